@@ -1,0 +1,156 @@
+// Package providers is the contract between forcefence and the devices that know whether a machine has power: a BMC, a
+// hypervisor, a cloud. It imports the standard library only; each device family lives in a folder of its own below it and
+// imports this package, never the other way round.
+//
+// The contract promises one thing: a PowerOff that comes out of Ask was said by the machine's own device, about that very
+// machine, in answer to a question sent after Ask was called. Everything else (a time-out, a 404, a word nobody knows, an
+// answer from a cache, another machine's UUID) is PowerUnknown, and PowerUnknown never becomes PowerOff by waiting.
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// PowerState is what a device says of a machine's power. The zero value is PowerUnknown.
+type PowerState uint8
+
+const (
+	PowerUnknown  PowerState = iota // not asked, failed, or a word we do not know
+	PowerOn                         // suspended and paused count as on: memory may resume
+	PowerOff                        // the only state that proves nothing runs
+	PowerChanging                   // Redfish PoweringOff, EC2 stopping or shutting-down
+)
+
+// String returns the state's name as it stands in Events, records and metrics.
+func (s PowerState) String() string {
+	switch s {
+	case PowerOn:
+		return "On"
+	case PowerOff:
+		return "Off"
+	case PowerChanging:
+		return "Changing"
+	default:
+		return "Unknown"
+	}
+}
+
+// Target names one machine. ID is the provider's own name of it (a BMC's URL, a domain's name, an instance id) and may be
+// empty where SystemUUID is enough for the provider to find the machine.
+type Target struct {
+	Node       string // the Node's name, for messages
+	ID         string // the provider's own name of the machine
+	SystemUUID string // node.status.nodeInfo.systemUUID, "" if the node never said
+}
+
+// Observation is one device's answer about one machine.
+type Observation struct {
+	State      PowerState
+	Raw        string    // the device's own word, kept for the evidence
+	SystemUUID string    // the machine the device spoke of; "" if the device cannot tell
+	At         time.Time // when the question was sent: caches and events have no say here
+}
+
+// Provider speaks to one family of devices. It is safe for concurrent use, every call returns by its context's deadline, and
+// no call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
+type Provider interface {
+	// State asks the device, never a cache. An error means unknown, whatever its class.
+	State(ctx context.Context, t Target) (Observation, error)
+	// PowerOff asks for a hard off. Nil means accepted, not yet off. It may be repeated.
+	PowerOff(ctx context.Context, t Target) error
+	// PowerOn asks for power. Nil means accepted. It may be repeated.
+	PowerOn(ctx context.Context, t Target) error
+}
+
+// Closer is a Provider that holds something open (sessions, connections) which Close gives back. Close blocks until ctx's
+// deadline at most; no other call may be in flight or follow.
+type Closer interface {
+	Close(ctx context.Context) error
+}
+
+// Grouper tells which device answers for a target, where that is not the target itself: several systems behind one BMC. Rate
+// and concurrency limits apply per device.
+type Grouper interface {
+	Device(t Target) string
+}
+
+// Batches (EC2) and pushed events (libvirt, Redfish SSE) are optional interfaces of a Provider; they arrive with the first
+// provider that has them. Only State proves.
+
+// The classes of a device's errors. None of them ever means off.
+var (
+	ErrNotFound    = errors.New("machine not found")  // the device knows no such machine, or more than one
+	ErrDenied      = errors.New("access denied")      // credentials or rights
+	ErrUnreachable = errors.New("device unreachable") // time-out, refused, reset, TLS, 5xx: trying again may help
+	ErrPermanent   = errors.New("permanent failure")  // trying again will not help until somebody changes something
+	ErrIdentity    = errors.New("identity mismatch")  // the device spoke of another machine
+	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
+)
+
+// Class names the class of err for metrics and logs: "ok" for nil, "error" for an error of no class.
+func Class(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, ErrIdentity):
+		return "identity"
+	case errors.Is(err, ErrStale):
+		return "stale"
+	case errors.Is(err, ErrNotFound):
+		return "not_found"
+	case errors.Is(err, ErrDenied):
+		return "denied"
+	case errors.Is(err, ErrPermanent):
+		return "permanent"
+	case errors.Is(err, ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+		return "unreachable"
+	default:
+		return "error"
+	}
+}
+
+// Answer is what Ask brings back: the observation with its state reduced to PowerUnknown wherever it proves nothing.
+type Answer struct {
+	Observation
+	By  string    // the provider's name in the configuration
+	Got time.Time // when the answer was there
+	Err error     // why the state is unknown; nil for a word the provider does not know
+}
+
+// Ask puts the question to p and is the only way from a Provider's State to a proof. It checks, once for all providers, that
+// the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
+// UUIDs refuses, a device or node without a usable UUID cannot be checked and passes. It blocks until p answers or ctx ends.
+// A provider that panics has answered nothing.
+func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.Time) (a Answer) {
+	sent := now()
+	a = Answer{By: by, Observation: Observation{At: sent}}
+	defer func() {
+		if r := recover(); r != nil {
+			a = Answer{By: by, Observation: Observation{At: sent}, Err: fmt.Errorf("%w: provider %s panicked: %v", ErrPermanent, by, r)}
+		}
+		a.Got = now()
+	}()
+	obs, err := p.State(ctx, t)
+	if err != nil {
+		a.Raw, a.Err = obs.Raw, err
+		return a
+	}
+	a.Observation = obs
+	switch {
+	case obs.At.Before(sent):
+		a.State, a.Err = PowerUnknown, fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), obs.At.Format(time.RFC3339Nano))
+		a.At = sent
+	case obs.At.After(now()):
+		a.At = sent
+	}
+	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil && a.Err == nil {
+		a.State, a.Err = PowerUnknown, err
+	}
+	if a.State > PowerChanging {
+		a.State = PowerUnknown
+	}
+	return a
+}

@@ -1,0 +1,120 @@
+package providers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is one provider type's part of the configuration file: a pointer to a struct whose fields carry `yaml` tags, filled
+// by the configuration's reader over the defaults that Type.NewConfig set. Supported field types: string, bool, int, float64,
+// time.Duration (written with a unit), slices and string-keyed maps of them, nested structs.
+type Config interface {
+	// Validate returns every fault, with paths relative to this config ("address"). It reads files it names, asks no device.
+	Validate() []Problem
+	// New makes the provider. It contacts no device: a BMC that is down at start must not keep the controller down.
+	New(Options) (Provider, error)
+}
+
+// Problem is one fault of a configuration: where, and what is wrong and what to do.
+type Problem struct {
+	Path string // "tls.caFile", relative to the Config; "" for the whole
+	Text string
+}
+
+// Options is what every provider is given beside its own configuration.
+type Options struct {
+	Name string           // the provider's name in the file
+	Log  *slog.Logger     // nil: slog.Default()
+	Now  func() time.Time // nil: time.Now
+}
+
+// Defaulted returns o with nil fields filled.
+func (o Options) Defaulted() Options {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Type is one device family.
+type Type struct {
+	Name      string // the key of its settings in the file: "redfish"
+	NewConfig func() Config
+}
+
+// Registry is a set of provider types, passed as a value so that tests can use their own.
+type Registry []Type
+
+// Lookup returns the type of that name.
+func (r Registry) Lookup(name string) (Type, bool) {
+	i := slices.IndexFunc(r, func(t Type) bool { return t.Name == name })
+	if i < 0 {
+		return Type{}, false
+	}
+	return r[i], true
+}
+
+// Names returns the names of all types, sorted.
+func (r Registry) Names() []string {
+	names := make([]string, 0, len(r))
+	for _, t := range r {
+		names = append(names, t.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Secret is a value that must not be printed. Every fmt verb, slog and JSON show "<secret>"; Reveal is the only way to it.
+type Secret struct{ value string }
+
+// NewSecret wraps a value.
+func NewSecret(value string) Secret { return Secret{value} }
+
+// Reveal returns the value, for the one place that sends it to the device.
+func (s Secret) Reveal() string { return s.value }
+
+const redacted = "<secret>"
+
+func (s Secret) String() string               { return redacted }
+func (s Secret) GoString() string             { return redacted }
+func (s Secret) Format(f fmt.State, _ rune)   { _, _ = f.Write([]byte(redacted)) }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+func (s Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
+
+// SecretRef says where a secret is: in a file (its trailing newline is dropped) or in an environment variable. It is read when
+// it is used, so that a rotated file is picked up without a reload.
+type SecretRef struct{ File, Env string }
+
+// Read returns the secret. The error never contains it.
+func (r SecretRef) Read() (Secret, error) {
+	switch {
+	case r.File != "" && r.Env != "":
+		return Secret{}, errors.New("both a file and an environment variable are given: keep one")
+	case r.File != "":
+		b, err := os.ReadFile(r.File)
+		if err != nil {
+			return Secret{}, fmt.Errorf("reading secret: %w", err)
+		}
+		v := strings.TrimRight(string(b), "\r\n")
+		if v == "" {
+			return Secret{}, fmt.Errorf("reading secret: %s is empty", r.File)
+		}
+		return Secret{v}, nil
+	case r.Env != "":
+		v := os.Getenv(r.Env)
+		if v == "" {
+			return Secret{}, fmt.Errorf("reading secret: environment variable %s is empty or not set", r.Env)
+		}
+		return Secret{v}, nil
+	default:
+		return Secret{}, errors.New("missing: give it by file or by environment variable")
+	}
+}

@@ -1,0 +1,55 @@
+package providers
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// SameMachine compares a node's system UUID with the one a device gave, in both SMBIOS byte orders: firmware before SMBIOS 2.6
+// and some BMCs write the first three fields big-endian where others write them little-endian. Where either is empty or a
+// placeholder nothing can be compared and nil is returned; a mismatch is an ErrIdentity.
+func SameMachine(node, device string) error {
+	n, okN := ParseUUID(node)
+	d, okD := ParseUUID(device)
+	if !okN || !okD || n == d || n == SwapUUID(d) {
+		return nil
+	}
+	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
+}
+
+// ParseUUID reads a UUID with or without dashes and braces, in either case. It reports false for what identifies no machine:
+// text that is no UUID, and the placeholders that firmware ships with.
+func ParseUUID(s string) (u [16]byte, ok bool) {
+	s = strings.NewReplacer("-", "", "{", "", "}", "").Replace(strings.TrimSpace(s))
+	if len(s) != 32 {
+		return u, false
+	}
+	if _, err := hex.Decode(u[:], []byte(s)); err != nil {
+		return [16]byte{}, false
+	}
+	if slices.Contains(placeholders, u) || slices.Contains(placeholders, SwapUUID(u)) {
+		return [16]byte{}, false
+	}
+	return u, true
+}
+
+// SwapUUID returns u in the other SMBIOS byte order: the first three fields reversed.
+func SwapUUID(u [16]byte) [16]byte {
+	slices.Reverse(u[0:4])
+	slices.Reverse(u[4:6])
+	slices.Reverse(u[6:8])
+	return u
+}
+
+// placeholders are UUIDs that many machines share because nobody set one.
+var placeholders = func() [][16]byte {
+	var zeros, ones, ami [16]byte
+	for i := range ones {
+		ones[i] = 0xff
+	}
+	// 03000200-0400-0500-0006-000700080009, the value boards ship with when the maker wrote none.
+	copy(ami[:], []byte{0x03, 0x00, 0x02, 0x00, 0x04, 0x00, 0x05, 0x00, 0x00, 0x06, 0x00, 0x07, 0x00, 0x08, 0x00, 0x09})
+	return [][16]byte{zeros, ones, ami}
+}()

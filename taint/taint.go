@@ -1,0 +1,68 @@
+// Package taint is the mark that a fence leaves on a Node: the taint, the record beside it, the tombstone on a pod, and the one
+// rule of which pods neither the taint manager nor the node's hook may touch. It is a codec: no clients, no clocks, no logs, and
+// no imports but Kubernetes' API types. Everything here is a function from objects to facts or to objects, and never changes
+// what it is given.
+//
+// The KEP's ForceEviction is a taint effect, which a stock API server refuses (F1). So the mark carries the meaning in its key,
+// with effect NoSchedule: NoExecute would make the stock taint-eviction controller delete replacements by name (F2).
+package taint
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// DefaultKey is the mark's key where the configuration names no other.
+	DefaultKey = "forcefence.io/node-shutdown"
+	// RecordAnnotation is the Node annotation that holds the fence's Record.
+	RecordAnnotation = "forcefence.io/fence"
+	// EffectForceEviction is the KEP's effect: read where an API server has it, never written.
+	EffectForceEviction corev1.TaintEffect = "ForceEviction"
+)
+
+// Mark is the taint as found on a Node.
+type Mark struct {
+	Value     string // the fence's id; anything else is a person's
+	Effect    corev1.TaintEffect
+	TimeAdded time.Time // zero if nobody wrote one
+}
+
+// Find returns the node's mark: the taint with the key, whatever its effect. Where several effects carry the key, the one with
+// the id wins, so that a second taint added by hand does not hide our own.
+func Find(node *corev1.Node, key, id string) (Mark, bool) {
+	var found *corev1.Taint
+	for i := range node.Spec.Taints {
+		t := &node.Spec.Taints[i]
+		if t.Key == key && (found == nil || (found.Value != id && t.Value == id)) {
+			found = t
+		}
+	}
+	if found == nil {
+		return Mark{}, false
+	}
+	m := Mark{Value: found.Value, Effect: found.Effect}
+	if found.TimeAdded != nil {
+		m.TimeAdded = found.TimeAdded.Time
+	}
+	return m, true
+}
+
+// With returns a copy of taints in which the mark of fence id stands exactly once, with effect NoSchedule. No other taint is
+// changed or moved; (key, effect) stays unique.
+func With(taints []corev1.Taint, key, id string, at time.Time) []corev1.Taint {
+	out := slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
+		return t.Key == key && (t.Value == id || t.Effect == corev1.TaintEffectNoSchedule)
+	})
+	added := metav1.NewTime(at.UTC().Truncate(time.Second))
+	return append(out, corev1.Taint{Key: key, Value: id, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &added})
+}
+
+// Without returns a copy of taints without the marks of fence id, whatever their effect. Marks with another value stay: they are
+// a person's.
+func Without(taints []corev1.Taint, key, id string) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Key == key && t.Value == id })
+}
