@@ -1,0 +1,570 @@
+// Package evict decides what the taint manager does next on a marked node: steps 5 (the stale Ready) to 13 of the protocol, and
+// the return path. Steps 1 to 5, up to the mark, are package fence's.
+//
+// It is pure: Step is a function from a View to a Decision (one act). It names no client, no clock and no logger. The caller's
+// loop is: look live (Node and Lease, then the pods bound to the node, then the attachments), fold the look into Memory, Step,
+// act, and again; so each act is preceded by a live look.
+//
+// It promises: no pod is tombstoned or deleted, no volume list is cleared, without an exact Off that was asked for after the mark
+// was seen and after Ready stopped being True, at most ProofTTL ago (Proven); a person's mark on a node that no device can speak
+// for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared. The mark goes
+// only when nothing was touched, or when every tombstoned pod and every volume that no bound pod uses is gone.
+package evict
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// Act is what the caller does next.
+type Act uint8
+
+const (
+	Leave        Act = iota // nothing, until something changes
+	Wait                    // nothing; look again after Decision.After
+	Ask                     // put the question to the machine's device
+	Write                   // PATCH Decision.Record with the Look's resourceVersion; the mark stays
+	ExpireReady             // PATCH the stale Ready=True to Unknown with the Look's resourceVersion
+	Tombstone               // end Decision.Pods, each write only while View.Holds, with UID and resourceVersion
+	ClearVolumes            // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion
+	Delete                  // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
+	Unmark                  // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
+)
+
+// String names the act for logs.
+func (a Act) String() string {
+	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark"}[a]
+}
+
+// Why is the reason of a decision, from a closed set.
+type Why string
+
+// The reasons.
+const (
+	Gone            Why = "NodeGone"
+	NotMarked       Why = "NotMarked"
+	BadRecord       Why = "RecordUnreadable"     // keep the mark, evict nothing: a person must release
+	Adopting        Why = "MarkedByPerson"       // a person's mark without a record of ours
+	Refused         Why = "MarkRefusedPoweredOn" // a person's mark, and the device says On
+	StillReady      Why = "NodeStillReady"       // a person's mark, no device: wait for NotReady or a heartbeat
+	Confirming      Why = "ConfirmingOff"        // asking after the mark
+	Expiring        Why = "ReadyIsStale"
+	Confirmed       Why = "MachineConfirmedOff"
+	Vouched         Why = "PersonVouches"   // begun without proof under a person's mark
+	NotConfirmed    Why = "OffNotConfirmed" // the question after the mark was not answered Off
+	Alive           Why = "NodeAlive"       // a heartbeat, a boot or another Node object since the record
+	Tombstoning     Why = "EndingPods"
+	StockEviction   Why = "WaitingForStockEviction"
+	Clearing        Why = "ClearingVolumes"
+	Deleting        Why = "DeletingPods"
+	ProofLost       Why = "ProofLost"    // in the middle, and the device no longer says Off
+	Returned        Why = "NodeReturned" // in the middle, and the node is alive
+	WaitingPods     Why = "WaitingForPods"
+	WaitingDetach   Why = "WaitingForDetach"
+	Finished        Why = "NodeEvicted"
+	FinishedReturn  Why = "NodeReturnedAndCleared"
+	NeverPoweredOff Why = "FencedNodeNeverPoweredOff"
+)
+
+// Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
+// remembers nothing.
+type Memory struct {
+	id        string
+	ProofFrom time.Time        // when this process first knew the mark committed and Ready not True; zero: not yet
+	Answer    providers.Answer // the last answer; zero: none
+	Misses    int              // answers in a row that proved neither On nor Off
+	Cleared   bool             // this process cleared volumesAttached once: its controller may write it back (F5)
+}
+
+// Saw folds a live look in.
+func (m *Memory) Saw(l taint.Look) {
+	switch {
+	case l.Mark == nil:
+		*m = Memory{Answer: m.Answer} // fence's last answer: fresh enough to expire a stale Ready
+		return
+	case l.Mark.Value != m.id:
+		*m = Memory{id: l.Mark.Value, Answer: m.Answer}
+	}
+	switch {
+	case l.IsReady():
+		m.ProofFrom = time.Time{}
+	case m.ProofFrom.IsZero():
+		m.ProofFrom = l.Got
+	}
+}
+
+// Answered folds an answer in.
+func (m *Memory) Answered(a providers.Answer) {
+	m.Answer = a
+	switch a.State {
+	case providers.PowerOn, providers.PowerOff:
+		m.Misses = 0
+	default:
+		m.Misses++
+	}
+}
+
+// Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
+// and after Ready stopped being True, at most ProofTTL ago (invariant 1).
+func (m *Memory) Proven(now time.Time) bool {
+	return m.Answer.State == providers.PowerOff && m.asked() && now.Sub(m.Answer.At) <= fence.ProofTTL
+}
+
+// asked reports whether the last answer was asked for after the mark.
+func (m *Memory) asked() bool {
+	return !m.Answer.Got.IsZero() && !m.ProofFrom.IsZero() && !m.Answer.At.Before(m.ProofFrom)
+}
+
+// Pod is what Step needs to know of a pod bound to the node.
+type Pod struct {
+	Namespace, Name, UID, ResourceVersion string
+
+	Exempt     taint.Exemption
+	Terminal   bool // Succeeded or Failed, by whomever
+	Tombstone  bool // our tombstone
+	First      bool // matches the configured selector: storage and CSI controllers
+	Priority   int32
+	Deleting   bool     // has a deletionTimestamp
+	Grace      int64    // deletionGracePeriodSeconds, if Deleting
+	Finalizers []string // foreign ones: we set none
+
+	Tolerations []corev1.Toleration
+	Volumes     []Volume // of its claims, as far as they resolve
+}
+
+// Volume is a persistent volume that a pod uses.
+type Volume struct {
+	PV     string
+	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
+}
+
+// goes reports whether the pod is to be moved: it is neither exempt nor finished.
+func (p Pod) goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
+
+// stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
+func (p Pod) stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+
+// Attachment is a VolumeAttachment that names the node.
+type Attachment struct {
+	Name     string
+	PV       string // "" for an inline volume
+	Deleting bool
+}
+
+// Settings are the configured choices.
+type Settings struct {
+	DetachTimeout time.Duration // how long an eviction may take before it is alerted
+	TrustPerson   bool          // under a person's mark evict even though the device says On
+}
+
+// View is all that Step decides on.
+type View struct {
+	Now  time.Time
+	Look taint.Look // live, read after the last act
+	Memory
+	Settings
+
+	Pods        []Pod        // listed live after Look; all that are bound to the node
+	Attachments []Attachment // listed live after Look; those that name the node
+	Device      string       // the device's name for the record; "" if no device speaks for the node
+	By          string       // this controller's identity
+}
+
+// Decision is one act and its reason.
+type Decision struct {
+	Act      Act
+	Why      Why
+	Detail   string
+	After    time.Duration // Wait
+	Record   taint.Record  // Write, Unmark
+	Pods     []Pod         // Tombstone, Delete: in the order to begin them
+	InUse    []corev1.UniqueVolumeName
+	Attached []corev1.AttachedVolume
+	Returned bool   // on the return path: only what is tombstoned may be deleted, and needs no proof
+	Alert    string // "" or why a person should look; the mark stays
+}
+
+const (
+	pollChanging = 500 * time.Millisecond
+	pollUnknown  = time.Second // doubled with every miss
+	pollMax      = 30 * time.Second
+	pollWait     = time.Second // waits that a watch usually ends earlier
+	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
+	// tombstoned only after that. Both bounds keep a fence from hanging on a controller that is not there.
+	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
+	stockTaint    = 15 * time.Second // how long the unreachable taint may take to land after Ready left True
+	stockPatience = 60 * time.Second // how long a deletion that is due may take
+)
+
+// Step returns the next act for a node that carries the mark. It may be called as often as one likes.
+func Step(v View) Decision {
+	l := v.Look
+	switch {
+	case !l.Exists:
+		return Decision{Act: Leave, Why: Gone}
+	case l.Mark == nil:
+		return Decision{Act: Leave, Why: NotMarked}
+	case l.RecordErr != nil:
+		return Decision{Act: Leave, Why: BadRecord, Detail: l.RecordErr.Error(), Alert: string(BadRecord)}
+	case !l.Ours() || l.Record.Phase == taint.PhasePoweringOff:
+		return v.adopt()
+	case l.Record.Phase == taint.PhaseArmed:
+		return v.armed()
+	default:
+		return v.evicting()
+	}
+}
+
+// adopt writes the record of a fence that a person began.
+func (v View) adopt() Decision {
+	l := v.Look
+	r := taint.Record{
+		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
+		By: taint.ByPerson, Device: v.Device,
+	}
+	return Decision{Act: Write, Why: Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
+}
+
+// armed is steps 5 to 7: nothing is evicted yet.
+func (v View) armed() Decision {
+	l, rec := v.Look, v.Look.Record
+	person := rec.By == taint.ByPerson
+	if l.Alive(rec) {
+		return v.unmark(taint.ResultLifted, Alive)
+	}
+	if l.IsReady() {
+		// A crashed node reads Ready until somebody notices. With an Off in hand it is we who notice; without, a heartbeat lifts
+		// the mark or the node lifecycle controller ends the wait.
+		switch {
+		case v.Answer.State == providers.PowerOff && v.Now.Sub(v.Answer.At) <= fence.ProofTTL:
+			return Decision{Act: ExpireReady, Why: Expiring}
+		case v.Device == "" && person:
+			return Decision{Act: Wait, Why: StillReady, After: pollWait}
+		case v.Answer.Got.IsZero() || v.Now.Sub(v.Answer.At) > fence.ProofTTL && v.due():
+			return Decision{Act: Ask, Why: Confirming}
+		case person:
+			return v.wait(v.refusedOr(StillReady))
+		default:
+			return v.unmark(taint.ResultLifted, NotConfirmed)
+		}
+	}
+	if v.Device == "" && person {
+		return v.beginEviction(taint.Evidence{At: v.Now, From: taint.ByPerson, State: "None", Raw: "no device speaks for the node"}, Vouched)
+	}
+	switch {
+	case v.Proven(v.Now):
+		return v.beginEviction(fence.EvidenceOf(v.Answer), Confirmed)
+	case !v.asked() || v.Answer.State == providers.PowerOff:
+		return Decision{Act: Ask, Why: Confirming}
+	case !person:
+		return v.unmark(taint.ResultLifted, NotConfirmed)
+	case v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn && v.TrustPerson:
+		return v.beginEviction(fence.EvidenceOf(v.Answer), Vouched)
+	case v.due():
+		return Decision{Act: Ask, Why: Confirming}
+	default:
+		return v.wait(v.refusedOr(Confirming))
+	}
+}
+
+func (v View) refusedOr(other Why) Why {
+	if v.Answer.State == providers.PowerOn {
+		return Refused
+	}
+	return other
+}
+
+// beginEviction is step 7's record: it is written before the first tombstone.
+func (v View) beginEviction(e taint.Evidence, why Why) Decision {
+	return Decision{Act: Write, Why: why, Record: v.Look.Record.WithEvidence(e).Enter(taint.PhaseEvicting, "", v.Now)}
+}
+
+// evicting is steps 8 to 13 and the return path.
+func (v View) evicting() Decision {
+	l, rec := v.Look, v.Look.Record
+	person := rec.By == taint.ByPerson
+	if l.Alive(rec) || l.IsReady() {
+		return v.returning()
+	}
+	if v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson) {
+		if v.due() {
+			return Decision{Act: Ask, Why: Returned} // it may have gone off again, with nobody to say so
+		}
+		return v.returning()
+	}
+	switch {
+	case v.Holds(v.Now):
+	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
+		return Decision{Act: Ask, Why: Confirming}
+	default:
+		return v.waitAlert(ProofLost)
+	}
+
+	var ready, waiting, tombs []Pod
+	for _, p := range v.Pods {
+		switch {
+		case p.goes() && v.stockDue(p):
+			waiting = append(waiting, p)
+		case p.goes():
+			ready = append(ready, p)
+		case p.Tombstone && !p.stuck():
+			tombs = append(tombs, p)
+		}
+	}
+	order(ready)
+	order(tombs)
+	inUse, attached := v.lists()
+	switch {
+	case len(ready) > 0:
+		return Decision{Act: Tombstone, Why: Tombstoning, Pods: ready}
+	case len(inUse) < len(l.InUse), len(attached) < len(l.Attached) && !v.Cleared:
+		return Decision{Act: ClearVolumes, Why: Clearing, InUse: inUse, Attached: attached}
+	case len(tombs) > 0:
+		return Decision{Act: Delete, Why: Deleting, Pods: tombs}
+	case len(waiting) > 0:
+		d := v.waitAlert(StockEviction)
+		d.After = 200 * time.Millisecond
+		return d
+	case len(v.leftover()) > 0:
+		return v.waitAlert(WaitingDetach)
+	default:
+		return v.unmark(taint.ResultEvicted, Finished)
+	}
+}
+
+// Holds reports whether pods may be ended and volumes cleared at now: the machine is proven off, or a person vouches for it and no
+// device gainsays: there is none, or its last answer, not yet due to be repeated, proves nothing (or is On, where the configuration
+// trusts the person). Workers ask it before each write.
+func (v View) Holds(now time.Time) bool {
+	switch {
+	case v.Proven(now):
+		return true
+	case v.Look.Record.By != taint.ByPerson:
+		return false
+	case v.Device == "":
+		return true
+	case !v.asked() || now.Sub(v.Answer.Got) >= v.askEvery():
+		return false
+	default:
+		return v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn && v.TrustPerson
+	}
+}
+
+// returning is the return path with tombstones: no more tombstones, no more clearing; what is tombstoned is deleted, the rest is
+// held by the node's hook and starts when the mark goes.
+func (v View) returning() Decision {
+	var tombs []Pod
+	for _, p := range v.Pods {
+		if p.Tombstone && !p.stuck() {
+			tombs = append(tombs, p)
+		}
+	}
+	order(tombs)
+	switch {
+	case len(tombs) > 0:
+		return Decision{Act: Delete, Why: Returned, Pods: tombs, Returned: true}
+	case len(v.leftover()) > 0:
+		d := v.waitAlert(WaitingDetach)
+		d.Returned = true
+		return d
+	case v.neverOff():
+		d := v.unmark(taint.ResultNeverPoweredOff, NeverPoweredOff)
+		d.Alert = string(NeverPoweredOff)
+		return d
+	default:
+		return v.unmark(taint.ResultReturned, FinishedReturn)
+	}
+}
+
+// neverOff reports a node that is Ready with a heartbeat under the boot id it had when its device said Off.
+func (v View) neverOff() bool {
+	l, r := v.Look, v.Look.Record
+	return r.By != taint.ByPerson && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV
+}
+
+// unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
+func (v View) unmark(res taint.Result, why Why) Decision {
+	return Decision{Act: Unmark, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now)}
+}
+
+// wait looks again when the next question is due.
+func (v View) wait(why Why) Decision {
+	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Now.Sub(v.Answer.Got), 100*time.Millisecond)}
+}
+
+// waitAlert is wait for what must end in time: past the deadline it says so, and goes on waiting (invariants 11, 13).
+func (v View) waitAlert(why Why) Decision {
+	d := Decision{Act: Wait, Why: why, After: pollWait}
+	if why == ProofLost {
+		d = v.wait(why)
+	}
+	if v.Now.Sub(v.Look.Record.At) > v.DetachTimeout {
+		d.Alert = string(why)
+	}
+	return d
+}
+
+// due reports whether the last answer is old enough to ask again.
+func (v View) due() bool { return v.Now.Sub(v.Answer.Got) >= v.askEvery() }
+
+func (v View) askEvery() time.Duration {
+	switch v.Answer.State {
+	case providers.PowerChanging:
+		return pollChanging
+	case providers.PowerOn:
+		return pollUnknown
+	default:
+		return min(pollUnknown<<min(max(v.Misses-1, 0), 6), pollMax)
+	}
+}
+
+// lists returns the node's volume lists without the entries of pods that go (step 10). An entry of a pod that stays must stay:
+// after the machine's return that pod would hang on "not attached according to node status" (F5).
+func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
+	keep := map[corev1.UniqueVolumeName]bool{}
+	keepOther := false
+	for _, p := range v.Pods {
+		if p.goes() || p.Terminal {
+			continue
+		}
+		for _, vol := range p.Volumes {
+			keep[vol.Unique] = true
+			keepOther = keepOther || vol.Unique == ""
+		}
+	}
+	stays := func(n corev1.UniqueVolumeName) bool {
+		return keep[n] || keepOther && !strings.HasPrefix(string(n), "kubernetes.io/csi/")
+	}
+	for _, n := range v.Look.InUse {
+		if stays(n) {
+			inUse = append(inUse, n)
+		}
+	}
+	for _, a := range v.Look.Attached {
+		if stays(a.Name) {
+			attached = append(attached, a)
+		}
+	}
+	return inUse, attached
+}
+
+// leftover returns the attachments that must still go: all but those whose volume a bound, unfinished pod uses (step 12).
+func (v View) leftover() []Attachment { return Leftover(v.Pods, v.Attachments, false) }
+
+// Leftover returns the attachments whose volume no unfinished pod of the list uses. With movable, a pod that would be moved does
+// not count as a user.
+func Leftover(pods []Pod, atts []Attachment, movable bool) []Attachment {
+	used := map[string]bool{}
+	for _, p := range pods {
+		if p.Terminal || movable && p.goes() {
+			continue
+		}
+		for _, vol := range p.Volumes {
+			used[vol.PV] = true
+		}
+	}
+	var out []Attachment
+	for _, a := range atts {
+		if a.PV == "" || !used[a.PV] {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Work reports whether a fence would have something to do on a node: a pod to move, or a volume to detach (step 1).
+func Work(pods []Pod, atts []Attachment) bool {
+	return slices.ContainsFunc(pods, Pod.goes) || len(Leftover(pods, atts, true)) > 0
+}
+
+// order sorts pods for eviction: the configured ones first, then by priority (step 8), then by name.
+func order(pods []Pod) {
+	slices.SortStableFunc(pods, func(a, b Pod) int {
+		switch {
+		case a.First != b.First && a.First:
+			return -1
+		case a.First != b.First:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// stockDue reports whether the stock eviction controller is about to delete the pod by name (step 8).
+func (v View) stockDue(p Pod) bool {
+	if p.Deleting || v.ProofFrom.IsZero() {
+		return false
+	}
+	waited := v.Now.Sub(v.ProofFrom)
+	if waited > stockPatience {
+		return false
+	}
+	landed := false
+	for _, t := range v.Look.Taints {
+		if t.Effect != corev1.TaintEffectNoExecute {
+			continue
+		}
+		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
+		since := v.Now
+		if t.TimeAdded != nil {
+			since = t.TimeAdded.Time
+		}
+		if stockEnds(p.Tolerations, t, since, v.Now) {
+			return true
+		}
+	}
+	if landed || waited > stockTaint {
+		return false
+	}
+	// Ready=Unknown makes this taint land within moments.
+	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
+	return stockEnds(p.Tolerations, coming, v.Now, v.Now)
+}
+
+// stockEnds reports whether a taint that landed at since makes the stock controller delete a pod within stockSoon of now.
+func stockEnds(ts []corev1.Toleration, t corev1.Taint, since, now time.Time) bool {
+	tolerated, shortest := false, time.Duration(-1)
+	for _, tol := range ts {
+		if !tolerates(tol, t) {
+			continue
+		}
+		tolerated = true
+		if tol.TolerationSeconds == nil {
+			continue
+		}
+		if d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second; shortest < 0 || d < shortest {
+			shortest = d
+		}
+	}
+	switch {
+	case !tolerated:
+		return true
+	case shortest < 0:
+		return false
+	default:
+		return since.Add(shortest).Sub(now) <= stockSoon
+	}
+}
+
+// tolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
+func tolerates(tol corev1.Toleration, t corev1.Taint) bool {
+	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
+		return false
+	}
+	switch tol.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case "", corev1.TolerationOpEqual:
+		return tol.Key != "" && tol.Value == t.Value
+	default:
+		return false
+	}
+}

@@ -1,0 +1,84 @@
+package taint
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Look is what one live look at a Node and its Lease saw, reduced to what a fence decides on. The zero value is a Node that does
+// not exist.
+type Look struct {
+	Sent, Got time.Time // when the reads were sent, and when both were answered
+
+	Exists          bool
+	Name            string
+	UID             string
+	ResourceVersion string
+	BootID          string // "" if the kubelet never said
+	SystemUUID      string
+	Labels          map[string]string
+
+	Ready      corev1.ConditionStatus // "" if there is no such condition
+	ReadySince time.Time              // the condition's lastTransitionTime
+
+	Mark      *Mark
+	Record    *Record
+	RecordErr error // the annotation is there and cannot be read
+
+	Taints   []corev1.Taint
+	InUse    []corev1.UniqueVolumeName
+	Attached []corev1.AttachedVolume
+
+	LeaseRV string // "" if there is no Lease
+}
+
+// See reduces a Node (nil: not found) and its Lease (nil: none) to a Look. The objects are not changed and must not be changed
+// afterwards.
+func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got time.Time) Look {
+	l := Look{Sent: sent, Got: got}
+	if node == nil {
+		return l
+	}
+	l.Exists = true
+	l.Name, l.UID, l.ResourceVersion, l.Labels = node.Name, string(node.UID), node.ResourceVersion, node.Labels
+	l.BootID, l.SystemUUID = node.Status.NodeInfo.BootID, node.Status.NodeInfo.SystemUUID
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			l.Ready, l.ReadySince = c.Status, c.LastTransitionTime.Time
+		}
+	}
+	l.Record, l.RecordErr = RecordOf(node)
+	id := ""
+	if l.Record != nil {
+		id = l.Record.ID
+	}
+	if m, ok := Find(node, key, id); ok {
+		l.Mark = &m
+	}
+	l.Taints, l.InUse, l.Attached = node.Spec.Taints, node.Status.VolumesInUse, node.Status.VolumesAttached
+	if lease != nil {
+		l.LeaseRV = lease.ResourceVersion
+	}
+	return l
+}
+
+// IsReady reports whether the Node's Ready condition is True, by whomever and whenever it was written.
+func (l Look) IsReady() bool { return l.Ready == corev1.ConditionTrue }
+
+// Ours reports whether the mark belongs to the fence that the record tells of. Any other mark is a person's.
+func (l Look) Ours() bool {
+	return l.Mark != nil && l.Record.Open() && l.Record.ID == l.Mark.Value
+}
+
+// SameLife reports whether two looks saw the same Node object, the same boot of its machine and no heartbeat in between.
+func (l Look) SameLife(o Look) bool {
+	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV
+}
+
+// SinceRecord reports whether the Node shows a life that the record does not know: recreated, booted again, or a heartbeat after
+// the record's Lease.
+func (l Look) Alive(r *Record) bool {
+	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
+}

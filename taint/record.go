@@ -1,0 +1,156 @@
+package taint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Phase is how far a fence has come. It is written before the act that it announces.
+type Phase string
+
+// The phases, in their order. Done is final; every other one makes a new leader go on where the record stands.
+const (
+	PhasePoweringOff Phase = "PoweringOff" // no mark yet: a power-off was or will be sent
+	PhaseArmed       Phase = "Armed"       // the mark is there; nothing was evicted
+	PhaseEvicting    Phase = "Evicting"    // pods may have been tombstoned
+	PhaseDone        Phase = "Done"
+)
+
+// Result is how a fence ended. It is empty in every phase but Done.
+type Result string
+
+// The results. Evicted and Returned moved pods; the others moved none.
+const (
+	ResultEvicted         Result = "Evicted"         // all pods are gone, all volumes detached
+	ResultReturned        Result = "Returned"        // the machine came back during the eviction
+	ResultLifted          Result = "Lifted"          // the node proved alive, or the proof failed, before any pod was touched
+	ResultCancelled       Result = "Cancelled"       // the node recovered, or was excluded, before the power-off
+	ResultPowerOffFailed  Result = "PowerOffFailed"  // the device did not come to Off in time
+	ResultMarkRemoved     Result = "MarkRemoved"     // somebody took the mark off in the middle
+	ResultReleased        Result = "Released"        // a person ran forcefence release
+	ResultNeverPoweredOff Result = "NeverPoweredOff" // the node came back with the boot id it had: its device lied
+)
+
+// ByPerson is Record.By of a fence that a person began with kubectl taint.
+const ByPerson = "person"
+
+// Record is what a Node's annotation tells of its fence.
+type Record struct {
+	ID       string     `json:"id"` // the mark's value; "" is possible for a person's mark only
+	Phase    Phase      `json:"phase"`
+	Result   Result     `json:"result,omitempty"`
+	NodeUID  string     `json:"nodeUID"`
+	BootID   string     `json:"bootID,omitempty"`  // nodeInfo.bootID when the mark was set
+	LeaseRV  string     `json:"leaseRV,omitempty"` // the node Lease's resourceVersion then; "" if it had none
+	Since    time.Time  `json:"since"`             // when the fence began
+	At       time.Time  `json:"at"`                // when the phase was entered
+	By       string     `json:"by"`                // the controller's identity, or ByPerson
+	Device   string     `json:"device,omitempty"`  // the device that gives the proof: provider/device
+	Evidence []Evidence `json:"evidence,omitempty"`
+}
+
+// Evidence is one answer, or one reason to act without one.
+type Evidence struct {
+	At    time.Time `json:"at"` // when the question was sent
+	From  string    `json:"from"`
+	State string    `json:"state"`         // a PowerState's name, or "None" where no device can speak
+	Raw   string    `json:"raw,omitempty"` // the device's own word, or the error's class
+}
+
+// Bounds of a record: an annotation is not a log.
+const (
+	maxEvidence = 8
+	maxWord     = 120
+)
+
+// WithEvidence returns the record with e added; the first entry and the newest stay when there are too many.
+func (r Record) WithEvidence(e Evidence) Record {
+	e.At = e.At.UTC().Truncate(time.Millisecond)
+	if len(e.Raw) > maxWord {
+		e.Raw = strings.ToValidUTF8(e.Raw[:maxWord], "")
+	}
+	if n := len(r.Evidence); n > 0 && r.Evidence[n-1] == e {
+		return r
+	}
+	list := append(make([]Evidence, 0, len(r.Evidence)+1), r.Evidence...)
+	list = append(list, e)
+	if len(list) > maxEvidence {
+		list = append(list[:1], list[len(list)-maxEvidence+1:]...)
+	}
+	r.Evidence = list
+	return r
+}
+
+// Enter returns the record in a new phase, entered at the given time.
+func (r Record) Enter(p Phase, res Result, at time.Time) Record {
+	r.Phase, r.Result, r.At = p, res, at.UTC().Truncate(time.Millisecond)
+	return r
+}
+
+// Encode returns the annotation's value.
+func (r Record) Encode() string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		// A time outside years 0..9999 is the only value here that JSON refuses; codec tests hold that none is written.
+		return ""
+	}
+	return string(b)
+}
+
+// ErrRecord is the class of a record that cannot be read. The mark is kept then and nothing is evicted: what it announced is
+// unknown.
+var ErrRecord = errors.New("fence record does not parse")
+
+// ParseRecord reads an annotation's value. Unknown fields are passed over (a newer version may have written them); an unknown
+// phase or result is an error, since what it announced cannot be known.
+func ParseRecord(s string) (Record, error) {
+	var r Record
+	if err := json.Unmarshal([]byte(s), &r); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	switch r.Phase {
+	case PhasePoweringOff, PhaseArmed, PhaseEvicting:
+		if r.Result != "" {
+			return Record{}, fmt.Errorf("%w: phase %s with result %q", ErrRecord, r.Phase, r.Result)
+		}
+	case PhaseDone:
+		switch r.Result {
+		case ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved, ResultReleased,
+			ResultNeverPoweredOff:
+		default:
+			return Record{}, fmt.Errorf("%w: unknown result %q", ErrRecord, r.Result)
+		}
+	default:
+		return Record{}, fmt.Errorf("%w: unknown phase %q", ErrRecord, r.Phase)
+	}
+	switch {
+	case r.ID == "" && r.By != ByPerson:
+		return Record{}, fmt.Errorf("%w: no id", ErrRecord)
+	case r.NodeUID == "":
+		return Record{}, fmt.Errorf("%w: no nodeUID", ErrRecord)
+	case r.By == "":
+		return Record{}, fmt.Errorf("%w: no by", ErrRecord)
+	}
+	return r, nil
+}
+
+// RecordOf reads a Node's record. It returns nil and no error where the Node has none.
+func RecordOf(node *corev1.Node) (*Record, error) {
+	s, ok := node.Annotations[RecordAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	r, err := ParseRecord(s)
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// Open reports whether the fence is still going on.
+func (r *Record) Open() bool { return r != nil && r.Phase != PhaseDone }

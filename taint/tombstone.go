@@ -1,0 +1,23 @@
+package taint
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A tombstone is a pod's status with phase Failed and reason NodeFenced: no kubelet admits or starts such a pod again, and the
+// terminal phase wins over whatever a kubelet reports later (F3). Its DisruptionTarget condition lets Jobs with a
+// podFailurePolicy tell it from a failure of the program.
+const (
+	TombstoneReason  = "NodeFenced"
+	TombstoneMessage = "The node's machine is powered off; forcefence ended the pod so that it can run elsewhere (fence "
+)
+
+// IsTombstone reports whether the pod carries a tombstone, of whichever fence.
+func IsTombstone(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == TombstoneReason
+}
+
+// IsTerminal reports whether the pod has finished: such a pod is never tombstoned, its Job would run again (F3).
+func IsTerminal(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
