@@ -154,3 +154,11 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 
 // Open reports whether the fence is still going on.
 func (r *Record) Open() bool { return r != nil && r.Phase != PhaseDone }
+
+// IDOr returns the record's id, or other where there is no record.
+func (r *Record) IDOr(other string) string {
+	if r == nil {
+		return other
+	}
+	return r.ID
+}

@@ -1,0 +1,197 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// labelControlPlane marks control-plane nodes on every distribution that follows the convention.
+const labelControlPlane = "node-role.kubernetes.io/control-plane"
+
+// fence takes a node that is not marked one act further.
+func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err error) {
+	v := fence.View{
+		Now: t.Now(), Look: t.look, Memory: t.st.fence, Settings: t.policy.Fence,
+		Mode: t.machine.Mode, Suspect: t.st.suspect, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node),
+		AllStale: t.allStale(t.look.Name), Busy: t.busy(t.look.Name), NewID: newID(), By: t.By,
+	}
+	_, v.ControlPlane = t.look.Labels[labelControlPlane]
+	if t.machineErr != nil {
+		v.Machine = t.machineErr.Error()
+	} else if v.Distrusted, err = t.distrusted(ctx, t.machine.Device); err != nil {
+		return 0, false, err
+	}
+	if t.st.suspect.Why != "" {
+		pods, err := t.pods(ctx)
+		if err != nil {
+			return 0, false, err
+		}
+		atts, err := t.cachedAttachments(ctx)
+		if err != nil {
+			return 0, false, err
+		}
+		v.Work = evict.Work(pods, atts)
+	}
+	d := fence.Step(v)
+	t.tellFence(d)
+	if err := t.reportPoweredOn(ctx, d.Why == fence.PoweredOn); err != nil {
+		return 0, false, err
+	}
+	switch d.Act {
+	case fence.Leave:
+		return 0, false, nil
+	case fence.Wait:
+		return d.After, false, nil
+	case fence.Look:
+		return 0, true, nil
+	case fence.Ask:
+		t.ask(ctx)
+		return 0, true, nil
+	case fence.Write:
+		if d.Record.Phase == taint.PhasePoweringOff && !t.reservePowering(t.look.Name) {
+			return time.Second, false, nil
+		}
+		if err := t.writer.record(ctx, t.look, d.Record); err != nil {
+			if d.Record.Phase == taint.PhasePoweringOff && !t.look.Record.Open() {
+				t.notePowering(t.look.Name, false)
+			}
+			return 0, false, err
+		}
+		t.closed(d.Record)
+		return 0, true, nil
+	case fence.PowerOff:
+		t.powerOff(ctx)
+		return 0, true, nil
+	case fence.Arm:
+		begin := t.Now()
+		if err := t.writer.arm(ctx, t.look, d.Record); err != nil {
+			return 0, false, err
+		}
+		t.Metrics.phase("mark", t.Now().Sub(begin))
+		t.Log.Info("Marked node", "node", t.look.Name, "fence", d.Record.ID, "device", d.Record.Device)
+		return 0, true, nil
+	default:
+		return 0, false, fmt.Errorf("unknown act %d", d.Act)
+	}
+}
+
+// powerOff sends the power-off that the record announced. The error is remembered, not returned: fence.Step sends it again.
+func (t *turn) powerOff(ctx context.Context) {
+	now := t.Now()
+	err := t.Leading()
+	if err == nil {
+		err = t.machine.Provider.PowerOff(ctx, t.machine.Target)
+	}
+	t.st.fence.PowerOffSent, t.st.fence.PowerOffErr = now, err != nil
+	id := t.look.Record.ID
+	if err != nil {
+		t.Log.Error("Power-off was not accepted", "node", t.look.Name, "fence", id, "device", t.machine.Device, "error", err)
+		t.event(corev1.EventTypeWarning, "PowerOffNotAccepted", "PowerOff", "Power-off was not accepted by %s (%s); trying again.",
+			t.machine.Device, providers.Class(err))
+		return
+	}
+	t.Log.Info("Sent power-off", "node", t.look.Name, "fence", id, "device", t.machine.Device)
+}
+
+// evict takes a marked node one act further.
+func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err error) {
+	v := evict.View{
+		Now: t.Now(), Look: t.look, Memory: t.st.evict, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By,
+	}
+	if v.Pods, err = t.pods(ctx); err != nil {
+		return 0, false, err
+	}
+	if v.Attachments, err = t.cachedAttachments(ctx); err != nil {
+		return 0, false, err
+	}
+	d := evict.Step(v)
+	if d.Act == evict.Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned) {
+		// The cache may be behind; the mark goes on a live list only.
+		if v.Attachments, err = attachments(ctx, t.Live, t.look.Name); err != nil {
+			return 0, false, err
+		}
+		d = evict.Step(v)
+	}
+	t.tellEvict(v, d)
+	begin := t.Now()
+	done := func(phase string) { t.Metrics.phase(phase, t.Now().Sub(begin)) }
+	switch d.Act {
+	case evict.Leave:
+		return 0, false, nil
+	case evict.Wait:
+		return d.After, false, nil
+	case evict.Ask:
+		t.ask(ctx)
+		done("confirm")
+		return 0, true, nil
+	case evict.Write:
+		return 0, true, t.writer.record(ctx, t.look, d.Record)
+	case evict.ExpireReady:
+		return 0, true, t.writer.expireReady(ctx, t.look)
+	case evict.Tombstone:
+		err := t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.tombstone(ctx, p, t.look.Record.ID) })
+		done("tombstone")
+		t.Log.Info("Ended pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods), "error", err)
+		t.tellPods(v, d.Pods)
+		return 0, true, err
+	case evict.ClearVolumes:
+		if err := t.writer.clear(ctx, t.look, d.InUse, d.Attached); err != nil {
+			return 0, false, err
+		}
+		t.st.evict.Cleared = true
+		done("clear")
+		t.Log.Info("Cleared volume lists", "node", t.look.Name, "fence", t.look.Record.ID,
+			"inUse", len(t.look.InUse)-len(d.InUse), "attached", len(t.look.Attached)-len(d.Attached))
+		return 0, true, nil
+	case evict.Delete:
+		err := t.forEach(ctx, v, d, t.writer.delete)
+		done("delete")
+		t.Log.Info("Deleted pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods), "error", err)
+		return 0, true, err
+	case evict.Unmark:
+		if err := t.writer.unmark(ctx, t.look, d.Record); err != nil {
+			return 0, false, err
+		}
+		t.Metrics.phase("evict", t.Now().Sub(d.Record.Since))
+		t.Log.Info("Took mark off", "node", t.look.Name, "fence", d.Record.ID, "result", d.Record.Result)
+		t.closed(d.Record)
+		return 0, true, nil
+	default:
+		return 0, false, fmt.Errorf("unknown act %d", d.Act)
+	}
+}
+
+// closed counts a fence that ended.
+func (t *turn) closed(rec taint.Record) {
+	if rec.Phase == taint.PhaseDone {
+		t.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
+	}
+}
+
+// distrusted reports whether some node's record tells that this device said Off of a machine that was on. A person ends that with
+// forcefence release.
+func (t *turn) distrusted(ctx context.Context, device string) (bool, error) {
+	var nodes corev1.NodeList
+	if err := t.Cache.List(ctx, &nodes); err != nil {
+		return false, fmt.Errorf("listing cached nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		rec, err := taint.RecordOf(&nodes.Items[i])
+		if err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && rec.Device == device {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.
+var errProofLost = errors.New("proof lost in the middle")

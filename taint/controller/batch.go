@@ -1,0 +1,110 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// batch is a run of pod writes on one node. Each write is made only while the proof holds: a proof that grew old is asked for
+// again, by one worker for all; an answer other than Off, or a sign of life from the informers, stops the run.
+type batch struct {
+	stopped atomic.Bool // set by the informers' handlers
+
+	mu   sync.Mutex // guards view; held while asking, so that workers wait for the one answer
+	view evict.View
+	turn *turn
+}
+
+// forEach runs write for every pod of the decision, with as many workers as are free, in the decision's order. A pod that changed
+// or went since it was read is no error: the next look decides anew. It returns after all workers have.
+func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, write func(context.Context, evict.Pod) error) error {
+	b := &batch{view: v, turn: t}
+	t.setBatch(b)
+	defer t.setBatch(nil)
+	var failed atomic.Int64
+	var first atomic.Value
+	g, gctx := errgroup.WithContext(ctx)
+	for _, p := range d.Pods {
+		if !t.acquire(gctx) {
+			break
+		}
+		g.Go(func() error {
+			defer func() { <-t.workers }()
+			// Returned: the pods are tombstoned, no kubelet can start them, and the node is alive: no proof is needed or possible.
+			if !d.Returned && !b.holds(gctx) {
+				return errProofLost
+			}
+			err := write(gctx, p)
+			if err != nil && !errors.Is(err, errAgain) && gctx.Err() == nil {
+				failed.Add(1)
+				first.CompareAndSwap(nil, fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, err))
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	switch {
+	case errors.Is(err, errProofLost):
+		t.Log.Warn("Stopped in the middle: the machine is no longer proven off", "node", t.look.Name, "fence", t.look.Record.ID)
+		return nil // the next look decides
+	case err != nil:
+		return err
+	case failed.Load() > 0:
+		cause, _ := first.Load().(error)
+		return fmt.Errorf("%s: %d of %d pods: %w", d.Act, failed.Load(), len(d.Pods), cause)
+	}
+	return ctx.Err()
+}
+
+// acquire takes a worker's token; false when ctx ended first.
+func (r *Reconciler) acquire(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case r.workers <- struct{}{}:
+		return true
+	}
+}
+
+// holds reports whether a write may be made now, asking the device again where the last answer is too old.
+func (b *batch) holds(ctx context.Context) bool {
+	if b.stopped.Load() || ctx.Err() != nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.view.Holds(b.turn.Now()) {
+		return true
+	}
+	if b.view.Answer.State != providers.PowerOff && b.view.Device != "" && b.turn.look.Record.By != taint.ByPerson {
+		return false
+	}
+	b.turn.ask(ctx)
+	b.view.Memory = b.turn.st.evict
+	return !b.stopped.Load() && b.view.Holds(b.turn.Now())
+}
+
+// setBatch tells the informers' handlers which run to stop.
+func (t *turn) setBatch(b *batch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.st.batch = b
+}
+
+// stopBatch stops the pod writes under way on a node that shows life.
+func (r *Reconciler) stopBatch(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st := r.nodes[name]; st != nil && st.batch != nil {
+		st.batch.stopped.Store(true)
+	}
+}

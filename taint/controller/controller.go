@@ -1,0 +1,287 @@
+// Package controller drives the two pure machines on a real cluster: it looks live, lets fence.Step or evict.Step decide, does the
+// one act they name, and looks again. It is the only place that writes to the API server and the only one that asks devices.
+//
+// One Reconcile is one node. Within it every act is preceded and followed by a live look (a GET without resourceVersion, never
+// the cache); the informers only wake it. Every Node write carries a resourceVersion, every pod write a UID and a
+// resourceVersion, and none is sent by a process that may have lost its leadership. What a process remembers between looks
+// (nodeState) is never needed after a restart: a new leader goes on where the record on the Node stands, with a new proof.
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// Machine is what the configuration knows of one node's machine.
+type Machine struct {
+	Provider providers.Provider // asks with a deadline: providers/guard
+	Name     string             // the provider's name in the configuration
+	Device   string             // provider/device, for the record; nodes behind one device share it
+	Target   providers.Target
+	Mode     fence.Mode
+}
+
+// Policy is the configuration in force. It is immutable: a reload makes another.
+type Policy struct {
+	// Machine returns the machine behind a node, or why no provider speaks for it.
+	Machine    func(*corev1.Node) (Machine, error)
+	Excluded   func(*corev1.Node) string // "" or why the node must be left alone
+	EvictFirst labels.Selector           // pods to evict before the others
+	Fence      fence.Settings
+	Evict      evict.Settings
+}
+
+// Options is all that a Reconciler is made of. Every field is required but where noted.
+type Options struct {
+	Live    client.Reader // reads from the API server, not from a cache
+	Cache   client.Reader // the informers; VolumeAttachments are indexed by NodeNameIndex
+	Client  client.Client // writes; no client-side rate limit
+	Events  events.EventRecorder
+	Log     *slog.Logger
+	Metrics *Metrics
+	Policy  func() *Policy
+	Leading func() error // nil while this process is sure to be the leader
+	Key     string       // the mark's key
+	By      string       // this process's identity in records
+	Workers int          // pod writes at the same time, for all nodes; default 48 (F6)
+	Now     func() time.Time
+}
+
+// Reconciler implements reconcile.Reconciler for Nodes.
+type Reconciler struct {
+	Options
+	writer  writer
+	leases  *leaseTracker
+	workers chan struct{} // one token per pod write under way
+
+	mu       sync.Mutex            // guards nodes and powering
+	nodes    map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
+	powering map[string]bool       // nodes with an open PoweringOff record, or about to get one
+}
+
+// nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
+type nodeState struct {
+	fence    fence.Memory
+	evict    evict.Memory
+	suspect  fence.Suspicion
+	begun    time.Time // when the suspicion began, kept through the fence for the timeline
+	said     string    // the last reason that was logged and sent as an Event
+	state    string    // for the metric of nodes by state
+	alerted  string
+	answered string // the last answer that was logged
+	batch    *batch // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
+}
+
+// New makes a Reconciler.
+func New(o Options) *Reconciler {
+	if o.Workers <= 0 {
+		o.Workers = 48
+	}
+	r := &Reconciler{
+		Options: o, leases: newLeaseTracker(o.Now), workers: make(chan struct{}, o.Workers),
+		nodes: map[string]*nodeState{}, powering: map[string]bool{},
+	}
+	r.writer = writer{client: o.Client, key: o.Key, leading: o.Leading, now: o.Now}
+	return r
+}
+
+// maxSteps bounds one Reconcile; a node that needs more goes to the end of the queue.
+const maxSteps = 50
+
+// Reconcile takes a node as far as it goes without waiting. It blocks for the device's answers (bounded by their deadline) and for
+// pod writes.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	st := r.state(req.Name)
+	if idle, err := r.idle(ctx, req.Name, st); err != nil || idle {
+		return reconcile.Result{}, err
+	}
+	for range maxSteps {
+		after, again, err := r.step(ctx, req.Name, st)
+		if err != nil {
+			if ctx.Err() != nil {
+				return reconcile.Result{}, nil
+			}
+			if errors.Is(err, errAgain) {
+				continue // somebody else wrote first: look again
+			}
+			return reconcile.Result{}, fmt.Errorf("node %s: %w", req.Name, err)
+		}
+		if !again {
+			return reconcile.Result{RequeueAfter: after}, nil
+		}
+	}
+	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+}
+
+// idle reports, from the caches alone, that there is nothing to look at: that is what every healthy node costs.
+func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (bool, error) {
+	var node corev1.Node
+	if err := r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading cached node: %w", err)
+	} else if err != nil {
+		r.forget(name, st)
+		return true, nil
+	}
+	l := taint.See(&node, nil, r.Key, r.Now(), r.Now())
+	st.suspect = r.suspicion(l, st.suspect)
+	r.leases.know(name)
+	done := l.Record == nil || l.Record.Phase == taint.PhaseDone && (l.Record.BootID != l.BootID || !l.IsReady() ||
+		l.Record.Result != taint.ResultEvicted && l.Record.Result != taint.ResultReturned)
+	if st.suspect.Why != "" || l.Mark != nil || l.RecordErr != nil || !done || hasCondition(&node) {
+		return false, nil
+	}
+	r.setState(st, stateHealthy)
+	r.notePowering(name, false)
+	st.said, st.begun, st.alerted = "", time.Time{}, ""
+	return true, nil
+}
+
+// step is one turn: look, decide, act. It returns when to look again, or that it should be at once.
+func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (after time.Duration, again bool, err error) {
+	node, l, err := r.look(ctx, name)
+	if err != nil {
+		return 0, false, err
+	}
+	if !l.Exists {
+		r.forget(name, st)
+		return 0, false, nil
+	}
+	st.suspect = r.suspicion(l, st.suspect)
+	if st.begun.IsZero() && st.suspect.Why != "" {
+		st.begun = r.Now()
+	}
+	st.fence.Saw(l)
+	st.evict.Saw(l)
+	r.notePowering(name, l.Record.Open() && l.Record.Phase == taint.PhasePoweringOff)
+	policy := r.Policy()
+	m, machineErr := policy.Machine(node)
+	t := &turn{Reconciler: r, st: st, node: node, look: l, policy: policy, machine: m, machineErr: machineErr}
+	if l.Mark == nil {
+		return t.fence(ctx)
+	}
+	return t.evict(ctx)
+}
+
+// turn is one look and what follows from it.
+type turn struct {
+	*Reconciler
+	st         *nodeState
+	node       *corev1.Node
+	look       taint.Look
+	policy     *Policy
+	machine    Machine
+	machineErr error
+}
+
+// ask puts the question to the machine's device, live, and folds the answer into both memories.
+func (t *turn) ask(ctx context.Context) {
+	var a providers.Answer
+	if t.machineErr != nil {
+		a = providers.Answer{Observation: providers.Observation{At: t.Now()}, Got: t.Now(), Err: t.machineErr}
+	} else {
+		a = providers.Ask(ctx, t.machine.Provider, t.machine.Name, t.machine.Target, t.Now)
+	}
+	t.st.fence.Answered(a)
+	t.st.evict.Answered(a)
+	t.logAnswer(a)
+}
+
+// state returns what is remembered of a node, making room for it if there is none.
+func (r *Reconciler) state(name string) *nodeState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.nodes[name]
+	if st == nil {
+		st = &nodeState{}
+		r.nodes[name] = st
+	}
+	return st
+}
+
+// forget drops a Node that does not exist any more. A fence that was going on ends with it: stock garbage collection takes the
+// pods of a Node that is gone.
+func (r *Reconciler) forget(name string, st *nodeState) {
+	if rec := st.fence.Begin.Record; rec.Open() || st.state == stateEvicting || st.state == stateArmed {
+		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
+		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
+	}
+	r.setState(st, "")
+	r.leases.drop(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.nodes, name)
+	delete(r.powering, name)
+}
+
+// notePowering keeps the set of machines that are being powered off.
+func (r *Reconciler) notePowering(name string, on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if on {
+		r.powering[name] = true
+	} else {
+		delete(r.powering, name)
+	}
+}
+
+// reservePowering puts a node into the set unless another is in it, so that two Reconciles cannot both announce.
+func (r *Reconciler) reservePowering(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.powering {
+		if other != name {
+			return false
+		}
+	}
+	r.powering[name] = true
+	return true
+}
+
+// busy names another node that is being powered off.
+func (r *Reconciler) busy(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.powering {
+		if other != name {
+			return other
+		}
+	}
+	return ""
+}
+
+// newID returns the id of a fence: a label value, unique for all practical purposes.
+func newID() string {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand
+	return "f-" + hex.EncodeToString(b[:])
+}
+
+// NodeNameIndex is the cache's index of VolumeAttachments by the node they name.
+const NodeNameIndex = "spec.nodeName"
+
+// IndexNodeName is its function.
+func IndexNodeName(o client.Object) []string {
+	va, ok := o.(*storagev1.VolumeAttachment)
+	if !ok {
+		return nil
+	}
+	return []string{va.Spec.NodeName}
+}

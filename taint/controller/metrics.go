@@ -1,0 +1,36 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the controller's own; no label holds a node's name.
+type Metrics struct {
+	phases *prometheus.HistogramVec
+	fences *prometheus.CounterVec
+	nodes  *prometheus.GaugeVec
+}
+
+// NewMetrics registers them.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "forcefence_phase_seconds", Help: "How long each part of a fence took.",
+			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, []string{"phase"}),
+		fences: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "forcefence_fences_total", Help: "Fences that ended, by result.",
+		}, []string{"result"}),
+		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "forcefence_nodes", Help: "Nodes by state, as this process sees them.",
+		}, []string{"state"}),
+	}
+	reg.MustRegister(m.phases, m.fences, m.nodes)
+	return m
+}
+
+func (m *Metrics) phase(name string, d time.Duration) {
+	m.phases.WithLabelValues(name).Observe(d.Seconds())
+}

@@ -1,0 +1,78 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// ErrNothingToRelease says that the node carries neither a mark nor a record that holds anything up.
+var ErrNothingToRelease = errors.New("nothing to release")
+
+// Release ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
+// in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
+// Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
+func Release(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
+	node, l, err := Look(ctx, c, name, key, now)
+	switch {
+	case err != nil:
+		return "", err
+	case !l.Exists:
+		return "", fmt.Errorf("node %s does not exist", name)
+	}
+	rec, told := releaseRecord(l, now())
+	if l.Mark == nil && l.RecordErr == nil && !l.Record.Open() && (l.Record == nil || l.Record.Result != taint.ResultNeverPoweredOff) {
+		return "", fmt.Errorf("node %s: %w: no mark, no open fence", name, ErrNothingToRelease)
+	}
+	if !confirm {
+		return "would release node " + name + ": " + told, nil
+	}
+	w := writer{client: c, key: key, leading: func() error { return nil }, now: now}
+	err = w.node(ctx, l, "releasing", object{
+		"metadata": w.meta(l, rec),
+		"spec":     object{"taints": withoutKey(node.Spec.Taints, key)},
+	})
+	if errors.Is(err, errAgain) {
+		return "", fmt.Errorf("node %s changed just now: run the command again: %w", name, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "released node " + name + ": " + told, nil
+}
+
+func releaseRecord(l taint.Look, now time.Time) (taint.Record, string) {
+	told := "no mark"
+	if l.Mark != nil {
+		told = fmt.Sprintf("mark %q goes", l.Mark.Value)
+	}
+	rec := taint.Record{ID: "released", Since: now.UTC().Truncate(time.Millisecond), By: taint.ByPerson}
+	switch {
+	case l.RecordErr != nil:
+		told += ", the unreadable record is replaced"
+	case l.Record == nil:
+		told += ", no record"
+	default:
+		rec = *l.Record
+		told += fmt.Sprintf(", fence %q in phase %s is closed", rec.ID, rec.Phase)
+	}
+	rec.NodeUID, rec.BootID, rec.LeaseRV = l.UID, l.BootID, l.LeaseRV
+	return rec.Enter(taint.PhaseDone, taint.ResultReleased, now), told
+}
+
+func withoutKey(taints []corev1.Taint, key string) []corev1.Taint {
+	out := []corev1.Taint{}
+	for _, t := range taints {
+		if t.Key != key {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -1,0 +1,241 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// ConditionPoweredOn is the Node condition of a node that does not answer while its machine is on, in mode observe.
+const ConditionPoweredOn corev1.NodeConditionType = "forcefence.io/PoweredOnNotReady"
+
+// The states of the metric forcefence_nodes.
+const (
+	stateHealthy     = "healthy"
+	stateSuspect     = "suspect"
+	statePoweringOff = "powering_off"
+	stateArmed       = "armed"
+	stateEvicting    = "evicting"
+	stateNoMachine   = "no_machine"
+	stateExcluded    = "excluded"
+	stateDistrusted  = "distrusted"
+	stateBroken      = "record_unreadable"
+	stateStuck       = "stuck"
+)
+
+// fenceSays is what a reason of package fence is told as: an Event where it has a text, and the node's state.
+var fenceSays = map[fence.Why]struct {
+	warning bool
+	state   string
+	text    string
+}{
+	fence.Healthy:        {state: stateHealthy},
+	fence.BadRecord:      {true, stateBroken, "The fence's record cannot be read: nothing is done. To start afresh: forcefence release {node} --yes."},
+	fence.MarkVanished:   {true, "", "The mark was taken off in the middle of the fence. To end a fence use: forcefence release {node} --yes."},
+	fence.NeverOff:       {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. Nothing is fenced through this device until a person runs: forcefence release {node} --yes."},
+	fence.Excluded:       {state: stateExcluded},
+	fence.NoMachine:      {true, stateNoMachine, "The node looks dead and no provider can tell whether its machine is off: {detail}."},
+	fence.Distrusted:     {true, stateDistrusted, "Device {device} once said Off of a machine that was on; it is not believed until a person runs forcefence release on that node."},
+	fence.AllStale:       {true, stateSuspect, "Every node looks dead at once: nobody is fenced."},
+	fence.Released:       {false, stateSuspect, "A person released this node; it is left alone until it comes back."},
+	fence.NoWork:         {state: stateSuspect},
+	fence.Unknown:        {true, stateSuspect, "The node looks dead ({why}); its device {device} does not tell whether the machine is off: {detail}. Unknown is never off."},
+	fence.PoweredOn:      {true, stateSuspect, "The node looks dead ({why}), but its machine is on: nothing is evicted (mode observe)."},
+	fence.ControlPlane:   {true, stateSuspect, "The node looks dead and its machine is on; a control-plane node is not powered off."},
+	fence.StillBeating:   {false, stateSuspect, "The node is NotReady, but its kubelet still renews its Lease: it is not powered off."},
+	fence.InGrace:        {false, stateSuspect, "The node looks dead ({why}) and its machine is on: it is powered off after the grace."},
+	fence.OneAtATime:     {false, stateSuspect, "Waiting: another node is being powered off."},
+	fence.BackingOff:     {true, stateSuspect, "The last power-off failed; waiting before the next."},
+	fence.Announcing:     {true, statePoweringOff, "The node looks dead ({why}) and its machine is on: powering it off through {device}."},
+	fence.AwaitingOff:    {false, statePoweringOff, "Power-off was sent; waiting until {device} says Off."},
+	fence.PowerOffFailed: {true, stateSuspect, "The machine did not come to Off in time: nothing is evicted. It is tried again later."},
+	fence.Recovered:      {false, "", "The node shows life: the power-off is cancelled."},
+	fence.ModeObserve:    {false, "", "The mode is observe now: the power-off is cancelled."},
+	fence.ProvenOff:      {true, stateArmed, "Device {device} says that the machine is off ({raw}): marking the node."},
+}
+
+// evictSays is the same for package evict.
+var evictSays = map[evict.Why]struct {
+	warning bool
+	state   string
+	text    string
+}{
+	evict.BadRecord:       {true, stateBroken, "The fence's record cannot be read: the mark stays and nothing is evicted. To take it off: forcefence release {node} --yes."},
+	evict.Adopting:        {true, stateArmed, "A person marked the node as shut down."},
+	evict.Refused:         {true, stateArmed, "A person marked the node as shut down, but device {device} says that its machine is on: nothing is evicted."},
+	evict.StillReady:      {true, stateArmed, "A person marked the node as shut down; it still reads Ready: waiting for a heartbeat (the mark goes) or for NotReady."},
+	evict.Confirmed:       {true, stateEvicting, "The machine is off ({raw}, asked after the mark), the node gave no sign of life: evicting its pods."},
+	evict.Vouched:         {true, stateEvicting, "Evicting without proof: a person vouches that the machine is off ({detail})."},
+	evict.NotConfirmed:    {true, "", "The machine was not confirmed off after the mark ({detail}): the mark goes, nothing was evicted."},
+	evict.Alive:           {true, "", "The node is alive: the mark goes, nothing was evicted."},
+	evict.Tombstoning:     {true, stateEvicting, "Ending {pods} pods."},
+	evict.StockEviction:   {false, stateEvicting, "Waiting for Kubernetes' own eviction to reach pods that it is about to delete."},
+	evict.Clearing:        {true, stateEvicting, "Clearing the node's volume lists of the pods that go."},
+	evict.Deleting:        {true, stateEvicting, "Deleting {pods} pods."},
+	evict.ProofLost:       {true, stateEvicting, "The machine is no longer proven off ({detail}): no more pods are ended until it is."},
+	evict.Returned:        {true, stateEvicting, "The machine is back: no more pods are ended; those already ended are deleted, then the mark goes."},
+	evict.WaitingDetach:   {false, stateEvicting, "All pods are gone; waiting until their volumes are detached."},
+	evict.Finished:        {true, "", "All pods are gone and their volumes detached: the mark goes."},
+	evict.FinishedReturn:  {true, "", "The node came back; all ended pods are gone and their volumes detached: the mark goes."},
+	evict.NeverPoweredOff: {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. Nothing is fenced through this device until a person runs: forcefence release {node} --yes."},
+}
+
+func (t *turn) tellFence(d fence.Decision) {
+	says := fenceSays[d.Why]
+	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, 0, d.Record.ID, "")
+}
+
+func (t *turn) tellEvict(v evict.View, d evict.Decision) {
+	says := evictSays[d.Why]
+	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, len(d.Pods), v.Look.Record.IDOr(d.Record.ID), d.Alert)
+}
+
+// tell says a reason once, when it becomes the node's: a line in the log, an Event, the node's state. An alert is said once more.
+func (t *turn) tell(why, act string, warning bool, state, text, detail string, pods int, id, alert string) {
+	if state != "" {
+		if alert != "" {
+			state = stateStuck
+		}
+		t.setState(t.st, state)
+	}
+	if alert != "" && t.st.alerted != alert {
+		t.st.alerted = alert
+		t.Log.Error("Fence needs a person", "node", t.look.Name, "fence", id, "why", alert)
+		t.event(corev1.EventTypeWarning, "FenceNeedsPerson", "Alert",
+			"The fence does not come to its end by itself (%s). The mark stays. To take it off: forcefence release %s --yes.", alert, t.look.Name)
+	} else if alert == "" {
+		t.st.alerted = ""
+	}
+	if t.st.said == why {
+		return
+	}
+	if act == "Ask" { // a question between two waits for the same reason is no news
+		return
+	}
+	t.st.said = why
+	level := slog.LevelInfo
+	if warning {
+		level = slog.LevelWarn
+	}
+	if text == "" {
+		level = slog.LevelDebug
+	}
+	if detail == "" {
+		detail = t.answerDetail()
+	}
+	t.Log.Log(context.Background(), level, "Decided", "node", t.look.Name, "fence", id, "why", why, "act", act, "detail", detail, "suspicion", t.st.suspect.Why)
+	if text == "" {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	t.event(kind, why, act, "%s", strings.NewReplacer("{node}", t.look.Name, "{device}", t.deviceName(), "{detail}", detail,
+		"{why}", t.st.suspect.Why, "{raw}", strconv.Quote(t.st.evict.Answer.Raw), "{pods}", strconv.Itoa(pods)).Replace(text))
+}
+
+func (t *turn) deviceName() string {
+	if t.machine.Device == "" {
+		return "(none)"
+	}
+	return t.machine.Device
+}
+
+// answerDetail is the last answer in words that may be shown: never the text of a device's error.
+func (t *turn) answerDetail() string {
+	a := t.st.evict.Answer
+	switch {
+	case t.machineErr != nil:
+		return t.machineErr.Error()
+	case a.Got.IsZero():
+		return "not asked"
+	case a.Err != nil:
+		return providers.Class(a.Err)
+	default:
+		return fmt.Sprintf("%s (%q)", a.State, a.Raw)
+	}
+}
+
+// logAnswer tells of an answer that differs from the one before.
+func (t *turn) logAnswer(a providers.Answer) {
+	word := a.State.String() + " " + a.Raw + " " + providers.Class(a.Err)
+	if t.st.answered == word {
+		return
+	}
+	t.st.answered = word
+	id := ""
+	if t.look.Record.Open() {
+		id = t.look.Record.ID
+	}
+	args := []any{"node", t.look.Name, "fence", id, "device", t.machine.Device, "state", a.State.String(), "raw", a.Raw}
+	if a.Err != nil {
+		args = append(args, "error", a.Err)
+	}
+	t.Log.Info("Machine answered", args...)
+}
+
+func (t *turn) event(kind, reason, action, format string, args ...any) {
+	t.Events.Eventf(t.node, nil, kind, reason, action, format, args...)
+}
+
+// tellPods sends an Event to each pod that was ended, with the evidence.
+func (t *turn) tellPods(v evict.View, pods []evict.Pod) {
+	for _, p := range pods {
+		ref := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
+		t.Events.Eventf(ref, t.node, corev1.EventTypeWarning, taint.TombstoneReason, "Evict",
+			"The machine of node %s is off (%s): the pod was ended so that it can run elsewhere (fence %s).",
+			t.look.Name, t.answerDetail(), v.Look.Record.ID)
+	}
+}
+
+func hasCondition(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == ConditionPoweredOn && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// reportPoweredOn keeps the condition of a node that does not answer while its machine is on.
+func (t *turn) reportPoweredOn(ctx context.Context, on bool) error {
+	if on == hasCondition(t.node) || (t.st.suspect.Why != "" && !on) {
+		return nil // while the node looks dead the condition only appears; it goes when the node is back
+	}
+	now := metav1.NewTime(t.Now())
+	c := corev1.NodeCondition{Type: ConditionPoweredOn, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
+		Reason: "NodeAnswers", Message: "The node answers."}
+	if on {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady", "The node does not answer, and its machine is on: nothing is evicted."
+	}
+	if err := t.writer.condition(ctx, t.look, "setting condition", c); err != nil {
+		return err
+	}
+	return errAgain // the look's resourceVersion is spent
+}
+
+// setState moves the node from one state to another in the metric of nodes by state; "" is none.
+func (r *Reconciler) setState(st *nodeState, state string) {
+	if st.state == state {
+		return
+	}
+	if st.state != "" {
+		r.Metrics.nodes.WithLabelValues(st.state).Dec()
+	}
+	if state != "" {
+		r.Metrics.nodes.WithLabelValues(state).Inc()
+	}
+	st.state = state
+}

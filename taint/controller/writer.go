@@ -1,0 +1,159 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// errAgain says that the object changed between the look and the write: look again and decide anew.
+var errAgain = errors.New("changed since it was read")
+
+// writer sends every write of the protocol. Each Node write carries the resourceVersion of the look that it was decided on, each
+// pod write a UID and a resourceVersion, and none is sent by a process that may have lost its leadership (invariant 5). Only the
+// mark, the record, the two volume lists, Ready and forcefence's own conditions are ever written.
+type writer struct {
+	client  client.Client
+	key     string
+	leading func() error
+	now     func() time.Time
+}
+
+// object is a JSON object under construction.
+type object map[string]any
+
+// record writes the record alone.
+func (w writer) record(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.node(ctx, l, "writing record", object{"metadata": w.meta(l, rec)})
+}
+
+// arm sets the mark and the record in one write (step 5).
+func (w writer) arm(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.node(ctx, l, "setting mark", object{
+		"metadata": w.meta(l, rec),
+		"spec":     object{"taints": taint.With(l.Taints, w.key, rec.ID, w.now())},
+	})
+}
+
+// unmark takes the marks of the record's fence off and closes the record in one write (step 13).
+func (w writer) unmark(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.node(ctx, l, "taking mark off", object{
+		"metadata": w.meta(l, rec),
+		"spec":     object{"taints": taint.Without(l.Taints, w.key, rec.ID)},
+	})
+}
+
+func (w writer) meta(l taint.Look, rec taint.Record) object {
+	return object{
+		"resourceVersion": l.ResourceVersion,
+		"uid":             l.UID,
+		"annotations":     object{taint.RecordAnnotation: rec.Encode()},
+	}
+}
+
+// clear writes the two volume lists (step 10). An empty list is written as null: merge patches have no other way.
+func (w writer) clear(ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) error {
+	return w.node(ctx, l, "clearing volume lists", object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
+		"status":   object{"volumesInUse": inUse, "volumesAttached": attached},
+	}, "status")
+}
+
+// condition writes one condition of the Node; the strategic merge leaves the others alone.
+func (w writer) condition(ctx context.Context, l taint.Look, what string, c corev1.NodeCondition) error {
+	return w.nodePatch(ctx, l, what, types.StrategicMergePatchType, object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
+		"status":   object{"conditions": []corev1.NodeCondition{c}},
+	}, "status")
+}
+
+// expireReady makes a stale Ready Unknown: the machine is off, so no kubelet can mean it (step 5). A live kubelet would revert it.
+func (w writer) expireReady(ctx context.Context, l taint.Look) error {
+	now := metav1.NewTime(w.now())
+	return w.condition(ctx, l, "expiring Ready", corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastHeartbeatTime: now,
+		Reason: "MachinePoweredOff", Message: "The machine's own device says that it is off.",
+	})
+}
+
+func (w writer) node(ctx context.Context, l taint.Look, what string, body object, sub ...string) error {
+	return w.nodePatch(ctx, l, what, types.MergePatchType, body, sub...)
+}
+
+func (w writer) nodePatch(ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string) error {
+	if l.ResourceVersion == "" {
+		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}}
+	return w.patch(ctx, node, what, pt, body, sub...)
+}
+
+// tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9).
+func (w writer) tombstone(ctx context.Context, p evict.Pod, fenceID string) error {
+	message := taint.TombstoneMessage + fenceID + ")."
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	return w.patch(ctx, pod, "ending pod", types.StrategicMergePatchType, object{
+		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+		"status": object{
+			"phase": corev1.PodFailed, "reason": taint.TombstoneReason, "message": message,
+			"conditions": []corev1.PodCondition{{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now()),
+				Reason: taint.TombstoneReason, Message: message,
+			}},
+		},
+	}, "status")
+}
+
+// delete removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
+func (w writer) delete(ctx context.Context, p evict.Pod) error {
+	if err := w.leading(); err != nil {
+		return fmt.Errorf("deleting pod: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	uid := types.UID(p.UID)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	err := w.client.Delete(ctx, pod, client.GracePeriodSeconds(0),
+		client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})
+	return outcome("deleting pod", err)
+}
+
+func (w writer) patch(ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string) error {
+	if err := w.leading(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	patch := client.RawPatch(pt, b)
+	if len(sub) > 0 {
+		return outcome(what, w.client.SubResource(sub[0]).Patch(ctx, obj, patch))
+	}
+	return outcome(what, w.client.Patch(ctx, obj, patch))
+}
+
+// outcome sorts the API server's answer: a conflict and an object that is gone both mean that the look is too old.
+func outcome(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("%s: %w: %w", what, errAgain, err)
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}
