@@ -1,0 +1,34 @@
+# The two commands of the README are `make demo` and `make test`. Both need Go, make and git, nothing else.
+SHELL := /bin/bash
+GO ?= go
+# RACE=1 runs the tests with the race detector (needs a C compiler).
+RACEFLAG := $(if $(RACE),-race,)
+
+.PHONY: all demo test lint build controlplane fuzz clean
+
+all: build
+
+build: ## the controller, in bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/forcefence ./cmd/forcefence
+
+controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache
+	$(GO) run ./test/cluster/cmd/controlplane
+
+demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground
+	$(GO) run ./test/demo -forcefence bin/forcefence -out out/demo $(if $(KEEP),-keep,) $(DEMOFLAGS)
+
+test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector
+	$(GO) test $(RACEFLAG) -timeout 30m $(TESTFLAGS) ./...
+
+lint: ## formatting, vet and golangci-lint at its pinned version
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
+	$(GO) vet ./...
+	cd .ci/tools && $(GO) build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	bin/golangci-lint run ./...
+
+fuzz: ## every fuzz test for FUZZTIME each
+	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
+	  $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),10s) $$p || exit 1; done; done
+
+clean:
+	rm -rf bin out
