@@ -1,0 +1,305 @@
+package config
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// check looks at the values of a decoded file, and parses its selectors and templates.
+func (r *reader) check(c *Config) {
+	oneOf(r, "mode", c.Mode, Observe, Fence)
+	oneOf(r, "onDetachTimeout", c.OnDetachTimeout, Alert)
+	oneOf(r, "manualMarks", c.ManualMarks, Refuse, Trust)
+	r.taintKey("taintKey", c.TaintKey)
+	r.atLeast("powerOffAfter", c.PowerOffAfter, 10*time.Second)
+	r.atLeast("powerOffTimeout", c.PowerOffTimeout, 5*time.Second)
+	r.atLeast("detachTimeout", c.DetachTimeout, 10*time.Second)
+	c.evictFirst = r.selector("evictFirst", c.EvictFirst, labels.Nothing())
+	c.excluded = r.selector("excludeSelector", c.ExcludeSelector, labels.Nothing())
+	r.listen(c.Listen)
+	r.leaderElection(c.LeaderElection)
+	for i := range c.Providers {
+		r.checkProvider(c, i)
+	}
+	for i := range c.Nodes {
+		r.checkRule(c, i)
+	}
+	r.listedTwice(c)
+	if c.Mode == Fence && len(c.Nodes) == 0 && !r.bad["nodes"] {
+		r.report("mode", "nothing to fence: no rule under nodes tells how a node finds its machine")
+	}
+}
+
+// oneOf demands one of the words; the empty text is none of them.
+func oneOf[T ~string](r *reader, path string, have T, words ...T) {
+	if slices.Contains(words, have) {
+		return
+	}
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	if near := nearest(string(have), all); near != "" {
+		r.report(path, "must be %s: did you mean %q?", either(all), near)
+		return
+	}
+	r.report(path, "must be %s", either(all))
+}
+
+func either(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+func (r *reader) atLeast(path string, have, least time.Duration) {
+	if have < least {
+		r.report(path, "must be at least %s", short(least))
+	}
+}
+
+// short writes 5m, not 5m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func (r *reader) taintKey(path, key string) {
+	if len(validation.IsQualifiedName(key)) > 0 {
+		r.report(path, "no taint can have this key: it must look like example.net/name")
+		return
+	}
+	domain, _, _ := strings.Cut(key, "/")
+	for _, theirs := range []string{"kubernetes.io", "k8s.io"} {
+		if domain != key && (domain == theirs || strings.HasSuffix(domain, "."+theirs)) {
+			r.report(path, "keys under %s are Kubernetes' own and mean something to it: use another", theirs)
+		}
+	}
+}
+
+// selector parses a label selector; empty is what "" means here.
+func (r *reader) selector(path, text string, empty labels.Selector) labels.Selector {
+	if strings.TrimSpace(text) == "" {
+		return empty
+	}
+	sel, err := labels.Parse(text)
+	if err != nil {
+		r.report(path, "not a label selector: %s", oneLine(err.Error()))
+		return labels.Nothing()
+	}
+	return sel
+}
+
+func (r *reader) listen(l Listen) {
+	r.address("listen.metrics", l.Metrics)
+	r.address("listen.health", l.Health)
+	if _, port, err := net.SplitHostPort(l.Health); err == nil && l.Metrics == l.Health && port != "0" {
+		r.report("listen.health", "is the address of listen.metrics: each needs its own")
+	}
+}
+
+func (r *reader) address(path, addr string) {
+	if addr == "" {
+		return
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		r.report(path, `must be host:port, or "" for no server`)
+		return
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		r.report(path, "the port must be a number from 0 to 65535")
+	}
+}
+
+func (r *reader) leaderElection(l LeaderElection) {
+	const path = "leaderElection."
+	r.atLeast(path+"leaseDuration", l.LeaseDuration, time.Second)
+	r.atLeast(path+"retryPeriod", l.RetryPeriod, 100*time.Millisecond)
+	if l.LeaseDuration%time.Second != 0 {
+		r.report(path+"leaseDuration", "must be whole seconds: a Lease holds no less")
+	}
+	if l.RenewDeadline >= l.LeaseDuration {
+		r.report(path+"renewDeadline", "must be shorter than leaseDuration (%s): two could lead at once", short(l.LeaseDuration))
+	}
+	if l.RetryPeriod*6/5 >= l.RenewDeadline { // client-go adds up to 20 % to a retry
+		r.report(path+"retryPeriod", "1.2 times it must be shorter than renewDeadline (%s)", short(l.RenewDeadline))
+	}
+	if len(validation.IsDNS1123Subdomain(l.Name)) > 0 {
+		r.report(path+"name", "no Lease can have this name: use a-z, 0-9 and -")
+	}
+	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
+		r.report(path+"namespace", "no namespace can have this name: use a-z, 0-9 and -")
+	}
+}
+
+// name checks the name of an item of a list; earlier are those before it.
+func (r *reader) name(list string, i int, name string, earlier []string) {
+	path := item(list, i) + ".name"
+	if name == "" {
+		r.report(path, "missing")
+		return
+	}
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		r.report(path, "must be a DNS label: at most 63 of a-z, 0-9 and -, with no - at the ends")
+		return
+	}
+	if j := slices.Index(earlier, name); j >= 0 {
+		r.report(path, "%q is the name of %s already, on line %d", name, item(list, j), r.lines[item(list, j)])
+	}
+}
+
+func (r *reader) checkProvider(c *Config, i int) {
+	p, path := c.Providers[i], item("providers", i)
+	r.name("providers", i, p.Name, providerNames(c.Providers[:i]))
+	if p.Timeout < 100*time.Millisecond || p.Timeout > 5*time.Second {
+		r.report(path+".timeout", "must be from 100ms to 5s: an answer older than 5s proves nothing")
+	}
+	if p.RatePerSecond <= 0 || p.RatePerSecond > 1000 {
+		r.report(path+".ratePerSecond", "must be more than 0 and at most 1000")
+	}
+	if p.Concurrency < 1 || p.Concurrency > 100 {
+		r.report(path+".concurrency", "must be from 1 to 100")
+	}
+}
+
+func providerNames(ps []Provider) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		out[i] = p.Name
+	}
+	return out
+}
+
+func (r *reader) checkRule(c *Config, i int) {
+	n, path := &c.Nodes[i], item("nodes", i)
+	var earlier []string
+	for _, e := range c.Nodes[:i] {
+		earlier = append(earlier, e.Name)
+	}
+	r.name("nodes", i, n.Name, earlier)
+	if n.Mode != "" {
+		oneOf(r, path+".mode", n.Mode, Observe, Fence)
+	} else if _, given := r.lines[path+".mode"]; given {
+		r.report(path+".mode", "must be observe or fence; without the key the mode above holds")
+	}
+	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
+	have := providerNames(c.Providers)
+	switch {
+	case n.Provider == "":
+		r.report(path+".provider", "missing: it names one of providers")
+	case !slices.Contains(have, n.Provider) && !r.unsureOfNames(len(have)):
+		if near := nearest(n.Provider, have); near != "" {
+			r.report(path+".provider", "no such provider: did you mean %q?", near)
+		} else {
+			r.report(path+".provider", "no such provider: known are %s", known(have))
+		}
+	}
+	r.checkSource(&n.Machine, path+".machine")
+}
+
+// unsureOfNames tells that a fault hides the name of one of the n providers: no rule can be said to name none of them.
+func (r *reader) unsureOfNames(n int) bool {
+	for i := range n {
+		if p := item("providers", i); r.bad[p] || r.bad[p+".name"] {
+			return true
+		}
+	}
+	return r.bad["providers"]
+}
+
+// checkSource checks how a rule finds machines: from says how, and only the settings of that way may be there.
+func (r *reader) checkSource(s *Source, path string) {
+	if s.From == "" {
+		r.report(path+".from", "missing: one of systemUUID, providerID, annotation, template, list")
+		return
+	}
+	oneOf(r, path+".from", s.From, FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate, FromList)
+	for _, part := range []struct {
+		key  string
+		of   From
+		need bool
+	}{{"annotation", FromAnnotation, true}, {"template", FromTemplate, true}, {"list", FromList, true}, {"part", FromProviderID, false}} {
+		_, given := r.lines[path+"."+part.key]
+		switch {
+		case given && part.of != s.From && sources[s.From]:
+			r.report(path+"."+part.key, `belongs to "from: %s"`, part.of)
+		case !given && part.need && part.of == s.From:
+			r.report(path+"."+part.key, `missing: "from: %s" needs it`, part.of)
+		}
+	}
+	switch s.From {
+	case FromProviderID:
+		if s.Part == "" {
+			s.Part = Last
+		}
+		oneOf(r, path+".part", s.Part, Last, All)
+	case FromAnnotation:
+		if _, given := r.lines[path+".annotation"]; !given {
+			return
+		}
+		if len(validation.IsQualifiedName(strings.ToLower(s.Annotation))) > 0 {
+			r.report(path+".annotation", "no annotation can have this key: it must look like example.net/name")
+		}
+	case FromTemplate:
+		if _, given := r.lines[path+".template"]; !given {
+			return
+		}
+		t, err := parseTemplate(s.Template)
+		if err != nil {
+			r.report(path+".template", "%s", oneLine(err.Error()))
+		}
+		s.tmpl = t
+	case FromList:
+		for i, e := range s.List {
+			at := item(path+".list", i)
+			if e.Node == "" {
+				r.report(at+".node", "missing: the node's name")
+			} else if len(validation.IsDNS1123Subdomain(e.Node)) > 0 {
+				r.report(at+".node", "no node can have this name")
+			}
+			if strings.TrimSpace(e.ID) == "" {
+				r.report(at+".id", "missing: the provider's name of the machine")
+			}
+		}
+	}
+}
+
+// listedTwice finds nodes and machines that stand in lists more than once, in one rule or in several.
+func (r *reader) listedTwice(c *Config) {
+	type machine struct{ provider, id string }
+	nodes, machines := map[string]int{}, map[machine]int{}
+	for i, n := range c.Nodes {
+		if n.Machine.From != FromList {
+			continue
+		}
+		for j, e := range n.Machine.List {
+			at := item(item("nodes", i)+".machine.list", j)
+			if first, twice := nodes[e.Node]; twice && e.Node != "" {
+				r.report(at+".node", "%s is listed already, on line %d", oneLine(e.Node), first)
+			} else {
+				nodes[e.Node] = r.lines[at]
+			}
+			m := machine{n.Provider, strings.TrimSpace(e.ID)}
+			if first, twice := machines[m]; twice && m.id != "" {
+				r.report(at+".id", "another node has this machine already, on line %d", first)
+			} else {
+				machines[m] = r.lines[at]
+			}
+		}
+	}
+}

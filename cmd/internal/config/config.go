@@ -1,0 +1,158 @@
+// Package config reads forcefence's configuration file. What comes out is checked: every name in it is known, every duration has
+// a unit, every provider has its settings and every selector and template has been parsed. What does not pass comes back as
+// Errors, all faults at once, each as file:line: path: problem. Nothing of a file with a fault is used.
+//
+// It also answers, from the file alone, which machine a Node is (Config.Machine), and tells when the file changes (Watch).
+//
+// How a file is read: the YAML is parsed to nodes, which know their lines; the nodes are held against the Go types, which finds
+// unknown keys, duplicates and wrong types; what is sound goes into a viper instance, where environment variables win over the
+// file, and from there into the Config; last come the checks of values. viper on its own cannot be strict: it lower-cases keys,
+// knows no lines, reads `30` as 30 ns, and its WatchConfig ends the process where inotify is exhausted. So provider settings,
+// whose maps may have free keys, do not go through it.
+//
+// Scalars outside lists can be set by environment variables: mode by FORCEFENCE_MODE, listen.metrics by
+// FORCEFENCE_LISTEN_METRICS, powerOffAfter by FORCEFENCE_POWER_OFF_AFTER. An empty variable counts as not set, and a FORCEFENCE_
+// variable that names no key is ignored, because Kubernetes sets some for a Service called forcefence.
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// Mode says what forcefence does about a dead node whose machine is still On.
+type Mode string
+
+// The modes.
+const (
+	Observe Mode = "observe" // say so and keep watching; a machine that is Off is fenced in this mode too
+	Fence   Mode = "fence"   // power it off
+)
+
+// ManualMarks says what to do with a person's mark on a node whose device says On.
+type ManualMarks string
+
+// The answers to a person's mark.
+const (
+	Refuse ManualMarks = "refuse"
+	Trust  ManualMarks = "trust"
+)
+
+// DetachAction says what happens when volumes are not detached by DetachTimeout.
+type DetachAction string
+
+// Alert keeps the mark and alerts. It is the only action.
+const Alert DetachAction = "alert"
+
+// Config is a checked configuration file. It is not changed after Load or Parse returned it. The fresh proof's 5 s are no
+// setting: they are an invariant.
+type Config struct {
+	Mode            Mode           `yaml:"mode"`            // default observe
+	TaintKey        string         `yaml:"taintKey"`        // default taint.DefaultKey
+	PowerOffAfter   time.Duration  `yaml:"powerOffAfter"`   // at least 10s; default 60s
+	PowerOffTimeout time.Duration  `yaml:"powerOffTimeout"` // at least 5s; default 60s
+	DetachTimeout   time.Duration  `yaml:"detachTimeout"`   // at least 10s; default 5m
+	OnDetachTimeout DetachAction   `yaml:"onDetachTimeout"` // default alert
+	ManualMarks     ManualMarks    `yaml:"manualMarks"`     // default refuse
+	EvictFirst      string         `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
+	ExcludeSelector string         `yaml:"excludeSelector"` // label selector of nodes; "" none. See Excluded
+	Listen          Listen         `yaml:"listen"`
+	LeaderElection  LeaderElection `yaml:"leaderElection"`
+	Providers       []Provider     `yaml:"providers"`
+	Nodes           []NodeRule     `yaml:"nodes"`
+
+	evictFirst, excluded labels.Selector
+	digest               string
+}
+
+// Listen holds the addresses of the HTTP servers, as host:port; "" for no server.
+type Listen struct {
+	Metrics string `yaml:"metrics"` // default 127.0.0.1:8080
+	Health  string `yaml:"health"`  // default 127.0.0.1:8081
+}
+
+// LeaderElection is how one of several controllers is chosen. LeaseDuration > RenewDeadline > 1.2 x RetryPeriod holds.
+type LeaderElection struct {
+	Enabled       bool          `yaml:"enabled"`       // default true
+	Namespace     string        `yaml:"namespace"`     // "": the namespace the controller runs in
+	Name          string        `yaml:"name"`          // default forcefence
+	LeaseDuration time.Duration `yaml:"leaseDuration"` // at least 1s; default 15s
+	RenewDeadline time.Duration `yaml:"renewDeadline"` // default 10s
+	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // at least 100ms; default 2s
+}
+
+// Provider is one configured provider: the limits that guard keeps per device, and the settings of its type.
+type Provider struct {
+	Name          string        `yaml:"name"`          // unique, a DNS label
+	Timeout       time.Duration `yaml:"timeout"`       // of one call; 100ms to 5s, since proofs live 5 s; default 5s
+	RatePerSecond float64       `yaml:"ratePerSecond"` // more than 0, at most 1000; default 10
+	Concurrency   int           `yaml:"concurrency"`   // 1 to 100; default 2
+
+	Type   string           `yaml:"-"` // the type's name in the Registry
+	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil
+}
+
+// Default returns what an empty mapping would give: nothing is fenced, nobody is asked.
+func Default() *Config {
+	return &Config{
+		Mode:            Observe,
+		TaintKey:        taint.DefaultKey,
+		PowerOffAfter:   60 * time.Second,
+		PowerOffTimeout: 60 * time.Second,
+		DetachTimeout:   5 * time.Minute,
+		OnDetachTimeout: Alert,
+		ManualMarks:     Refuse,
+		Listen:          Listen{Metrics: "127.0.0.1:8080", Health: "127.0.0.1:8081"},
+		LeaderElection: LeaderElection{
+			Enabled:       true,
+			Name:          "forcefence",
+			LeaseDuration: 15 * time.Second,
+			RenewDeadline: 10 * time.Second,
+			RetryPeriod:   2 * time.Second,
+		},
+		evictFirst: labels.Nothing(),
+		excluded:   labels.Nothing(),
+	}
+}
+
+// EvictFirstSelector matches the pods to evict before all others. It matches none where evictFirst is "".
+func (c *Config) EvictFirstSelector() labels.Selector { return c.evictFirst }
+
+// Digest names the file's content: two Configs of one Registry with the same digest were read from the same text.
+func (c *Config) Digest() string { return c.digest }
+
+// Load reads and checks a file. A file with faults gives Errors; a file that cannot be read gives an error that wraps the cause
+// (fs.ErrNotExist).
+func Load(file string, reg providers.Registry) (*Config, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading configuration: %w", err)
+	}
+	return Parse(file, data, reg)
+}
+
+// Parse checks the content of a file; the name is for the messages. It reads the environment, and the files that provider
+// settings name. The error is Errors, never empty, or nil.
+func Parse(file string, data []byte, reg providers.Registry) (*Config, error) {
+	r := newReader(file, reg)
+	cfg := Default()
+	if root := r.document(data); root != nil {
+		if r.decode(root, cfg) {
+			r.check(cfg)
+		}
+	}
+	if len(r.errs) > 0 {
+		return nil, r.errs.sorted()
+	}
+	sum := sha256.Sum256(data)
+	cfg.digest = hex.EncodeToString(sum[:])
+	return cfg, nil
+}

@@ -1,0 +1,262 @@
+package config_test
+
+import (
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+)
+
+var update = flag.Bool("update", false, "rewrite the .want files")
+
+// TestBroken holds what is said about broken files against their .want files.
+func TestBroken(t *testing.T) {
+	t.Chdir(filepath.Join("testdata", "broken"))
+	files, err := filepath.Glob("*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("got %d files, want at least 10 (%v)", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			cfg, err := config.Load(file, configtest.Types())
+			if err == nil || cfg != nil {
+				t.Fatalf("got %v and error %v, want an error only", cfg, err)
+			}
+			got := err.Error() + "\n"
+			checkErrors(t, err)
+			if strings.Contains(got, "hunter2") {
+				t.Errorf("a secret is shown:\n%s", got)
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".want"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// checkErrors demands what holds for the error of every broken file.
+func checkErrors(t *testing.T, err error) {
+	t.Helper()
+	var errs config.Errors
+	if !errors.As(err, &errs) || len(errs) == 0 {
+		t.Fatalf("got %T %v, want Errors", err, err)
+	}
+	for i, e := range errs {
+		if e.Line < 1 || e.Problem == "" || strings.ContainsAny(e.Error(), "\n\r") {
+			t.Errorf("got %#v, want a line from 1, a problem, and one line of text", e)
+		}
+		if i > 0 && e.Line < errs[i-1].Line {
+			t.Errorf("got line %d after line %d, want them sorted", e.Line, errs[i-1].Line)
+		}
+	}
+}
+
+func TestFull(t *testing.T) {
+	got, err := config.Load(filepath.Join("testdata", "good", "full.yaml"), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config.Config{
+		Mode:            config.Fence,
+		TaintKey:        "example.net/fenced",
+		PowerOffAfter:   90 * time.Second,
+		PowerOffTimeout: 2 * time.Minute,
+		DetachTimeout:   90 * time.Minute,
+		OnDetachTimeout: config.Alert,
+		ManualMarks:     config.Trust,
+		EvictFirst:      "app in (csi-controller, rook)",
+		ExcludeSelector: "example.net/never-fence",
+		Listen:          config.Listen{Metrics: "", Health: "[::1]:8081"},
+		LeaderElection: config.LeaderElection{
+			Namespace: "fencing", Name: "ff", LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
+		},
+		Providers: []config.Provider{
+			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Type: "redfish", Config: &configtest.Redfish{
+				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
+				Retries: 16, Weight: 3, Tags: []string{"a", "b"}, Headers: map[string]string{"X-Rack.Name": "One", "Accept": "*/*"},
+				Nested: configtest.Nested{Deep: true, Items: []configtest.Nested{{}}},
+			}},
+			{Name: "cloud", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "plain", Config: &configtest.Plain{}},
+		},
+		Nodes: []config.NodeRule{
+			{Name: "workers", Selector: "node-role.kubernetes.io/worker", Provider: "racks", Mode: config.Observe, Machine: config.Source{
+				From:     config.FromTemplate,
+				Template: `https://{{ .Name | trimSuffix "-w" | lower }}.{{ index .Labels "example.net/rack" }}.example.net`,
+			}},
+			{Name: "clouds", Selector: "example.net/cloud=yes", Provider: "cloud",
+				Machine: config.Source{From: config.FromProviderID, Part: config.Last}},
+			{Name: "raw", Selector: "example.net/cloud=raw", Provider: "cloud",
+				Machine: config.Source{From: config.FromProviderID, Part: config.All}},
+			{Name: "uuid", Selector: "uuid", Provider: "cloud", Machine: config.Source{From: config.FromSystemUUID}},
+			{Name: "noted", Selector: "noted", Provider: "cloud",
+				Machine: config.Source{From: config.FromAnnotation, Annotation: "Example.net/machine"}},
+			{Name: "old-ones", Provider: "racks", Machine: config.Source{From: config.FromList, List: []config.Listed{
+				{Node: "old-1", ID: "https://10.0.0.1"}, {Node: "old-2", ID: "https://10.0.0.2"},
+			}}},
+		},
+	}
+	ignore := cmpopts.IgnoreUnexported(config.Config{}, config.NodeRule{}, config.Source{})
+	if diff := cmp.Diff(want, got, ignore); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got := parse(t, "mode: observe\nlisten:\nproviders:\n- name: a\n  redfish: {username: root, passwordEnv: BMC, nested: {}}\n")
+	want := config.Default()
+	want.Providers = []config.Provider{{
+		Name: "a", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "redfish",
+		Config: &configtest.Redfish{Username: "root", PasswordEnv: "BMC", Auth: "auto", Poll: time.Second, Tags: []string{"default"}},
+	}}
+	ignore := cmpopts.IgnoreUnexported(config.Config{}, config.NodeRule{}, config.Source{})
+	if diff := cmp.Diff(want, got, ignore); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if sel := got.EvictFirstSelector(); !sel.Empty() && sel.String() != "" || sel.Matches(nil) {
+		t.Errorf("got %q for no evictFirst, want a selector that matches nothing", sel)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	const text = "mode: observe\nlisten:\n  metrics: 127.0.0.1:1\npowerOffAfter: 30s\n"
+	for _, tc := range []struct {
+		name, text string
+		env        map[string]string
+		want       func(*config.Config)
+		err        string
+	}{
+		{name: "none", text: text, want: func(*config.Config) {}},
+		{
+			name: "over the file", text: text,
+			env: map[string]string{"FORCEFENCE_MANUAL_MARKS": "trust", "FORCEFENCE_POWER_OFF_AFTER": "2m", "FORCEFENCE_LISTEN_METRICS": "127.0.0.1:9"},
+			want: func(c *config.Config) {
+				c.ManualMarks, c.PowerOffAfter, c.Listen.Metrics = config.Trust, 2*time.Minute, "127.0.0.1:9"
+			},
+		},
+		{
+			name: "not in the file", text: text,
+			env:  map[string]string{"FORCEFENCE_LEADER_ELECTION_ENABLED": "false", "FORCEFENCE_LEADER_ELECTION_NAMESPACE": "123"},
+			want: func(c *config.Config) { c.LeaderElection.Enabled, c.LeaderElection.Namespace = false, "123" },
+		},
+		{
+			name: "empty is not set, a Service's are not ours", text: text,
+			env:  map[string]string{"FORCEFENCE_MODE": "", "FORCEFENCE_PORT": "tcp://10.0.0.1:8080", "FORCEFENCE_SERVICE_HOST": "10.0.0.1"},
+			want: func(*config.Config) {},
+		},
+		{
+			name: "wrong", text: text,
+			env: map[string]string{"FORCEFENCE_MODE": "fenc", "FORCEFENCE_POWER_OFF_AFTER": "60", "FORCEFENCE_LEADER_ELECTION_ENABLED": "yes"},
+			err: "f:1: leaderElection.enabled: want true or false, have text (set by the environment variable FORCEFENCE_LEADER_ELECTION_ENABLED)\n" +
+				"f:1: mode: must be observe or fence: did you mean \"fence\"? (set by the environment variable FORCEFENCE_MODE)\n" +
+				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable FORCEFENCE_POWER_OFF_AFTER)",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for k, v := range tc.env {
+				t.Setenv(k, v)
+			}
+			got, err := config.Parse("f", []byte(tc.text), configtest.Types())
+			if tc.err != "" || err != nil {
+				if err == nil || err.Error() != tc.err {
+					t.Fatalf("got error\n%v\nwant\n%s", err, tc.err)
+				}
+				return
+			}
+			want := parse(t, "mode: observe\nlisten:\n  metrics: 127.0.0.1:1\npowerOffAfter: 30s\n")
+			want.PowerOffAfter, want.Listen.Metrics = 30*time.Second, "127.0.0.1:1"
+			want.ManualMarks, want.LeaderElection = config.Refuse, config.Default().LeaderElection
+			tc.want(want)
+			ignore := cmpopts.IgnoreUnexported(config.Config{}, config.NodeRule{}, config.Source{})
+			if diff := cmp.Diff(want, got, ignore); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEnvName(t *testing.T) {
+	for path, want := range map[string]string{
+		"mode":                         "FORCEFENCE_MODE",
+		"powerOffAfter":                "FORCEFENCE_POWER_OFF_AFTER",
+		"leaderElection.leaseDuration": "FORCEFENCE_LEADER_ELECTION_LEASE_DURATION",
+	} {
+		if got := config.EnvName(path); got != want {
+			t.Errorf("EnvName(%q): got %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestLoadNoFile(t *testing.T) {
+	_, err := config.Load(filepath.Join(t.TempDir(), "none.yaml"), nil)
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want fs.ErrNotExist", err)
+	}
+}
+
+func TestDigest(t *testing.T) {
+	a, b, c := parse(t, "mode: observe\n"), parse(t, "mode: observe\n"), parse(t, "mode: observe \n")
+	if a.Digest() != b.Digest() || a.Digest() == c.Digest() || a.Digest() == "" {
+		t.Errorf("got %q, %q and %q, want the first two the same", a.Digest(), b.Digest(), c.Digest())
+	}
+}
+
+// FuzzParse demands of any file that it is either a Config or Errors with lines, never a panic, and that no secret is shown.
+func FuzzParse(f *testing.F) {
+	for _, dir := range []string{"broken", "good"} {
+		files, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
+		if err != nil || len(files) == 0 {
+			f.Fatalf("no files in %s (%v)", dir, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cfg, err := config.Parse("f", data, configtest.Types())
+		if (cfg == nil) == (err == nil) {
+			t.Fatalf("got %v and %v, want one of them", cfg, err)
+		}
+		if err != nil {
+			checkErrors(t, err)
+			return
+		}
+		for _, p := range cfg.Providers {
+			if p.Type == "" || p.Config == nil {
+				t.Errorf("got provider %+v, want a type and settings", p)
+			}
+		}
+	})
+}
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("f", []byte(text), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}

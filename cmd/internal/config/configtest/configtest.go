@@ -1,0 +1,95 @@
+// Package configtest has provider types for tests of what reads the configuration. They speak to no device.
+package configtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Types returns two types: redfish, with settings like those of the real one, and plain, which needs none.
+func Types() providers.Registry {
+	return providers.Registry{
+		{Name: "redfish", NewConfig: func() providers.Config { return &Redfish{Auth: "auto", Poll: time.Second, Tags: []string{"default"}} }},
+		{Name: "plain", NewConfig: func() providers.Config { return &Plain{} }},
+	}
+}
+
+// Redfish has a field of every kind that a provider's settings may have.
+type Redfish struct {
+	Address            string            `yaml:"address"`
+	Username           string            `yaml:"username"`
+	PasswordFile       string            `yaml:"passwordFile"`
+	PasswordEnv        string            `yaml:"passwordEnv"`
+	CAFile             string            `yaml:"caFile"`
+	InsecureSkipVerify bool              `yaml:"insecureSkipVerify"`
+	Auth               string            `yaml:"auth"` // auto, session or basic; default auto
+	Poll               time.Duration     `yaml:"poll"` // default 1s
+	Retries            int8              `yaml:"retries"`
+	Weight             float64           `yaml:"weight"`
+	Tags               []string          `yaml:"tags"` // default one, "default"
+	Headers            map[string]string `yaml:"headers"`
+	Nested             Nested            `yaml:"nested"`
+}
+
+// Nested is a struct inside settings.
+type Nested struct {
+	Deep  bool     `yaml:"deep"`
+	Items []Nested `yaml:"items"`
+}
+
+// Validate demands a user, a password's place and files that exist.
+func (c *Redfish) Validate() (out []providers.Problem) {
+	fault := func(path, format string, args ...any) {
+		out = append(out, providers.Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+	}
+	if c.Username == "" {
+		fault("username", "missing")
+	}
+	switch {
+	case c.PasswordFile == "" && c.PasswordEnv == "":
+		fault("passwordFile", "missing: give passwordFile or passwordEnv")
+	case c.PasswordFile != "" && c.PasswordEnv != "":
+		fault("passwordEnv", "passwordFile is given too: keep one")
+	}
+	for path, file := range map[string]string{"passwordFile": c.PasswordFile, "caFile": c.CAFile} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			fault(path, "%v", err)
+		}
+	}
+	switch c.Auth {
+	case "auto", "session", "basic":
+	default:
+		fault("auth", "must be auto, session or basic")
+	}
+	if c.Nested.Deep && len(c.Nested.Items) == 0 {
+		fault("nested.items", "missing")
+	}
+	return out
+}
+
+// New returns a provider that knows nothing.
+func (c *Redfish) New(providers.Options) (providers.Provider, error) { return unknown{}, nil }
+
+// Plain has no settings.
+type Plain struct{}
+
+// Validate finds nothing.
+func (*Plain) Validate() []providers.Problem { return nil }
+
+// New returns a provider that knows nothing.
+func (*Plain) New(providers.Options) (providers.Provider, error) { return unknown{}, nil }
+
+type unknown struct{}
+
+func (unknown) State(context.Context, providers.Target) (providers.Observation, error) {
+	return providers.Observation{}, providers.ErrUnreachable
+}
+func (unknown) PowerOff(context.Context, providers.Target) error { return providers.ErrUnreachable }
+func (unknown) PowerOn(context.Context, providers.Target) error  { return providers.ErrUnreachable }

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Error is one fault of a file.
+type Error struct {
+	File    string // as it was given
+	Line    int    // from 1; of the key, or of what holds it where the key is missing
+	Path    string // "providers[1].redfish.address"; "" for the whole file
+	Problem string // what is wrong and what to do; never a secret's value
+}
+
+// Error returns "file:line: path: problem".
+func (e Error) Error() string {
+	if e.Path == "" {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Problem)
+	}
+	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Path, e.Problem)
+}
+
+// Errors are all faults of a file, by line.
+type Errors []Error
+
+// Error returns one line per fault.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap lets errors.As find the first Error.
+func (e Errors) Unwrap() []error {
+	out := make([]error, len(e))
+	for i, err := range e {
+		out[i] = err
+	}
+	return out
+}
+
+func (e Errors) sorted() Errors {
+	slices.SortStableFunc(e, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Problem, b.Problem))
+	})
+	return slices.Compact(e)
+}
+
+// oneLine keeps a text that came from elsewhere from breaking the line that it is put in.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// nearest returns the word of known that was probably meant, or "": one that differs in case only, or in about a third of its
+// letters at most, or that the word is the beginning of.
+func nearest(word string, known []string) string {
+	best, found := 1+max(1, len(word)/3), ""
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < best {
+			best, found = d, k
+		}
+	}
+	for _, k := range known {
+		if found == "" && len(word) > 2 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(word)) {
+			found = k
+		}
+	}
+	return found
+}
+
+// distance counts the letters to insert, delete, replace or swap with their neighbour to make a into b.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return max(len(a), len(b))
+	}
+	s, t := []rune(a), []rune(b)
+	d := make([][]int, len(s)+1)
+	for i := range d {
+		d[i] = make([]int, len(t)+1)
+		d[i][0] = i
+	}
+	for j := range t {
+		d[0][j+1] = j + 1
+	}
+	for i := 1; i <= len(s); i++ {
+		for j := 1; j <= len(t); j++ {
+			change := 1
+			if s[i-1] == t[j-1] {
+				change = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+change)
+			if i > 1 && j > 1 && s[i-1] == t[j-2] && s[i-2] == t[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(s)][len(t)]
+}

@@ -1,0 +1,207 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// NodeRule tells how the nodes that it claims find their machines. A rule claims the nodes its selector matches; a rule with a
+// list claims only those that the list names as well.
+type NodeRule struct {
+	Name     string `yaml:"name"`     // unique, a DNS label; for messages
+	Selector string `yaml:"selector"` // label selector; "" for all nodes
+	Provider string `yaml:"provider"` // the name of one of Config.Providers
+	Mode     Mode   `yaml:"mode"`     // "": Config.Mode
+	Machine  Source `yaml:"machine"`
+
+	selector labels.Selector
+}
+
+// From is where a machine's ID comes from.
+type From string
+
+// The ways to find a machine.
+const (
+	FromSystemUUID From = "systemUUID" // no ID: the provider finds the machine by the node's system UUID
+	FromProviderID From = "providerID" // the node's spec.providerID
+	FromAnnotation From = "annotation" // an annotation of the Node
+	FromTemplate   From = "template"   // a template over the node's name and labels
+	FromList       From = "list"       // written out node by node
+)
+
+var sources = map[From]bool{FromSystemUUID: true, FromProviderID: true, FromAnnotation: true, FromTemplate: true, FromList: true}
+
+// Part says how much of a spec.providerID such as aws:///eu-west-1a/i-0abc is the machine's ID.
+type Part string
+
+// The parts.
+const (
+	Last Part = "last" // what follows the last slash
+	All  Part = "all"
+)
+
+// Source is how a rule gets from a node to the ID of its machine.
+type Source struct {
+	From       From     `yaml:"from"`
+	Annotation string   `yaml:"annotation"` // from annotation: its key
+	Template   string   `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
+	Part       Part     `yaml:"part"`       // from providerID: default last
+	List       []Listed `yaml:"list"`       // from list
+
+	tmpl *idTemplate
+}
+
+// Listed is one node of a list and its machine.
+type Listed struct {
+	Node string `yaml:"node"`
+	ID   string `yaml:"id"`
+}
+
+// Machine is what the configuration says about one node.
+type Machine struct {
+	Provider string // the name of one of Config.Providers
+	Target   providers.Target
+	Mode     Mode
+	Rule     string // the rule that claims the node
+}
+
+// Why a node has no Machine. None of them is cured by asking again before the Node or the file changes.
+var (
+	ErrNoMachine   = errors.New("no rule claims the node")
+	ErrTwoMachines = errors.New("more than one rule claims the node")
+	ErrNoID        = errors.New("the node does not tell its machine") // a label, annotation, providerID or system UUID is missing
+)
+
+// Excluded tells a node that excludeSelector keeps from ever being fenced.
+func (c *Config) Excluded(node *corev1.Node) bool { return c.excluded.Matches(labels.Set(node.Labels)) }
+
+// Machine finds a node's machine. It looks at every rule: a node that two rules claim has none (ErrTwoMachines names them),
+// because asking the wrong device is worse than asking none. Other errors are ErrNoMachine and ErrNoID. It is a pure function of
+// the Config and the node.
+func (c *Config) Machine(node *corev1.Node) (Machine, error) {
+	var rule *NodeRule
+	var claims []string
+	for i := range c.Nodes {
+		if c.Nodes[i].claims(node) {
+			rule = &c.Nodes[i]
+			claims = append(claims, rule.Name)
+		}
+	}
+	switch len(claims) {
+	case 0:
+		return Machine{}, fmt.Errorf("finding the machine of node %s: %w", node.Name, ErrNoMachine)
+	case 1:
+	default:
+		return Machine{}, fmt.Errorf("finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "))
+	}
+	id, err := rule.Machine.id(node)
+	if err != nil {
+		return Machine{}, fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err)
+	}
+	return Machine{
+		Provider: rule.Provider,
+		Target:   providers.Target{Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID},
+		Mode:     cmp.Or(rule.Mode, c.Mode),
+		Rule:     rule.Name,
+	}, nil
+}
+
+func (n *NodeRule) claims(node *corev1.Node) bool {
+	if !n.selector.Matches(labels.Set(node.Labels)) {
+		return false
+	}
+	return n.Machine.From != FromList || slices.ContainsFunc(n.Machine.List, func(e Listed) bool { return e.Node == node.Name })
+}
+
+// id returns the provider's own name of the node's machine, never "" except from systemUUID.
+func (s *Source) id(node *corev1.Node) (string, error) {
+	id := ""
+	switch s.From {
+	case FromSystemUUID:
+		if _, ok := providers.ParseUUID(node.Status.NodeInfo.SystemUUID); !ok {
+			return "", fmt.Errorf("%w: system UUID %q identifies no machine", ErrNoID, node.Status.NodeInfo.SystemUUID)
+		}
+		return "", nil
+	case FromProviderID:
+		id = node.Spec.ProviderID
+		if s.Part == Last {
+			id = id[strings.LastIndex(id, "/")+1:]
+		}
+		if id == "" {
+			return "", fmt.Errorf("%w: spec.providerID is %q", ErrNoID, node.Spec.ProviderID)
+		}
+	case FromAnnotation:
+		id = strings.TrimSpace(node.Annotations[s.Annotation])
+		if id == "" {
+			return "", fmt.Errorf("%w: annotation %s is missing or empty", ErrNoID, s.Annotation)
+		}
+	case FromTemplate:
+		return s.tmpl.id(node)
+	case FromList:
+		i := slices.IndexFunc(s.List, func(e Listed) bool { return e.Node == node.Name })
+		id = strings.TrimSpace(s.List[i].ID)
+	}
+	return id, nil
+}
+
+// Clash is one machine that several nodes claim.
+type Clash struct {
+	Provider string
+	Machine  string   // the ID, or the system UUID where the provider finds the machine by it
+	Nodes    []string // sorted
+}
+
+func (c Clash) String() string {
+	return fmt.Sprintf("machine %s of provider %s is claimed by nodes %s", c.Machine, c.Provider, strings.Join(c.Nodes, ", "))
+}
+
+// Clashes finds machines that more than one of the nodes claim: a template that leaves something out, an annotation copied from
+// node to node, cloned system UUIDs. None of these nodes may be fenced: powering one off would kill the other. Nodes without a
+// Machine are left out. It is a pure function of the Config and the nodes; the result is sorted.
+func (c *Config) Clashes(nodes []*corev1.Node) []Clash {
+	type key struct {
+		provider, id string
+		uuid         [16]byte
+	}
+	found := map[key]*Clash{}
+	for _, node := range nodes {
+		m, err := c.Machine(node)
+		if err != nil {
+			continue
+		}
+		k, name := key{provider: m.Provider, id: m.Target.ID}, m.Target.ID
+		if name == "" {
+			k.uuid, _ = providers.ParseUUID(m.Target.SystemUUID)
+			if s := providers.SwapUUID(k.uuid); bytes.Compare(s[:], k.uuid[:]) < 0 {
+				k.uuid = s // either byte order names the same machine
+			}
+			name = m.Target.SystemUUID
+		}
+		if found[k] == nil {
+			found[k] = &Clash{Provider: m.Provider, Machine: name}
+		}
+		if !slices.Contains(found[k].Nodes, node.Name) {
+			found[k].Nodes = append(found[k].Nodes, node.Name)
+		}
+	}
+	var out []Clash
+	for _, cl := range found {
+		if len(cl.Nodes) > 1 {
+			slices.Sort(cl.Nodes)
+			out = append(out, *cl)
+		}
+	}
+	slices.SortFunc(out, func(a, b Clash) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Nodes[0], b.Nodes[0]), cmp.Compare(a.Machine, b.Machine))
+	})
+	return out
+}

@@ -1,0 +1,598 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// reader collects what is wrong with one file.
+type reader struct {
+	file  string
+	reg   providers.Registry
+	errs  Errors
+	lines map[string]int    // path -> line of its key, or of a list's item
+	bad   map[string]bool   // paths with a fault: nothing more is said about them or what is below them
+	env   map[string]string // path -> the environment variable that set it
+	parts map[string]part   // path of a provider -> its type and settings
+}
+
+type part struct {
+	typ    string
+	config providers.Config
+}
+
+func newReader(file string, reg providers.Registry) *reader {
+	return &reader{
+		file:  file,
+		reg:   reg,
+		lines: map[string]int{},
+		bad:   map[string]bool{},
+		env:   map[string]string{},
+		parts: map[string]part{},
+	}
+}
+
+func (r *reader) add(line int, path, format string, args ...any) {
+	r.errs = append(r.errs, Error{File: r.file, Line: max(line, 1), Path: path, Problem: fmt.Sprintf(format, args...)})
+}
+
+// fault reports something at a line and silences follow-ups about the same path.
+func (r *reader) fault(line int, path, format string, args ...any) {
+	r.add(line, path, format, args...)
+	r.bad[path] = true
+}
+
+// report says what is wrong with a value, unless its path or one above it has a fault already.
+func (r *reader) report(path, format string, args ...any) {
+	line := 0
+	for p := path; ; p = parent(p) {
+		if r.bad[p] {
+			return
+		}
+		if line == 0 {
+			line = r.lines[p]
+		}
+		if p == "" {
+			break
+		}
+	}
+	problem := fmt.Sprintf(format, args...)
+	if name := r.env[path]; name != "" {
+		problem += " (set by the environment variable " + name + ")"
+	}
+	r.add(line, path, "%s", problem)
+}
+
+func parent(path string) string {
+	return path[:max(strings.LastIndexAny(path, ".["), 0)]
+}
+
+func join(path, key string) string {
+	if path == "" || key == "" {
+		return path + key
+	}
+	return path + "." + key
+}
+
+func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// field is a key that a struct type has.
+type field struct {
+	name string
+	typ  reflect.Type
+}
+
+// fieldsOf lists the keys of a struct type: its exported fields with a yaml tag.
+func fieldsOf(t reflect.Type) []field {
+	var out []field
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if f.IsExported() && len(f.Index) == 1 && name != "" && name != "-" {
+			out = append(out, field{name, f.Type})
+		}
+	}
+	return out
+}
+
+func names(fields []field) []string {
+	out := make([]string, len(fields))
+	for i, f := range fields {
+		out[i] = f.name
+	}
+	return out
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	providerType = reflect.TypeFor[Provider]()
+)
+
+// delimiter between the parts of a viper key: YAML allows no such character, so no key can hold it.
+const delimiter = "\x00"
+
+// decode fills cfg, which holds the defaults, from the document and the environment. It returns false where that was not
+// possible at all. Faulty values keep their default.
+func (r *reader) decode(root *yaml.Node, cfg *Config) bool {
+	r.lines[""] = root.Line
+	sound, ok := r.value(root, reflect.TypeFor[Config](), "")
+	if !ok {
+		return false
+	}
+	v := viper.NewWithOptions(viper.KeyDelimiter(delimiter))
+	if err := v.MergeConfigMap(sound.(map[string]any)); err != nil {
+		r.fault(root.Line, "", "%s", oneLine(err.Error()))
+		return false
+	}
+	r.bindEnv(v, reflect.TypeFor[Config](), "")
+	err := v.Unmarshal(cfg, func(c *mapstructure.DecoderConfig) {
+		strict(c)
+		c.DecodeHook = fromEnv
+	})
+	if err != nil {
+		r.fault(root.Line, "", "%s", oneLine(err.Error()))
+		return false
+	}
+	for i := range cfg.Providers {
+		p := r.parts[item("providers", i)]
+		cfg.Providers[i].Type, cfg.Providers[i].Config = p.typ, p.config
+	}
+	return true
+}
+
+// strict sets what viper and mapstructure leave loose. ZeroFields replaces a default list or map instead of merging into it.
+func strict(c *mapstructure.DecoderConfig) {
+	c.TagName = "yaml"
+	c.WeaklyTypedInput = false
+	c.ErrorUnused = true
+	c.ZeroFields = true
+}
+
+// bindEnv lets the environment override the scalars of struct type t.
+func (r *reader) bindEnv(v *viper.Viper, t reflect.Type, path string) {
+	for _, f := range fieldsOf(t) {
+		p := join(path, f.name)
+		switch f.typ.Kind() {
+		case reflect.Struct:
+			r.bindEnv(v, f.typ, p)
+		case reflect.Slice:
+		default:
+			name := EnvName(p)
+			text := os.Getenv(name)
+			if text == "" {
+				continue
+			}
+			r.env[p] = name
+			delete(r.bad, p) // what the file says is not used
+			if _, problem := scalar(envNode(f.typ, text), f.typ); problem != "" {
+				r.report(p, "%s", problem)
+				r.bad[p] = true
+				continue
+			}
+			_ = v.BindEnv(strings.ReplaceAll(p, ".", delimiter), name)
+		}
+	}
+}
+
+// EnvName returns the environment variable that overrides the scalar at path: FORCEFENCE_LISTEN_METRICS for listen.metrics.
+func EnvName(path string) string {
+	var b strings.Builder
+	b.WriteString("FORCEFENCE_")
+	for _, c := range path {
+		switch {
+		case c == '.':
+			b.WriteByte('_')
+		case unicode.IsUpper(c):
+			b.WriteByte('_')
+			b.WriteRune(c)
+		default:
+			b.WriteRune(unicode.ToUpper(c))
+		}
+	}
+	return b.String()
+}
+
+// envNode makes a node of a variable's text, typed as YAML would type it.
+func envNode(t reflect.Type, text string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if t == durationType || t.Kind() == reflect.String {
+		n.Tag = "!!str"
+	}
+	return n
+}
+
+// fromEnv is the decode hook for what came from the environment, the only text in a field that is not text: values of the file
+// have their types already.
+func fromEnv(from, to reflect.Type, data any) (any, error) {
+	text, isText := data.(string)
+	if !isText || from != reflect.TypeFor[string]() || to.Kind() == reflect.String || to.Kind() == reflect.Interface {
+		return data, nil
+	}
+	v, problem := scalar(envNode(to, text), to)
+	if problem != "" {
+		return nil, fmt.Errorf("%s", problem)
+	}
+	return v, nil
+}
+
+// value holds a node against a Go type and returns it as Go values: map[string]any, []any, and scalars of the very type. The
+// node's faults are reported; ok is false where nothing is left to use.
+func (r *reader) value(n *yaml.Node, t reflect.Type, path string) (v any, ok bool) {
+	line := r.lines[path]
+	if n.Kind == yaml.AliasNode {
+		r.fault(line, path, "anchors and aliases (&, *) are not read here: write the value out")
+		return nil, false
+	}
+	switch {
+	case t == providerType:
+		return r.provider(n, path)
+	case t == durationType:
+	case t.Kind() == reflect.Pointer:
+		return r.value(n, t.Elem(), path)
+	case t.Kind() == reflect.Struct:
+		fields := fieldsOf(t)
+		return r.mapping(n, path, fields, func(k, _ *yaml.Node) { r.unknown(k, path, n, names(fields)) })
+	case t.Kind() == reflect.Map:
+		return r.freeMapping(n, t.Elem(), path)
+	case t.Kind() == reflect.Slice:
+		return r.list(n, t.Elem(), path)
+	}
+	v, problem := scalar(n, t)
+	if problem == "" && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
+		problem = "a password inside an address: use passwordFile or passwordEnv"
+	}
+	if problem != "" {
+		r.fault(line, path, "%s", problem)
+		return nil, false
+	}
+	return v, true
+}
+
+// userinfo finds user:password@ in an address.
+var userinfo = regexp.MustCompile(`://[^/@\s]*:[^/@\s]+@`)
+
+// mapping reads a mapping whose keys are known; foreign is called for each other key. No value at all is an empty mapping.
+func (r *reader) mapping(n *yaml.Node, path string, fields []field, foreign func(k, v *yaml.Node)) (any, bool) {
+	out := map[string]any{}
+	ok := r.pairs(n, path, func(k, v *yaml.Node, p string) {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == k.Value })
+		switch {
+		case i < 0:
+			foreign(k, v)
+		case isLiteralSecret(k.Value) && v.Kind != yaml.MappingNode && inSettings(path):
+			r.secret(k, path, names(fields))
+		default:
+			if val, ok := r.value(v, fields[i].typ, p); ok {
+				out[k.Value] = val
+			}
+		}
+	})
+	return out, ok
+}
+
+// freeMapping reads a mapping whose keys the user chooses.
+func (r *reader) freeMapping(n *yaml.Node, elem reflect.Type, path string) (any, bool) {
+	out := map[string]any{}
+	ok := r.pairs(n, path, func(k, v *yaml.Node, p string) {
+		switch {
+		case k.ShortTag() != "!!str":
+			r.fault(k.Line, p, "a key must be text: put it in quotes")
+		case looksSecret(k.Value) && inSettings(path):
+			r.secret(k, path, nil)
+		default:
+			if val, ok := r.value(v, elem, p); ok {
+				out[k.Value] = val
+			}
+		}
+	})
+	return out, ok
+}
+
+// pairs calls each for every pair of a mapping, once per key.
+func (r *reader) pairs(n *yaml.Node, path string, each func(k, v *yaml.Node, path string)) bool {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return true
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fault(r.lines[path], path, "want a mapping (key: value), have %s", describe(n))
+		return false
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if k.Kind != yaml.ScalarNode {
+			r.add(k.Line, path, "a key must be text, not %s", describe(k))
+			continue
+		}
+		if k.ShortTag() == "!!merge" {
+			r.add(k.Line, path, "merge keys (<<) are not read here: write the values out")
+			continue
+		}
+		p := join(path, label(k.Value))
+		if first := seen[k.Value]; first != 0 {
+			r.fault(k.Line, p, "given twice: first on line %d", first)
+			continue
+		}
+		seen[k.Value] = k.Line
+		r.lines[p] = k.Line
+		each(k, v, p)
+	}
+	return true
+}
+
+// list reads a list. Items that are mappings keep their place even if nothing of them is sound.
+func (r *reader) list(n *yaml.Node, elem reflect.Type, path string) (any, bool) {
+	out := []any{}
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return out, true
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.fault(r.lines[path], path, "want a list (lines that begin with -), have %s", describe(n))
+		return nil, false
+	}
+	for i, c := range n.Content {
+		p := item(path, i)
+		r.lines[p] = c.Line
+		v, ok := r.value(c, elem, p)
+		switch {
+		case ok:
+			out = append(out, v)
+		case elem.Kind() == reflect.Struct:
+			out = append(out, map[string]any{})
+		}
+	}
+	return out, true
+}
+
+// provider reads an item of providers: the common keys, and one key that is a type.
+func (r *reader) provider(n *yaml.Node, path string) (any, bool) {
+	fields := fieldsOf(providerType)
+	typeKey := (*yaml.Node)(nil)
+	v, ok := r.mapping(n, path, fields, func(k, v *yaml.Node) {
+		typ, known := r.reg.Lookup(k.Value)
+		p := join(path, label(k.Value))
+		switch {
+		case !known && (v.Kind == yaml.MappingNode || v.ShortTag() == "!!null") && !looksSecret(k.Value):
+			if near := nearest(k.Value, names(fields)); near != "" && nearest(k.Value, r.reg.Names()) == "" {
+				r.unknown(k, path, n, names(fields))
+				return
+			}
+			typeKey = k
+			r.fault(k.Line, p, "unknown provider type%s", hint(k.Value, r.reg.Names()))
+		case !known:
+			r.unknown(k, path, n, append(names(fields), r.reg.Names()...))
+		case typeKey != nil:
+			r.fault(k.Line, p, "a provider has one type, and line %d names one already", typeKey.Line)
+		default:
+			typeKey = k
+			r.parts[path] = part{typ.Name, r.settings(typ, v, p)}
+		}
+	})
+	if !ok {
+		return nil, false
+	}
+	if typeKey == nil {
+		r.report(path, "no type: add one of %s", known(r.reg.Names()))
+	}
+	m := v.(map[string]any)
+	for key, def := range map[string]any{"timeout": 5 * time.Second, "ratePerSecond": 10.0, "concurrency": 2} {
+		if _, given := m[key]; !given {
+			m[key] = def
+		}
+	}
+	return m, true
+}
+
+// settings reads and validates the settings of a provider's type.
+func (r *reader) settings(typ providers.Type, n *yaml.Node, path string) providers.Config {
+	cfg := typ.NewConfig()
+	t := reflect.TypeOf(cfg)
+	if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		r.fault(n.Line, path, "type %s is built wrongly: its Config is not a pointer to a struct", typ.Name)
+		return nil
+	}
+	sound, ok := r.value(n, t.Elem(), path)
+	if !ok {
+		return nil
+	}
+	dc := &mapstructure.DecoderConfig{Result: cfg}
+	strict(dc)
+	dec, err := mapstructure.NewDecoder(dc)
+	if err == nil {
+		err = dec.Decode(sound)
+	}
+	if err != nil { // value let through what the field cannot hold; the text may quote values, so it is not shown
+		r.fault(n.Line, path, "these settings do not fit type %s", typ.Name)
+		return nil
+	}
+	for _, p := range cfg.Validate() {
+		r.report(join(path, p.Path), "%s", oneLine(p.Text))
+	}
+	return cfg
+}
+
+// unknown reports a key that mapping n must not have, with the one probably meant. That one is then not called missing as well.
+func (r *reader) unknown(k *yaml.Node, path string, n *yaml.Node, known []string) {
+	if looksSecret(k.Value) {
+		r.secret(k, path, known)
+		return
+	}
+	if first, _, glued := strings.Cut(k.Value, ":"); glued && slices.Contains(known, first) {
+		r.fault(k.Line, join(path, first), "a space is missing after the colon")
+		return
+	}
+	r.fault(k.Line, join(path, label(k.Value)), "unknown key%s", hint(k.Value, known))
+	if near := nearest(k.Value, known); near != "" && !has(n, near) {
+		r.bad[join(path, near)] = true
+	}
+}
+
+func has(n *yaml.Node, key string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}
+
+func hint(word string, words []string) string {
+	if near := nearest(word, words); near != "" {
+		return fmt.Sprintf(": did you mean %q?", near)
+	}
+	return ": known are " + known(words)
+}
+
+func known(words []string) string {
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// secret refuses a secret in the file and names the keys to use, without its value. Those keys are then not called missing.
+func (r *reader) secret(k *yaml.Node, path string, known []string) {
+	var use []string
+	for _, f := range known {
+		base, isRef := strings.CutSuffix(f, "File")
+		if !isRef {
+			base, isRef = strings.CutSuffix(f, "Env")
+		}
+		if isRef && looksSecret(base) {
+			use = append(use, f)
+			r.bad[join(path, f)] = true
+		}
+	}
+	if len(use) == 0 {
+		use = []string{"passwordFile", "passwordEnv"}
+	}
+	r.fault(k.Line, join(path, label(k.Value)), "a secret does not belong in this file: use %s", strings.Join(use, " or "))
+}
+
+func inSettings(path string) bool { return strings.HasPrefix(path, "providers[") }
+
+func isLiteralSecret(key string) bool {
+	return slices.Contains([]string{"password", "secret", "token"}, key)
+}
+
+// looksSecret tells a key that holds a secret itself: password, bmcPassword, X-Auth-Token, and `password:hunter2`, where the space
+// was forgotten.
+func looksSecret(key string) bool {
+	key = strings.ToLower(key[:len(key)-len(strings.TrimLeft(key, identifier))])
+	key = strings.NewReplacer("-", "", "_", "").Replace(key)
+	for _, word := range []string{
+		"password", "passwd", "passphrase", "secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "credentials",
+	} {
+		if strings.HasSuffix(key, word) {
+			return true
+		}
+	}
+	return false
+}
+
+const identifier = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
+// label is a key as it is shown in a path: its leading identifier, since what follows may be a value whose space was forgotten.
+// Keys of free mappings may hold dots and slashes.
+func label(key string) string {
+	n := len(key) - len(strings.TrimLeft(key, identifier+"./"))
+	if n == len(key) && n > 0 && n <= 80 {
+		return key
+	}
+	return key[:min(n, 80)] + "..."
+}
+
+// scalar converts a node to type t, or says what is wrong with it, without its value.
+func scalar(n *yaml.Node, t reflect.Type) (v any, problem string) {
+	tag := n.ShortTag()
+	if n.Kind == yaml.ScalarNode && tag == "!!null" {
+		return nil, "has no value: write one or remove the key"
+	}
+	wrong := func(want string) (any, string) { return nil, "want " + want + ", have " + describe(n) }
+	switch {
+	case t == durationType:
+		return duration(n)
+	case t.Kind() == reflect.String:
+		if n.Kind == yaml.ScalarNode && tag == "!!str" {
+			return reflect.ValueOf(n.Value).Convert(t).Interface(), ""
+		}
+		if n.Kind == yaml.ScalarNode {
+			return nil, "want text, have " + describe(n) + ": put it in quotes"
+		}
+		return wrong("text")
+	case t.Kind() == reflect.Bool:
+		if tag != "!!bool" {
+			return wrong("true or false")
+		}
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		if tag != "!!int" {
+			return wrong("a whole number")
+		}
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		if tag != "!!int" && tag != "!!float" {
+			return wrong("a number")
+		}
+	default:
+		return nil, "forcefence cannot read a setting of Go type " + t.String()
+	}
+	p := reflect.New(t)
+	if err := n.Decode(p.Interface()); err != nil {
+		return nil, "is out of range"
+	}
+	if f := p.Elem(); f.CanFloat() && (math.IsNaN(f.Float()) || math.IsInf(f.Float(), 0)) {
+		return nil, "must be a finite number"
+	}
+	return p.Elem().Interface(), ""
+}
+
+func duration(n *yaml.Node) (any, string) {
+	if n.Kind == yaml.ScalarNode && n.Value != "" && strings.Trim(n.Value, "0123456789.") == "" {
+		return nil, fmt.Sprintf("a duration needs a unit: \"%ss\"?", n.Value)
+	}
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+		return nil, `want a duration such as "30s" or "5m", have ` + describe(n)
+	}
+	d, err := time.ParseDuration(n.Value)
+	if err != nil || strings.HasSuffix(n.Value, "0") { // ParseDuration takes +0 without a unit
+		return nil, `not a duration: write it as "30s", "5m" or "1h30m"`
+	}
+	return d, ""
+}
+
+// describe says what kind of thing a node is, never its value.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!str":
+		return "text"
+	case "!!int":
+		return "a whole number"
+	case "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	case "!!null":
+		return "nothing"
+	case "!!timestamp":
+		return "a date"
+	default:
+		return "something else"
+	}
+}
