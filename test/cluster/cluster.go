@@ -1,0 +1,455 @@
+// Package cluster runs a real Kubernetes control plane on loopback for tests, the demo and benchmarks, with nodes whose power can
+// be cut. etcd, kube-apiserver, kube-controller-manager and kube-scheduler are the real programs (test/cluster/binaries builds
+// them); the nodes are simulated kubelets that speak the real API under their own identities, and a simulated CSI driver
+// provisions, attaches and detaches their volumes.
+//
+// It promises that what it talks to is what it started: every port is served with a certificate of the cluster's own authority,
+// and a port in use is an error, never somebody else's etcd. Everything listens on 127.0.0.1. Children end with Stop, and, on
+// Linux, also when this process dies without calling it. It needs neither root nor a container runtime.
+//
+//	c, err := cluster.Start(ctx, cluster.Options{NodeGrace: 4 * time.Second})
+//	defer c.Stop()
+//	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
+//	n.PowerOff()
+//	fmt.Println(c.Ledger().Violations())
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+)
+
+const (
+	// FastNodeGrace makes a silent node NotReady after about 4 s instead of 50: short enough for tests, long enough for 2 busy cores.
+	FastNodeGrace = 4 * time.Second
+
+	defaultKCMQPS = 1000
+	portAttempts  = 3
+)
+
+// Options of Start. The zero value is a cluster with stock timings, an etcd that does not fsync and a controller-manager of 1000 QPS.
+type Options struct {
+	Dir      string // holds data, certificates and logs, and stays; "": a temporary one that Stop removes
+	Binaries string // folder of the programs; "": binaries.Build
+
+	// NodeGrace is the controller-manager's --node-monitor-grace-period; 0: stock (50 s). It also sets the monitor's period and
+	// the default pace of the nodes' heartbeats.
+	NodeGrace time.Duration
+	KCMQPS    int  // controller-manager's --kube-api-qps and burst; 0: 1000; -1: stock (20 and 30)
+	Fsync     bool // let etcd fsync, as in production
+
+	EtcdArgs, APIServerArgs, KCMArgs, SchedulerArgs []string // added last, so that they win
+
+	AttachDelay, DetachDelay time.Duration // of the simulated CSI attacher; see Attacher.SetDelays
+
+	Progress io.Writer    // of a build; nil: os.Stderr
+	Logger   *slog.Logger // nil: none
+}
+
+// Cluster is a running control plane with its nodes. It is safe for concurrent use.
+type Cluster struct {
+	opts  Options
+	log   *slog.Logger
+	dir   string
+	bin   string
+	pki   *pki
+	ports ports
+	admin *rest.Config
+	parts []*Part // in order of start
+
+	clients   *kubernetes.Clientset // admin, protobuf
+	hub       *hub
+	attacher  *Attacher
+	ledger    *Ledger
+	stopHub   context.CancelFunc
+	hubDone   sync.WaitGroup
+	addresses atomic.Uint32 // handed out so far, to nodes and pods
+
+	mu    sync.Mutex // guards nodes
+	nodes map[string]*Node
+
+	stopOnce sync.Once
+}
+
+// Start starts a control plane and returns once all of it is ready, 3 to 5 s later if the programs are built. ctx bounds the start
+// only: call Stop in the end, whatever happens to ctx.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	bin := opts.Binaries
+	if bin == "" {
+		var err error
+		if bin, err = binaries.Build(ctx, binaries.Options{Progress: opts.Progress}); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	for range portAttempts { // a free port may be taken before our child binds it
+		var c *Cluster
+		if c, err = start(ctx, opts, bin); err == nil {
+			return c, nil
+		}
+		if !strings.Contains(err.Error(), "address already in use") {
+			break
+		}
+	}
+	return nil, fmt.Errorf("start control plane: %w", err)
+}
+
+func start(ctx context.Context, opts Options, bin string) (_ *Cluster, err error) {
+	c := &Cluster{opts: opts, bin: bin, log: opts.Logger, dir: opts.Dir, nodes: map[string]*Node{}, ledger: newLedger()}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "forcefence-cluster-"); err != nil {
+			return nil, err
+		}
+	} else if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.Stop()
+		}
+	}()
+	if c.dir, err = filepath.Abs(c.dir); err != nil {
+		return nil, err
+	}
+	if err := c.certificates(); err != nil {
+		return nil, fmt.Errorf("making certificates: %w", err)
+	}
+	if c.clients, err = c.clientset(); err != nil {
+		return nil, err
+	}
+	etcd, api, kcm, sched := c.etcd(), c.apiServer(), c.controllerManager(), c.scheduler()
+	c.parts = []*Part{etcd, api, kcm, sched}
+	for _, p := range []*Part{etcd, api} {
+		if err := p.Start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	errs := make(chan error, 2)
+	for _, p := range []*Part{kcm, sched} {
+		go func() { errs <- p.Start(ctx) }()
+	}
+	err = errors.Join(c.startStorage(ctx), <-errs, <-errs)
+	return c, err
+}
+
+// ports are free when they are picked; the programs refuse to start where somebody was faster.
+type ports struct{ etcd, etcdPeer, api, kcm, sched int }
+
+func pickPorts() (ports, error) {
+	var p ports
+	for _, port := range []*int{&p.etcd, &p.etcdPeer, &p.api, &p.kcm, &p.sched} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return ports{}, fmt.Errorf("picking a port: %w", err)
+		}
+		defer l.Close() // all at the end, so that no port is picked twice
+		*port = l.Addr().(*net.TCPAddr).Port
+	}
+	return p, nil
+}
+
+func loopback(port int) string { return "https://127.0.0.1:" + strconv.Itoa(port) }
+
+// Users of the control plane's kubeconfigs, as kubeadm names them.
+const (
+	adminUser = "forcefence-test-admin"
+	kcmUser   = "system:kube-controller-manager"
+	schedUser = "system:kube-scheduler"
+	masters   = "system:masters"
+)
+
+func (c *Cluster) certificates() (err error) {
+	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
+		return err
+	}
+	if c.ports, err = pickPorts(); err != nil {
+		return err
+	}
+	if _, err := c.pki.issueFiles("server", true, "forcefence-test-server"); err != nil {
+		return err
+	}
+	for name, subject := range map[string][]string{"admin": {adminUser, masters}, "kcm": {kcmUser}, "scheduler": {schedUser}} {
+		kp, err := c.pki.issueFiles(name, false, subject[0], subject[1:]...)
+		if err != nil {
+			return err
+		}
+		if err := c.pki.kubeconfig(c.pki.path(name+".kubeconfig"), c.URL(), kp); err != nil {
+			return err
+		}
+		if name == "admin" {
+			c.admin = c.pki.restConfig(c.URL(), kp)
+		}
+	}
+	return c.pki.serviceAccountKey()
+}
+
+func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
+	clients, err := kubernetes.NewForConfig(protobuf(c.RESTConfig()))
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return clients, nil
+}
+
+func (c *Cluster) part(name string, ready func(context.Context) error, args []string, extra []string) *Part {
+	return &Part{
+		name: name, bin: filepath.Join(c.bin, name), args: append(args, extra...), ready: ready,
+		log: filepath.Join(c.dir, name+".log"), slog: c.log,
+	}
+}
+
+func (c *Cluster) etcd() *Part {
+	client, peer := loopback(c.ports.etcd), loopback(c.ports.etcdPeer)
+	args := []string{
+		"--name=test", "--data-dir=" + filepath.Join(c.dir, "etcd"), "--log-level=warn",
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=test=" + peer,
+		"--initial-cluster-token=" + filepath.Base(c.dir),
+		"--client-cert-auth", "--trusted-ca-file=" + c.pki.path("ca.crt"),
+		"--cert-file=" + c.pki.path("server.crt"), "--key-file=" + c.pki.path("server.key"),
+		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + c.pki.path("ca.crt"),
+		"--peer-cert-file=" + c.pki.path("server.crt"), "--peer-key-file=" + c.pki.path("server.key"),
+		"--quota-backend-bytes=8589934592",
+	}
+	if !c.opts.Fsync {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	return c.part(binaries.Etcd, c.answers(client+"/health"), args, c.opts.EtcdArgs)
+}
+
+func (c *Cluster) apiServer() *Part {
+	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"), []string{
+		"--etcd-servers=" + loopback(c.ports.etcd), "--etcd-cafile=" + c.pki.path("ca.crt"),
+		"--etcd-certfile=" + c.pki.path("admin.crt"), "--etcd-keyfile=" + c.pki.path("admin.key"),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.api),
+		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
+		"--client-ca-file=" + c.pki.path("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.pki.path("sa.pub"), "--service-account-signing-key-file=" + c.pki.path("sa.key"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--disable-admission-plugins=ServiceAccount", // pods need no token here, nor a service account in each namespace
+		"--allow-privileged=true",
+	}, c.opts.APIServerArgs)
+}
+
+func (c *Cluster) controllerManager() *Part {
+	kubeconfig := c.pki.path("kcm.kubeconfig")
+	args := []string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.kcm), "--leader-elect=false",
+		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
+		"--use-service-account-credentials=true", "--service-account-private-key-file=" + c.pki.path("sa.key"),
+		"--root-ca-file=" + c.pki.path("ca.crt"),
+		"--cluster-signing-cert-file=" + c.pki.path("ca.crt"), "--cluster-signing-key-file=" + c.pki.path("ca.key"),
+	}
+	switch qps := c.opts.KCMQPS; {
+	case qps == 0:
+		args = append(args, fmt.Sprintf("--kube-api-qps=%d", defaultKCMQPS), fmt.Sprintf("--kube-api-burst=%d", defaultKCMQPS))
+	case qps > 0:
+		args = append(args, fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", qps))
+	}
+	if g := c.opts.NodeGrace; g > 0 {
+		args = append(args, "--node-monitor-grace-period="+g.String(), "--node-monitor-period="+(g/8).String())
+	}
+	return c.part(binaries.ControllerManager, c.answers(loopback(c.ports.kcm)+"/healthz"), args, c.opts.KCMArgs)
+}
+
+func (c *Cluster) scheduler() *Part {
+	kubeconfig := c.pki.path("scheduler.kubeconfig")
+	return c.part(binaries.Scheduler, c.answers(loopback(c.ports.sched)+"/readyz"), []string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.sched), "--leader-elect=false",
+		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
+	}, c.opts.SchedulerArgs)
+}
+
+// answers returns a check that url gives 200 under a certificate of our own authority.
+func (c *Cluster) answers(url string) func(context.Context) error {
+	client := c.httpClient()
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, body)
+		}
+		return nil
+	}
+}
+
+func (c *Cluster) httpClient() *http.Client {
+	pool := x509.NewCertPool()
+	pool.AddCert(c.pki.ca)
+	conf := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if cert, err := tls.X509KeyPair(c.admin.CertData, c.admin.KeyData); err == nil { // we made it: it parses
+		conf.Certificates = []tls.Certificate{cert}
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
+}
+
+// Stop silences the nodes, ends all processes in reverse order and waits for them, and removes a temporary folder. It may be
+// repeated.
+func (c *Cluster) Stop() {
+	c.stopOnce.Do(func() {
+		for _, n := range c.Nodes() {
+			n.halt()
+		}
+		if c.stopHub != nil {
+			c.stopHub()
+			c.hubDone.Wait()
+		}
+		var clients sync.WaitGroup // scheduler and controller-manager: neither needs the other
+		for i := len(c.parts) - 1; i >= 0; i-- {
+			if i >= 2 {
+				clients.Go(c.parts[i].Stop)
+				continue
+			}
+			clients.Wait()
+			c.parts[i].Stop()
+		}
+		if c.opts.Dir == "" {
+			if err := os.RemoveAll(c.dir); err != nil {
+				c.log.Warn("Cannot remove folder", "dir", c.dir, "err", err)
+			}
+		}
+	})
+}
+
+// URL is the API server's address.
+func (c *Cluster) URL() string { return loopback(c.ports.api) }
+
+// EtcdURL is etcd's client address; it wants the certificate admin.crt of folder pki.
+func (c *Cluster) EtcdURL() string { return loopback(c.ports.etcd) }
+
+// KCMURL is the controller-manager's address, for its metrics.
+func (c *Cluster) KCMURL() string { return loopback(c.ports.kcm) }
+
+// SchedulerURL is the scheduler's address, for its metrics.
+func (c *Cluster) SchedulerURL() string { return loopback(c.ports.sched) }
+
+// Dir holds the cluster's data, certificates and logs.
+func (c *Cluster) Dir() string { return c.dir }
+
+// RESTConfig is the administrator's (group system:masters), without client-side throttle. Each call returns a copy.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.admin) }
+
+// RESTConfigFor is for a user that has only what RBAC grants it, without client-side throttle.
+func (c *Cluster) RESTConfigFor(user string, groups ...string) (*rest.Config, error) {
+	kp, err := c.pki.issue(false, user, groups...)
+	if err != nil {
+		return nil, fmt.Errorf("issue certificate for %s: %w", user, err)
+	}
+	return c.pki.restConfig(c.URL(), kp), nil
+}
+
+// Kubeconfig is the administrator's kubeconfig file.
+func (c *Cluster) Kubeconfig() string { return c.pki.path("admin.kubeconfig") }
+
+// WriteKubeconfig writes a kubeconfig for a user that has only what RBAC grants it.
+func (c *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
+	kp, err := c.pki.issue(false, user, groups...)
+	if err != nil {
+		return fmt.Errorf("issue certificate for %s: %w", user, err)
+	}
+	return c.pki.kubeconfig(file, c.URL(), kp)
+}
+
+// Client is the administrator's, without client-side throttle, and speaks protobuf.
+func (c *Cluster) Client() kubernetes.Interface { return c.clients }
+
+// KubectlPath is the program of the control plane's version.
+func (c *Cluster) KubectlPath() string { return filepath.Join(c.bin, binaries.Kubectl) }
+
+// Kubectl runs kubectl as the administrator and returns what it printed; the error carries what it said.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.KubectlPath(), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}
+
+// Etcd is the store's process.
+func (c *Cluster) Etcd() *Part { return c.parts[0] }
+
+// APIServer is the API server's process: stop it, or pause it, for "the API server goes away". It comes back under the same URL.
+func (c *Cluster) APIServer() *Part { return c.parts[1] }
+
+// ControllerManager is the controller-manager's process.
+func (c *Cluster) ControllerManager() *Part { return c.parts[2] }
+
+// Scheduler is the scheduler's process.
+func (c *Cluster) Scheduler() *Part { return c.parts[3] }
+
+// Parts are all processes, in the order they start.
+func (c *Cluster) Parts() []*Part { return append([]*Part(nil), c.parts...) }
+
+// Ledger is the record of what ran where.
+func (c *Cluster) Ledger() *Ledger { return c.ledger }
+
+// Attacher is the simulated CSI driver's.
+func (c *Cluster) Attacher() *Attacher { return c.attacher }
+
+// Until calls check every 50 ms until it says true, and returns its last error if ctx ends first.
+func Until(ctx context.Context, check func(context.Context) (bool, error)) error {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for {
+		ok, err := check(ctx)
+		if ok && err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-t.C:
+		}
+	}
+}
+
+// protobuf makes cfg's clients of built-in types cheap. Custom resources do not speak it.
+func protobuf(cfg *rest.Config) *rest.Config {
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return cfg
+}
+
+var everything = metav1.ListOptions{}

@@ -1,0 +1,344 @@
+package cluster_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+var shared *cluster.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(cluster.Main(m, cluster.Options{NodeGrace: cluster.FastNodeGrace}, func(c *cluster.Cluster) { shared = c }))
+}
+
+// world is a test's share of the cluster: a namespace, nodes with a label of their own, and the time it may take.
+type world struct {
+	t   *testing.T
+	c   *cluster.Cluster
+	ctx context.Context
+	ns  string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if shared == nil {
+		t.Skip("needs a control plane")
+	}
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	t.Cleanup(cancel)
+	ns, err := shared.CreateNamespace(ctx, "test")
+	must(t, err)
+	return &world{t: t, c: shared, ctx: ctx, ns: ns}
+}
+
+func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }
+
+func (w *world) nodes(count int, change func(*cluster.NodeOptions)) []*cluster.Node {
+	w.t.Helper()
+	nodes, err := w.c.AddNodes(w.ctx, count, func(i int) cluster.NodeOptions {
+		o := cluster.NodeOptions{Name: w.ns + "-" + string(rune('a'+i)), Labels: w.selector()}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	})
+	must(w.t, err)
+	w.t.Cleanup(func() {
+		for _, n := range nodes {
+			must(w.t, n.Remove(context.Background()))
+		}
+	})
+	return nodes
+}
+
+func (w *world) workload(replicas int) cluster.Workload {
+	return cluster.Workload{Namespace: w.ns, Name: "app", Replicas: replicas, NodeSelector: w.selector()}
+}
+
+func (w *world) statefulSet(replicas int) {
+	w.t.Helper()
+	wl := w.workload(replicas)
+	wl.Volume = true
+	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
+	must(w.t, err)
+	must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, replicas))
+}
+
+func (w *world) until(what string, check func() bool) {
+	w.t.Helper()
+	if err := cluster.Until(w.ctx, func(context.Context) (bool, error) { return check(), nil }); err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (w *world) kubectl(args ...string) {
+	w.t.Helper()
+	_, err := w.c.Kubectl(w.ctx, args...)
+	must(w.t, err)
+}
+
+func (w *world) node(name string) *corev1.Node {
+	w.t.Helper()
+	node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+	must(w.t, err)
+	return node
+}
+
+func (w *world) noDoubles() {
+	w.t.Helper()
+	for _, v := range w.c.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
+		if strings.Contains(v.What, w.ns) || strings.Contains(strings.Join(v.Nodes, " "), w.ns) {
+			w.t.Errorf("violation: %s", v)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVolumesRunAndEnd(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.nodes(2, func(o *cluster.NodeOptions) { o.StopDelay = 200 * time.Millisecond })
+	w.statefulSet(3)
+	ran := 0
+	for _, n := range nodes {
+		runs := n.Running()
+		ran += len(runs)
+		node := w.node(n.Name())
+		for _, r := range runs {
+			if r.Identity != w.ns+"/"+r.Name || len(r.Volumes) != 1 {
+				t.Errorf("run %+v: want an identity and one volume", r)
+			}
+		}
+		if len(node.Status.VolumesInUse) != len(runs) || len(node.Status.VolumesAttached) != len(runs) {
+			t.Errorf("node %s: in use %v, attached %v, want %d each", n.Name(), node.Status.VolumesInUse, node.Status.VolumesAttached, len(runs))
+		}
+		if node.Status.NodeInfo.BootID != n.BootID() || node.Status.NodeInfo.SystemUUID != n.SystemUUID() {
+			t.Errorf("node %s: info %+v", n.Name(), node.Status.NodeInfo)
+		}
+	}
+	if ran != 3 {
+		t.Fatalf("running: got %d, want 3", ran)
+	}
+	w.kubectl("-n", w.ns, "scale", "statefulset", "app", "--replicas=0")
+	w.until("graceful deletion", func() bool { return len(w.c.Pods(w.ns)) == 0 })
+	for _, n := range nodes {
+		w.until("volumes detached", func() bool {
+			node := w.node(n.Name())
+			return len(node.Status.VolumesInUse) == 0 && len(node.Status.VolumesAttached) == 0 && len(n.Running()) == 0
+		})
+	}
+	w.noDoubles()
+}
+
+// The stock way out, to show that every controller involved is real: NotReady, then the out-of-service taint, then volumes move.
+func TestOutOfServiceRecovers(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.nodes(3, nil)
+	w.statefulSet(3)
+	victim := w.c.Node(w.c.ReadyPods(w.ns)[0].Spec.NodeName)
+	held := len(victim.Running())
+	victim.PowerOff()
+	begun := time.Now()
+	if got := len(victim.Running()); got != 0 {
+		t.Fatalf("running after power-off: got %d, want 0", got)
+	}
+	before := w.node(victim.Name())
+	must(t, w.c.WaitNode(w.ctx, victim.Name(), cluster.IsNotReady))
+	t.Logf("NotReady after %s", time.Since(begun).Round(time.Millisecond))
+	after := w.node(victim.Name())
+	if len(after.Status.VolumesInUse) != held || after.Status.NodeInfo.BootID != before.Status.NodeInfo.BootID {
+		t.Errorf("dead node's status changed: in use %v, want %d", after.Status.VolumesInUse, held)
+	}
+	w.kubectl("taint", "node", victim.Name(), "node.kubernetes.io/out-of-service=test:NoExecute")
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	t.Logf("recovered after %s", time.Since(begun).Round(time.Millisecond))
+	for _, r := range w.c.Ledger().Running() {
+		if r.Namespace == w.ns && r.Node == victim.Name() {
+			t.Errorf("runs on the dead node: %+v", r)
+		}
+	}
+	_ = nodes
+	w.noDoubles()
+}
+
+func TestHookHoldsOnMarkedNode(t *testing.T) {
+	w := newWorld(t)
+	n := w.nodes(1, nil)[0]
+	w.statefulSet(2)
+	wl := w.workload(1)
+	wl.Name, wl.Tolerations = "tolerating", []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	_, err := w.c.Client().AppsV1().Deployments(w.ns).Create(w.ctx, wl.Deployment(), metav1.CreateOptions{})
+	must(t, err)
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	w.kubectl("taint", "node", n.Name(), taint.DefaultKey+"=manual:NoSchedule")
+	w.until("taint", func() bool { return len(n.Running()) == 3 }) // a mark does not end what runs
+	n.Reboot()
+	must(t, n.WaitReady(w.ctx))
+	w.until("held pods have Events", func() bool {
+		evs, err := w.c.Client().CoreV1().Events(w.ns).List(w.ctx, metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
+		return err == nil && len(evs.Items) >= 2
+	})
+	w.until("the tolerating pod runs", func() bool { return len(n.Running()) == 1 })
+	if r := n.Running()[0]; !strings.HasPrefix(r.Name, "tolerating-") {
+		t.Errorf("running: got %+v, want the tolerating pod", r)
+	}
+	w.until("held pods are not ready", func() bool { return len(w.c.ReadyPods(w.ns)) == 1 })
+	w.kubectl("taint", "node", n.Name(), taint.DefaultKey+"-")
+	w.kubectl("-n", w.ns, "annotate", "pods", "--all", "nudge=1")
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	w.noDoubles()
+}
+
+// A kubelet that believes an old list starts pods that were deleted meanwhile: the hook is what stops it.
+func TestStaleFirstList(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		noHook bool
+		want   int
+	}{{"hook", false, 0}, {"no hook", true, 1}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			nodes := w.nodes(2, func(o *cluster.NodeOptions) { o.StaleFirstList, o.NoHook = 2*time.Second, tc.noHook })
+			wl := w.workload(1)
+			_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
+			must(t, err)
+			must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+			victim := w.c.Node(w.c.ReadyPods(w.ns)[0].Spec.NodeName)
+			w.kubectl("cordon", victim.Name())
+			victim.PowerOff()
+			w.kubectl("-n", w.ns, "delete", "pod", "app-0", "--force", "--grace-period=0")
+			must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+			victim.PowerOn("")
+			must(t, victim.WaitReady(w.ctx))
+			time.Sleep(time.Second) // half of the time that the kubelet believes the list
+			got := 0
+			for _, v := range w.c.Ledger().Violations(cluster.TwoPods) {
+				if v.What == w.ns+"/app-0" {
+					got++
+				}
+			}
+			if got != tc.want {
+				t.Errorf("violations: got %d, want %d", got, tc.want)
+			}
+			w.until("the old pod is ended", func() bool { return len(victim.Running()) == 0 })
+			_ = nodes
+		})
+	}
+}
+
+func TestPartition(t *testing.T) {
+	w := newWorld(t)
+	n := w.nodes(1, nil)[0]
+	w.statefulSet(1)
+	uid := n.Running()[0].UID
+	n.StopHeartbeats()
+	w.kubectl("-n", w.ns, "delete", "statefulset", "app", "--cascade=orphan")
+	w.kubectl("-n", w.ns, "delete", "pod", "app-0", "--force", "--grace-period=0")
+	must(t, w.c.WaitNode(w.ctx, n.Name(), cluster.IsNotReady))
+	if runs := n.Running(); len(runs) != 1 || runs[0].UID != uid {
+		t.Fatalf("running while cut off: got %+v, want %s", runs, uid)
+	}
+	n.ResumeHeartbeats()
+	must(t, w.c.WaitNode(w.ctx, n.Name(), cluster.IsReady))
+	w.until("the deleted pod is ended", func() bool { return len(n.Running()) == 0 })
+}
+
+func TestVolumesInUseRepublished(t *testing.T) {
+	w := newWorld(t)
+	n := w.nodes(1, nil)[0]
+	w.statefulSet(2)
+	_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, n.Name(), types.MergePatchType, []byte(`{"status":{"volumesInUse":null}}`),
+		metav1.PatchOptions{}, "status")
+	must(t, err)
+	w.until("list is whole again", func() bool { return len(w.node(n.Name()).Status.VolumesInUse) == 2 })
+}
+
+func TestTombstoneEndsContainers(t *testing.T) {
+	w := newWorld(t)
+	n := w.nodes(1, nil)[0]
+	wl := w.workload(1)
+	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
+	must(t, err)
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+	old := n.Running()[0].UID
+	_, err = w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "app-0", types.StrategicMergePatchType, []byte(`{"status":{"phase":"Failed"}}`),
+		metav1.PatchOptions{}, "status")
+	must(t, err)
+	w.until("a replacement runs alone", func() bool {
+		runs := n.Running()
+		return len(runs) == 1 && runs[0].UID != old
+	})
+	w.noDoubles()
+}
+
+// The cluster is not shared: its API server goes away.
+func TestAPIServerOutage(t *testing.T) {
+	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	pids := map[string]int{}
+	for _, p := range c.Parts() {
+		pids[p.Name()] = p.PID()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
+	must(t, err)
+	ns, err := c.CreateNamespace(ctx, "test")
+	must(t, err)
+	set := cluster.Workload{Namespace: ns, Name: "app", Replicas: 2, Volume: true}.StatefulSet()
+	_, err = c.Client().AppsV1().StatefulSets(ns).Create(ctx, set, metav1.CreateOptions{})
+	must(t, err)
+	must(t, c.WaitReadyPods(ctx, ns, 2))
+
+	begun := time.Now()
+	c.APIServer().Stop()
+	if c.APIServer().PID() != 0 {
+		t.Fatal("API server still runs")
+	}
+	t.Logf("API server stopped in %s", time.Since(begun).Round(time.Millisecond))
+	if got := len(n.Running()); got != 2 {
+		t.Errorf("running without API server: got %d, want 2", got)
+	}
+	begun = time.Now()
+	must(t, c.APIServer().Start(ctx))
+	t.Logf("API server started in %s", time.Since(begun).Round(time.Millisecond))
+	pids["kube-apiserver again"] = c.APIServer().PID()
+	_, err = c.Kubectl(ctx, "-n", ns, "delete", "pod", "app-0", "--wait=false")
+	must(t, err)
+	must(t, cluster.Until(ctx, func(context.Context) (bool, error) {
+		runs := n.Running()
+		return len(runs) == 2 && runs[0].Since.After(begun), nil
+	}))
+	if v := c.Ledger().Violations(); len(v) != 0 {
+		t.Errorf("violations: %v", v)
+	}
+
+	begun = time.Now()
+	must(t, c.APIServer().Pause())
+	c.Stop()
+	t.Logf("all stopped in %s, API server paused", time.Since(begun).Round(time.Millisecond))
+	for name, pid := range pids {
+		if err := syscall.Kill(pid, 0); err == nil {
+			t.Errorf("%s (pid %d) is alive after Stop", name, pid)
+		}
+	}
+	if _, err := os.Stat(c.Dir()); !os.IsNotExist(err) {
+		t.Errorf("folder %s: got %v, want it gone", c.Dir(), err)
+	}
+}

@@ -1,0 +1,27 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// requestTimeout ends requests to an API server that is paused.
+const requestTimeout = 10 * time.Second
+
+func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+func statusError(obj runtime.Object) error {
+	if err := apierrors.FromObject(obj); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	return nil
+}
+
+// final reports whether asking again cannot help. Forbidden can: the node authorizer learns of a pod a moment after its binding.
+func final(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err) || gone(err)
+}

@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Run is a pod whose containers run on a node: what really happens there, whatever the API server says.
+type Run struct {
+	Node, Namespace, Name string
+	UID                   types.UID
+	Identity              string   // namespace/name of a StatefulSet's pod, "" for others
+	Volumes               []string // handles of the single-writer volumes it writes
+	Since                 time.Time
+}
+
+// ViolationKind says what happened twice.
+type ViolationKind string
+
+// What a Ledger notes.
+const (
+	TwoPods     ViolationKind = "two pods of one StatefulSet identity" // invariant 10
+	TwoWriters  ViolationKind = "two nodes write one volume"           // invariant 10
+	TwoAttached ViolationKind = "volume attached to two nodes"         // harmless by itself: real storage may refuse it
+)
+
+// Violation is one moment at which something ran, or was attached, twice.
+type Violation struct {
+	At    time.Time
+	Kind  ViolationKind
+	What  string   // the identity or the volume's handle
+	Nodes []string // the one that was first, the one that came on top
+	UIDs  []types.UID
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: %s on %v %v", v.Kind, v.What, v.Nodes, v.UIDs)
+}
+
+// Ledger notes at every start of a container and every attach whether the same runs, or is attached, elsewhere. It sees the
+// simulated machines themselves, so nothing that the API server believes can hide a second copy. It is safe for concurrent use.
+type Ledger struct {
+	mu         sync.Mutex // guards the rest
+	runs       map[types.UID]map[string]Run
+	byIdentity map[string]map[types.UID]Run
+	byVolume   map[string]map[types.UID]Run
+	attached   map[string]map[string]bool // handle -> nodes
+	violations []Violation
+}
+
+func newLedger() *Ledger {
+	return &Ledger{
+		runs: map[types.UID]map[string]Run{}, byIdentity: map[string]map[types.UID]Run{}, byVolume: map[string]map[types.UID]Run{},
+		attached: map[string]map[string]bool{},
+	}
+}
+
+// Violations of all kinds so far, or of the given ones.
+func (l *Ledger) Violations(kinds ...ViolationKind) []Violation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Violation
+	for _, v := range l.violations {
+		if len(kinds) == 0 || slices.Contains(kinds, v.Kind) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Running is what runs now on all nodes, sorted by namespace, name and node.
+func (l *Ledger) Running() []Run { return l.running("") }
+
+func (l *Ledger) running(node string) []Run {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Run
+	for _, onNodes := range l.runs {
+		for _, r := range onNodes {
+			if node == "" || r.Node == node {
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node),
+			cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// Attached are the nodes that a volume is attached to, in the attacher's eyes.
+func (l *Ledger) Attached(handle string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for node := range l.attached[handle] {
+		out = append(out, node)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (l *Ledger) start(r Run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.Identity != "" {
+		for _, other := range l.byIdentity[r.Identity] {
+			l.note(TwoPods, r.Identity, other, r)
+		}
+		put(l.byIdentity, r.Identity, r.UID, r)
+	}
+	for _, v := range r.Volumes {
+		for _, other := range l.byVolume[v] {
+			if other.Node != r.Node { // ReadWriteOnce lets the pods of one node share
+				l.note(TwoWriters, v, other, r)
+			}
+		}
+		put(l.byVolume, v, r.UID, r)
+	}
+	put(l.runs, r.UID, r.Node, r)
+}
+
+func (l *Ledger) stop(node string, uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(node, uid)
+}
+
+func (l *Ledger) stopNode(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid, onNodes := range l.runs {
+		if _, ok := onNodes[node]; ok {
+			l.end(node, uid)
+		}
+	}
+}
+
+func (l *Ledger) end(node string, uid types.UID) { // with mu held
+	r, ok := l.runs[uid][node]
+	if !ok {
+		return
+	}
+	take(l.runs, uid, node)
+	take(l.byIdentity, r.Identity, uid)
+	for _, v := range r.Volumes {
+		take(l.byVolume, v, uid)
+	}
+}
+
+func (l *Ledger) attach(handle, node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for other := range l.attached[handle] {
+		if other != node {
+			l.note(TwoAttached, handle, Run{Node: other}, Run{Node: node})
+		}
+	}
+	put(l.attached, handle, node, true)
+}
+
+func (l *Ledger) detach(handle, node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	take(l.attached, handle, node)
+}
+
+func (l *Ledger) note(kind ViolationKind, what string, first, second Run) { // with mu held
+	v := Violation{At: time.Now(), Kind: kind, What: what, Nodes: []string{first.Node, second.Node}}
+	if first.UID != "" {
+		v.UIDs = []types.UID{first.UID, second.UID}
+	}
+	l.violations = append(l.violations, v)
+}
+
+func put[K1, K2 comparable, V any](m map[K1]map[K2]V, k1 K1, k2 K2, v V) {
+	if m[k1] == nil {
+		m[k1] = map[K2]V{}
+	}
+	m[k1][k2] = v
+}
+
+func take[K1, K2 comparable, V any](m map[K1]map[K2]V, k1 K1, k2 K2) {
+	delete(m[k1], k2)
+	if len(m[k1]) == 0 {
+		delete(m, k1)
+	}
+}

@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
+	readyPeriod  = 25 * time.Millisecond
+	tailBytes    = 4 << 10
+)
+
+// Part is one process of the control plane. Its methods may be called at any time before the cluster's Stop, one after another.
+type Part struct {
+	name  string
+	bin   string
+	args  []string
+	log   string
+	ready func(context.Context) error // nil once it answers
+	slog  *slog.Logger
+
+	mu     sync.Mutex // guards the rest
+	cmd    *exec.Cmd
+	paused bool
+	exited chan struct{} // closed once the process is reaped
+}
+
+// Name is the program's name, such as kube-apiserver.
+func (p *Part) Name() string { return p.name }
+
+// LogFile holds everything that the program printed, over all its starts.
+func (p *Part) LogFile() string { return p.log }
+
+// PID is the process id, or 0 while it does not run.
+func (p *Part) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running() {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+func (p *Part) running() bool { // with mu held
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Start starts the program and returns once it is ready. Its error carries the log's tail. A program that runs is left alone.
+func (p *Part) Start(ctx context.Context) error {
+	p.mu.Lock()
+	if p.running() {
+		p.mu.Unlock()
+		return nil
+	}
+	exited, err := p.spawn()
+	p.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
+	defer cancel()
+	begin := time.Now()
+	var last error
+	for {
+		if last = p.ready(ctx); last == nil {
+			p.slog.Debug("Started", "program", p.name, "pid", p.PID(), "after", time.Since(begin).Round(time.Millisecond))
+			return nil
+		}
+		select {
+		case <-exited:
+			return fmt.Errorf("start %s: it exited: %w\n%s", p.name, errExited, p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("start %s: %w: %w\n%s", p.name, context.Cause(ctx), last, p.tail())
+		case <-time.After(readyPeriod):
+		}
+	}
+}
+
+var errExited = errors.New("process ended before it was ready")
+
+func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child has its own
+	cmd := exec.Command(p.bin, p.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = childAttr()
+	if err := startFromKeeper(cmd); err != nil {
+		return nil, err
+	}
+	exited = make(chan struct{})
+	p.cmd, p.exited, p.paused = cmd, exited, false
+	go func() {
+		err := cmd.Wait()
+		p.slog.Debug("Ended", "program", p.name, "pid", cmd.Process.Pid, "state", cmd.ProcessState.String(), "err", err)
+		close(exited)
+	}()
+	return exited, nil
+}
+
+// Stop asks the program to end, kills it if it has not after 10 s, and waits. It may be repeated.
+func (p *Part) Stop() { p.end(syscall.SIGTERM) }
+
+// Kill ends the program as a crash would, and waits.
+func (p *Part) Kill() { p.end(syscall.SIGKILL) }
+
+func (p *Part) end(sig syscall.Signal) {
+	p.mu.Lock()
+	if !p.running() {
+		p.mu.Unlock()
+		return
+	}
+	proc, exited := p.cmd.Process, p.exited
+	paused := p.paused
+	p.paused = false
+	p.mu.Unlock()
+	// os.Process never signals a process that it has reaped, so these cannot hit a stranger. Errors mean that it ended.
+	_ = proc.Signal(sig)
+	if paused {
+		_ = proc.Signal(syscall.SIGCONT)
+	}
+	select {
+	case <-exited:
+		return
+	case <-time.After(stopTimeout):
+	}
+	p.slog.Warn("Killing", "program", p.name, "pid", proc.Pid)
+	_ = proc.Kill()
+	<-exited
+}
+
+// Pause freezes the program: connections stay open and nothing answers.
+func (p *Part) Pause() error { return p.freeze(syscall.SIGSTOP, true) }
+
+// Resume lets a paused program go on.
+func (p *Part) Resume() error { return p.freeze(syscall.SIGCONT, false) }
+
+func (p *Part) freeze(sig syscall.Signal, paused bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running() {
+		return fmt.Errorf("signal %s: it does not run", p.name)
+	}
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("signal %s: %w", p.name, err)
+	}
+	p.paused = paused
+	return nil
+}
+
+// tail is the end of the log, indented, for error messages.
+func (p *Part) tail() string {
+	f, err := os.Open(p.log)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, size-tailBytes), io.SeekStart)
+	}
+	b, _ := io.ReadAll(f)
+	return "\t" + strings.ReplaceAll(string(bytes.TrimSpace(b)), "\n", "\n\t")
+}

@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+)
+
+// ForTest starts a cluster that ends with the test. Under -short it skips the test.
+func ForTest(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a control plane")
+	}
+	c, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c
+}
+
+// Main is a TestMain's body: one cluster for all tests of a package, which keep apart by names of nodes and namespaces. share gets
+// the cluster before any test runs, or nil under -short. It returns the exit code, after everything has stopped; on Ctrl-C as well.
+//
+//	func TestMain(m *testing.M) { os.Exit(cluster.Main(m, opts, func(c *cluster.Cluster) { shared = c })) }
+func Main(m *testing.M, opts Options, share func(*Cluster)) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	flag.Parse() // testing.Short wants it; m.Run would do it too late
+	if testing.Short() {
+		share(nil)
+		return m.Run()
+	}
+	c, err := Start(ctx, opts)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	share(c)
+	code := make(chan int, 1)
+	go func() { code <- m.Run() }()
+	defer c.Stop()
+	select {
+	case n := <-code:
+		return n
+	case <-ctx.Done():
+		return 1
+	}
+}
