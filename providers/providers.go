@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -90,7 +91,21 @@ var (
 	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
 )
 
-// Class names the class of err for metrics and logs: "ok" for nil, "error" for an error of no class.
+// WithClass returns err in that class: errors.Is finds both, the text stays err's own. Nil stays nil.
+func WithClass(class, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &classed{class, err}
+}
+
+type classed struct{ class, err error }
+
+func (c *classed) Error() string   { return c.err.Error() }
+func (c *classed) Unwrap() []error { return []error{c.class, c.err} }
+
+// Class names the class of err for metrics and logs: "ok" for nil, "canceled" where the caller gave up, "error" for an error of
+// no class.
 func Class(err error) string {
 	switch {
 	case err == nil:
@@ -107,6 +122,8 @@ func Class(err error) string {
 		return "permanent"
 	case errors.Is(err, ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		return "unreachable"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
 	default:
 		return "error"
 	}
@@ -123,7 +140,7 @@ type Answer struct {
 // Ask puts the question to p and is the only way from a Provider's State to a proof. It checks, once for all providers, that
 // the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
 // UUIDs refuses, a device or node without a usable UUID cannot be checked and passes. It blocks until p answers or ctx ends.
-// A provider that panics has answered nothing.
+// A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.Time) (a Answer) {
 	sent := now()
 	a = Answer{By: by, Observation: Observation{At: sent}}
@@ -135,10 +152,11 @@ func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.T
 	}()
 	obs, err := p.State(ctx, t)
 	if err != nil {
-		a.Raw, a.Err = obs.Raw, err
+		a.Raw, a.Err = clip(obs.Raw), err
 		return a
 	}
 	a.Observation = obs
+	a.Raw = clip(obs.Raw)
 	switch {
 	case obs.At.Before(sent):
 		a.State, a.Err = PowerUnknown, fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), obs.At.Format(time.RFC3339Nano))
@@ -153,4 +171,13 @@ func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.T
 		a.State = PowerUnknown
 	}
 	return a
+}
+
+// clip bounds a device's word: no real one is longer, and a broken device must not fill the record.
+func clip(word string) string {
+	const longest = 64
+	if len(word) > longest {
+		word = word[:longest]
+	}
+	return strings.ToValidUTF8(word, "?")
 }

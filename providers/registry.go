@@ -73,13 +73,21 @@ func (r Registry) Names() []string {
 }
 
 // Secret is a value that must not be printed. Every fmt verb, slog and JSON show "<secret>"; Reveal is the only way to it.
-type Secret struct{ value string }
+//
+// It holds a pointer because fmt does not call the methods of a value in another struct's unexported field: it walks into it,
+// and would find a string, but only prints the address of a pointer.
+type Secret struct{ value *string }
 
 // NewSecret wraps a value.
-func NewSecret(value string) Secret { return Secret{value} }
+func NewSecret(value string) Secret { return Secret{&value} }
 
-// Reveal returns the value, for the one place that sends it to the device.
-func (s Secret) Reveal() string { return s.value }
+// Reveal returns the value, for the one place that sends it to the device. The zero Secret reveals "".
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
 
 const redacted = "<secret>"
 
@@ -107,13 +115,13 @@ func (r SecretRef) Read() (Secret, error) {
 		if v == "" {
 			return Secret{}, fmt.Errorf("reading secret: %s is empty", r.File)
 		}
-		return Secret{v}, nil
+		return NewSecret(v), nil
 	case r.Env != "":
 		v := os.Getenv(r.Env)
 		if v == "" {
 			return Secret{}, fmt.Errorf("reading secret: environment variable %s is empty or not set", r.Env)
 		}
-		return Secret{v}, nil
+		return NewSecret(v), nil
 	default:
 		return Secret{}, errors.New("missing: give it by file or by environment variable")
 	}

@@ -1,0 +1,281 @@
+package providers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+const (
+	uuid    = "38947555-7742-3448-3784-823347823834"
+	swapped = "55759438-4277-4834-3784-823347823834" // uuid in the other SMBIOS byte order
+	other   = "11111111-2222-3333-4444-555555555555"
+)
+
+// scripted answers State with one function; its power calls are not used here.
+type scripted func(ctx context.Context, t providers.Target) (providers.Observation, error)
+
+func (f scripted) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	return f(ctx, t)
+}
+func (scripted) PowerOff(context.Context, providers.Target) error { return errors.New("not scripted") }
+func (scripted) PowerOn(context.Context, providers.Target) error  { return errors.New("not scripted") }
+
+func TestAsk(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	boom := errors.New("boom")
+	tests := []struct {
+		name  string
+		node  string // the node's system UUID
+		obs   providers.Observation
+		after time.Duration // At, counted from the moment Ask was called
+		err   error
+		panic any
+		want  providers.PowerState
+		class error // nil: no error
+	}{
+		{name: "off", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: uuid}, want: providers.PowerOff},
+		{name: "off, other byte order", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: swapped}, want: providers.PowerOff},
+		{name: "off, device cannot tell", node: uuid, obs: providers.Observation{State: providers.PowerOff}, want: providers.PowerOff},
+		{name: "off, node never said", obs: providers.Observation{State: providers.PowerOff, SystemUUID: uuid}, want: providers.PowerOff},
+		{name: "off of another machine", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: other}, class: providers.ErrIdentity},
+		{name: "off from before", node: uuid, obs: providers.Observation{State: providers.PowerOff}, after: -time.Millisecond, class: providers.ErrStale},
+		{name: "off of no time", node: uuid, obs: providers.Observation{State: providers.PowerOff}, after: -start.Sub(time.Time{}), class: providers.ErrStale},
+		{name: "off with an error", node: uuid, obs: providers.Observation{State: providers.PowerOff, Raw: "Off"}, err: boom, class: boom},
+		{name: "a state out of range", node: uuid, obs: providers.Observation{State: providers.PowerChanging + 1}},
+		{name: "panic", panic: "nil map", class: providers.ErrPermanent},
+		{name: "changing", node: uuid, obs: providers.Observation{State: providers.PowerChanging}, want: providers.PowerChanging},
+		{name: "on", node: uuid, obs: providers.Observation{State: providers.PowerOn}, want: providers.PowerOn},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+				if tt.panic != nil {
+					panic(tt.panic)
+				}
+				tt.obs.At = start.Add(tt.after)
+				return tt.obs, tt.err
+			})
+			a := providers.Ask(t.Context(), p, "rack-a", providers.Target{Node: "n1", SystemUUID: tt.node}, func() time.Time { return start })
+			if a.State != tt.want {
+				t.Errorf("state: got %s, want %s", a.State, tt.want)
+			}
+			if !errors.Is(a.Err, tt.class) {
+				t.Errorf("error: got %v, want %v", a.Err, tt.class)
+			}
+			if a.At.Before(start) || a.Got.IsZero() || a.By != "rack-a" {
+				t.Errorf("got At %s, Got %s, By %q", a.At, a.Got, a.By)
+			}
+		})
+	}
+}
+
+func TestAskTimes(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	clock := start
+	now := func() time.Time { return clock }
+	for _, tt := range []struct {
+		name     string
+		at, want time.Duration
+	}{
+		{"the moment of the question is kept", time.Second, time.Second},
+		{"a question from the future counts as sent with the call", time.Hour, 0},
+	} {
+		clock = start
+		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+			clock = start.Add(2 * time.Second)
+			return providers.Observation{State: providers.PowerOff, At: start.Add(tt.at)}, nil
+		}), "p", providers.Target{}, now)
+		if got := a.At.Sub(start); got != tt.want || a.State != providers.PowerOff || !a.Got.Equal(clock) {
+			t.Errorf("%s: got At +%s, state %s, Got %s; want +%s", tt.name, got, a.State, a.Got, tt.want)
+		}
+	}
+}
+
+func TestAskClipsTheWord(t *testing.T) {
+	a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+		return providers.Observation{Raw: strings.Repeat("\xffx", 1<<16), At: time.Now()}, nil
+	}), "p", providers.Target{}, time.Now)
+	if len(a.Raw) > 256 || strings.Contains(a.Raw, "\xff") {
+		t.Errorf("got a word of %d bytes", len(a.Raw))
+	}
+}
+
+func TestSameMachine(t *testing.T) {
+	tests := []struct {
+		name, node, device string
+		want               error
+	}{
+		{"equal", uuid, uuid, nil},
+		{"other byte order", uuid, swapped, nil},
+		{"case, braces, no dashes", uuid, "{" + strings.ToUpper(strings.ReplaceAll(uuid, "-", "")) + "}", nil},
+		{"different", uuid, other, providers.ErrIdentity},
+		{"node never said", "", other, nil},
+		{"device cannot tell", uuid, "", nil},
+		{"zeros", uuid, "00000000-0000-0000-0000-000000000000", nil},
+		{"ones", uuid, "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", nil},
+		{"maker wrote none", uuid, "03000200-0400-0500-0006-000700080009", nil},
+		{"maker wrote none, other byte order", uuid, "00020003-0004-0005-0006-000700080009", nil},
+		{"no UUID", uuid, "To be filled by O.E.M.", nil},
+	}
+	for _, tt := range tests {
+		if err := providers.SameMachine(tt.node, tt.device); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+		if err := providers.SameMachine(tt.device, tt.node); !errors.Is(err, tt.want) {
+			t.Errorf("%s, turned round: got %v, want %v", tt.name, err, tt.want)
+		}
+	}
+}
+
+func FuzzParseUUID(f *testing.F) {
+	for _, s := range []string{uuid, swapped, "", "-", "{}", strings.Repeat("0", 32), strings.Repeat("f", 32), "03000200-0400-0500-0006-000700080009", "\x00" + uuid} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		u, ok := providers.ParseUUID(s)
+		if !ok {
+			if u != [16]byte{} {
+				t.Fatalf("%q is no UUID and left %x", s, u)
+			}
+			return
+		}
+		canonical := fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+		if again, ok := providers.ParseUUID(canonical); !ok || again != u {
+			t.Errorf("%q: round trip got %x, %t; want %x", s, again, ok, u)
+		}
+		if back := providers.SwapUUID(providers.SwapUUID(u)); back != u {
+			t.Errorf("%q: swapped twice got %x, want %x", s, back, u)
+		}
+		w := providers.SwapUUID(u)
+		if err := providers.SameMachine(s, fmt.Sprintf("%x", w)); err != nil {
+			t.Errorf("other byte order: %v", err)
+		}
+	})
+}
+
+func TestSecretIsNeverPrinted(t *testing.T) {
+	const value = "hunter2"
+	s := providers.NewSecret(value)
+	if got := s.Reveal(); got != value {
+		t.Fatalf("Reveal: got %q", got)
+	}
+	if got := (providers.Secret{}).Reveal(); got != "" {
+		t.Errorf("zero Secret reveals %q", got)
+	}
+	holders := []any{
+		s, &s, []providers.Secret{s}, map[string]providers.Secret{"a": s},
+		struct{ Password providers.Secret }{s}, struct{ password providers.Secret }{s}, &struct{ inner struct{ password *providers.Secret } }{},
+		fmt.Errorf("wrapped: %v", s),
+	}
+	var out bytes.Buffer
+	for _, h := range holders {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%p", "%T", "%10.3s", "%!"} {
+			fmt.Fprintf(&out, verb+"\n", h)
+		}
+		fmt.Fprintln(&out, h)
+		if b, err := json.Marshal(h); err == nil {
+			out.Write(b)
+		}
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "s", h)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", "s", h)
+	}
+	for _, leak := range []string{value, "68756e746572", "68756E746572", "hun"} {
+		if strings.Contains(out.String(), leak) {
+			t.Errorf("%q leaked:\n%s", leak, out.String())
+		}
+	}
+}
+
+func TestSecretRef(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	t.Setenv("FORCEFENCE_TEST_SECRET", "from env")
+	t.Setenv("FORCEFENCE_TEST_EMPTY", "")
+	tests := []struct {
+		name string
+		ref  providers.SecretRef
+		want string // "": an error
+	}{
+		{"file", providers.SecretRef{File: file("a", "pass word\n")}, "pass word"},
+		{"file, carriage return", providers.SecretRef{File: file("b", "p\r\n")}, "p"},
+		{"file with blanks kept", providers.SecretRef{File: file("c", " p ")}, " p "},
+		{"empty file", providers.SecretRef{File: file("d", "\n")}, ""},
+		{"no such file", providers.SecretRef{File: filepath.Join(dir, "none")}, ""},
+		{"environment", providers.SecretRef{Env: "FORCEFENCE_TEST_SECRET"}, "from env"},
+		{"empty environment", providers.SecretRef{Env: "FORCEFENCE_TEST_EMPTY"}, ""},
+		{"both", providers.SecretRef{File: file("e", "x"), Env: "FORCEFENCE_TEST_SECRET"}, ""},
+		{"neither", providers.SecretRef{}, ""},
+	}
+	for _, tt := range tests {
+		s, err := tt.ref.Read()
+		if got := s.Reveal(); got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("%s: got %q, %v; want %q", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+func TestClass(t *testing.T) {
+	tests := []struct {
+		err  error
+		want string
+	}{
+		{nil, "ok"},
+		{errors.New("x"), "error"},
+		{fmt.Errorf("asking: %w", providers.ErrNotFound), "not_found"},
+		{providers.ErrDenied, "denied"},
+		{providers.ErrUnreachable, "unreachable"},
+		{providers.ErrPermanent, "permanent"},
+		{providers.ErrIdentity, "identity"},
+		{providers.ErrStale, "stale"},
+		{context.DeadlineExceeded, "unreachable"},
+		{context.Canceled, "canceled"},
+		{providers.WithClass(providers.ErrDenied, errors.New("401 Unauthorized")), "denied"},
+		{errors.Join(providers.ErrUnreachable, providers.ErrIdentity), "identity"},
+	}
+	for _, tt := range tests {
+		if got := providers.Class(tt.err); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestWithClass(t *testing.T) {
+	cause := errors.New("503 Service Unavailable")
+	err := providers.WithClass(providers.ErrUnreachable, cause)
+	if err.Error() != cause.Error() || !errors.Is(err, cause) || !errors.Is(err, providers.ErrUnreachable) {
+		t.Errorf("got %v", err)
+	}
+	if err := providers.WithClass(providers.ErrDenied, nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}
+
+func TestRegistry(t *testing.T) {
+	r := providers.Registry{{Name: "redfish"}, {Name: "ec2"}}
+	if got := fmt.Sprint(r.Names()); got != "[ec2 redfish]" {
+		t.Errorf("names: got %s", got)
+	}
+	if _, ok := r.Lookup("redfish"); !ok {
+		t.Error("redfish was not found")
+	}
+	if _, ok := r.Lookup("Redfish"); ok {
+		t.Error("a name that differs in case was found")
+	}
+}
