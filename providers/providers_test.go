@@ -175,7 +175,9 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	}
 	holders := []any{
 		s, &s, []providers.Secret{s}, map[string]providers.Secret{"a": s},
-		struct{ Password providers.Secret }{s}, struct{ password providers.Secret }{s}, &struct{ inner struct{ password *providers.Secret } }{},
+		struct{ Password providers.Secret }{s}, struct{ password providers.Secret }{s}, &struct {
+			inner struct{ password *providers.Secret }
+		}{},
 		fmt.Errorf("wrapped: %v", s),
 	}
 	var out bytes.Buffer

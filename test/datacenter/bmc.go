@@ -1,0 +1,254 @@
+package datacenter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Fault is what is wrong with a BMC or with one machine behind it. The zero value is healthy.
+type Fault struct {
+	// On a BMC for all it answers, on a machine for that machine's resource and actions; a machine's own fault replaces its
+	// BMC's there.
+
+	Delay    time.Duration // every answer waits this long
+	Status   int           // every answer is this status: 401, 403, 503
+	Drop     bool          // the connection closes without an answer
+	Silent   bool          // no answer, until the client gives up or the fault is replaced
+	SlowBody bool          // half an answer, then nothing, until the client gives up or the fault is replaced
+	HugeBody bool          // an answer that does not end
+	Empty    bool          // 204 No Content to every GET
+	Body     string        // every answer to a GET is 200 with this body
+	Redirect string        // every answer is a 307 to this URL
+
+	// What the system resource says, and what the machine does, both on a machine and on a BMC for all its machines.
+
+	StaysOn          bool   // ForceOff is accepted with 204 and changes nothing
+	StaysPoweringOff bool   // ForceOff is accepted with 204, the machine runs on and says PoweringOff
+	PowerWord        string // PowerState is this word
+	NoPowerWord      bool   // PowerState is null
+	SystemUUID       string // the UUID of another machine
+	NoUUID           bool   // UUID is absent
+	Serial           string // SerialNumber is this one, perhaps on several systems
+	NoSerial         bool   // SerialNumber is empty
+	NoAction         bool   // Actions are absent
+	NoForceOff       bool   // ForceOff is not among the allowable reset types
+
+	// On a BMC only.
+
+	HangTLS       bool // connections are accepted and the TLS handshake never ends; open connections are dropped
+	SessionStatus int  // POST Sessions answers this status: 500, 501
+	NoToken       bool // sessions are created, and the answer names no token
+	DeadTokens    bool // tokens are handed out and never accepted
+}
+
+// BMC is a Redfish service in front of machines. It is safe for concurrent use.
+type BMC struct {
+	dc       *DataCenter
+	machines []*Machine
+	url      string
+	server   *http.Server
+
+	mu       sync.Mutex // guards what follows
+	fault    Fault
+	healed   chan struct{} // closed when the fault is replaced: stuck answers end
+	conns    map[net.Conn]struct{}
+	sessions map[string]string // id -> token
+	lastID   int
+	log      []*Request
+	changed  chan struct{} // closed when a request arrives or is answered, or a session comes or goes
+}
+
+// Request is one request a BMC saw.
+type Request struct {
+	Method, Path string
+	Auth         string // "session", "basic" or "none"
+	Status       int    // 0: not answered, or not yet
+	At           time.Time
+}
+
+// AddBMC starts a BMC for these machines on a port of its own. It panics if the data centre is closed or no port can be had.
+func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	b := &BMC{
+		dc: dc, machines: slices.Clone(machines), url: "https://" + listener.Addr().String(),
+		healed: make(chan struct{}), conns: map[net.Conn]struct{}{}, sessions: map[string]string{}, changed: make(chan struct{}),
+	}
+	cert := dc.ca.server()
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true) // BMCs speak no HTTP/2
+	b.server = &http.Server{
+		Handler:     http.HandlerFunc(b.serve),
+		BaseContext: func(net.Listener) context.Context { return dc.ctx },
+		ConnState:   b.connState,
+		Protocols:   protocols,
+		ErrorLog:    log.New(io.Discard, "", 0), // broken handshakes and dropped connections are what tests ask for
+		TLSConfig: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			Certificates:       []tls.Certificate{cert},
+			GetConfigForClient: b.hang,
+		},
+	}
+	dc.mu.Lock()
+	defer dc.mu.Unlock()
+	if dc.closed {
+		panic("datacenter: AddBMC after Close")
+	}
+	dc.bmcs = append(dc.bmcs, b)
+	dc.serving.Add(1)
+	go func() {
+		defer dc.serving.Done()
+		_ = b.server.ServeTLS(listener, "", "") // ends with Close
+	}()
+	return b
+}
+
+// URL returns the BMC's address, https://127.0.0.1:port.
+func (b *BMC) URL() string { return b.url }
+
+// SystemURL returns the address of one machine's resource.
+func (b *BMC) SystemURL(m *Machine) string { return b.url + systemPath(m) }
+
+// SetFault replaces the BMC's fault; the zero Fault heals it.
+func (b *BMC) SetFault(f Fault) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fault = f
+	close(b.healed)
+	b.healed = make(chan struct{})
+	if f.HangTLS {
+		b.dropConnections()
+	}
+}
+
+// DropConnections closes all connections, as a BMC that restarts does. Sessions stay.
+func (b *BMC) DropConnections() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dropConnections()
+}
+
+func (b *BMC) dropConnections() {
+	for c := range b.conns {
+		_ = c.Close()
+	}
+}
+
+// ExpireSessions forgets all sessions: their tokens are answered with 401 from now on.
+func (b *BMC) ExpireSessions() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.sessions)
+	b.notify()
+}
+
+// Sessions returns the number of open sessions.
+func (b *BMC) Sessions() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.sessions)
+}
+
+// Requests returns the requests seen so far, the oldest first; the oldest are forgotten when there are very many.
+func (b *BMC) Requests() []Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]Request, len(b.log))
+	for i, r := range b.log {
+		out[i] = *r
+	}
+	return out
+}
+
+// Count returns how many requests with that method and path were seen.
+func (b *BMC) Count(method, path string) int {
+	n := 0
+	for _, r := range b.Requests() {
+		if r.Method == method && r.Path == path {
+			n++
+		}
+	}
+	return n
+}
+
+// Await blocks until the condition holds, which is looked at after each request and each change of the sessions, or ctx ends.
+func (b *BMC) Await(ctx context.Context, condition func() bool) error {
+	for {
+		b.mu.Lock()
+		changed := b.changed
+		b.mu.Unlock()
+		if condition() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a BMC: %w", ctx.Err())
+		}
+	}
+}
+
+// notify wakes Await. The caller holds mu.
+func (b *BMC) notify() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *BMC) currentFault() (f Fault, healed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fault, b.healed
+}
+
+// hang is called at the start of each TLS handshake.
+func (b *BMC) hang(*tls.ClientHelloInfo) (*tls.Config, error) {
+	f, healed := b.currentFault()
+	if !f.HangTLS {
+		return nil, nil
+	}
+	select {
+	case <-healed:
+	case <-b.dc.ctx.Done():
+	}
+	return nil, errors.New("handshake was held")
+}
+
+// connState counts connections, so that Close can wait for their goroutines.
+func (b *BMC) connState(c net.Conn, s http.ConnState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch s {
+	case http.StateNew:
+		b.dc.serving.Add(1)
+		b.conns[c] = struct{}{}
+	case http.StateClosed:
+		delete(b.conns, c)
+		b.dc.serving.Done()
+	}
+}
+
+// record puts a request into the log and returns how to say its status.
+func (b *BMC) record(r *http.Request, auth string) func(status int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if limit := b.dc.opts.RequestLog; len(b.log) >= limit {
+		b.log = slices.Delete(b.log, 0, limit/2+1)
+	}
+	entry := &Request{Method: r.Method, Path: r.URL.Path, Auth: auth, At: time.Now()}
+	b.log = append(b.log, entry)
+	b.notify()
+	return func(status int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		entry.Status = status
+		b.notify()
+	}
+}

@@ -1,0 +1,334 @@
+package datacenter
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The paths of the service. DSP0266 fixes the first; clients learn the others from it.
+const (
+	rootPath     = "/redfish/v1/"
+	systemsPath  = "/redfish/v1/Systems"
+	sessionsPath = "/redfish/v1/SessionService/Sessions"
+	resetSuffix  = "/Actions/ComputerSystem.Reset"
+)
+
+func systemPath(m *Machine) string { return systemsPath + "/" + m.name }
+
+type object = map[string]any
+
+func link(path string) object { return object{"@odata.id": path} }
+
+// serve answers one request: first the faults that hit any answer, then the resource.
+func (b *BMC) serve(w http.ResponseWriter, r *http.Request) {
+	answered := b.record(r, b.auth(r))
+	a := &answer{ResponseWriter: w}
+	defer func() { answered(a.status) }()
+
+	m, action := b.route(r.URL.Path)
+	f, healed := b.currentFault()
+	sessionStatus, noToken := f.SessionStatus, f.NoToken
+	if m != nil {
+		if own := m.currentFault(); own != (Fault{}) {
+			f = own
+		}
+	}
+	if !b.broken(a, r, f, healed) {
+		switch {
+		case r.URL.Path == rootPath || r.URL.Path == strings.TrimSuffix(rootPath, "/"):
+			a.get(r, root())
+		case r.URL.Path == sessionsPath && r.Method == http.MethodPost:
+			b.login(a, r, sessionStatus, noToken)
+		case b.auth(r) == "none":
+			a.fail(http.StatusUnauthorized, "Base.1.8.NoValidSession")
+		case strings.HasPrefix(r.URL.Path, sessionsPath+"/") && r.Method == http.MethodDelete:
+			b.logout(a, strings.TrimPrefix(r.URL.Path, sessionsPath+"/"))
+		case r.URL.Path == systemsPath:
+			a.get(r, b.systems())
+		case m != nil && action:
+			m.reset(a, r, f)
+		case m != nil:
+			a.get(r, m.resource(f))
+		default:
+			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
+		}
+	}
+}
+
+// broken lets a fault have its way and reports whether that was the answer.
+func (b *BMC) broken(a *answer, r *http.Request, f Fault, healed <-chan struct{}) bool {
+	if f.Delay > 0 && !wait(r.Context(), time.After(f.Delay)) {
+		panic(http.ErrAbortHandler)
+	}
+	switch {
+	case f.Drop:
+		panic(http.ErrAbortHandler)
+	case f.Silent:
+		wait(r.Context(), healed)
+		panic(http.ErrAbortHandler)
+	case f.Status != 0:
+		a.fail(f.Status, "Base.1.8.GeneralError")
+	case f.Redirect != "":
+		a.Header().Set("Location", f.Redirect)
+		a.fail(http.StatusTemporaryRedirect, "")
+	case f.Empty && r.Method == http.MethodGet:
+		a.WriteHeader(http.StatusNoContent)
+	case f.Body != "" && r.Method == http.MethodGet:
+		a.WriteHeader(http.StatusOK)
+		_, _ = a.Write([]byte(f.Body))
+	case f.SlowBody:
+		a.Header().Set("Content-Length", "1000")
+		a.WriteHeader(http.StatusOK)
+		_, _ = a.Write([]byte(`{"PowerState":"Off","Oem":"`))
+		_ = http.NewResponseController(a.ResponseWriter).Flush()
+		wait(r.Context(), healed)
+		panic(http.ErrAbortHandler)
+	case f.HugeBody:
+		a.WriteHeader(http.StatusOK)
+		_, _ = a.Write([]byte(`{"PowerState":"Off","Oem":"`))
+		chunk := []byte(strings.Repeat("x", 1<<15))
+		for r.Context().Err() == nil {
+			if _, err := a.Write(chunk); err != nil {
+				break
+			}
+		}
+		panic(http.ErrAbortHandler)
+	default:
+		return false
+	}
+	return true
+}
+
+// wait reports whether c came before the client gave up or the data centre closed.
+func wait[T any](ctx context.Context, c <-chan T) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// route finds the machine a path is about, and whether it is its reset action.
+func (b *BMC) route(path string) (m *Machine, action bool) {
+	path, action = strings.CutSuffix(path, resetSuffix)
+	for _, m := range b.machines {
+		if path == systemPath(m) {
+			return m, action
+		}
+	}
+	return nil, false
+}
+
+// auth says how the request proves who it is: "session", "basic" or "none".
+func (b *BMC) auth(r *http.Request) string {
+	if token := r.Header.Get("X-Auth-Token"); token != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, known := range b.sessions {
+			if !b.fault.DeadTokens && subtle.ConstantTimeCompare([]byte(token), []byte(known)) == 1 {
+				return "session"
+			}
+		}
+		return "none"
+	}
+	if user, password, ok := r.BasicAuth(); ok && b.dc.accepts(user, password) {
+		return "basic"
+	}
+	return "none"
+}
+
+func (dc *DataCenter) accepts(user, password string) bool {
+	dc.mu.Lock()
+	defer dc.mu.Unlock()
+	return user == dc.opts.Username && password == dc.opts.Password
+}
+
+// SetPassword changes the password of every BMC; open sessions stay.
+func (dc *DataCenter) SetPassword(password string) {
+	dc.mu.Lock()
+	defer dc.mu.Unlock()
+	dc.opts.Password = password
+}
+
+func (b *BMC) login(a *answer, r *http.Request, status int, noToken bool) {
+	var body struct{ UserName, Password string }
+	switch err := json.NewDecoder(http.MaxBytesReader(a, r.Body, 1<<16)).Decode(&body); {
+	case status != 0:
+		a.fail(status, "Base.1.8.InternalError")
+		return
+	case err != nil:
+		a.fail(http.StatusBadRequest, "Base.1.8.MalformedJSON")
+		return
+	case !b.dc.accepts(body.UserName, body.Password):
+		a.fail(http.StatusUnauthorized, "Base.1.8.ResourceAtUriUnauthorized")
+		return
+	}
+	b.mu.Lock()
+	full := len(b.sessions) >= b.dc.opts.SessionSlots
+	b.lastID++
+	id, token := fmt.Sprint(b.lastID), rand.Text()
+	if !full {
+		b.sessions[id] = token
+		b.notify()
+	}
+	b.mu.Unlock()
+	if full {
+		a.fail(http.StatusServiceUnavailable, "Base.1.8.SessionLimitExceeded")
+		return
+	}
+	if !noToken {
+		a.Header().Set("X-Auth-Token", token)
+	}
+	a.Header().Set("Location", b.url+sessionsPath+"/"+id)
+	a.json(http.StatusCreated, object{
+		"@odata.id": sessionsPath + "/" + id, "@odata.type": "#Session.v1_3_0.Session", "Id": id, "Name": "Session", "UserName": body.UserName,
+	})
+}
+
+func (b *BMC) logout(a *answer, id string) {
+	b.mu.Lock()
+	_, known := b.sessions[id]
+	delete(b.sessions, id)
+	b.notify()
+	b.mu.Unlock()
+	if !known {
+		a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
+		return
+	}
+	a.WriteHeader(http.StatusNoContent)
+}
+
+func root() object {
+	return object{
+		"@odata.id": rootPath, "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
+		"RedfishVersion": "1.15.0", "Systems": link(systemsPath), "SessionService": link("/redfish/v1/SessionService"),
+		"Links": object{"Sessions": link(sessionsPath)},
+	}
+}
+
+func (b *BMC) systems() object {
+	members := []object{}
+	for _, m := range b.machines {
+		members = append(members, link(systemPath(m)))
+	}
+	return object{
+		"@odata.id": systemsPath, "@odata.type": "#ComputerSystemCollection.ComputerSystemCollection", "Name": "Systems",
+		"Members@odata.count": len(members), "Members": members,
+	}
+}
+
+func (m *Machine) currentFault() Fault {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fault
+}
+
+func (m *Machine) resource(f Fault) object {
+	o := object{
+		"@odata.id": systemPath(m), "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem", "Id": m.name, "Name": m.name,
+		"SystemType": "Physical", "UUID": m.uuid, "SerialNumber": m.serial, "PowerState": string(m.State()),
+		"Status":           object{"State": "Enabled", "Health": "OK"},
+		"ProcessorSummary": object{"Count": 2, "LogicalProcessorCount": 16},
+	}
+	switch {
+	case f.PowerWord != "":
+		o["PowerState"] = f.PowerWord
+	case f.NoPowerWord:
+		o["PowerState"] = nil
+	}
+	switch {
+	case f.SystemUUID != "":
+		o["UUID"] = f.SystemUUID
+	case f.NoUUID:
+		delete(o, "UUID")
+	}
+	switch {
+	case f.Serial != "":
+		o["SerialNumber"] = f.Serial
+	case f.NoSerial:
+		o["SerialNumber"] = ""
+	}
+	if !f.NoAction {
+		words := []string{"On", "ForceOn", "ForceRestart"}
+		if !f.NoForceOff {
+			words = append(words, "ForceOff")
+		}
+		o["Actions"] = object{"#ComputerSystem.Reset": object{"target": systemPath(m) + resetSuffix, "ResetType@Redfish.AllowableValues": words}}
+	}
+	return o
+}
+
+// reset is the action. What is asked of a machine that is there already is answered with 409, as some BMCs do.
+func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
+	if r.Method != http.MethodPost {
+		a.fail(http.StatusMethodNotAllowed, "Base.1.8.OperationNotAllowed")
+		return
+	}
+	var body struct{ ResetType string }
+	if err := json.NewDecoder(http.MaxBytesReader(a, r.Body, 1<<16)).Decode(&body); err != nil {
+		a.fail(http.StatusBadRequest, "Base.1.8.MalformedJSON")
+		return
+	}
+	accepted := true
+	switch {
+	case body.ResetType == "ForceOff" && f.StaysOn:
+	case body.ResetType == "ForceOff" && f.StaysPoweringOff:
+		m.mu.Lock()
+		if m.state == On {
+			m.state = PoweringOff
+		}
+		m.mu.Unlock()
+	case body.ResetType == "ForceOff":
+		accepted = m.request(Off, m.dc.opts.PowerOffDelay)
+	case body.ResetType == "On", body.ResetType == "ForceOn":
+		accepted = m.request(On, m.dc.opts.PowerOnDelay)
+	case body.ResetType == "ForceRestart":
+		m.CutPower()
+		m.PowerOn()
+	default:
+		a.fail(http.StatusBadRequest, "Base.1.8.ActionParameterNotSupported")
+		return
+	}
+	if !accepted {
+		a.fail(http.StatusConflict, "Base.1.8.ResourceInUse")
+		return
+	}
+	a.WriteHeader(http.StatusNoContent)
+}
+
+// answer remembers the status it was given.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answer) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) json(status int, v any) {
+	a.Header().Set("Content-Type", "application/json")
+	a.Header().Set("OData-Version", "4.0")
+	a.WriteHeader(status)
+	_ = json.NewEncoder(a).Encode(v)
+}
+
+func (a *answer) get(r *http.Request, v any) {
+	if r.Method != http.MethodGet {
+		a.fail(http.StatusMethodNotAllowed, "Base.1.8.OperationNotAllowed")
+		return
+	}
+	a.json(http.StatusOK, v)
+}
+
+func (a *answer) fail(status int, message string) {
+	a.json(status, object{"error": object{"code": message, "message": http.StatusText(status)}})
+}
