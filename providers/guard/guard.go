@@ -1,0 +1,326 @@
+// Package guard stands between forcefence and a provider: deadline, rate and concurrency limits per device, metrics, and a fence
+// around providers that hang or panic. It imports the contract, Prometheus and x/time/rate.
+//
+// It promises that a call returns by its deadline whatever the provider does, that a device is never asked by more calls at a
+// time than its limit (calls that ignored their context included), and that the answer itself is untouched: Observation.At stays
+// the moment the provider sent the question.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Options are a guard's settings. The zero value works.
+type Options struct {
+	Name    string        // the provider's name in the configuration, for messages
+	Type    string        // the provider's type: the metrics' label
+	Timeout time.Duration // per call, waiting for a turn included; default 5s
+	Setting string        // how the file calls Timeout, for messages; default "timeout"
+
+	// Per device: providers.Grouper's word, else Target.ID, else Target.Node.
+	Rate        rate.Limit // calls per second; default 10
+	Burst       int        // calls at once before Rate counts; default 10
+	Concurrency int        // calls in flight; default 2: BMCs are small computers
+
+	Metrics *Metrics     // nil: not measured
+	Log     *slog.Logger // nil: slog.Default()
+}
+
+func (o Options) defaulted() Options {
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Setting == "" {
+		o.Setting = "timeout"
+	}
+	if o.Rate <= 0 {
+		o.Rate = 10
+	}
+	if o.Burst <= 0 {
+		o.Burst = 10
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 2
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}
+
+// Provider is a guarded provider.
+type Provider struct {
+	inner providers.Provider
+	opts  Options
+	calls sync.WaitGroup // owns the goroutines in which the inner provider runs
+
+	mu      sync.Mutex // guards what follows
+	devices map[string]*device
+	swept   time.Time
+	closed  bool
+}
+
+// device holds one device's limits. A call holds a slot from its start until the inner provider has returned, which for one
+// that ignores its context is after the caller has its error.
+type device struct {
+	slots  chan struct{} // capacity is the concurrency limit
+	rate   *rate.Limiter
+	refs   int // calls that wait or run; guarded by Provider.mu
+	inside int // calls inside the inner provider; guarded by Provider.mu
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Closer   = (*Provider)(nil)
+	_ providers.Grouper  = (*Provider)(nil)
+)
+
+// New guards p. It starts nothing.
+func New(p providers.Provider, o Options) *Provider {
+	return &Provider{inner: p, opts: o.defaulted(), devices: map[string]*device{}, swept: time.Now()}
+}
+
+// State asks the inner provider. Errors of the guard's own are ErrUnreachable (no turn or no answer by the deadline, naming the
+// setting that ran out) and ErrPermanent (a panic, or the guard is closed).
+func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	obs, err := do(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) { return g.inner.State(ctx, t) })
+	if err != nil {
+		obs.State = providers.PowerUnknown
+	}
+	return obs, err
+}
+
+// PowerOff passes the request on. After an error the request may still have reached the device.
+func (g *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	_, err := do(ctx, g, callPowerOff, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, g.inner.PowerOff(ctx, t) })
+	return err
+}
+
+// PowerOn passes the request on. After an error the request may still have reached the device.
+func (g *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	_, err := do(ctx, g, callPowerOn, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, g.inner.PowerOn(ctx, t) })
+	return err
+}
+
+// Device returns what limits apply to together.
+func (g *Provider) Device(t providers.Target) string {
+	if by, ok := g.inner.(providers.Grouper); ok {
+		if d := by.Device(t); d != "" {
+			return d
+		}
+	}
+	if t.ID != "" {
+		return t.ID
+	}
+	return t.Node
+}
+
+// Close refuses further calls, waits for those in flight and closes the inner provider if it has something to close. It blocks
+// until ctx's deadline at most: a provider that is stuck then is closed when it comes back, if ever.
+func (g *Provider) Close(ctx context.Context) error {
+	g.mu.Lock()
+	again := g.closed
+	g.closed = true
+	g.mu.Unlock()
+	if again {
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { // its owner is the process once ctx has ended: nothing else can wait for a provider that never returns
+		g.calls.Wait()
+		c, ok := g.inner.(providers.Closer)
+		if !ok {
+			done <- nil
+			return
+		}
+		_, err := protect(g, "close", func() (struct{}, error) { return struct{}{}, c.Close(ctx) })
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("closing provider %s: calls are still running: %w", g.opts.Name, context.Cause(ctx))
+	}
+}
+
+// call names a method of the contract: the metrics' label and the message's verb.
+type call struct{ label, act string }
+
+var (
+	callState    = call{"state", "ask state of"}
+	callPowerOff = call{"power_off", "power off"}
+	callPowerOn  = call{"power_on", "power on"}
+)
+
+// do runs one call under the limits. It returns by the deadline even if f does not.
+func do[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (T, error) {
+	started := time.Now()
+	v, err := limited(ctx, g, c, t, f)
+	g.opts.Metrics.observe(g.opts.Type, c.label, result(v, err), time.Since(started))
+	return v, err
+}
+
+func limited[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (none T, _ error) {
+	ranOut := fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting)
+	ctx, cancel := context.WithTimeoutCause(ctx, g.opts.Timeout, ranOut)
+	defer cancel()
+	fail := func(err error) error {
+		return fmt.Errorf("%s node %s (provider %s): %w", c.act, t.Node, g.opts.Name, err)
+	}
+
+	key, err := protect(g, c.act, func() (string, error) { return g.Device(t), nil })
+	if err != nil {
+		return none, fail(err)
+	}
+	d, err := g.enter(key)
+	if err != nil {
+		return none, fail(err)
+	}
+	if err := g.turn(ctx, d); err != nil {
+		g.leave(d, false)
+		return none, fail(err)
+	}
+
+	type answer struct {
+		v   T
+		err error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer g.leave(d, true)
+		v, err := protect(g, c.act, func() (T, error) { return f(ctx) })
+		answered <- answer{v, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.v, g.explain(ctx, a.err)
+	case <-ctx.Done():
+	}
+	// A provider that honours its context returns about now, and knows better what it was waiting for: an answer that is
+	// already there wins over our own words.
+	select {
+	case a := <-answered:
+		return a.v, g.explain(ctx, a.err)
+	default:
+		return none, fail(ended(ctx))
+	}
+}
+
+// enter finds or makes the device and counts the call. Every enter has its leave.
+func (g *Provider) enter(key string) (*device, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+	}
+	g.sweep()
+	d := g.devices[key]
+	if d == nil {
+		d = &device{slots: make(chan struct{}, g.opts.Concurrency), rate: rate.NewLimiter(g.opts.Rate, g.opts.Burst)}
+		g.devices[key] = d
+	}
+	d.refs++
+	g.calls.Add(1)
+	return d, nil
+}
+
+// leave ends what enter began; slot tells whether the call got its turn.
+func (g *Provider) leave(d *device, slot bool) {
+	g.mu.Lock()
+	d.refs--
+	if slot {
+		d.inside--
+	}
+	g.mu.Unlock()
+	if slot {
+		<-d.slots
+	}
+	g.calls.Done()
+}
+
+// turn waits for a slot, then for the rate: a call that gets no slot uses up no turn.
+func (g *Provider) turn(ctx context.Context, d *device) error {
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		g.mu.Lock()
+		inside := d.inside
+		g.mu.Unlock()
+		return providers.WithClass(class(ctx), fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
+	}
+	if err := ctx.Err(); err != nil { // select is fair: a caller who has gone must not reach the device
+		<-d.slots
+		return ended(ctx)
+	}
+	if err := d.rate.Wait(ctx); err != nil {
+		<-d.slots
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
+		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
+			float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
+	}
+	g.mu.Lock()
+	d.inside++
+	g.mu.Unlock()
+	return nil
+}
+
+// sweep forgets devices that nobody uses and whose rate limit has recovered, so that they come back as they went. The caller
+// holds mu. It looks at all devices, once per recovery time.
+func (g *Provider) sweep() {
+	now := time.Now()
+	recovery := time.Duration(float64(g.opts.Burst) / float64(g.opts.Rate) * float64(time.Second))
+	if now.Sub(g.swept) < max(recovery, time.Second) {
+		return
+	}
+	g.swept = now
+	for key, d := range g.devices {
+		if d.refs == 0 && d.rate.TokensAt(now) >= float64(g.opts.Burst) {
+			delete(g.devices, key)
+		}
+	}
+}
+
+// explain adds the setting that ran out to a provider's error about the end of its context.
+func (g *Provider) explain(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+		return err
+	}
+	return providers.WithClass(class(ctx), fmt.Errorf("%w: %w", err, context.Cause(ctx)))
+}
+
+// ended is the error of a context that has ended: unreachable at a deadline, the caller's own reason if it gave up.
+func ended(ctx context.Context) error {
+	return providers.WithClass(class(ctx), context.Cause(ctx))
+}
+
+func class(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return providers.ErrUnreachable
+	}
+	return ctx.Err()
+}
+
+// protect turns a panic into an error. The stack goes to the log only.
+func protect[T any](g *Provider, act string, f func() (T, error)) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			g.opts.Log.Error("Provider panicked", "provider", g.opts.Name, "type", g.opts.Type, "act", act, "panic", r, "stack", string(debug.Stack()))
+			var none T
+			v, err = none, providers.WithClass(providers.ErrPermanent, fmt.Errorf("provider %s panicked: %v", g.opts.Name, r))
+		}
+	}()
+	return f()
+}

@@ -1,0 +1,306 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+)
+
+// fake is a provider whose calls do what the test says.
+type fake struct {
+	state  func(ctx context.Context, t providers.Target) (providers.Observation, error)
+	power  func(ctx context.Context, t providers.Target) error
+	closed atomic.Int32
+}
+
+func (f *fake) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	return f.state(ctx, t)
+}
+func (f *fake) PowerOff(ctx context.Context, t providers.Target) error { return f.power(ctx, t) }
+func (f *fake) PowerOn(ctx context.Context, t providers.Target) error  { return f.power(ctx, t) }
+func (f *fake) Close(context.Context) error                            { f.closed.Add(1); return nil }
+
+// grouped is a fake whose targets are all behind one device.
+type grouped struct{ *fake }
+
+func (grouped) Device(providers.Target) string { return "the BMC" }
+
+func off(context.Context, providers.Target) (providers.Observation, error) {
+	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: time.Unix(7, 0)}, nil
+}
+
+func options(o guard.Options) guard.Options {
+	o.Name, o.Type, o.Log = "rack-a", "fake", slog.New(slog.NewTextHandler(io.Discard, nil))
+	return o
+}
+
+var n1 = providers.Target{Node: "n1", ID: "m1"}
+
+func TestAnswersPassUnchanged(t *testing.T) {
+	boom := errors.New("boom")
+	g := guard.New(&fake{
+		state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
+			if t.Node == "bad" {
+				return providers.Observation{State: providers.PowerOff, Raw: "Off"}, providers.WithClass(providers.ErrDenied, boom)
+			}
+			return off(ctx, t)
+		},
+		power: func(context.Context, providers.Target) error { return boom },
+	}, options(guard.Options{}))
+	obs, err := g.State(t.Context(), n1)
+	if want, _ := off(nil, n1); obs != want || err != nil {
+		t.Errorf("got %+v, %v", obs, err)
+	}
+	obs, err = g.State(t.Context(), providers.Target{Node: "bad"})
+	if obs.State != providers.PowerUnknown || obs.Raw != "Off" || !errors.Is(err, providers.ErrDenied) || !errors.Is(err, boom) {
+		t.Errorf("got %+v, %v", obs, err)
+	}
+	if err := g.PowerOff(t.Context(), n1); !errors.Is(err, boom) {
+		t.Errorf("PowerOff: got %v", err)
+	}
+	if err := g.PowerOn(t.Context(), n1); !errors.Is(err, boom) {
+		t.Errorf("PowerOn: got %v", err)
+	}
+}
+
+// A provider that ignores its context must not hold up the caller, and its stuck calls must not pile up.
+func TestStuckProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var inside atomic.Int32
+		f := &fake{state: func(context.Context, providers.Target) (providers.Observation, error) {
+			inside.Add(1)
+			defer inside.Add(-1)
+			<-release
+			return providers.Observation{State: providers.PowerOff}, nil
+		}}
+		g := guard.New(f, options(guard.Options{Concurrency: 2, Setting: "providers[rack-a].timeout"}))
+		started := time.Now()
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() {
+				obs, err := g.State(t.Context(), n1)
+				if took := time.Since(started); took != 5*time.Second {
+					t.Errorf("returned after %s", took)
+				}
+				if obs.State != providers.PowerUnknown || !errors.Is(err, providers.ErrUnreachable) ||
+					!strings.Contains(err.Error(), "5s (providers[rack-a].timeout)") || !strings.Contains(err.Error(), "ask state of node n1") {
+					t.Errorf("got %s, %v", obs.State, err)
+				}
+			})
+		}
+		callers.Wait()
+		if got := inside.Load(); got != 2 {
+			t.Errorf("%d calls are stuck in the provider, want 2", got)
+		}
+		// Another device is not held up by this one: its calls reach the provider.
+		go func() { _, _ = g.State(t.Context(), providers.Target{Node: "n2", ID: "m2"}) }()
+		synctest.Wait()
+		if got := inside.Load(); got != 3 {
+			t.Errorf("another device: %d calls in the provider, want 3", got)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := g.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || f.closed.Load() != 0 {
+			t.Errorf("Close with stuck calls: got %v, closed %d times", err, f.closed.Load())
+		}
+		close(release)
+		synctest.Wait()
+		if f.closed.Load() != 1 {
+			t.Error("the provider was not closed when its last call came back")
+		}
+		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) {
+			t.Errorf("State after Close: got %v", err)
+		}
+	})
+}
+
+func TestDeadlineNamesTheSetting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard.New(&fake{state: func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
+			<-ctx.Done()
+			return providers.Observation{}, fmt.Errorf("dialling: %w", ctx.Err())
+		}}, options(guard.Options{Timeout: 3 * time.Second}))
+		_, err := g.State(t.Context(), n1)
+		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "no answer within 3s (timeout)") {
+			t.Errorf("own deadline: got %v", err)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("shutting down (grace)"))
+		defer cancel()
+		_, err = g.State(ctx, n1)
+		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "shutting down (grace)") {
+			t.Errorf("caller's deadline: got %v", err)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		cancel()
+		if _, err = g.State(ctx, n1); !errors.Is(err, context.Canceled) || errors.Is(err, providers.ErrUnreachable) {
+			t.Errorf("caller gave up: got %v", err)
+		}
+	})
+}
+
+func TestLimitsArePerDevice(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		group   bool
+		targets []providers.Target
+		want    time.Duration // until all 6 calls of one second each, at most 2 at a time, are through
+	}{
+		{"one target", false, []providers.Target{{Node: "n1", ID: "a"}}, 3 * time.Second},
+		{"two ids", false, []providers.Target{{Node: "n1", ID: "a"}, {Node: "n1", ID: "b"}}, 2 * time.Second},
+		{"two nodes without ids", false, []providers.Target{{Node: "n1"}, {Node: "n2"}}, 2 * time.Second},
+		{"two ids behind one device", true, []providers.Target{{Node: "n1", ID: "a"}, {Node: "n2", ID: "b"}}, 3 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{power: func(context.Context, providers.Target) error { time.Sleep(time.Second); return nil }}
+				var p providers.Provider = f
+				if tt.group {
+					p = grouped{f}
+				}
+				g := guard.New(p, options(guard.Options{Timeout: time.Minute}))
+				started := time.Now()
+				var calls sync.WaitGroup
+				for i := range 6 {
+					calls.Go(func() {
+						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)]); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				calls.Wait()
+				if got := time.Since(started); got != tt.want {
+					t.Errorf("got %s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard.New(&fake{state: off}, options(guard.Options{Rate: 1, Burst: 2, Timeout: 3500 * time.Millisecond}))
+		started := time.Now()
+		for range 4 {
+			if _, err := g.State(t.Context(), n1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := time.Since(started); got != 2*time.Second {
+			t.Errorf("4 calls at 1 per second, 2 at once: got %s", got)
+		}
+		var calls sync.WaitGroup
+		var refused atomic.Int32
+		for range 6 {
+			calls.Go(func() {
+				if _, err := g.State(t.Context(), n1); errors.Is(err, providers.ErrUnreachable) {
+					refused.Add(1)
+				}
+			})
+		}
+		calls.Wait()
+		if got := refused.Load(); got != 3 {
+			t.Errorf("6 calls with turns for 3 within the deadline: %d refused", got)
+		}
+	})
+}
+
+// Devices come and go (nodes of an autoscaler); what the guard keeps of them must not grow.
+func TestStateIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard.New(&fake{state: off}, options(guard.Options{}))
+		for i := range 1000 {
+			if _, err := g.State(t.Context(), providers.Target{Node: fmt.Sprint("n", i)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := guard.Devices(g); got > 30 {
+			t.Errorf("the guard remembers %d devices", got)
+		}
+	})
+}
+
+func TestPanics(t *testing.T) {
+	g := guard.New(&fake{}, options(guard.Options{Concurrency: 1})) // nil functions
+	for range 3 {
+		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "panicked") {
+			t.Errorf("State: got %v", err)
+		}
+		if err := g.PowerOff(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) {
+			t.Errorf("PowerOff: got %v", err)
+		}
+	}
+	var nobody *grouped
+	g = guard.New(nobody, options(guard.Options{}))
+	if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) {
+		t.Errorf("a Grouper that panics: got %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	for range 2 { // a reload of the configuration makes a new guard
+		m, err := guard.NewMetrics(reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := guard.New(&fake{state: off, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
+			options(guard.Options{Metrics: m}))
+		_, _ = g.State(t.Context(), n1)
+		_ = g.PowerOff(t.Context(), n1)
+		_ = g.PowerOn(t.Context(), n1)
+		_ = g.Close(t.Context())
+		_, _ = g.State(t.Context(), n1)
+	}
+	want := `
+# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an answered question, ok for an accepted request, or the error's class.
+# TYPE forcefence_provider_calls_total counter
+forcefence_provider_calls_total{call="power_off",result="denied",type="fake"} 2
+forcefence_provider_calls_total{call="power_on",result="denied",type="fake"} 2
+forcefence_provider_calls_total{call="state",result="off",type="fake"} 2
+forcefence_provider_calls_total{call="state",result="permanent",type="fake"} 2
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "forcefence_provider_calls_total"); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(reg, "forcefence_provider_call_seconds"); n != 3 || err != nil {
+		t.Errorf("histograms: got %d, %v", n, err)
+	}
+	if problems, err := testutil.GatherAndLint(reg); len(problems) > 0 || err != nil {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+	clash := prometheus.NewRegistry()
+	clash.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "forcefence_provider_calls_total", Help: "someone else's"}))
+	if _, err := guard.NewMetrics(clash); err == nil {
+		t.Error("a name that is taken by another collector was not reported")
+	}
+	if m, err := guard.NewMetrics(nil); m == nil || err != nil {
+		t.Errorf("without a Registerer: got %v, %v", m, err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	f := &fake{}
+	g := guard.New(f, options(guard.Options{}))
+	for range 2 {
+		if err := g.Close(t.Context()); err != nil || f.closed.Load() != 1 {
+			t.Errorf("got %v, closed %d times", err, f.closed.Load())
+		}
+	}
+}

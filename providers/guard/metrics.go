@@ -1,0 +1,69 @@
+package guard
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Metrics are the collectors of all guards of a process. Labels come from closed sets; nodes and devices are never among them.
+// A nil Metrics measures nothing.
+type Metrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+// NewMetrics registers the collectors, or shares those that are registered with reg already (after a reload of the
+// configuration). A nil reg registers nothing.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	calls, err := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_provider_calls_total",
+		Help: "Calls to providers. The result is the power state of an answered question, ok for an accepted request, or the error's class.",
+	}, []string{"type", "call", "result"}))
+	if err != nil {
+		return nil, err
+	}
+	seconds, err := register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "forcefence_provider_call_seconds",
+		Help:    "Duration of calls to providers, waiting for a turn included.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	}, []string{"type", "call"}))
+	if err != nil {
+		return nil, err
+	}
+	return &Metrics{calls: calls, seconds: seconds}, nil
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+	if reg == nil {
+		return c, nil
+	}
+	err := reg.Register(c)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			return existing, nil
+		}
+	}
+	return c, err
+}
+
+func (m *Metrics) observe(typ, call, result string, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.calls.WithLabelValues(typ, call, result).Inc()
+	m.seconds.WithLabelValues(typ, call).Observe(took.Seconds())
+}
+
+// result is the label of an outcome: one of on, off, changing, unknown for an answered question, else providers.Class.
+func result(v any, err error) string {
+	if obs, ok := v.(providers.Observation); ok && err == nil {
+		return strings.ToLower(obs.State.String())
+	}
+	return providers.Class(err)
+}
