@@ -1,0 +1,189 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+)
+
+const (
+	uuid        = "11223344-5566-7788-99aa-bbccddeeff00"
+	uuidSwapped = "44332211-6655-8877-99aa-bbccddeeff00"
+	noUUID      = "00000000-0000-0000-0000-000000000000"
+)
+
+// node makes a Node; labels are given as key=value.
+func node(name string, labels ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, l := range labels {
+		k, v, _ := strings.Cut(l, "=")
+		metav1.SetMetaDataLabel(&n.ObjectMeta, k, v)
+	}
+	return n
+}
+
+func with(n *corev1.Node, change func(*corev1.Node)) *corev1.Node {
+	change(n)
+	return n
+}
+
+func good(t *testing.T, file string) *config.Config {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "good", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, string(data))
+}
+
+func TestMachine(t *testing.T) {
+	cfg := good(t, "full.yaml")
+	const worker, rack = "node-role.kubernetes.io/worker=", "example.net/rack=r7"
+	for _, tc := range []struct {
+		name string
+		node *corev1.Node
+		want config.Machine
+		err  error
+		says string
+	}{
+		{
+			name: "template", node: node("N1-w", worker, rack),
+			want: config.Machine{Provider: "racks", Rule: "workers", Mode: config.Observe,
+				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net"}},
+		},
+		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID, says: `no label "example.net/rack"`},
+		{
+			name: "providerID, last part, mode of the file",
+			node: with(node("n1", "example.net/cloud=yes"), func(n *corev1.Node) {
+				n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = "aws:///eu-west-1a/i-0abc", uuid
+			}),
+			want: config.Machine{Provider: "cloud", Rule: "clouds", Mode: config.Fence,
+				Target: providers.Target{Node: "n1", ID: "i-0abc", SystemUUID: uuid}},
+		},
+		{
+			name: "providerID, all of it",
+			node: with(node("n1", "example.net/cloud=raw"), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-0abc" }),
+			want: config.Machine{Provider: "cloud", Rule: "raw", Mode: config.Fence,
+				Target: providers.Target{Node: "n1", ID: "aws:///a/i-0abc"}},
+		},
+		{name: "providerID missing", node: node("n1", "example.net/cloud=yes"), err: config.ErrNoID, says: "spec.providerID"},
+		{
+			name: "providerID without a last part",
+			node: with(node("n1", "example.net/cloud=yes"), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///" }),
+			err:  config.ErrNoID, says: "aws:///",
+		},
+		{
+			name: "systemUUID", node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }),
+			want: config.Machine{Provider: "cloud", Rule: "uuid", Mode: config.Fence, Target: providers.Target{Node: "n1", SystemUUID: uuid}},
+		},
+		{name: "systemUUID missing", node: node("n1", "uuid"), err: config.ErrNoID},
+		{
+			name: "systemUUID that many share",
+			node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = noUUID }),
+			err:  config.ErrNoID, says: noUUID,
+		},
+		{
+			name: "annotation",
+			node: with(node("n1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": " m1 "} }),
+			want: config.Machine{Provider: "cloud", Rule: "noted", Mode: config.Fence, Target: providers.Target{Node: "n1", ID: "m1"}},
+		},
+		{name: "annotation missing", node: node("n1", "noted"), err: config.ErrNoID, says: "Example.net/machine"},
+		{
+			name: "list", node: node("old-2"),
+			want: config.Machine{Provider: "racks", Rule: "old-ones", Mode: config.Fence,
+				Target: providers.Target{Node: "old-2", ID: "https://10.0.0.2"}},
+		},
+		{name: "nobody", node: node("new-1"), err: config.ErrNoMachine, says: "new-1"},
+		{name: "two", node: node("old-1", worker, rack), err: config.ErrTwoMachines, says: "workers, old-ones"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := tc.node.DeepCopy()
+			got, err := cfg.Machine(tc.node)
+			if !errors.Is(err, tc.err) || (err != nil && !strings.Contains(err.Error(), tc.says)) {
+				t.Fatalf("got error %v, want %v that says %q", err, tc.err, tc.says)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if diff := cmp.Diff(before, tc.node); diff != "" {
+				t.Errorf("the node was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	for _, tc := range []struct {
+		template, want, says string
+	}{
+		{template: "{{ .Name }}-bmc", want: "Worker-7-bmc"},
+		{template: `{{ .Name | lower | trimPrefix "worker-" }}`, want: "7"},
+		{template: `{{ replace "-" "." .Name }}`, want: "Worker.7"},
+		{template: `{{ .Labels.rack }}/{{ index .Labels "example.net/slot" }}`, want: "r1/4"},
+		{template: `{{ if eq .Labels.rack "r1" }}a{{ else }}b{{ end }}`, want: "a"},
+		{template: "  {{/* nothing */}} x\n", want: "x"},
+		{template: "{{ .Labels.row }}", says: "row"},
+		{template: `x{{ index .Labels "row" }}`, says: `no label "row"`},
+		{template: "{{ .Labels.empty }}", says: "gives nothing"},
+	} {
+		t.Run(tc.template, func(t *testing.T) {
+			cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(tc.template)+"}}]\n")
+			got, err := cfg.Machine(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="))
+			if tc.says != "" {
+				if !errors.Is(err, config.ErrNoID) || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("got %v and error %v, want ErrNoID that says %q", got, err, tc.says)
+				}
+				return
+			}
+			if err != nil || got.Target.ID != tc.want {
+				t.Errorf("got %q and error %v, want %q", got.Target.ID, err, tc.want)
+			}
+		})
+	}
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+func TestExcluded(t *testing.T) {
+	cfg := good(t, "full.yaml")
+	if !cfg.Excluded(node("n1", "example.net/never-fence=")) || cfg.Excluded(node("n1")) {
+		t.Error("want the labelled node excluded and no other")
+	}
+	if good(t, "minimal.yaml").Excluded(node("n1", "a=b")) {
+		t.Error("want no node excluded where there is no excludeSelector")
+	}
+}
+
+func TestClashes(t *testing.T) {
+	cfg := good(t, "full.yaml")
+	id := func(id string) func(*corev1.Node) { return func(n *corev1.Node) { n.Spec.ProviderID = id } }
+	sys := func(id string) func(*corev1.Node) { return func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = id } }
+	nodes := []*corev1.Node{
+		with(node("c2", "example.net/cloud=yes"), id("aws:///a/i-1")),
+		with(node("c1", "example.net/cloud=yes"), id("aws:///b/i-1")),
+		with(node("c3", "example.net/cloud=yes"), id("aws:///b/i-2")),
+		with(node("u1", "uuid"), sys(uuid)),
+		with(node("u2", "uuid"), sys(uuidSwapped)),
+		with(node("u3", "uuid"), sys("99999999-5566-7788-99aa-bbccddeeff00")),
+		node("u4", "uuid"), // has no machine
+		node("old-1"),
+		node("old-1"), // the same node twice in the list is no clash
+		with(node("r1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": "https://10.0.0.1"} }),
+	}
+	want := []config.Clash{
+		{Provider: "cloud", Machine: "i-1", Nodes: []string{"c1", "c2"}},
+		{Provider: "cloud", Machine: uuid, Nodes: []string{"u1", "u2"}},
+	}
+	if diff := cmp.Diff(want, cfg.Clashes(nodes)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
