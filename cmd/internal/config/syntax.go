@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -45,7 +46,7 @@ func parseYAML(in io.Reader) ([]*yaml.Node, error) {
 	}
 }
 
-var yamlPrefix = regexp.MustCompile(`^yaml: (line \d+: )?`)
+var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // locate finds the line of a syntax error. The library's own number is that of the enclosing block, counted from 0 or from 1, or
 // missing. So: feed it line by line to learn how far it read; the longest run of lines that still parses ends before the fault.
@@ -60,16 +61,16 @@ func locate(data []byte, err error) (line int, problem string) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	in := &lineReader{lines: lines}
 	_, _ = parseYAML(in)
-	const tries = 1000 // an unclosed quote in a very long file: the place where reading stopped has to do
+	const tries = 1000 // an unclosed quote before more lines than this: the library's number has to do
 	for n := in.read - 1; n > 0 && n > in.read-tries; n-- {
 		if _, err := parseYAML(bytes.NewReader(bytes.Join(lines[:n], nil))); err == nil {
 			return n + 1, problem
 		}
 	}
-	if in.read > tries {
-		return in.read, problem
+	if m := yamlPrefix.FindStringSubmatch(err.Error()); in.read > tries && m != nil && m[1] != "" {
+		line, _ = strconv.Atoi(m[1])
 	}
-	return 1, problem
+	return max(line, 1), problem
 }
 
 // lineReader gives one line per Read and counts them.

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/providers/all"
+)
+
+const testdata = "../internal/config/testdata"
+
+// exec runs a command line and returns what a shell would see.
+func exec(args ...string) (status int, stdout, stderr string) {
+	var out, err strings.Builder
+	status = run(args, configtest.Types(), &out, &err)
+	return status, out.String(), err.String()
+}
+
+// TestCheckConfigBroken holds check-config's whole output against the .want files, which config's own test rewrites.
+func TestCheckConfigBroken(t *testing.T) {
+	t.Chdir(filepath.Join(testdata, "broken"))
+	files, err := filepath.Glob("*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files (%v)", err)
+	}
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			want, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".want")
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, stdout, stderr := exec("check-config", file)
+			if diff := cmp.Diff(string(want), stderr); diff != "" || status != 1 || stdout != "" {
+				t.Errorf("got status %d and output %q, want 1 and none; -want +got:\n%s", status, stdout, diff)
+			}
+		})
+	}
+}
+
+func TestCheckConfig(t *testing.T) {
+	t.Chdir(filepath.Join(testdata, "good"))
+	for _, tc := range []struct {
+		name           string
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		{name: "good", args: []string{"check-config", "full.yaml"}, stdout: "full.yaml: ok\n"},
+		{name: "no such file", args: []string{"check-config", "none.yaml"}, status: 1,
+			stderr: "reading configuration: open none.yaml: no such file or directory\n"},
+		{name: "no file", args: []string{"check-config"}, status: 1, stderr: "accepts 1 arg(s), received 0\n"},
+		{name: "two files", args: []string{"check-config", "full.yaml", "minimal.yaml"}, status: 1,
+			stderr: "accepts 1 arg(s), received 2\n"},
+		{name: "no such command", args: []string{"chek-config"}, status: 1,
+			stderr: "unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n\tcheck-config\n\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			status, stdout, stderr := exec(tc.args...)
+			if status != tc.status || stdout != tc.stdout || stderr != tc.stderr {
+				t.Errorf("got %d, %q, %q\nwant %d, %q, %q", status, stdout, stderr, tc.status, tc.stdout, tc.stderr)
+			}
+		})
+	}
+}
+
+// TestExample checks the example of the repository's root, with the provider types that exist.
+func TestExample(t *testing.T) {
+	types := all.Types()
+	if _, ok := types.Lookup("redfish"); !ok {
+		types = configtest.Types()
+	}
+	var out, err strings.Builder
+	if status := run([]string{"check-config", "../../config.example.yaml"}, types, &out, &err); status != 0 {
+		t.Errorf("got status %d, want 0:\n%s", status, err.String())
+	}
+}
