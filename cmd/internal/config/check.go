@@ -130,13 +130,16 @@ func (r *reader) leaderElection(l LeaderElection) {
 	const path = "leaderElection."
 	r.atLeast(path+"leaseDuration", l.LeaseDuration, time.Second)
 	r.atLeast(path+"retryPeriod", l.RetryPeriod, 100*time.Millisecond)
+	if l.LeaseDuration > time.Hour {
+		r.report(path+"leaseDuration", "must be at most 1h: for so long nobody leads after a leader died")
+	}
 	if l.LeaseDuration%time.Second != 0 {
 		r.report(path+"leaseDuration", "must be whole seconds: a Lease holds no less")
 	}
 	if l.RenewDeadline >= l.LeaseDuration {
 		r.report(path+"renewDeadline", "must be shorter than leaseDuration (%s): two could lead at once", short(l.LeaseDuration))
 	}
-	if l.RetryPeriod*6/5 >= l.RenewDeadline { // client-go adds up to 20 % to a retry
+	if l.RetryPeriod >= l.RenewDeadline/6*5 { // client-go adds up to 20 % to a retry
 		r.report(path+"retryPeriod", "1.2 times it must be shorter than renewDeadline (%s)", short(l.RenewDeadline))
 	}
 	if len(validation.IsDNS1123Subdomain(l.Name)) > 0 {
@@ -233,7 +236,12 @@ func (r *reader) checkSource(s *Source, path string) {
 		key  string
 		of   From
 		need bool
-	}{{"annotation", FromAnnotation, true}, {"template", FromTemplate, true}, {"list", FromList, true}, {"part", FromProviderID, false}} {
+	}{
+		{"annotation", FromAnnotation, true},
+		{"template", FromTemplate, true},
+		{"list", FromList, true},
+		{"part", FromProviderID, false},
+	} {
 		_, given := r.lines[path+"."+part.key]
 		switch {
 		case given && part.of != s.From && sources[s.From]:

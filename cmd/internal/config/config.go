@@ -84,7 +84,7 @@ type LeaderElection struct {
 	Enabled       bool          `yaml:"enabled"`       // default true
 	Namespace     string        `yaml:"namespace"`     // "": the namespace the controller runs in
 	Name          string        `yaml:"name"`          // default forcefence
-	LeaseDuration time.Duration `yaml:"leaseDuration"` // at least 1s; default 15s
+	LeaseDuration time.Duration `yaml:"leaseDuration"` // 1s to 1h, whole seconds; default 15s
 	RenewDeadline time.Duration `yaml:"renewDeadline"` // default 10s
 	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // at least 100ms; default 2s
 }

@@ -148,7 +148,9 @@ func TestEnvironment(t *testing.T) {
 		{name: "none", text: text, want: func(*config.Config) {}},
 		{
 			name: "over the file", text: text,
-			env: map[string]string{"FORCEFENCE_MANUAL_MARKS": "trust", "FORCEFENCE_POWER_OFF_AFTER": "2m", "FORCEFENCE_LISTEN_METRICS": "127.0.0.1:9"},
+			env: map[string]string{
+				"FORCEFENCE_MANUAL_MARKS": "trust", "FORCEFENCE_POWER_OFF_AFTER": "2m", "FORCEFENCE_LISTEN_METRICS": "127.0.0.1:9",
+			},
 			want: func(c *config.Config) {
 				c.ManualMarks, c.PowerOffAfter, c.Listen.Metrics = config.Trust, 2*time.Minute, "127.0.0.1:9"
 			},
@@ -165,8 +167,11 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			name: "wrong", text: text,
-			env: map[string]string{"FORCEFENCE_MODE": "fenc", "FORCEFENCE_POWER_OFF_AFTER": "60", "FORCEFENCE_LEADER_ELECTION_ENABLED": "yes"},
-			err: "f:1: leaderElection.enabled: want true or false, have text (set by the environment variable FORCEFENCE_LEADER_ELECTION_ENABLED)\n" +
+			env: map[string]string{
+				"FORCEFENCE_MODE": "fenc", "FORCEFENCE_POWER_OFF_AFTER": "60", "FORCEFENCE_LEADER_ELECTION_ENABLED": "yes",
+			},
+			err: "f:1: leaderElection.enabled: want true or false, have text" +
+				" (set by the environment variable FORCEFENCE_LEADER_ELECTION_ENABLED)\n" +
 				"f:1: mode: must be observe or fence: did you mean \"fence\"? (set by the environment variable FORCEFENCE_MODE)\n" +
 				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable FORCEFENCE_POWER_OFF_AFTER)",
 		},

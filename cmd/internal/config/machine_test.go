@@ -136,7 +136,8 @@ func TestTemplates(t *testing.T) {
 		{template: "{{ .Labels.empty }}", says: "gives nothing"},
 	} {
 		t.Run(tc.template, func(t *testing.T) {
-			cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(tc.template)+"}}]\n")
+			cfg := parse(t, "providers: [{name: p, plain: }]\n"+
+				"nodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(tc.template)+"}}]\n")
 			got, err := cfg.Machine(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="))
 			if tc.says != "" {
 				if !errors.Is(err, config.ErrNoID) || !strings.Contains(err.Error(), tc.says) {

@@ -16,7 +16,8 @@ func TestSyntaxLine(t *testing.T) {
 		fmt.Fprintf(&tail, "    - {node: o%d, id: m%d}\n", i, i)
 	}
 	for _, fault := range []string{
-		"    - {node: x, id: y\n", "    - {node: \"x, id: y}\n", "   - x\n", "\t- x\n", "    - x: y: z\n", "    - @x\n", "    - *x\n", "    - \x01\n", "}\n",
+		"    - {node: x, id: y\n", "    - {node: \"x, id: y}\n", "   - x\n", "\t- x\n", "    - x: y: z\n", "    - @x\n",
+		"    - *x\n", "    - \x01\n", "}\n",
 	} {
 		_, err := Parse("f", []byte(head.String()+fault+tail.String()), nil)
 		var errs Errors

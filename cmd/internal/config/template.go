@@ -40,9 +40,9 @@ var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
 
 var comparisons = []string{"eq", "ne", "and", "or", "not"}
 
-// parseTemplate reads a template such as https://{{ .Name | trimPrefix "worker-" }}.bmc.example.net. It may use .Name, .Labels.rack,
-// (index .Labels "example.net/rack"), if and else, and the functions lower, trimPrefix, trimSuffix, replace, eq, ne, and, or,
-// not; no loops, variables or other templates, so that it ends and cannot print anything but these.
+// parseTemplate reads a template such as https://{{ .Name | trimPrefix "worker-" }}.bmc.example.net. It may use .Name,
+// .Labels.rack, (index .Labels "example.net/rack"), if and else, and the functions lower, trimPrefix, trimSuffix, replace, eq,
+// ne, and, or, not; no loops, variables or other templates, so that it ends and cannot print anything but these.
 func parseTemplate(text string) (*idTemplate, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("the template is empty")

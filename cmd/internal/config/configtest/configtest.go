@@ -13,7 +13,9 @@ import (
 // Types returns two types: redfish, with settings like those of the real one, and plain, which needs none.
 func Types() providers.Registry {
 	return providers.Registry{
-		{Name: "redfish", NewConfig: func() providers.Config { return &Redfish{Auth: "auto", Poll: time.Second, Tags: []string{"default"}} }},
+		{Name: "redfish", NewConfig: func() providers.Config {
+			return &Redfish{Auth: "auto", Poll: time.Second, Tags: []string{"default"}}
+		}},
 		{Name: "plain", NewConfig: func() providers.Config { return &Plain{} }},
 	}
 }
