@@ -29,6 +29,8 @@ const attachDetachAnnotation = "volumes.kubernetes.io/controller-managed-attach-
 const (
 	minRetry = 50 * time.Millisecond
 	maxRetry = time.Second
+
+	maxForbidden = 2 * time.Second // until a refusal is believed
 )
 
 // boot is one life of a machine, from power-on to power-off: everything that a power-off destroys.
@@ -139,6 +141,7 @@ func (b *boot) mend() {
 // context's error once the power is gone.
 func (b *boot) do(request func(context.Context) error) error {
 	retry := minRetry
+	var refused time.Time
 	for {
 		b.mu.Lock()
 		net, up := b.net, b.up
@@ -162,6 +165,12 @@ func (b *boot) do(request func(context.Context) error) error {
 		case net.Err() != nil:
 			continue
 		case final(err):
+			return err
+		case !apierrors.IsForbidden(err):
+			refused = time.Time{}
+		case refused.IsZero(): // the node authorizer learns of a pod a moment after its binding
+			refused = time.Now()
+		case time.Since(refused) > maxForbidden:
 			return err
 		}
 		b.n.log.Debug("Request failed", "err", err)

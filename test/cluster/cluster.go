@@ -253,7 +253,7 @@ func (c *Cluster) apiServer() *Part {
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--disable-admission-plugins=ServiceAccount", // pods need no token here, nor a service account in each namespace
-		"--allow-privileged=true",
+		"--allow-privileged=true", "--shutdown-watch-termination-grace-period=1s",
 	}, c.opts.APIServerArgs)
 }
 

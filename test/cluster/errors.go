@@ -20,7 +20,7 @@ func statusError(obj runtime.Object) error {
 	return nil
 }
 
-// final reports whether asking again cannot help. Forbidden can: the node authorizer learns of a pod a moment after its binding.
+// final reports whether asking again cannot help.
 func final(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || gone(err)

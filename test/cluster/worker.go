@@ -33,6 +33,8 @@ type worker struct {
 	gone  bool        // from the API server
 	pokes int         // changes a kubelet acts on: annotations, labels, deletion; not status
 	ended bool
+	next  func(*corev1.Pod) *corev1.PodStatus // status to report, the latest wins
+	idle  chan struct{}                       // closed when nothing is being reported; nil: nothing ever was
 
 	ran     bool // only run's goroutine uses the rest
 	volumes []volume
@@ -80,7 +82,7 @@ func (w *worker) run() {
 	switch taint := w.untolerated(pod); {
 	case ending:
 	case taint != nil:
-		w.write(func(*corev1.Pod) *corev1.PodStatus { // a kubelet fails such pods since 1.24
+		w.report(func(*corev1.Pod) *corev1.PodStatus { // a kubelet fails such pods since 1.24
 			return &corev1.PodStatus{
 				Phase: corev1.PodFailed, Reason: "TaintToleration", Message: "Predicate TaintToleration failed: " + taint.ToString(),
 			}
@@ -172,7 +174,7 @@ func (w *worker) await(cond func() bool) bool {
 func (w *worker) launch() bool {
 	pod, _ := w.look()
 	if pod.Status.Phase == corev1.PodRunning { // from an earlier boot: nothing of it runs
-		w.write(w.waiting)
+		w.report(w.waiting)
 	}
 	if !w.resolve(pod) {
 		return false
@@ -327,7 +329,7 @@ func (w *worker) begin() bool {
 // live reports the running pod, waits until it is to end, and ends its containers.
 func (w *worker) live() {
 	begun := metav1.Now()
-	w.write(func(pod *corev1.Pod) *corev1.PodStatus { return w.running(pod, begun) })
+	w.report(func(pod *corev1.Pod) *corev1.PodStatus { return w.running(pod, begun) })
 	pod, _ := w.look()
 	done := false
 	if d, err := time.ParseDuration(pod.Annotations[RunForAnnotation]); err == nil {
@@ -348,7 +350,7 @@ func (w *worker) live() {
 	}
 	w.b.mu.Unlock()
 	if done {
-		w.write(w.completed)
+		w.report(w.completed)
 	}
 }
 
@@ -375,8 +377,9 @@ func (w *worker) finish() {
 		}
 		if pod.DeletionTimestamp != nil {
 			if w.ran && !terminal(pod) {
-				w.write(w.completed)
+				w.report(w.completed)
 			}
+			w.reported()
 			err := w.b.do(func(ctx context.Context) error {
 				return w.b.n.core.Pods(w.namespace).Delete(ctx, w.name, deleteNow(w.uid))
 			})
@@ -398,6 +401,53 @@ func deleteNow(uid types.UID) metav1.DeleteOptions {
 		opts.Preconditions = &metav1.Preconditions{UID: &uid}
 	}
 	return opts
+}
+
+// report has a status written on the side, as a kubelet's status manager does: containers do not wait for it.
+func (w *worker) report(compute func(*corev1.Pod) *corev1.PodStatus) {
+	w.b.mu.Lock()
+	defer w.b.mu.Unlock()
+	busy := false
+	if w.idle != nil {
+		select {
+		case <-w.idle:
+		default:
+			busy = true
+		}
+	}
+	w.next = compute
+	if busy {
+		return
+	}
+	w.idle = make(chan struct{})
+	w.b.wg.Go(func() {
+		for {
+			w.b.mu.Lock()
+			compute := w.next
+			w.next = nil
+			if compute == nil {
+				close(w.idle)
+				w.b.mu.Unlock()
+				return
+			}
+			w.b.mu.Unlock()
+			w.write(compute)
+		}
+	})
+}
+
+// reported waits until nothing is being reported.
+func (w *worker) reported() {
+	w.b.mu.Lock()
+	idle := w.idle
+	w.b.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-w.b.ctx.Done():
+	}
 }
 
 // write reads the pod live and patches the status that compute gives, by UID. A terminal phase that the API server has wins.
