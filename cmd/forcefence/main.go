@@ -44,6 +44,6 @@ func newRoot(types providers.Registry) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newCheckConfig(types))
+	root.AddCommand(newRun(types), newRelease(), newCheckConfig(types))
 	return root
 }

@@ -140,7 +140,7 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	case evict.Tombstone:
 		err := t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.tombstone(ctx, p, t.look.Record.ID) })
 		done("tombstone")
-		t.Log.Info("Ended pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods), "error", err)
+		t.Log.Info("Ended pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods))
 		t.tellPods(v, d.Pods)
 		return 0, true, err
 	case evict.ClearVolumes:
@@ -155,7 +155,7 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	case evict.Delete:
 		err := t.forEach(ctx, v, d, t.writer.delete)
 		done("delete")
-		t.Log.Info("Deleted pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods), "error", err)
+		t.Log.Info("Deleted pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods))
 		return 0, true, err
 	case evict.Unmark:
 		if err := t.writer.unmark(ctx, t.look, d.Record); err != nil {

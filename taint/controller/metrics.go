@@ -8,9 +8,10 @@ import (
 
 // Metrics are the controller's own; no label holds a node's name.
 type Metrics struct {
-	phases *prometheus.HistogramVec
-	fences *prometheus.CounterVec
-	nodes  *prometheus.GaugeVec
+	phases   *prometheus.HistogramVec
+	fences   *prometheus.CounterVec
+	nodes    *prometheus.GaugeVec
+	machines *prometheus.GaugeVec
 }
 
 // NewMetrics registers them.
@@ -27,7 +28,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "forcefence_nodes", Help: "Nodes by state, as this process sees them.",
 		}, []string{"state"}),
 	}
-	reg.MustRegister(m.phases, m.fences, m.nodes)
+	m.machines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forcefence_machines", Help: "Machines by what their device said when it was last asked without need: ok, no_machine, or the class of the error.",
+	}, []string{"result"})
+	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines)
 	return m
 }
 

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
+)
+
+// newRelease is a person's way out of any mark.
+func newRelease() *cobra.Command {
+	var kubeconfig, key string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "release NODE",
+		Short: "End a node's fence: take the mark off and close the record",
+		Long: "End a node's fence on your word: take every mark off and close the record. Held pods start then, so be sure that nothing\n" +
+			"of the node's pods is about to run elsewhere. The node is left alone until it comes back, and a device that was not believed\n" +
+			"any more is believed again. Without --yes it only tells what it would do.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := restConfig(kubeconfig)
+			if err != nil {
+				return err
+			}
+			c, err := client.New(cfg, client.Options{})
+			if err != nil {
+				return fmt.Errorf("making client: %w", err)
+			}
+			told, err := controller.Release(cmd.Context(), c, args[0], key, yes, time.Now)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), told)
+			if !yes {
+				return fmt.Errorf("nothing was changed: add --yes to do it")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	f.StringVar(&key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
+	f.BoolVar(&yes, "yes", false, "do it")
+	return cmd
+}

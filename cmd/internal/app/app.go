@@ -1,0 +1,201 @@
+// Package app puts forcefence together: the configuration's providers behind their guards, the reconcilers, leader election,
+// metrics and health. Nothing else knows all of them. Run returns after everything that it started has stopped.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	crconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/controller"
+)
+
+// Options is what the command line adds to the configuration file.
+type Options struct {
+	ConfigFile string
+	REST       *rest.Config // its rate limits are replaced: the reconciler bounds itself
+	Registry   providers.Registry
+	Log        *slog.Logger
+	Identity   string // "": the host's name and the process id
+	Namespace  string // for leader election where the file names none; "": the pod's own, else kube-system
+}
+
+// Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A configuration with faults, or an
+// API server that does not answer at start, is an error; a device that does not answer is not.
+func Run(ctx context.Context, o Options) error {
+	cfg, err := config.Load(o.ConfigFile, o.Registry)
+	if err != nil {
+		return err
+	}
+	if o.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("naming this process: %w", err)
+		}
+		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	logger := logr.FromSlogHandler(o.Log.Handler())
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	reg := prometheus.NewRegistry()
+
+	restConfig := rest.CopyConfig(o.REST)
+	restConfig.QPS = -1 // workers are the limit (F6)
+	lock, err := newLock(restConfig, cfg.LeaderElection, o)
+	if err != nil {
+		return err
+	}
+	skip := true
+	opts := manager.Options{
+		Logger:                 logger,
+		Scheme:                 clientgoscheme.Scheme,
+		Cache:                  controller.CacheOptions(),
+		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: false}},
+		Metrics:                server.Options{BindAddress: "0"}, // served below, with our own registry
+		HealthProbeBindAddress: cfg.Listen.Health,
+		Controller:             crconfig.Controller{SkipNameValidation: &skip},
+	}
+	if opts.HealthProbeBindAddress == "" {
+		opts.HealthProbeBindAddress = "0"
+	}
+	leading := func() error { return nil }
+	if cfg.LeaderElection.Enabled {
+		leading = lock.leading
+		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, lock, cfg.LeaderElection.Name
+		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod =
+			&cfg.LeaderElection.LeaseDuration, &cfg.LeaderElection.RenewDeadline, &cfg.LeaderElection.RetryPeriod
+		// Run returns on stop only after the reconciler has: nothing is written after the release.
+		opts.LeaderElectionReleaseOnCancel = true
+	}
+	mgr, err := ctrl.NewManager(restConfig, opts)
+	if err != nil {
+		return fmt.Errorf("making manager: %w", err)
+	}
+
+	pols, err := newPolicies(o, reg, mgr.GetCache())
+	if err != nil {
+		return err
+	}
+	if err := pols.use(cfg); err != nil {
+		return err
+	}
+	defer pols.close()
+	rec := controller.New(controller.Options{
+		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
+		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewMetrics(reg),
+		Policy: pols.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
+	})
+	if err := rec.SetupWithManager(ctx, mgr); err != nil {
+		return err
+	}
+	if err := errors.Join(
+		mgr.Add(&controller.Probe{Reconciler: rec}),
+		mgr.Add(everywhere(func(ctx context.Context) error {
+			return config.Watch(ctx, o.ConfigFile, o.Registry, pols.reload, pols.refuse)
+		})),
+		mgr.Add(everywhere(func(ctx context.Context) error { return serveMetrics(ctx, cfg.Listen.Metrics, reg) })),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("informers", func(*http.Request) error {
+			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			if !mgr.GetCache().WaitForCacheSync(wait) {
+				return errors.New("informers are not in sync")
+			}
+			return nil
+		}),
+	); err != nil {
+		return fmt.Errorf("adding to manager: %w", err)
+	}
+	o.Log.Info("Starting", "identity", o.Identity, "config", o.ConfigFile, "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+// everywhere is a Runnable that runs on every replica, leader or not.
+type everywhere func(context.Context) error
+
+func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+func (everywhere) NeedLeaderElection() bool          { return false }
+
+func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock, error) {
+	// The elector's own requests must not wait for longer than the lease may.
+	rc = rest.CopyConfig(rc)
+	rc.Timeout = le.RenewDeadline / 2
+	cs, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	inner := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace(le.Namespace, o.Namespace), Name: le.Name},
+		Client:     cs.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
+	}
+	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline}, nil
+}
+
+// namespace is the first of: the file's, the command line's, the pod's own, kube-system.
+func namespace(names ...string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && len(b) > 0 {
+		return string(b)
+	}
+	return metav1.NamespaceSystem
+}
+
+// serveMetrics serves our metrics and controller-runtime's at /metrics until ctx ends.
+func serveMetrics(ctx context.Context, addr string, reg *prometheus.Registry) error {
+	if addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("serving metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{reg, crmetrics.Registry}, promhttp.HandlerOpts{}))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(stop)
+	}()
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving metrics: %w", err)
+	}
+	<-stopped
+	return nil
+}

@@ -1,0 +1,238 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// policies holds the configuration in force. A reload builds all providers anew and then swaps; the old ones are closed once no
+// question to them can be under way any more.
+type policies struct {
+	log     *slog.Logger
+	cache   client.Reader
+	guards  *guard.Metrics
+	reloads *prometheus.CounterVec
+	good    prometheus.Gauge
+
+	policy atomic.Pointer[controller.Policy]
+
+	mu      sync.Mutex         // guards all below
+	first   *config.Config     // what the process was started with
+	digest  string             // of the file in force
+	open    []providers.Closer // of the policy in force
+	closing sync.WaitGroup
+	done    chan struct{}
+}
+
+// linger is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline.
+const linger = 10 * time.Second
+
+// closeTimeout bounds the closing of one provider's sessions.
+const closeTimeout = 5 * time.Second
+
+func newPolicies(o Options, reg prometheus.Registerer, cache client.Reader) (*policies, error) {
+	guards, err := guard.NewMetrics(reg)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	p := &policies{
+		log: o.Log, cache: cache, guards: guards, done: make(chan struct{}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
+		}, []string{"result"}),
+		good: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "forcefence_config_last_reload_successful", Help: "1 if the configuration file as it stands is in force, 0 if it was refused.",
+		}),
+	}
+	reg.MustRegister(p.reloads, p.good)
+	p.good.Set(1)
+	return p, nil
+}
+
+func (p *policies) current() *controller.Policy { return p.policy.Load() }
+
+// use makes the providers of cfg and puts it in force.
+func (p *policies) use(cfg *config.Config) error {
+	made := map[string]providers.Provider{}
+	var open []providers.Closer
+	for _, pc := range cfg.Providers {
+		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now})
+		if err != nil {
+			return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(open))
+		}
+		g := guard.New(inner, guard.Options{
+			Name: pc.Name, Type: pc.Type, Timeout: pc.Timeout, Rate: rate.Limit(pc.RatePerSecond), Burst: max(1, int(pc.RatePerSecond)), Concurrency: pc.Concurrency,
+			Metrics: p.guards, Log: p.log,
+		})
+		open = append(open, g)
+		made[pc.Name] = g
+	}
+	clash := p.clashes(cfg)
+	policy := &controller.Policy{
+		Machine:    func(n *corev1.Node) (controller.Machine, error) { return p.machine(cfg, made, clash, n) },
+		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
+		EvictFirst: cfg.EvictFirstSelector(),
+		Fence: fence.Settings{
+			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
+		},
+		Evict: evict.Settings{DetachTimeout: cfg.DetachTimeout, TrustPerson: cfg.ManualMarks == config.Trust},
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.open
+	p.open, p.digest = open, cfg.Digest()
+	if p.first == nil {
+		p.first = cfg
+	}
+	p.policy.Store(policy)
+	if len(old) > 0 {
+		p.closing.Go(func() {
+			select {
+			case <-time.After(linger):
+			case <-p.done:
+			}
+			if err := closeAll(old); err != nil {
+				p.log.Warn("Could not close a replaced provider", "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// machine finds the machine behind a node. A machine that two nodes claim is nobody's: fencing one would power off the other.
+func (p *policies) machine(cfg *config.Config, made map[string]providers.Provider, clash clashFunc, node *corev1.Node) (controller.Machine, error) {
+	m, err := cfg.Machine(node)
+	if err != nil {
+		return controller.Machine{}, err
+	}
+	if other, err := clash(node.Name); err != nil {
+		return controller.Machine{}, err
+	} else if other != "" {
+		return controller.Machine{}, fmt.Errorf("%w: %s", config.ErrTwoMachines, other)
+	}
+	mode := fence.Observe
+	if m.Mode == config.Fence {
+		mode = fence.Fence
+	}
+	device := m.Target.ID
+	if g, ok := made[m.Provider].(providers.Grouper); ok {
+		device = g.Device(m.Target)
+	}
+	if device == "" {
+		device = m.Target.SystemUUID
+	}
+	return controller.Machine{Provider: made[m.Provider], Name: m.Provider, Device: m.Provider + "/" + device, Target: m.Target, Mode: mode}, nil
+}
+
+// clashFunc tells which machine of a node other nodes claim, too; "" if none.
+type clashFunc func(node string) (string, error)
+
+// clashes looks through all nodes, at most once a second: there may be thousands, and each may be asked for.
+func (p *policies) clashes(cfg *config.Config) clashFunc {
+	var mu sync.Mutex // guards at and found
+	var at time.Time
+	found := map[string]string{}
+	return func(node string) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) < time.Second {
+			return found[node], nil
+		}
+		var list corev1.NodeList
+		if err := p.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+			return "", fmt.Errorf("listing cached nodes: %w", err)
+		}
+		nodes := make([]*corev1.Node, len(list.Items))
+		for i := range list.Items {
+			nodes[i] = &list.Items[i]
+		}
+		clear(found)
+		for _, c := range cfg.Clashes(nodes) {
+			for _, n := range c.Nodes {
+				found[n] = c.String()
+			}
+		}
+		at = time.Now()
+		return found[node], nil
+	}
+}
+
+// excluded says why a node must be left alone; "" if it need not.
+func excluded(cfg *config.Config, n *corev1.Node) string {
+	if v, ok := n.Labels[controller.LabelExclude]; ok && v != "false" {
+		return "label " + controller.LabelExclude
+	}
+	if cfg.Excluded(n) {
+		return "excludeSelector"
+	}
+	return ""
+}
+
+// reload puts a changed file in force.
+func (p *policies) reload(cfg *config.Config) {
+	p.mu.Lock()
+	same := p.digest == cfg.Digest()
+	p.mu.Unlock()
+	if same {
+		p.good.Set(1)
+		return
+	}
+	if err := p.use(cfg); err != nil {
+		p.refuse(err)
+		return
+	}
+	p.reloads.WithLabelValues("ok").Inc()
+	p.good.Set(1)
+	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen || f.LeaderElection != cfg.LeaderElection {
+		p.log.Warn("taintKey, listen and leaderElection take effect at the next start")
+	}
+}
+
+// refuse keeps the old configuration in force.
+func (p *policies) refuse(err error) {
+	p.reloads.WithLabelValues("refused").Inc()
+	p.good.Set(0)
+	p.log.Error("Changed configuration refused; the old one stays in force", "error", err)
+}
+
+// close closes every provider that is still open, and waits.
+func (p *policies) close() {
+	close(p.done)
+	p.closing.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := closeAll(p.open); err != nil {
+		p.log.Warn("Could not close a provider", "error", err)
+	}
+	p.open = nil
+}
+
+func closeAll(open []providers.Closer) error {
+	var errs []error
+	for _, c := range open {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		errs = append(errs, c.Close(ctx))
+		cancel()
+	}
+	return errors.Join(errs...)
+}

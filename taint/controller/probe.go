@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Probe asks every node's machine now and then, while nothing is wrong, so that a BMC that is down, a password that expired or a
+// node that nobody knows is told before it is needed. Its answers prove nothing and are not kept. It tells what changed: once in
+// the log and as an Event on the Node; forcefence_machines counts the rest.
+type Probe struct {
+	Reconciler *Reconciler
+	Every      time.Duration // default 5m; a round with failures is repeated after a tenth of it
+	told       map[string]string
+}
+
+// probers is how many machines are asked at the same time.
+const probers = 8
+
+// Start blocks until ctx ends. It runs on the leader.
+func (p *Probe) Start(ctx context.Context) error {
+	if p.Every <= 0 {
+		p.Every = 5 * time.Minute
+	}
+	p.told = map[string]string{}
+	for {
+		wait := p.Every
+		if bad := p.round(ctx); bad > 0 {
+			wait = p.Every / 10
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// round asks every machine once and returns how many cannot be asked.
+func (p *Probe) round(ctx context.Context) int {
+	r := p.Reconciler
+	var nodes corev1.NodeList
+	if err := r.Cache.List(ctx, &nodes); err != nil {
+		r.Log.Warn("Cannot list nodes", "error", err)
+		return 1
+	}
+	var mu sync.Mutex // guards results
+	results := map[string]string{}
+	var g errgroup.Group
+	g.SetLimit(probers)
+	for i := range nodes.Items {
+		g.Go(func() error {
+			node := &nodes.Items[i]
+			class, text := p.one(ctx, node)
+			mu.Lock()
+			defer mu.Unlock()
+			results[node.Name] = class
+			p.tell(node, class, text)
+			return nil
+		})
+	}
+	_ = g.Wait() // one returns no error
+	if ctx.Err() != nil {
+		return 0
+	}
+	maps.DeleteFunc(p.told, func(n, _ string) bool { _, ok := results[n]; return !ok })
+	r.Metrics.machines.Reset()
+	bad := 0
+	for _, class := range results {
+		r.Metrics.machines.WithLabelValues(class).Inc()
+		if class != "ok" {
+			bad++
+		}
+	}
+	return bad
+}
+
+// one asks one machine and returns a word of a closed set and a text.
+func (p *Probe) one(ctx context.Context, node *corev1.Node) (class, text string) {
+	r := p.Reconciler
+	m, err := r.Policy().Machine(node)
+	if err != nil {
+		return "no_machine", fmt.Sprintf("No provider can tell whether this node's machine is off: %v. The node is never fenced.", err)
+	}
+	a := providers.Ask(ctx, m.Provider, m.Name, m.Target, r.Now)
+	switch {
+	case a.Err != nil:
+		return providers.Class(a.Err), fmt.Sprintf("Device %s cannot tell the machine's power (%s): the node could not be fenced now.", m.Device, providers.Class(a.Err))
+	case a.State == providers.PowerUnknown:
+		return "unknown", fmt.Sprintf("Device %s answers with a word that is not known (%q): the node could not be fenced now.", m.Device, a.Raw)
+	default:
+		return "ok", fmt.Sprintf("Device %s answers: %s.", m.Device, a.State)
+	}
+}
+
+// tell says what changed.
+func (p *Probe) tell(node *corev1.Node, class, text string) {
+	before := p.told[node.Name]
+	if before == class || before == "" && class == "ok" {
+		p.told[node.Name] = class
+		return
+	}
+	p.told[node.Name] = class
+	if class == "ok" {
+		p.Reconciler.Log.Info("Machine can be asked again", "node", node.Name)
+		p.Reconciler.Events.Eventf(node, nil, corev1.EventTypeNormal, "MachineAnswers", "Probe", "%s", text)
+		return
+	}
+	p.Reconciler.Log.Warn("Machine cannot be asked", "node", node.Name, "why", class, "detail", text)
+	p.Reconciler.Events.Eventf(node, nil, corev1.EventTypeWarning, "MachineNotAnswering", "Probe", "%s", text)
+}
