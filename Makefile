@@ -12,7 +12,7 @@ build: ## the controller, in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/forcefence ./cmd/forcefence
 
 controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache
-	$(GO) run ./test/cluster/cmd/controlplane
+	$(GO) run ./test/cluster/cmd/build
 
 demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground
 	$(GO) run ./test/demo -forcefence bin/forcefence -out out/demo $(if $(KEEP),-keep,) $(DEMOFLAGS)
