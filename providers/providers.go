@@ -18,6 +18,7 @@ import (
 // PowerState is what a device says of a machine's power. The zero value is PowerUnknown.
 type PowerState uint8
 
+// The states.
 const (
 	PowerUnknown  PowerState = iota // not asked, failed, or a word we do not know
 	PowerOn                         // suspended and paused count as on: memory may resume

@@ -77,7 +77,7 @@ func (l Look) SameLife(o Look) bool {
 	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV
 }
 
-// SinceRecord reports whether the Node shows a life that the record does not know: recreated, booted again, or a heartbeat after
+// Alive reports whether the Node shows a life that the record does not know: recreated, booted again, or a heartbeat after
 // the record's Lease.
 func (l Look) Alive(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV

@@ -92,7 +92,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 func (t *turn) volumes(ctx context.Context, p *corev1.Pod) ([]evict.Volume, error) {
 	var out []evict.Volume
 	for _, v := range p.Spec.Volumes {
-		claim := ""
+		var claim string
 		switch {
 		case v.PersistentVolumeClaim != nil:
 			claim = v.PersistentVolumeClaim.ClaimName

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -102,13 +103,10 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	same := o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
 		e.ObjectOld.Annotations[taint.RecordAnnotation] == e.ObjectNew.Annotations[taint.RecordAnnotation] &&
 		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&
-		e.ObjectOld.Labels[LabelExclude] == e.ObjectNew.Labels[LabelExclude] &&
+		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)
 	return !same
 }
-
-// LabelExclude on a Node keeps forcefence away from it: any value but "false".
-const LabelExclude = "forcefence.io/exclude"
 
 // followLeases feeds the lease tracker from the informer. A heartbeat of a node whose pods are being evicted stops that.
 func (r *Reconciler) followLeases(ctx context.Context, mgr manager.Manager) error {

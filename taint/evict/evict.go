@@ -27,6 +27,7 @@ import (
 // Act is what the caller does next.
 type Act uint8
 
+// The acts.
 const (
 	Leave        Act = iota // nothing, until something changes
 	Wait                    // nothing; look again after Decision.After

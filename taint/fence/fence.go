@@ -23,6 +23,7 @@ const ProofTTL = 5 * time.Second
 // Mode says what to do about a node that does not answer while its machine is on. The zero value observes.
 type Mode uint8
 
+// The modes.
 const (
 	Observe Mode = iota // say so, and keep watching
 	Fence               // power it off after the grace
@@ -39,6 +40,7 @@ func (m Mode) String() string {
 // Act is what the caller does next.
 type Act uint8
 
+// The acts.
 const (
 	Leave    Act = iota // nothing, until something changes
 	Wait                // nothing; look again after Decision.After

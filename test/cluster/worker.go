@@ -200,7 +200,7 @@ func (w *worker) launch() bool {
 func (w *worker) resolve(pod *corev1.Pod) bool {
 	hub := w.b.n.c.hub
 	for _, v := range pod.Spec.Volumes {
-		claim := ""
+		var claim string
 		switch {
 		case v.PersistentVolumeClaim != nil:
 			claim = v.PersistentVolumeClaim.ClaimName

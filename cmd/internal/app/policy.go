@@ -176,11 +176,8 @@ func (p *policies) clashes(cfg *config.Config) clashFunc {
 
 // excluded says why a node must be left alone; "" if it need not.
 func excluded(cfg *config.Config, n *corev1.Node) string {
-	if v, ok := n.Labels[controller.LabelExclude]; ok && v != "false" {
-		return "label " + controller.LabelExclude
-	}
 	if cfg.Excluded(n) {
-		return "excludeSelector"
+		return "excludeSelector " + cfg.ExcludeSelector
 	}
 	return ""
 }

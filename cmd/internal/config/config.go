@@ -63,7 +63,7 @@ type Config struct {
 	OnDetachTimeout DetachAction   `yaml:"onDetachTimeout"` // default alert
 	ManualMarks     ManualMarks    `yaml:"manualMarks"`     // default refuse
 	EvictFirst      string         `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
-	ExcludeSelector string         `yaml:"excludeSelector"` // label selector of nodes; "" none. See Excluded
+	ExcludeSelector string         `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "" none. See Excluded
 	Listen          Listen         `yaml:"listen"`
 	LeaderElection  LeaderElection `yaml:"leaderElection"`
 	Providers       []Provider     `yaml:"providers"`
@@ -100,6 +100,9 @@ type Provider struct {
 	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil
 }
 
+// DefaultExclude selects the nodes that are never fenced where the file says nothing else: those that carry the label.
+const DefaultExclude = "forcefence.io/exclude"
+
 // Default returns what an empty mapping would give: nothing is fenced, nobody is asked.
 func Default() *Config {
 	return &Config{
@@ -108,6 +111,7 @@ func Default() *Config {
 		PowerOffAfter:   60 * time.Second,
 		PowerOffTimeout: 60 * time.Second,
 		DetachTimeout:   5 * time.Minute,
+		ExcludeSelector: DefaultExclude,
 		OnDetachTimeout: Alert,
 		ManualMarks:     Refuse,
 		Listen:          Listen{Metrics: "127.0.0.1:8080", Health: "127.0.0.1:8081"},
@@ -119,7 +123,7 @@ func Default() *Config {
 			RetryPeriod:   2 * time.Second,
 		},
 		evictFirst: labels.Nothing(),
-		excluded:   labels.Nothing(),
+		excluded:   labels.Nothing(), // parsed by check
 	}
 }
 

@@ -159,8 +159,9 @@ func TestExcluded(t *testing.T) {
 	if !cfg.Excluded(node("n1", "example.net/never-fence=")) || cfg.Excluded(node("n1")) {
 		t.Error("want the labelled node excluded and no other")
 	}
-	if good(t, "minimal.yaml").Excluded(node("n1", "a=b")) {
-		t.Error("want no node excluded where there is no excludeSelector")
+	minimal := good(t, "minimal.yaml")
+	if minimal.Excluded(node("n1", "a=b")) || !minimal.Excluded(node("n1", config.DefaultExclude+"=maintenance")) {
+		t.Error("want the nodes with the default label excluded where there is no excludeSelector")
 	}
 }
 

@@ -57,7 +57,7 @@ func parseTemplate(text string) (*idTemplate, error) {
 	if t.Tree == nil {
 		return nil, errors.New("the template is empty")
 	}
-	if err := allowed(t.Tree.Root); err != nil {
+	if err := allowed(t.Root); err != nil {
 		return nil, err
 	}
 	if err := rehearse(t); err != nil {
