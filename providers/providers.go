@@ -61,9 +61,10 @@ type Observation struct {
 type Provider interface {
 	// State asks the device, never a cache. An error means unknown, whatever its class.
 	State(ctx context.Context, t Target) (Observation, error)
-	// PowerOff asks for a hard off. Nil means accepted, not yet off. It may be repeated.
+	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Where the device can tell
+	// that it is another machine's, it is an ErrIdentity and nothing is sent.
 	PowerOff(ctx context.Context, t Target) error
-	// PowerOn asks for power. Nil means accepted. It may be repeated.
+	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated, and refuses another machine as PowerOff does.
 	PowerOn(ctx context.Context, t Target) error
 }
 

@@ -1,0 +1,487 @@
+// Package providertest is the conformance suite that every provider passes: against its real counterpart, or one that behaves
+// like it. It imports the contract and goleak.
+//
+// What it demands is what the rest of forcefence builds on: Off only from the machine's own device, asked in that very call; no
+// answer, a strange one or another machine's is never Off; an accepted power-off is not an off; errors have their class, heal,
+// and leave nothing behind. A provider's own test wires the suite to its counterpart with a Bench; the suite changes the world
+// through it (power, faults) and compares what the provider says with what the machine does.
+package providertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Fault is something wrong with the counterpart. A Bench switches it on with SetFault.
+type Fault string
+
+// The faults the suite asks for. NoFault heals.
+const (
+	NoFault       Fault = ""
+	Unreachable   Fault = "unreachable"    // calls fail in a way that trying again may help: refused, reset, 5xx
+	Silent        Fault = "silent"         // no answer ever comes
+	Slow          Fault = "slow"           // an answer takes at least SlowBy
+	Denied        Fault = "denied"         // credentials are refused
+	StaysOn       Fault = "stays on"       // a power-off is accepted, and nothing happens
+	StaysChanging Fault = "stays changing" // a power-off is accepted, and the machine is on its way and never there
+	StrangeWord   Fault = "strange word"   // the state is a word that no provider knows
+	OtherMachine  Fault = "other machine"  // the device speaks of a machine with another system UUID
+)
+
+// SlowBy is how long an answer takes under the fault Slow.
+const SlowBy = 100 * time.Millisecond
+
+// Bench is one provider and one machine, fresh for each check. The machine is on.
+type Bench struct {
+	Provider providers.Provider
+	Target   providers.Target // the machine; SystemUUID is set if the device can tell it
+	Missing  providers.Target // a machine that the device does not know; zero: the family has no such thing
+	Running  func() bool      // asks the machine, not its device, whether anything may execute on it
+	SetPower func(on bool)    // changes the machine's power at once and behind the provider's back
+	SetFault func(Fault)      // replaces the fault at once
+}
+
+// Options are a suite's settings.
+type Options struct {
+	// New makes a bench, and ends it with t.Cleanup. The suite closes the provider. What runs on the bench's side of a
+	// connection must end with the connection: the suite looks for leaked goroutines.
+	New func(t *testing.T) *Bench
+	// Without names the faults which the family cannot have, and why; checks that need them are skipped.
+	Without map[Fault]string
+
+	Timeout time.Duration // per call; default 5s
+	Prompt  time.Duration // from the end of a call's context until it has returned; default 1s
+	Settle  time.Duration // from an accepted power-off until the machine is off; default 10s
+}
+
+// Suite runs every check as a subtest with a bench of its own. It must not run beside parallel tests of the same process: it
+// looks for leaked goroutines.
+func Suite(t *testing.T, o Options) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			for _, f := range c.needs {
+				if why, without := o.Without[f]; without {
+					t.Skipf("without %s: %s", f, why)
+				}
+			}
+			b := o.New(t)
+			before := goleak.IgnoreCurrent()
+			if err := c.run(t.Context(), b, o.defaulted()); err != nil {
+				t.Error(err)
+			}
+			b.SetFault(NoFault)
+			if c, ok := b.Provider.(providers.Closer); ok {
+				ctx, cancel := context.WithTimeout(t.Context(), o.defaulted().Timeout)
+				defer cancel()
+				if err := c.Close(ctx); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			}
+			if err := goleak.Find(before); err != nil {
+				t.Errorf("after Close: %v", err)
+			}
+		})
+	}
+}
+
+func (o Options) defaulted() Options {
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Prompt <= 0 {
+		o.Prompt = time.Second
+	}
+	if o.Settle <= 0 {
+		o.Settle = 10 * time.Second
+	}
+	return o
+}
+
+// check is one demand. run returns what is wrong.
+type check struct {
+	name  string
+	needs []Fault
+	run   func(ctx context.Context, b *Bench, o Options) error
+}
+
+var checks = []check{
+	{"follows the machine", nil, followsTheMachine},
+	{"powers off", nil, powersOff},
+	{"off and on are repeatable", nil, repeatable},
+	{"accepted is not off", []Fault{StaysOn}, acceptedIsNotOff},
+	{"changing is not off", []Fault{StaysChanging}, changingIsNotOff},
+	{"strange word is unknown", []Fault{StrangeWord}, strangeWord},
+	{"unreachable heals", []Fault{Unreachable}, func(ctx context.Context, b *Bench, o Options) error {
+		return failsAndHeals(ctx, b, o, Unreachable, providers.ErrUnreachable)
+	}},
+	{"denied heals", []Fault{Denied}, func(ctx context.Context, b *Bench, o Options) error {
+		return failsAndHeals(ctx, b, o, Denied, providers.ErrDenied)
+	}},
+	{"missing machine", nil, missingMachine},
+	{"identity", []Fault{OtherMachine}, identity},
+	{"both byte orders", nil, byteOrders},
+	{"time of the question", []Fault{Slow}, timeOfQuestion},
+	{"deadline", []Fault{Silent}, deadline},
+	{"cancelled", []Fault{Silent}, cancelled},
+	{"concurrent calls", nil, concurrent},
+}
+
+// ask is one question under the suite's time-out.
+func ask(ctx context.Context, b *Bench, o Options, t providers.Target) providers.Answer {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	return providers.Ask(ctx, b.Provider, "suite", t, time.Now)
+}
+
+func expect(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
+	if a := ask(ctx, b, o, b.Target); a.State != want || a.Err != nil {
+		return fmt.Errorf("state: got %s (%q), %v; want %s", a.State, a.Raw, a.Err, want)
+	}
+	return nil
+}
+
+func power(ctx context.Context, o Options, f func(context.Context, providers.Target) error, t providers.Target) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	return f(ctx, t)
+}
+
+// settle asks until the machine is said to be in that state.
+func settle(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Settle)
+	defer cancel()
+	for {
+		a := ask(ctx, b, o, b.Target)
+		if a.State == providers.PowerOff && b.Running() {
+			return errors.New("the provider says Off while the machine runs")
+		}
+		if a.State == want {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond): // between two questions to a device that needs its time
+		case <-ctx.Done():
+			return fmt.Errorf("state: still %s (%q), %v after %s; want %s", a.State, a.Raw, a.Err, o.Settle, want)
+		}
+	}
+}
+
+// followsTheMachine: each answer is of now, so a cache shows.
+func followsTheMachine(ctx context.Context, b *Bench, o Options) error {
+	for range 3 {
+		b.SetPower(false)
+		if err := expect(ctx, b, o, providers.PowerOff); err != nil {
+			return fmt.Errorf("power was cut: %w", err)
+		}
+		b.SetPower(true)
+		if err := expect(ctx, b, o, providers.PowerOn); err != nil {
+			return fmt.Errorf("power came back: %w", err)
+		}
+	}
+	return nil
+}
+
+func powersOff(ctx context.Context, b *Bench, o Options) error {
+	if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+		return fmt.Errorf("PowerOff: %w", err)
+	}
+	if err := settle(ctx, b, o, providers.PowerOff); err != nil {
+		return fmt.Errorf("after PowerOff: %w", err)
+	}
+	if err := power(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
+		return fmt.Errorf("PowerOn: %w", err)
+	}
+	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+		return fmt.Errorf("after PowerOn: %w", err)
+	}
+	if !b.Running() {
+		return errors.New("after PowerOn: the machine does not run")
+	}
+	return nil
+}
+
+func repeatable(ctx context.Context, b *Bench, o Options) error {
+	for i := range 3 {
+		if err := power(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
+			return fmt.Errorf("PowerOn number %d: %w", i+1, err)
+		}
+		if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+			return err
+		}
+	}
+	for i := range 3 {
+		if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+			return fmt.Errorf("PowerOff number %d: %w", i+1, err)
+		}
+		if err := settle(ctx, b, o, providers.PowerOff); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func acceptedIsNotOff(ctx context.Context, b *Bench, o Options) error {
+	b.SetFault(StaysOn)
+	if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+		return fmt.Errorf("PowerOff was accepted: got %w", err)
+	}
+	return expect(ctx, b, o, providers.PowerOn)
+}
+
+func changingIsNotOff(ctx context.Context, b *Bench, o Options) error {
+	b.SetFault(StaysChanging)
+	for range 2 { // the second finds the machine on its way
+		if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+			return fmt.Errorf("PowerOff was accepted: got %w", err)
+		}
+		if err := expect(ctx, b, o, providers.PowerChanging); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func strangeWord(ctx context.Context, b *Bench, o Options) error {
+	b.SetPower(false)
+	b.SetFault(StrangeWord)
+	if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown || a.Raw == "" || a.Err != nil {
+		return fmt.Errorf("got %s (%q), %v; want Unknown with the raw word and no error", a.State, a.Raw, a.Err)
+	}
+	b.SetFault(NoFault)
+	return expect(ctx, b, o, providers.PowerOff)
+}
+
+// failsAndHeals: the fault has its class on every call, also after the machine was seen off (an answer from before would do
+// harm), no call comes through, and the first call after it is as good as any.
+func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class error) error {
+	for _, seenBefore := range []bool{false, true} {
+		b.SetPower(false)
+		if seenBefore {
+			if err := expect(ctx, b, o, providers.PowerOff); err != nil {
+				return err
+			}
+		}
+		b.SetFault(f)
+		b.SetPower(true)
+		if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, class) {
+			return fmt.Errorf("State, seen before %t: got %s (%q), %v; want Unknown, %v", seenBefore, a.State, a.Raw, a.Err, class)
+		}
+		obs, err := b.Provider.State(ctx, b.Target)
+		if obs.State != providers.PowerUnknown || err == nil {
+			return fmt.Errorf("State with an error: got %s, %v", obs.State, err)
+		}
+		for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+			if err := power(ctx, o, call, b.Target); !errors.Is(err, class) {
+				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, class)
+			}
+		}
+		if !b.Running() {
+			return errors.New("the machine went off through a call that failed")
+		}
+		b.SetFault(NoFault)
+		if err := expect(ctx, b, o, providers.PowerOn); err != nil {
+			return fmt.Errorf("healed: %w", err)
+		}
+	}
+	return nil
+}
+
+func missingMachine(ctx context.Context, b *Bench, o Options) error {
+	if b.Missing == (providers.Target{}) {
+		return nil
+	}
+	if a := ask(ctx, b, o, b.Missing); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
+		return fmt.Errorf("State: got %s, %v; want Unknown, %v", a.State, a.Err, providers.ErrNotFound)
+	}
+	if err := power(ctx, o, b.Provider.PowerOff, b.Missing); !errors.Is(err, providers.ErrNotFound) {
+		return fmt.Errorf("PowerOff: got %v, want %v", err, providers.ErrNotFound)
+	}
+	if !b.Running() {
+		return errors.New("another machine went off")
+	}
+	return expect(ctx, b, o, providers.PowerOn)
+}
+
+// identity: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off.
+func identity(ctx context.Context, b *Bench, o Options) error {
+	if b.Target.SystemUUID == "" {
+		return nil
+	}
+	for _, seenBefore := range []bool{false, true} {
+		b.SetPower(true)
+		b.SetFault(OtherMachine)
+		for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+			// Where a machine is looked up by its UUID, another one's is not found.
+			if err := power(ctx, o, call, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
+				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, providers.ErrIdentity)
+			}
+		}
+		if !b.Running() {
+			return errors.New("another machine was powered off")
+		}
+		b.SetPower(false)
+		if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown ||
+			(!errors.Is(a.Err, providers.ErrIdentity) && !errors.Is(a.Err, providers.ErrNotFound)) {
+			return fmt.Errorf("State, seen before %t: got %s, %v; want Unknown, %v", seenBefore, a.State, a.Err, providers.ErrIdentity)
+		}
+		b.SetFault(NoFault)
+		if err := expect(ctx, b, o, providers.PowerOff); err != nil {
+			return fmt.Errorf("healed: %w", err)
+		}
+	}
+	return nil
+}
+
+func byteOrders(ctx context.Context, b *Bench, o Options) error {
+	u, ok := providers.ParseUUID(b.Target.SystemUUID)
+	if !ok {
+		return nil
+	}
+	u = providers.SwapUUID(u)
+	t := b.Target
+	t.SystemUUID = fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	if a := ask(ctx, b, o, t); a.State != providers.PowerOn || a.Err != nil {
+		return fmt.Errorf("State: got %s, %v", a.State, a.Err)
+	}
+	if err := power(ctx, o, b.Provider.PowerOff, t); err != nil {
+		return fmt.Errorf("PowerOff: %w", err)
+	}
+	return nil
+}
+
+// timeOfQuestion: At is before the device took its time to answer, and not before the call.
+func timeOfQuestion(ctx context.Context, b *Bench, o Options) error {
+	b.SetFault(Slow)
+	for range 2 { // the second with whatever the provider keeps between calls
+		called := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+		obs, err := b.Provider.State(ctx, b.Target)
+		cancel()
+		got := time.Now()
+		if err != nil {
+			return err
+		}
+		if obs.At.Before(called) || obs.At.After(got.Add(-SlowBy)) {
+			return fmt.Errorf("the call took %s, At is %s after its start; want 0 to %s", got.Sub(called), obs.At.Sub(called), got.Sub(called)-SlowBy)
+		}
+	}
+	return nil
+}
+
+func deadline(ctx context.Context, b *Bench, o Options) error {
+	b.SetFault(Silent)
+	return returnsPromptly(ctx, b, o, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, 50*time.Millisecond)
+	}, func(err error) bool { return errors.Is(err, providers.ErrUnreachable) })
+}
+
+func cancelled(ctx context.Context, b *Bench, o Options) error {
+	any := func(err error) bool { return err != nil }
+	before := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx, cancel
+	}
+	if err := returnsPromptly(ctx, b, o, before, any); err != nil {
+		return fmt.Errorf("cancelled before the call: %w", err)
+	}
+	if !b.Running() {
+		return errors.New("a call that was cancelled before it began reached the machine")
+	}
+	b.SetFault(Silent)
+	during := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(50*time.Millisecond, cancel)
+		return ctx, cancel
+	}
+	if err := returnsPromptly(ctx, b, o, during, any); err != nil {
+		return fmt.Errorf("cancelled during the call: %w", err)
+	}
+	return nil
+}
+
+// returnsPromptly makes each call under a context that ends early, and then one that must be as good as ever.
+func returnsPromptly(ctx context.Context, b *Bench, o Options, ending func(context.Context) (context.Context, context.CancelFunc), want func(error) bool) error {
+	calls := []struct {
+		name string
+		call func(context.Context, providers.Target) error
+	}{
+		{"State", func(ctx context.Context, t providers.Target) error {
+			obs, err := b.Provider.State(ctx, t)
+			if obs.State != providers.PowerUnknown {
+				return nil
+			}
+			return err
+		}},
+		{"PowerOff", b.Provider.PowerOff},
+		{"PowerOn", b.Provider.PowerOn},
+	}
+	for _, c := range calls {
+		ctx, cancel := ending(ctx)
+		started := time.Now()
+		err := c.call(ctx, b.Target)
+		took := time.Since(started)
+		cancel()
+		if took > 50*time.Millisecond+o.Prompt {
+			return fmt.Errorf("%s returned after %s", c.name, took)
+		}
+		if !want(err) {
+			return fmt.Errorf("%s: got %v", c.name, err)
+		}
+	}
+	b.SetFault(NoFault)
+	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+		return fmt.Errorf("afterwards: %w", err)
+	}
+	return nil
+}
+
+func concurrent(ctx context.Context, b *Bench, o Options) error {
+	const callers, rounds = 8, 5
+	var mu sync.Mutex
+	var errs []error
+	var wait sync.WaitGroup
+	each := func(f func(i int) error) error {
+		for i := range callers {
+			wait.Go(func() {
+				for range rounds {
+					if err := f(i); err != nil {
+						mu.Lock()
+						errs = append(errs, err)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wait.Wait()
+		if len(errs) > 0 {
+			return fmt.Errorf("%d of %d calls failed, the first: %w", len(errs), callers*rounds, errs[0])
+		}
+		return nil
+	}
+	if err := each(func(int) error { return expect(ctx, b, o, providers.PowerOn) }); err != nil {
+		return fmt.Errorf("State: %w", err)
+	}
+	allowed := []providers.PowerState{providers.PowerOn, providers.PowerChanging, providers.PowerOff}
+	if err := each(func(i int) error {
+		if i%2 == 0 {
+			return power(ctx, o, b.Provider.PowerOff, b.Target)
+		}
+		if a := ask(ctx, b, o, b.Target); a.Err != nil || !slices.Contains(allowed, a.State) {
+			return fmt.Errorf("got %s (%q), %v", a.State, a.Raw, a.Err)
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("PowerOff and State: %w", err)
+	}
+	return settle(ctx, b, o, providers.PowerOff)
+}

@@ -1,0 +1,293 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	machineUUID = "38947555-7742-3448-3784-823347823834"
+	anotherUUID = "11111111-2222-3333-4444-555555555555"
+)
+
+// device is a machine and its device in memory, and at the same time an honest provider.
+type device struct {
+	mu    sync.Mutex // guards what follows
+	on    bool
+	word  string // overrides what on says
+	fault Fault
+}
+
+func (d *device) reach(ctx context.Context, t providers.Target) (f Fault, _ error) {
+	d.mu.Lock()
+	f = d.fault
+	d.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return f, providers.WithClass(providers.ErrUnreachable, ctx.Err())
+	case f == Unreachable:
+		return f, providers.ErrUnreachable
+	case f == Denied:
+		return f, providers.ErrDenied
+	case f == Silent:
+		<-ctx.Done()
+		return f, providers.WithClass(providers.ErrUnreachable, ctx.Err())
+	case f == Slow:
+		<-time.After(SlowBy)
+	case t.ID == "missing":
+		return f, providers.ErrNotFound
+	}
+	return f, nil
+}
+
+func (d *device) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	obs := providers.Observation{At: time.Now(), SystemUUID: machineUUID}
+	f, err := d.reach(ctx, t)
+	if err != nil {
+		return providers.Observation{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case f == StrangeWord:
+		obs.Raw = "Dozing"
+	case d.word != "":
+		obs.State, obs.Raw = providers.PowerChanging, d.word
+	case d.on:
+		obs.State, obs.Raw = providers.PowerOn, "On"
+	default:
+		obs.State, obs.Raw = providers.PowerOff, "Off"
+	}
+	if f == OtherMachine {
+		obs.SystemUUID = anotherUUID
+	}
+	return obs, nil
+}
+
+func (d *device) set(ctx context.Context, t providers.Target, on bool) error {
+	f, err := d.reach(ctx, t)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case f == OtherMachine:
+		return providers.ErrIdentity
+	case f == StaysOn:
+	case f == StaysChanging:
+		d.word = "PoweringOff"
+	default:
+		d.on, d.word = on, ""
+	}
+	return nil
+}
+
+func (d *device) PowerOff(ctx context.Context, t providers.Target) error { return d.set(ctx, t, false) }
+func (d *device) PowerOn(ctx context.Context, t providers.Target) error  { return d.set(ctx, t, true) }
+
+func (d *device) bench(p providers.Provider) *Bench {
+	return &Bench{
+		Provider: p,
+		Target:   providers.Target{Node: "n1", ID: "m1", SystemUUID: machineUUID},
+		Missing:  providers.Target{Node: "n2", ID: "missing"},
+		Running:  func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.on },
+		SetPower: func(on bool) { d.mu.Lock(); defer d.mu.Unlock(); d.on, d.word = on, "" },
+		SetFault: func(f Fault) { d.mu.Lock(); defer d.mu.Unlock(); d.fault, d.word = f, "" },
+	}
+}
+
+func TestAnHonestProviderPasses(t *testing.T) {
+	Suite(t, Options{New: func(*testing.T) *Bench {
+		d := &device{on: true}
+		return d.bench(d)
+	}})
+}
+
+// liar is an honest device behind a provider with one thing wrong.
+type liar struct {
+	*device
+	state func(ctx context.Context, t providers.Target, honest func() (providers.Observation, error)) (providers.Observation, error)
+	off   func(ctx context.Context, t providers.Target, honest func() error) error
+}
+
+func (l *liar) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	honest := func() (providers.Observation, error) { return l.device.State(ctx, t) }
+	if l.state == nil {
+		return honest()
+	}
+	return l.state(ctx, t, honest)
+}
+
+func (l *liar) PowerOff(ctx context.Context, t providers.Target) error {
+	honest := func() error { return l.device.PowerOff(ctx, t) }
+	if l.off == nil {
+		return honest()
+	}
+	return l.off(ctx, t, honest)
+}
+
+// Each mistake that a provider could make is caught by the check that is there for it.
+func TestLiarsAreCaught(t *testing.T) {
+	type obs = providers.Observation
+	tests := []struct {
+		name     string
+		caughtBy string
+		liar     func(*liar)
+	}{
+		{"answers from a cache", "follows the machine", func(l *liar) {
+			var kept *obs
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				if kept == nil {
+					o, err := honest()
+					if err != nil {
+						return o, err
+					}
+					kept = &o
+				}
+				o := *kept
+				o.At = time.Now()
+				return o, nil
+			}
+		}},
+		{"answers from before when unreachable", "unreachable heals", func(l *liar) {
+			var last obs
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if err != nil && last.State == providers.PowerOff {
+					last.At = time.Now()
+					return last, nil
+				}
+				last = o
+				return o, err
+			}
+		}},
+		{"takes an accepted power-off for an off", "accepted is not off", func(l *liar) {
+			asked := false
+			l.off = func(_ context.Context, _ providers.Target, honest func() error) error { asked = true; return honest() }
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if asked && err == nil {
+					o.State = providers.PowerOff
+				}
+				return o, err
+			}
+		}},
+		{"reads PoweringOff as off", "changing is not off", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if o.State == providers.PowerChanging {
+					o.State = providers.PowerOff
+				}
+				return o, err
+			}
+		}},
+		{"reads a strange word as off", "strange word is unknown", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if o.State == providers.PowerUnknown {
+					o.State = providers.PowerOff
+				}
+				return o, err
+			}
+		}},
+		{"takes a missing machine for off", "missing machine", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if errors.Is(err, providers.ErrNotFound) {
+					return obs{State: providers.PowerOff, At: time.Now()}, nil
+				}
+				return o, err
+			}
+		}},
+		{"gives errors no class", "denied heals", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if err != nil {
+					err = errors.New("it did not work")
+				}
+				return o, err
+			}
+		}},
+		{"hides the machine's identity", "identity", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				o.SystemUUID = ""
+				return o, err
+			}
+		}},
+		{"powers off whatever is there", "identity", func(l *liar) {
+			l.off = func(context.Context, providers.Target, func() error) error {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.on = false
+				return nil
+			}
+		}},
+		{"stamps the answer's arrival", "time of the question", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				o.At = time.Now()
+				return o, err
+			}
+		}},
+		{"refuses to power off twice", "off and on are repeatable", func(l *liar) {
+			l.off = func(_ context.Context, _ providers.Target, honest func() error) error {
+				l.mu.Lock()
+				on := l.on
+				l.mu.Unlock()
+				if !on {
+					return errors.New("409 Conflict")
+				}
+				return honest()
+			}
+		}},
+		{"ignores its context", "deadline", func(l *liar) {
+			l.off = func(context.Context, providers.Target, func() error) error {
+				<-time.After(200 * time.Millisecond)
+				return providers.ErrUnreachable
+			}
+		}},
+		{"sends after it was cancelled", "cancelled", func(l *liar) {
+			l.off = func(ctx context.Context, t providers.Target, _ func() error) error {
+				return errors.Join(l.device.PowerOff(context.WithoutCancel(ctx), t), ctx.Err())
+			}
+		}},
+		{"breaks for good after an error", "unreachable heals", func(l *liar) {
+			broken := false
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if broken = broken || err != nil; broken {
+					return obs{}, providers.ErrUnreachable
+				}
+				return o, err
+			}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			i := slices.IndexFunc(checks, func(c check) bool { return c.name == tt.caughtBy })
+			if i < 0 {
+				t.Fatalf("no check %q", tt.caughtBy)
+			}
+			l := &liar{device: &device{on: true}}
+			tt.liar(l)
+			o := Options{Timeout: time.Second, Prompt: 100 * time.Millisecond, Settle: 100 * time.Millisecond}
+			if err := checks[i].run(t.Context(), l.bench(l), o.defaulted()); err == nil {
+				t.Error("not caught")
+			} else {
+				t.Log(err)
+			}
+		})
+	}
+}
