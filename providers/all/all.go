@@ -1,7 +1,14 @@
-// Package all is the one list of provider types.
+// Package all is the one list of provider types. It imports every type, and is imported by what reads the configuration only.
 package all
 
-import "github.com/forcefence/forcefence/providers"
+import (
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/redfish"
+)
 
-// Types returns every provider type.
-func Types() providers.Registry { return providers.Registry{} }
+// Types returns all provider types.
+func Types() providers.Registry {
+	return providers.Registry{
+		redfish.Type(),
+	}
+}

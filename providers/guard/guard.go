@@ -295,7 +295,7 @@ func (g *Provider) sweep() {
 
 // explain adds the setting that ran out to a provider's error about the end of its context.
 func (g *Provider) explain(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil || errors.Is(err, context.Cause(ctx)) {
 		return err
 	}
 	return providers.WithClass(class(ctx), fmt.Errorf("%w: %w", err, context.Cause(ctx)))

@@ -1,0 +1,24 @@
+package all_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/forcefence/forcefence/providers/all"
+)
+
+func TestTypes(t *testing.T) {
+	names := all.Types().Names()
+	if len(slices.Compact(slices.Clone(names))) != len(names) {
+		t.Errorf("two types share a name: %q", names)
+	}
+	for _, ty := range all.Types() {
+		a, b := ty.NewConfig(), ty.NewConfig()
+		if a == b {
+			t.Errorf("%s: two providers would share one configuration", ty.Name)
+		}
+		if len(a.Validate()) == 0 {
+			t.Errorf("%s: the defaults alone are a valid configuration, so nothing says which device to ask", ty.Name)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package redfish_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/test/datacenter"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const anotherUUID = "11111111-2222-4333-8444-555555555555"
+
+// newProvider makes a provider for the data centre; edit changes its configuration first.
+func newProvider(t *testing.T, dc *datacenter.DataCenter, edit func(*redfish.Config)) *redfish.Provider {
+	t.Helper()
+	dir := t.TempDir()
+	c := redfish.NewConfig()
+	c.Username, c.PasswordFile, c.CAFile = dc.Username(), filepath.Join(dir, "password"), filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(c.PasswordFile, []byte(dc.Password()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := dc.WriteCA(c.CAFile); err != nil {
+		t.Fatal(err)
+	}
+	if edit != nil {
+		edit(c)
+	}
+	if problems := c.Validate(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	p, err := redfish.New(*c, providers.Options{Name: "rack-a", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func fault(f providertest.Fault) datacenter.Fault {
+	switch f {
+	case providertest.Unreachable:
+		return datacenter.Fault{Drop: true}
+	case providertest.Silent:
+		return datacenter.Fault{Silent: true}
+	case providertest.Slow:
+		return datacenter.Fault{Delay: providertest.SlowBy}
+	case providertest.Denied:
+		return datacenter.Fault{Status: 401}
+	case providertest.StaysOn:
+		return datacenter.Fault{StaysOn: true}
+	case providertest.StaysChanging:
+		return datacenter.Fault{StaysPoweringOff: true}
+	case providertest.StrangeWord:
+		return datacenter.Fault{PowerWord: "Dozing"}
+	case providertest.OtherMachine:
+		return datacenter.Fault{SystemUUID: anotherUUID}
+	default:
+		return datacenter.Fault{}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	type site struct {
+		dc  *datacenter.DataCenter
+		m   *datacenter.Machine
+		bmc *datacenter.BMC
+	}
+	alone := func(o datacenter.Options) site {
+		dc := datacenter.New(o)
+		m := dc.AddMachine("m1")
+		return site{dc, m, dc.AddBMC(m)}
+	}
+	tests := []struct {
+		name    string
+		site    func() site
+		config  func(site, *redfish.Config)
+		target  func(site) string
+		missing func(site) string
+		guard   bool
+	}{
+		{
+			name: "sole system", site: func() site { return alone(datacenter.Options{}) },
+			target:  func(s site) string { return s.bmc.URL() },
+			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
+		},
+		{
+			name: "system's path, basic, slow power-off", site: func() site { return alone(datacenter.Options{PowerOffDelay: 50 * time.Millisecond}) },
+			config:  func(_ site, c *redfish.Config) { c.Auth = "basic" },
+			target:  func(s site) string { return s.bmc.SystemURL(s.m) },
+			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
+		},
+		{
+			name: "one of several, behind the guard",
+			site: func() site {
+				dc := datacenter.New(datacenter.Options{})
+				ms := []*datacenter.Machine{dc.AddMachine("m0"), dc.AddMachine("m1"), dc.AddMachine("m2")}
+				return site{dc, ms[1], dc.AddBMC(ms...)}
+			},
+			config:  func(s site, c *redfish.Config) { c.Address, c.Auth = s.bmc.URL(), "session" },
+			target:  func(s site) string { return s.m.Serial() },
+			missing: func(site) string { return "none" },
+			guard:   true,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			providertest.Suite(t, providertest.Options{New: func(t *testing.T) *providertest.Bench {
+				s := tt.site()
+				t.Cleanup(func() { _ = s.dc.Close() })
+				var p providers.Provider = newProvider(t, s.dc, func(c *redfish.Config) {
+					if tt.config != nil {
+						tt.config(s, c)
+					}
+				})
+				if tt.guard {
+					p = guard.New(p, guard.Options{Name: "rack-a", Type: "redfish", Rate: 1000, Burst: 1000})
+				}
+				return &providertest.Bench{
+					Provider: p,
+					Target:   providers.Target{Node: "n1", ID: tt.target(s), SystemUUID: s.m.SystemUUID()},
+					Missing:  providers.Target{Node: "n2", ID: tt.missing(s), SystemUUID: anotherUUID},
+					Running:  s.m.Running,
+					SetPower: func(on bool) {
+						if on {
+							s.m.PowerOn()
+						} else {
+							s.m.CutPower()
+						}
+					},
+					SetFault: func(f providertest.Fault) { s.bmc.SetFault(fault(f)) },
+				}
+			}})
+		})
+	}
+}
