@@ -1,0 +1,97 @@
+package walls
+
+var (
+	none = []string{}
+
+	kubeTypes = []string{"std", "k8s.io/api/...", "k8s.io/apimachinery/..."}
+
+	loggers = []string{"log", "log/...", "k8s.io/klog/...", "github.com/go-logr/..."}
+
+	// impure is what makes a function's result depend on more than its arguments.
+	impure = append([]string{
+		"net", "net/http/...", "os", "os/...", "syscall", "math/rand/...", "crypto/rand", "sync/...", "unsafe",
+		"k8s.io/client-go/...", "k8s.io/utils/clock/...", "sigs.k8s.io/...",
+	}, loggers...)
+
+	clock = []string{
+		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer",
+		"time.NewTicker", "context.WithTimeout", "context.WithDeadline", "context.WithTimeoutCause", "context.WithDeadlineCause",
+		"k8s.io/apimachinery/pkg/apis/meta/v1.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.NowMicro",
+	}
+
+	kubernetes = []string{"k8s.io/...", "sigs.k8s.io/..."}
+)
+
+// Rules are the walls of the design ("Layout" in its page). Imports point one way: cmd -> cmd/internal -> the rest.
+var Rules = []Rule{
+	{
+		Bind: []string{"kubelet-admit/admit"}, Ours: none, Others: none,
+		Why: "the node's decision is shared by the hook, the simulated kubelets and the protocol's simulation",
+	},
+	{
+		Bind: []string{"taint"}, Ours: none, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "the mark is a codec over Kubernetes' API types",
+	},
+	{
+		Bind: []string{"taint/fence"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
+	},
+	{
+		Bind: []string{"taint/evict"}, Ours: []string{"taint", "taint/fence", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
+	},
+	{
+		Bind: []string{"taint/controller"}, Ours: []string{"taint", "taint/fence", "taint/evict", "providers"},
+		Why: "the reconcilers know the contract of a device, never a device family, and not how they were configured",
+	},
+	{
+		Bind: []string{"taint/..."}, Ours: []string{"taint/...", "providers"},
+		Why: "the taint manager knows the contract of a device, never a device family, and not how it was configured",
+	},
+	{
+		Bind: []string{"providers"}, Ours: none, Others: []string{"std"},
+		Why: "the contract costs whoever implements it nothing",
+	},
+	{
+		Bind: []string{"providers/all"}, Ours: []string{"providers", "providers/*"}, Others: []string{"std"},
+		Why: "the list of provider types is a list",
+	},
+	{
+		Bind: []string{"providers/guard", "providers/topology"}, Ours: []string{"providers"}, Never: kubernetes,
+		Why: "what decorates a device knows no device family and no cluster",
+	},
+	{
+		Bind: []string{"providers/providertest"}, Ours: []string{"providers"}, Never: kubernetes,
+		Why: "the suite judges every provider by the contract alone",
+	},
+	{
+		Bind: []string{"providers/*"}, Except: []string{"providers/all", "providers/kubevirt", "providers/metal3"},
+		Ours: []string{"providers"}, Never: kubernetes,
+		Why: "a provider type knows the contract and its device's SDK: no other type, no cluster",
+	},
+	{
+		Bind: []string{"providers/redfish"}, Ours: []string{"providers"},
+		Others: []string{"std", "github.com/stmcginnis/gofish/...", "github.com/hashicorp/go-retryablehttp"},
+		Why:    "a provider type knows the contract and its device's SDK",
+	},
+	{
+		Bind: []string{"providers/libvirt"}, Ours: []string{"providers"}, Others: []string{"std", "github.com/digitalocean/go-libvirt/..."},
+		Why: "a provider type knows the contract and its device's SDK",
+	},
+	{
+		Bind: []string{"providers/ipmi"}, Ours: []string{"providers"}, Others: []string{"std", "github.com/bougou/go-ipmi/..."},
+		Why: "a provider type knows the contract and its device's SDK",
+	},
+	{
+		Bind: []string{"kubelet-admit/..."}, Ours: []string{"taint", "kubelet-admit/..."},
+		Why: "what runs on the node knows no device and no taint manager",
+	},
+	{
+		Bind: []string{"..."}, Except: []string{"cmd/..."}, Ours: []string{"", "providers/...", "taint/...", "kubelet-admit/...", "test/..."},
+		Why: "cmd wires the parts together; a part that knew cmd could not be tested without it",
+	},
+	{
+		Bind: []string{"..."}, Except: []string{"test/..."}, Ours: []string{"", "cmd/...", "providers/...", "taint/...", "kubelet-admit/..."},
+		Why: "what only tests need is not shipped",
+	},
+}
