@@ -1,0 +1,94 @@
+package admit
+
+import "testing"
+
+// TestDecide goes through all inputs.
+func TestDecide(t *testing.T) {
+	type in struct{ read, marked, ready, exempt, known bool }
+	want := map[in]Reason{}
+	for i := range 1 << 5 {
+		c := in{i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0, i&16 != 0}
+		// The design's sentence, clause by clause: a later clause is looked at only where the ones before say nothing.
+		for _, clause := range []struct {
+			applies bool
+			why     Reason
+		}{
+			{c.exempt, Exempted},
+			{!c.read, NodeUnread},
+			{c.marked, NodeMarked},
+			{!c.ready, NodeNeverReady},
+			{!c.known, PodUnknown},
+			{true, Clear},
+		} {
+			if clause.applies {
+				want[c] = clause.why
+				break
+			}
+		}
+	}
+	count := map[Reason]int{}
+	for c, why := range want {
+		allow, got := Decide(Node{Read: c.read, Marked: c.marked, ReadySeen: c.ready}, Pod{Exempt: c.exempt, Known: c.known})
+		if got != why {
+			t.Errorf("Decide(%+v): reason %q, want %q", c, got, why)
+		}
+		if wantAllow := why == Exempted || why == Clear; allow != wantAllow {
+			t.Errorf("Decide(%+v) = %v (%s), want %v", c, allow, got, wantAllow)
+		}
+		if allow && !c.exempt && c.marked {
+			t.Errorf("Decide(%+v) lets an ordinary pod start on a marked node", c)
+		}
+		count[got]++
+	}
+	// Of 32 inputs: the numbers show that no clause hides another.
+	for why, n := range map[Reason]int{Exempted: 16, NodeUnread: 8, NodeMarked: 4, NodeNeverReady: 2, PodUnknown: 1, Clear: 1} {
+		if count[why] != n {
+			t.Errorf("%d inputs are answered %q, want %d", count[why], why, n)
+		}
+	}
+}
+
+func TestZeroNodeHolds(t *testing.T) {
+	for _, p := range []Pod{{}, {Known: true}} {
+		if allow, why := Decide(Node{}, p); allow || why != NodeUnread {
+			t.Errorf("Decide(Node{}, %+v) = %v, %q, want false, %q", p, allow, why, NodeUnread)
+		}
+	}
+	if allow, why := Decide(Node{}, Pod{Exempt: true}); !allow || why != Exempted {
+		t.Errorf("Decide(Node{}, exempt) = %v, %q, want true, %q", allow, why, Exempted)
+	}
+}
+
+// The KEP's scenarios as the node sees them: what the hook knows, in the order in which it learns it.
+func TestBoot(t *testing.T) {
+	known := Pod{Known: true}
+	for _, tt := range []struct {
+		name  string
+		steps []Node
+		want  []Reason
+	}{
+		{
+			"scenario 1: heartbeat after the mark",
+			[]Node{{}, {Read: true, Marked: true}, {Read: true, Marked: true, ReadySeen: true}, {Read: true, ReadySeen: true}},
+			[]Reason{NodeUnread, NodeMarked, NodeMarked, Clear},
+		},
+		{
+			"scenario 2: the API server cannot be reached",
+			[]Node{{}, {}, {Read: true, Marked: true}, {Read: true}, {Read: true, ReadySeen: true}},
+			[]Reason{NodeUnread, NodeUnread, NodeMarked, NodeNeverReady, Clear},
+		},
+		{
+			"scenario 3: the heartbeat comes before the taint manager looks",
+			[]Node{{}, {Read: true, Marked: true, ReadySeen: true}, {Read: true, ReadySeen: true}},
+			[]Reason{NodeUnread, NodeMarked, Clear},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for i, n := range tt.steps {
+				if _, got := Decide(n, known); got != tt.want[i] {
+					t.Errorf("step %d, %+v: %q, want %q", i, n, got, tt.want[i])
+				}
+			}
+		})
+	}
+}
