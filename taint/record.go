@@ -71,9 +71,8 @@ const (
 // WithEvidence returns the record with e added; the first entry and the newest stay when there are too many.
 func (r Record) WithEvidence(e Evidence) Record {
 	e.At = e.At.UTC().Truncate(time.Millisecond)
-	if len(e.Raw) > maxWord {
-		e.Raw = strings.ToValidUTF8(e.Raw[:maxWord], "")
-	}
+	// A device's word may be any bytes; what is not UTF-8 would read back as something else.
+	e.Raw = strings.ToValidUTF8(e.Raw[:min(len(e.Raw), maxWord)], "")
 	if n := len(r.Evidence); n > 0 && r.Evidence[n-1] == e {
 		return r
 	}

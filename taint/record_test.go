@@ -1,0 +1,202 @@
+package taint
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func leaseAt(rv string) *coordinationv1.Lease {
+	if rv == "" {
+		return nil
+	}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: rv}}
+}
+
+func TestParseRecord(t *testing.T) {
+	full := Record{
+		ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon, At: noon.Add(time.Second),
+		By: "me", Device: "redfish/rack-a", Evidence: []Evidence{{At: noon, From: "rack-a", State: "Off", Raw: "Off"}},
+	}
+	for _, tt := range []struct {
+		name, in string
+		want     Record
+		fault    string // "" if it parses
+	}{
+		{"full", full.Encode(), full, ""},
+		{"a newer version's field", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon}, ""},
+		{"a person's without an id", `{"id":"","phase":"Evicting","nodeUID":"u1","by":"person"}`, Record{Phase: PhaseEvicting, NodeUID: "u1", By: ByPerson}, ""},
+		{"empty", "", Record{}, "unexpected end"},
+		{"null", "null", Record{}, `unknown phase ""`},
+		{"list", "[]", Record{}, "cannot unmarshal"},
+		{"cut off", full.Encode()[:40], Record{}, "unexpected end"},
+		{"two", full.Encode() + full.Encode(), Record{}, "after top-level value"},
+		{"no phase", `{"id":"f1","nodeUID":"u1","by":"me"}`, Record{}, `unknown phase ""`},
+		{"unknown phase", `{"id":"f1","phase":"Draining","nodeUID":"u1","by":"me"}`, Record{}, `unknown phase "Draining"`},
+		{"phase in lower case", `{"id":"f1","phase":"armed","nodeUID":"u1","by":"me"}`, Record{}, `unknown phase "armed"`},
+		{"done without a result", `{"id":"f1","phase":"Done","nodeUID":"u1","by":"me"}`, Record{}, `unknown result ""`},
+		{"done with an unknown result", `{"id":"f1","phase":"Done","result":"Exploded","nodeUID":"u1","by":"me"}`, Record{}, `unknown result "Exploded"`},
+		{"a result too early", `{"id":"f1","phase":"Armed","result":"Evicted","nodeUID":"u1","by":"me"}`, Record{}, `phase Armed with result "Evicted"`},
+		{"no id", `{"phase":"Armed","nodeUID":"u1","by":"me"}`, Record{}, "no id"},
+		{"no nodeUID", `{"id":"f1","phase":"Armed","by":"me"}`, Record{}, "no nodeUID"},
+		{"no by", `{"id":"f1","phase":"Armed","nodeUID":"u1"}`, Record{}, "no by"},
+		{"a time that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","since":"yesterday"}`, Record{}, "yesterday"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseRecord(tt.in)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("ParseRecord (-want +got):\n%s", diff)
+			}
+			switch {
+			case tt.fault == "" && err != nil:
+				t.Errorf("error %v, want none", err)
+			case tt.fault != "" && (!errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), tt.fault)):
+				t.Errorf("error %v, want an ErrRecord with %q", err, tt.fault)
+			}
+		})
+	}
+	for _, p := range []Phase{PhasePoweringOff, PhaseArmed, PhaseEvicting} {
+		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.Enter(p, "", noon)
+		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || !got.Open() {
+			t.Errorf("phase %s: %+v, %v, open %v", p, got, err, got.Open())
+		}
+	}
+	for _, res := range []Result{ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved, ResultReleased, ResultNeverPoweredOff} {
+		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.Enter(PhaseDone, res, noon)
+		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || got.Open() {
+			t.Errorf("result %s: %+v, %v, open %v", res, got, err, got.Open())
+		}
+	}
+}
+
+func TestRecordOf(t *testing.T) {
+	r := Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me"}
+	node := func(m map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: m}}
+	}
+	if got, err := RecordOf(node(nil)); got != nil || err != nil {
+		t.Errorf("no annotation: %v, %v, want nil, nil", got, err)
+	}
+	if got, err := RecordOf(node(map[string]string{RecordAnnotation: ""})); got != nil || !errors.Is(err, ErrRecord) {
+		t.Errorf("empty annotation: %v, %v, want nil and an ErrRecord", got, err)
+	}
+	if got, err := RecordOf(node(map[string]string{RecordAnnotation: r.Encode()})); err != nil || !cmp.Equal(got, &r) {
+		t.Errorf("annotation: %v, %v, want %v", got, err, r)
+	}
+	if (*Record)(nil).Open() {
+		t.Error("no record is open")
+	}
+}
+
+func TestWithEvidence(t *testing.T) {
+	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
+	var r Record
+	for i := range 20 {
+		before := r
+		kept := append([]Evidence(nil), before.Evidence...)
+		r = r.WithEvidence(Evidence{At: at(i), From: "rack-a", State: "Off"})
+		if !cmp.Equal(kept, append([]Evidence(nil), before.Evidence...)) {
+			t.Fatalf("entry %d changed the record it was added to", i)
+		}
+	}
+	if n := len(r.Evidence); n != maxEvidence {
+		t.Errorf("%d entries, want %d", n, maxEvidence)
+	}
+	if first, last := r.Evidence[0].At, r.Evidence[len(r.Evidence)-1].At; !first.Equal(at(0)) || !last.Equal(at(19)) {
+		t.Errorf("first %s, last %s, want the very first and the newest", first, last)
+	}
+	for i := 2; i < len(r.Evidence); i++ {
+		if !r.Evidence[i-1].At.Before(r.Evidence[i].At) {
+			t.Errorf("entries out of order: %v", r.Evidence)
+		}
+	}
+	if n := len(r.WithEvidence(Evidence{At: at(19), From: "rack-a", State: "Off"}).Evidence); n != maxEvidence {
+		t.Errorf("%d entries after a repetition, want %d", n, maxEvidence)
+	}
+	one := Record{}.WithEvidence(Evidence{At: at(0).In(time.FixedZone("", 3600)).Add(123456), Raw: "x"})
+	if n := len(one.WithEvidence(Evidence{At: at(0), Raw: "x"}).Evidence); n != 1 {
+		t.Errorf("a repetition under another zone and within the millisecond is %d entries, want 1", n)
+	}
+
+	for _, tt := range []struct{ name, in, want string }{
+		{"short", "Off", "Off"},
+		{"long", strings.Repeat("x", 500), strings.Repeat("x", maxWord)},
+		{"cut within a letter", strings.Repeat("x", maxWord-1) + "ü", strings.Repeat("x", maxWord-1)},
+		{"not UTF-8", "O\xffff", "Off"},
+	} {
+		got := Record{}.WithEvidence(Evidence{Raw: tt.in}).Evidence[0].Raw
+		if got != tt.want {
+			t.Errorf("%s: word %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// FuzzParseRecord holds that no annotation panics, and that what parses is written back to what reads the same.
+func FuzzParseRecord(f *testing.F) {
+	f.Add(Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon}.WithEvidence(Evidence{At: noon, State: "Off"}).Encode())
+	f.Add(`{"phase":"Done","result":"Lifted","nodeUID":"u","by":"person","since":"0000-01-01T00:00:00+23:59"}`)
+	f.Add(`{"id":"f1","phase":"Armed","nodeUID":"u","by":"b","at":"9999-12-31T23:59:59.999999999-23:59"}`)
+	f.Add(`{"id":"\ud800","phase":"Armed","nodeUID":"<&>","by":"\u2028"}`)
+	f.Add("{\"id\":\"\xff\",\"phase\":\"Armed\",\"nodeUID\":\"u\",\"by\":\"b\"}")
+	f.Add(`{"id":"f1","phAse":"Armed","nodeUID":"u","BY":"b","evidenCe":[]}`)
+	f.Add(`null`)
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := ParseRecord(s)
+		if err != nil {
+			if !errors.Is(err, ErrRecord) {
+				t.Fatalf("error %v is no ErrRecord", err)
+			}
+			return
+		}
+		once := r.Encode()
+		back, err := ParseRecord(once)
+		if err != nil {
+			t.Fatalf("ParseRecord(%q): %v", once, err)
+		}
+		if diff := cmp.Diff(r, back, cmpopts.EquateEmpty()); diff != "" { // an empty list is no list
+			t.Errorf("round trip (-first +second):\n%s", diff)
+		}
+		if twice := back.Encode(); twice != once {
+			t.Errorf("Encode is not stable: %q, then %q", once, twice)
+		}
+	})
+}
+
+// FuzzRecord makes records as fence and evict make them and holds that they read back as written.
+func FuzzRecord(f *testing.F) {
+	f.Add("f1", "u1", "b1", "7", "me", "redfish/a", "Off", "PoweringOff", int64(1772366400), int64(5), uint8(2))
+	f.Add("", "\xff", "", "", "person", "<>", "\xffx", "\u2028", int64(-62135596800), int64(999999999), uint8(3))
+	phases := []Phase{PhasePoweringOff, PhaseArmed, PhaseEvicting, PhaseDone}
+	f.Fuzz(func(t *testing.T, id, uid, boot, lease, by, dev, from, raw string, sec, nano int64, phase uint8) {
+		clean := func(s string) string { return strings.ToValidUTF8(s, "") } // as names are that come out of JSON
+		at := time.Unix(((sec%3e9)+3e9)%3e9, nano%1e9)
+		p := phases[int(phase)%len(phases)]
+		var res Result
+		if p == PhaseDone {
+			res = ResultLifted
+		}
+		r := Record{ID: clean(id), NodeUID: clean(uid), BootID: clean(boot), LeaseRV: clean(lease), By: clean(by), Device: clean(dev), Since: at.UTC().Truncate(time.Millisecond)}
+		r = r.WithEvidence(Evidence{At: at, From: clean(from), State: "Off", Raw: raw}).Enter(p, res, at)
+		got, err := ParseRecord(r.Encode())
+		if r.NodeUID == "" || r.By == "" || (r.ID == "" && r.By != ByPerson) {
+			if err == nil {
+				t.Errorf("ParseRecord takes a record that lacks what it must have: %+v", r)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatalf("ParseRecord(%q): %v", r.Encode(), err)
+		}
+		if diff := cmp.Diff(r, got); diff != "" {
+			t.Errorf("round trip (-want +got):\n%s", diff)
+		}
+	})
+}
