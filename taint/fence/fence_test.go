@@ -1,0 +1,350 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// now is when every View below is decided. The node was first looked at a minute ago.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// answer is one that took 100 ms and was there d ago.
+func answer(s providers.PowerState, d time.Duration) providers.Answer {
+	return providers.Answer{
+		Observation: providers.Observation{State: s, Raw: s.String(), At: ago(d + 100*time.Millisecond)},
+		By:          "rack-a", Got: ago(d),
+	}
+}
+
+// dead is a node that looks dead and about which nothing was asked yet, in mode fence with the grace over.
+func dead(change ...func(*View)) View {
+	l := taint.Look{
+		Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42",
+		BootID: "b1", Ready: corev1.ConditionUnknown, LeaseRV: "7",
+	}
+	first := l
+	first.Sent, first.Got = ago(60*time.Second), ago(59*time.Second)
+	v := View{
+		Now: now, Look: l, Memory: Memory{Begin: first},
+		Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
+		Mode:     Fence, Suspect: Suspicion{Why: "NotReady", Since: ago(59 * time.Second), LeaseStale: true},
+		Device: "rack-a/7", Work: true, NewID: "f2", By: "me",
+	}
+	for _, c := range change {
+		c(&v)
+	}
+	return v
+}
+
+func saying(s providers.PowerState, d time.Duration) func(*View) {
+	return func(v *View) { v.Memory.Answered(answer(s, d)) }
+}
+
+// recorded puts a record of this life of the node on it, in its phase since d.
+func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
+	return func(v *View) {
+		r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(2 * time.Minute), By: "other"}.Enter(p, res, ago(d))
+		v.Look.Record = &r
+	}
+}
+
+var powering = recorded(taint.PhasePoweringOff, "", 3*time.Second)
+
+func sent(d time.Duration) func(*View) { return func(v *View) { v.PowerOffSent = ago(d) } }
+
+func TestStep(t *testing.T) {
+	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+	set := func(f func(*View)) func(*View) { return f }
+	for _, tt := range []struct {
+		name string
+		view View
+		want Decision // of Record only phase and result are compared
+	}{
+		// Nothing to decide on.
+		{"zero", View{}, Decision{Act: Leave, Why: Gone}},
+		{"marked", dead(set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "manual"} })), Decision{Act: Leave, Why: Marked}},
+		{"marked, whatever the record says", dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), Decision{Act: Leave, Why: Marked}},
+		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })), Decision{Act: Leave, Why: BadRecord, Detail: "no"}},
+		{"mark vanished while armed", dead(recorded(taint.PhaseArmed, "", time.Second)), done(MarkVanished, taint.ResultMarkRemoved)},
+		{"mark vanished while evicting", dead(recorded(taint.PhaseEvicting, "", time.Second)), done(MarkVanished, taint.ResultMarkRemoved)},
+
+		// Step 1's gate, in its order; each wins over an Off in hand.
+		{"healthy", dead(saying(off, 0), healthy), Decision{Act: Leave, Why: Healthy}},
+		{"excluded", dead(saying(off, 0), excluded), Decision{Act: Wait, Why: Excluded, Detail: "maintenance", After: recheck}},
+		{"no machine", dead(saying(off, 0), noMachine), Decision{Act: Wait, Why: NoMachine, Detail: "two providers", After: recheck}},
+		{"distrusted", dead(saying(off, 0), distrusted), Decision{Act: Wait, Why: Distrusted, After: recheck}},
+		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)), Decision{Act: Wait, Why: Released, After: recheck}},
+		{"released, but booted since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.BootID = "b0" })), Decision{Act: Ask, Why: Asking}},
+		{"released, but a heartbeat since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), Decision{Act: Ask, Why: Asking}},
+		{"all stale", dead(saying(off, 0), allStale), Decision{Act: Wait, Why: AllStale, After: time.Second}},
+		{"no work", dead(saying(off, 0), noWork), Decision{Act: Wait, Why: NoWork, After: recheck}},
+
+		// Steps 3 to 5.
+		{"nothing asked", dead(), Decision{Act: Ask, Why: Asking}},
+		{"off", dead(saying(off, 100*time.Millisecond)), armed},
+		{"off, in mode observe", dead(observe, saying(off, 100*time.Millisecond)), armed},
+		{"off, a control-plane node", dead(controlPlane, saying(off, 100*time.Millisecond)), armed},
+		{"off, another power-off under way", dead(busy, saying(off, 100*time.Millisecond)), armed},
+		{"off, within the grace", dead(justNow, saying(off, 100*time.Millisecond)), armed},
+		{"off, the announced fence goes on", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
+		{"off just in time", dead(saying(off, ProofTTL-100*time.Millisecond)), armed},
+		{"off too long ago", dead(saying(off, ProofTTL-99*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
+		{"off, heartbeat since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.LeaseRV = "8" })), Decision{Act: Look, Why: Recovered}},
+		{"off, booted since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Look, Why: Recovered}},
+		{"off, another Node object", dead(saying(off, time.Second), set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Look, Why: Recovered}},
+		{"off, asked before the first look", dead(set(func(v *View) { v.Answer = answer(off, time.Second); v.Begin.Got = ago(time.Second) })), Decision{Act: Ask, Why: Unknown}},
+		{"changing", dead(saying(changing, 200*time.Millisecond)), Decision{Act: Wait, Why: Changing, After: 300 * time.Millisecond}},
+		{"changing, due", dead(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: Changing}},
+		{"unknown", dead(saying(unknown, 200*time.Millisecond)), Decision{Act: Wait, Why: Unknown, After: 800 * time.Millisecond}},
+		{"unknown, due", dead(saying(unknown, time.Second)), Decision{Act: Ask, Why: Unknown}},
+		{"unknown for an hour", dead(set(func(v *View) { v.Suspect.Since, v.Misses = ago(time.Hour), 1000 }), saying(unknown, time.Second)), Decision{Act: Wait, Why: Unknown, After: 29 * time.Second}},
+		{"a state nobody knows", dead(set(func(v *View) { v.Answer = answer(9, 0) })), Decision{Act: Wait, Why: UnexpectedAnswer, After: pollMax}},
+
+		// On.
+		{"on, observe", dead(observe, saying(on, time.Second)), Decision{Act: Wait, Why: PoweredOn, After: 4 * time.Second}},
+		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: PoweredOn}},
+		{"on, control plane", dead(controlPlane, saying(on, time.Second)), Decision{Act: Wait, Why: ControlPlane, After: 4 * time.Second}},
+		{"on, still beating", dead(beating, saying(on, time.Second)), Decision{Act: Wait, Why: StillBeating, After: 4 * time.Second}},
+		{"on, in grace", dead(justNow, saying(on, time.Second)), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
+		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Suspect.Since = ago(28 * time.Second) })), Decision{Act: Wait, Why: InGrace, After: time.Second}},
+		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: OneAtATime, Detail: "n2", After: 800 * time.Millisecond}},
+		{"on, failed lately", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)), Decision{Act: Wait, Why: BackingOff, After: 4 * time.Second}},
+		{"on, failed long ago", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)), announced},
+		{"on, announce", dead(saying(on, time.Second)), announced},
+		{"on, too long ago to announce", dead(saying(on, 5001*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+
+		// Announced, not sent: every gate wins.
+		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"announced: nothing asked since", dead(powering), Decision{Act: Ask, Why: Asking}},
+		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
+		{"announced: looked too long ago", dead(powering, saying(on, 4*time.Second), set(func(v *View) {
+			v.Begin.Got = ago(time.Hour)
+			v.Answer.At, v.Answer.Got = ago(5*time.Second), ago(5*time.Second)
+			v.Look.Sent, v.Look.Got = ago(4900*time.Millisecond), ago(5001*time.Millisecond)
+		})), Decision{Act: Look, Why: LookedTooEarly}},
+		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(Recovered, taint.ResultCancelled)},
+		{"announced: boot", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Look.BootID, v.Begin.BootID = "b2", "b2" })), done(Recovered, taint.ResultCancelled)},
+		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(Healthy, taint.ResultCancelled)},
+		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), done(Excluded, taint.ResultCancelled)},
+		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), done(NoMachine, taint.ResultCancelled)},
+		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), done(Distrusted, taint.ResultCancelled)},
+		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(AllStale, taint.ResultCancelled)},
+		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
+		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe), done(ModeObserve, taint.ResultCancelled)},
+
+		// Sent: it is asked until Off or the deadline.
+		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: AwaitingOff, After: 150 * time.Millisecond}},
+		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: AwaitingOff}},
+		{"sent: again, some BMCs do nothing", dead(powering, sent(resendOff), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"sent: refused, again", dead(powering, sent(time.Second), refused, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: AwaitingOff, After: 150 * time.Millisecond}},
+		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat), done(Recovered, taint.ResultCancelled)},
+		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy), done(Healthy, taint.ResultCancelled)},
+		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
+		{"sent: excluded is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), excluded), armed},
+		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
+		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
+		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, but off", dead(overdue, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
+		{"new leader: finds it off", dead(powering, saying(off, 100*time.Millisecond)), armed},
+
+		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), armed},
+		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
+
+		// It was never off.
+		{"never off", dead(healthy, returned), done(NeverOff, taint.ResultNeverPoweredOff)},
+		{"never off, after a return", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })), done(NeverOff, taint.ResultNeverPoweredOff)},
+		{"never off, though excluded", dead(excluded, returned), done(NeverOff, taint.ResultNeverPoweredOff)},
+		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Leave, Why: Healthy}},
+		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), Decision{Act: Leave, Why: Healthy}},
+		{"no heartbeat yet", dead(healthy, returned, set(func(v *View) { v.Look.Record.LeaseRV = "7" })), Decision{Act: Leave, Why: Healthy}},
+		{"boot never said", dead(healthy, returned, set(func(v *View) { v.Look.Record.BootID, v.Look.BootID = "", "" })), Decision{Act: Leave, Why: Healthy}},
+		{"recreated", dead(healthy, returned, set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Leave, Why: Healthy}},
+		{"a person vouched: no device to blame", dead(healthy, returned, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), Decision{Act: Leave, Why: Healthy}},
+		{"nothing was evicted", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultLifted })), Decision{Act: Leave, Why: Healthy}},
+		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: Healthy}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Step(tt.view)
+			checkRecord(t, tt.view, got)
+			got.Record = taint.Record{Phase: got.Record.Phase, Result: got.Record.Result}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("Step (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+var (
+	armed     = Decision{Act: Arm, Why: ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
+	announced = Decision{Act: Write, Why: Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
+)
+
+func done(why Why, res taint.Result) Decision {
+	return Decision{Act: Write, Why: why, Record: taint.Record{Phase: taint.PhaseDone, Result: res}}
+}
+
+func healthy(v *View)      { v.Suspect = Suspicion{} }
+func excluded(v *View)     { v.Excluded = "maintenance" }
+func noMachine(v *View)    { v.Machine = "two providers" }
+func distrusted(v *View)   { v.Distrusted = true }
+func allStale(v *View)     { v.AllStale = true }
+func noWork(v *View)       { v.Work = false }
+func observe(v *View)      { v.Mode = Observe }
+func controlPlane(v *View) { v.ControlPlane = true }
+func beating(v *View)      { v.Suspect.LeaseStale = false }
+func busy(v *View)         { v.Busy = "n2" }
+func justNow(v *View)      { v.Suspect.Since = ago(time.Second) }
+func refused(v *View)      { v.PowerOffErr = true }
+func heartbeat(v *View)    { v.Look.LeaseRV, v.Begin.LeaseRV = "8", "8" }
+func overdue(v *View)      { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
+
+func returned(v *View) {
+	recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)(v)
+	v.Look.Record.LeaseRV, v.Look.Ready = "6", corev1.ConditionTrue
+}
+
+// checkRecord holds what every record that Step wants written must have.
+func checkRecord(t *testing.T, v View, d Decision) {
+	t.Helper()
+	if (d.Act == Write || d.Act == Arm) == (d.Record.Phase == "") {
+		t.Errorf("act %s with a record in phase %q", d.Act, d.Record.Phase)
+	}
+	if d.Record.Phase == "" {
+		return
+	}
+	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
+		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
+	}
+	if !d.Record.At.Equal(v.Now) {
+		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
+	}
+	old := v.Look.Record
+	if old.Open() && (d.Record.ID != old.ID || !d.Record.Since.Equal(old.Since) || d.Record.By != old.By) {
+		t.Errorf("the fence that goes on became %+v, was %+v", d.Record, *old)
+	}
+	if d.Record.Phase == taint.PhaseDone {
+		return
+	}
+	if !old.Open() && (d.Record.ID != v.NewID || !d.Record.Since.Equal(v.Now) || d.Record.By != v.By) {
+		t.Errorf("a new fence is %+v, want id %s, since now, by %s", d.Record, v.NewID, v.By)
+	}
+	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Device {
+		t.Errorf("the record is not of this look: %+v", d.Record)
+	}
+	if n := len(d.Record.Evidence); n == 0 || !d.Record.Evidence[n-1].At.Equal(v.Answer.At) {
+		t.Errorf("the record's newest evidence is not the answer: %+v", d.Record.Evidence)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	first := dead().Begin
+	t.Run("answers", func(t *testing.T) {
+		m := Memory{Begin: first}
+		m.Answered(answer(providers.PowerOff, 60*time.Second))
+		if !m.Answer.Got.IsZero() {
+			t.Errorf("an answer from before the first look is kept: %+v", m.Answer)
+		}
+		for i, s := range []struct {
+			state providers.PowerState
+			want  int
+		}{{providers.PowerUnknown, 1}, {providers.PowerChanging, 2}, {providers.PowerOn, 0}, {providers.PowerUnknown, 1}, {providers.PowerOff, 0}} {
+			m.Answered(answer(s.state, time.Second))
+			if m.Misses != s.want || m.Answer.State != s.state {
+				t.Errorf("answer %d, %s: %d misses, state %s, want %d", i, s.state, m.Misses, m.Answer.State, s.want)
+			}
+		}
+	})
+	for _, tt := range []struct {
+		name   string
+		change func(*taint.Look)
+		keeps  bool
+	}{
+		{"the same life", func(*taint.Look) {}, true},
+		{"another version of it", func(l *taint.Look) { l.ResourceVersion, l.Ready = "43", corev1.ConditionFalse }, true},
+		{"heartbeat", func(l *taint.Look) { l.LeaseRV = "8" }, false},
+		{"boot", func(l *taint.Look) { l.BootID = "b2" }, false},
+		{"recreated", func(l *taint.Look) { l.UID = "u2" }, false},
+		{"gone", func(l *taint.Look) { *l = taint.Look{} }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := dead(powering, sent(time.Second), refused, saying(providers.PowerOff, time.Second))
+			l := v.Look
+			tt.change(&l)
+			m := v.Memory
+			m.Saw(l)
+			if kept := !m.Answer.Got.IsZero(); kept != tt.keeps {
+				t.Errorf("answer kept: %v, want %v", kept, tt.keeps)
+			}
+			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
+				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
+			}
+			if kept := !m.PowerOffSent.IsZero() && m.PowerOffErr; kept != tt.keeps {
+				t.Errorf("power-off remembered: %v, want %v", kept, tt.keeps)
+			}
+		})
+	}
+	t.Run("a power-off is of its fence", func(t *testing.T) {
+		for _, rec := range []func(*View){func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
+			v := dead(sent(time.Second), refused, rec)
+			v.Memory.Saw(v.Look)
+			if !v.PowerOffSent.IsZero() || v.PowerOffErr {
+				t.Errorf("with record %+v the power-off is still remembered", v.Look.Record)
+			}
+		}
+	})
+	t.Run("an answer on its way while the node came back", func(t *testing.T) {
+		// Asked at 1 s ago, heartbeat seen 500 ms ago, answered now.
+		v := dead()
+		v.Look.LeaseRV, v.Look.Got = "8", ago(500*time.Millisecond)
+		v.Memory.Saw(v.Look)
+		a := answer(providers.PowerOff, 0)
+		a.At = ago(time.Second)
+		v.Memory.Answered(a)
+		if s := v.State(); s != providers.PowerUnknown {
+			t.Errorf("state %s, want Unknown", s)
+		}
+	})
+}
+
+func TestEvidenceOf(t *testing.T) {
+	secret := fmt.Errorf("login with hunter2: %w", providers.ErrDenied)
+	for _, tt := range []struct {
+		name string
+		in   providers.Answer
+		want taint.Evidence
+	}{
+		{"answer", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, Raw: "Off", At: now}, By: "a"}, taint.Evidence{At: now, From: "a", State: "Off", Raw: "Off"}},
+		{"an error's class, never its text", providers.Answer{Observation: providers.Observation{At: now, Raw: "x"}, By: "a", Err: secret}, taint.Evidence{At: now, From: "a", State: "Unknown", Raw: "denied"}},
+		{"time-out", providers.Answer{Observation: providers.Observation{At: now}, By: "a", Err: context.DeadlineExceeded}, taint.Evidence{At: now, From: "a", State: "Unknown", Raw: "unreachable"}},
+	} {
+		if got := EvidenceOf(tt.in); got != tt.want {
+			t.Errorf("%s: EvidenceOf = %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestStrings(t *testing.T) {
+	for i, want := range []string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm"} {
+		if got := Act(i).String(); got != want {
+			t.Errorf("Act(%d) = %s, want %s", i, got, want)
+		}
+	}
+	if Observe.String() != "observe" || Fence.String() != "fence" || Mode(7).String() != "observe" {
+		t.Errorf("modes %s, %s, %s, want observe, fence, observe", Observe, Fence, Mode(7))
+	}
+}
