@@ -199,25 +199,22 @@ func Step(v View) Decision {
 	case v.neverOff():
 		return v.close(taint.ResultNeverPoweredOff, NeverOff)
 	}
-	if why, detail, after := v.gate(); why != "" {
-		// Until the power-off itself is sent, every gate wins over it (invariant 8).
-		if powering && v.PowerOffSent.IsZero() {
-			return v.close(taint.ResultCancelled, why)
-		}
-		if !powering {
-			if after == 0 {
-				return Decision{Act: Leave, Why: why, Detail: detail}
-			}
-			return Decision{Act: Wait, Why: why, Detail: detail, After: after}
-		}
-		if why == Healthy || why == NoWork {
-			return v.close(taint.ResultCancelled, why)
-		}
-	}
-	if powering && v.Mode != Fence && v.PowerOffSent.IsZero() {
+	why, detail, after := v.gate()
+	announced := powering && v.PowerOffSent.IsZero()
+	switch {
+	case why != "" && !powering && after == 0:
+		return Decision{Act: Leave, Why: why, Detail: detail}
+	case why != "" && !powering:
+		return Decision{Act: Wait, Why: why, Detail: detail, After: after}
+	case why != "" && announced:
+		return v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
+	case why == Healthy, why == NoWork, why == NoMachine, why == Distrusted:
+		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
+	case announced && v.Mode != Fence:
 		return v.close(taint.ResultCancelled, ModeObserve)
-	}
-	if powering && l.Alive(rec) {
+	case announced && v.ControlPlane:
+		return v.close(taint.ResultCancelled, ControlPlane)
+	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, Recovered)
 	}
 	if powering && v.Now.Sub(rec.At) > v.PowerOffTimeout && v.State() != providers.PowerOff {
@@ -315,6 +312,8 @@ func (v View) on(powering bool) Decision {
 	}
 	sent := v.Now.Sub(v.PowerOffSent)
 	switch {
+	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
+		return v.askEvery(pollOff, AwaitingOff)
 	case v.PowerOffSent.IsZero(), v.PowerOffErr && sent >= time.Second, sent >= resendOff:
 		// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 		// question took long, cannot power off a node that recovered.
@@ -325,6 +324,13 @@ func (v View) on(powering bool) Decision {
 	default:
 		return v.askEvery(pollOff, AwaitingOff)
 	}
+}
+
+// maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or
+// another mode, is in time for the second: somebody may have switched the machine on again on purpose.
+func (v View) maySendAgain() bool {
+	why, _, _ := v.gate()
+	return why == "" && v.Mode == Fence && !v.ControlPlane
 }
 
 // askEvery asks once the last answer is older than every, and waits until then.

@@ -143,6 +143,7 @@ func TestStep(t *testing.T) {
 		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(AllStale, taint.ResultCancelled)},
 		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
 		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe), done(ModeObserve, taint.ResultCancelled)},
+		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane), done(ControlPlane, taint.ResultCancelled)},
 
 		// Sent: it is asked until Off or the deadline.
 		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: AwaitingOff, After: 150 * time.Millisecond}},
@@ -156,6 +157,12 @@ func TestStep(t *testing.T) {
 		{"sent: excluded is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), excluded), armed},
 		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
 		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
+		{"sent: excluded, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: AwaitingOff}},
+		{"sent: mode changed, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: AwaitingOff}},
+		{"sent: all stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: AwaitingOff}},
+		{"sent: control plane, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), controlPlane), Decision{Act: Ask, Why: AwaitingOff}},
+		{"sent: distrusted, its Off proves nothing", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted), done(Distrusted, taint.ResultCancelled)},
+		{"sent: no machine, the Off is of another", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine), done(NoMachine, taint.ResultCancelled)},
 		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
