@@ -11,6 +11,7 @@
 package fence
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -125,6 +126,7 @@ func (m *Memory) Answered(a providers.Answer) {
 	if a.At.Before(m.Begin.Got) {
 		return
 	}
+	a = Counted(a)
 	m.Answer = a
 	switch a.State {
 	case providers.PowerOn, providers.PowerOff:
@@ -132,6 +134,15 @@ func (m *Memory) Answered(a providers.Answer) {
 	default:
 		m.Misses++
 	}
+}
+
+// Counted returns the answer as it counts: an Off that was on its way for longer than ProofTTL proves nothing when it arrives,
+// so it is a miss. Taken for an Off it would be asked for again at once and for ever.
+func Counted(a providers.Answer) providers.Answer {
+	if took := a.Got.Sub(a.At); a.State == providers.PowerOff && took > ProofTTL {
+		a.State, a.Err = providers.PowerUnknown, fmt.Errorf("%w: Off after %s", providers.ErrStale, took)
+	}
+	return a
 }
 
 // Settings are the configured limits. All must be positive.
@@ -217,7 +228,8 @@ func Step(v View) Decision {
 	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, Recovered)
 	}
-	if powering && v.Now.Sub(rec.At) > v.PowerOffTimeout && v.State() != providers.PowerOff {
+	// A new leader asks first: the machine may have gone off while nobody led.
+	if powering && v.Now.Sub(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
 		return v.close(taint.ResultPowerOffFailed, PowerOffFailed)
 	}
 	return v.byAnswer(powering)
@@ -303,7 +315,7 @@ func (v View) on(powering bool) Decision {
 			return v.askEvery(min(v.failedLately(), pollOn), BackingOff)
 		}
 	}
-	if v.Now.Sub(v.Answer.At) > ProofTTL {
+	if v.Now.Sub(v.Answer.Got) > ProofTTL { // On proves nothing: a slow device's counts from when it was there
 		return Decision{Act: Ask, Why: Asking}
 	}
 	if !powering {

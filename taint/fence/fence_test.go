@@ -167,7 +167,13 @@ func TestStep(t *testing.T) {
 		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, but off", dead(overdue, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
+		{"new leader: asks before it gives up", dead(overdue), Decision{Act: Ask, Why: Asking}},
 		{"new leader: finds it off", dead(powering, saying(off, 100*time.Millisecond)), armed},
+
+		// A device that takes longer to answer than an answer counts.
+		{"slow off is no proof, and no reason to ask without a pause", dead(slow(off)), Decision{Act: Wait, Why: Unknown, After: 900 * time.Millisecond}},
+		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"slow on is on", dead(slow(on)), announced},
 
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), armed},
 		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
@@ -223,6 +229,15 @@ func overdue(v *View)      { recorded(taint.PhasePoweringOff, "", 61*time.Second
 func returned(v *View) {
 	recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)(v)
 	v.Look.Record.LeaseRV, v.Look.Ready = "6", corev1.ConditionTrue
+}
+
+// slow is an answer that was on its way for longer than it counts.
+func slow(s providers.PowerState) func(*View) {
+	return func(v *View) {
+		a := answer(s, 100*time.Millisecond)
+		a.At = a.Got.Add(-ProofTTL - time.Second)
+		v.Memory.Answered(a)
+	}
 }
 
 // checkRecord holds what every record that Step wants written must have.
