@@ -87,6 +87,7 @@ const (
 	PowerOffFailed   Why = "PowerOffFailed"
 	BackingOff       Why = "PowerOffBackOff"
 	Recovered        Why = "NodeRecovered"
+	Rearming         Why = "MarkBackOff" // the last mark was lifted unconfirmed, or removed by somebody, just now
 	ProvenOff        Why = "MachineOff"
 	LookedTooEarly   Why = "LookOlderThanAnswer"
 	UnexpectedAnswer Why = "UnexpectedAnswer"
@@ -97,7 +98,7 @@ const (
 // Suspicion says why a node looks dead. It only makes us ask.
 type Suspicion struct {
 	Why        string    // "" if the node looks alive
-	Since      time.Time // when this process first saw it
+	Since      time.Time // when this process first saw it; zero counts as now
 	LeaseStale bool      // its Lease missed two renewals, by this process's own watch
 }
 
@@ -192,6 +193,7 @@ const (
 	pollOff      = 250 * time.Millisecond // while a power-off of ours is under way
 	resendOff    = 10 * time.Second       // some BMCs accept a power-off and do nothing
 	recheck      = 30 * time.Second       // gates that no watch opens
+	rearm        = 5 * time.Second        // between a mark that was taken off and the next
 )
 
 // Step returns the next act for a node. It may be called as often as one likes.
@@ -272,10 +274,12 @@ func (v View) byAnswer(powering bool) Decision {
 	switch v.State() {
 	case providers.PowerOff:
 		switch {
+		case v.endedLately() > 0:
+			return Decision{Act: Wait, Why: Rearming, After: v.endedLately()}
 		case v.Now.Sub(v.Answer.At) > ProofTTL:
 			return Decision{Act: Ask, Why: Asking}
 		case !v.Look.Sent.After(v.Answer.Got):
-			return Decision{Act: Look, Why: LookedTooEarly} // step 4: snapshot again, after Off was seen
+			return v.lookAgain() // step 4: snapshot again, after Off was seen
 		case !v.Begin.SameLife(v.Look):
 			return Decision{Act: Look, Why: Recovered}
 		}
@@ -299,7 +303,10 @@ func (v View) on(powering bool) Decision {
 		return v.askEvery(pollOn, PoweredOn)
 	}
 	if !powering {
-		grace := v.PowerOffAfter - v.Now.Sub(v.Suspect.Since)
+		grace := v.PowerOffAfter
+		if !v.Suspect.Since.IsZero() {
+			grace -= v.Now.Sub(v.Suspect.Since)
+		}
 		switch {
 		case v.ControlPlane:
 			return v.askEvery(pollOn, ControlPlane)
@@ -330,7 +337,7 @@ func (v View) on(powering bool) Decision {
 		// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 		// question took long, cannot power off a node that recovered.
 		if v.Now.Sub(v.Look.Got) > ProofTTL || !v.Look.Sent.After(v.Answer.Got) {
-			return Decision{Act: Look, Why: LookedTooEarly}
+			return v.lookAgain()
 		}
 		return Decision{Act: PowerOff, Why: SendingOff}
 	default:
@@ -381,6 +388,29 @@ func (v View) neverOff() bool {
 func (v View) released() bool {
 	r := v.Look.Record
 	return r != nil && r.Result == taint.ResultReleased && !v.Look.Alive(r)
+}
+
+// endedLately is how long to wait before the mark is set again on a node whose last fence ended without an eviction and without a
+// sign of life: its device says Off and then does not confirm it, or somebody takes the mark off. Either would go on for ever, at
+// the speed of the device. A record from the future is another clock's.
+func (v View) endedLately() time.Duration {
+	r := v.Look.Record
+	if r == nil || (r.Result != taint.ResultLifted && r.Result != taint.ResultMarkRemoved) || v.Look.Alive(r) {
+		return 0
+	}
+	if age := v.Now.Sub(r.At); age >= 0 {
+		return rearm - age
+	}
+	return 0
+}
+
+// lookAgain asks for a look that was sent after the answer was there. Where a clock is too coarse to tell the two apart it lets it
+// move on first.
+func (v View) lookAgain() Decision {
+	if v.Look.Sent.Equal(v.Answer.Got) {
+		return Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}
+	}
+	return Decision{Act: Look, Why: LookedTooEarly}
 }
 
 // failedLately is how long to wait before power-off is tried again.

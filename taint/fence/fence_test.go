@@ -175,6 +175,12 @@ func TestStep(t *testing.T) {
 		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"slow on is on", dead(slow(on)), announced},
 
+		// A fence that ended in this life of the node begins again after a pause.
+		{"lifted just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second)), rearming},
+		{"lifted a while ago", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearm)), armed},
+		{"lifted, a heartbeat since", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
+		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
+		{"lifted in the future, by another clock", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)), armed},
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), armed},
 		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
 
@@ -190,6 +196,10 @@ func TestStep(t *testing.T) {
 		{"a person vouched: no device to blame", dead(healthy, returned, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), Decision{Act: Leave, Why: Healthy}},
 		{"nothing was evicted", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultLifted })), Decision{Act: Leave, Why: Healthy}},
 		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: Healthy}},
+
+		// Values left out are the safe ones.
+		{"suspicion without a time is of now", dead(saying(on, time.Second), set(func(v *View) { v.Suspect.Since = time.Time{} })), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
+		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
@@ -204,6 +214,7 @@ func TestStep(t *testing.T) {
 
 var (
 	armed     = Decision{Act: Arm, Why: ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
+	rearming  = Decision{Act: Wait, Why: Rearming, After: 4 * time.Second}
 	announced = Decision{Act: Write, Why: Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
 )
 
