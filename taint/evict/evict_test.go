@@ -1,0 +1,580 @@
+package evict
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// now is when every View below is decided. The mark was first seen ten seconds ago, with Ready not True.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+const (
+	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+
+	pvA = corev1.UniqueVolumeName("kubernetes.io/csi/d^a")
+	pvB = corev1.UniqueVolumeName("kubernetes.io/csi/d^b")
+)
+
+// answer is one that took 100 ms and was there d ago.
+func answer(s providers.PowerState, d time.Duration) providers.Answer {
+	return providers.Answer{
+		Observation: providers.Observation{State: s, Raw: s.String(), At: ago(d + 100*time.Millisecond)},
+		By:          "rack-a", Got: ago(d),
+	}
+}
+
+type with = func(*View)
+
+// marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
+func marked(p taint.Phase, change ...with) View {
+	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute), By: "other", Device: "rack-a/7"}.Enter(p, "", ago(5*time.Second))
+	v := View{
+		Now: now, Device: "rack-a/7", By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
+		Look: taint.Look{
+			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
+			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
+		},
+		Memory: Memory{id: "f1", ProofFrom: ago(10 * time.Second)},
+	}
+	for _, c := range change {
+		c(&v)
+	}
+	return v
+}
+
+func armed(change ...with) View    { return marked(taint.PhaseArmed, change...) }
+func evicting(change ...with) View { return marked(taint.PhaseEvicting, change...) }
+
+func saying(s providers.PowerState, d time.Duration) with {
+	return func(v *View) { v.Memory.Answered(answer(s, d)) }
+}
+
+// proven is an Off that counts.
+var proven = saying(off, time.Second)
+
+func pods(ps ...Pod) with { return func(v *View) { v.Pods = append(v.Pods, ps...) } }
+
+func attached(pvs ...string) with {
+	return func(v *View) {
+		for _, pv := range pvs {
+			v.Attachments = append(v.Attachments, Attachment{Name: "va-" + pv, PV: pv})
+		}
+	}
+}
+
+func lists(names ...corev1.UniqueVolumeName) with {
+	return func(v *View) {
+		for _, n := range names {
+			v.Look.InUse = append(v.Look.InUse, n)
+			v.Look.Attached = append(v.Look.Attached, corev1.AttachedVolume{Name: n})
+		}
+	}
+}
+
+func noExecute(key string, age time.Duration) with {
+	return func(v *View) {
+		v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: ago(age)}})
+	}
+}
+
+func person(v *View)    { v.Look.Record.By = taint.ByPerson }
+func noDevice(v *View)  { v.Device = "" }
+func trust(v *View)     { v.TrustPerson = true }
+func ready(v *View)     { v.Look.Ready, v.ProofFrom = corev1.ConditionTrue, time.Time{} }
+func heartbeat(v *View) { v.Look.LeaseRV = "8" }
+func booted(v *View)    { v.Look.BootID = "b2" }
+func recreated(v *View) { v.Look.UID = "u2" }
+func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute) }
+func cleared(v *View)   { v.Cleared = true }
+func seen(d time.Duration) with {
+	return func(v *View) { v.ProofFrom = ago(d) }
+}
+
+// pod is one that goes, and that the stock controller leaves alone for five minutes.
+func pod(name string, change ...func(*Pod)) Pod {
+	secs := int64(300)
+	p := Pod{Namespace: "a", Name: name, UID: "uid-" + name, ResourceVersion: "1", Tolerations: []corev1.Toleration{
+		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
+	}}
+	for _, c := range change {
+		c(&p)
+	}
+	return p
+}
+
+func tomb(p *Pod)       { p.Terminal, p.Tombstone = true, true }
+func finished(p *Pod)   { p.Terminal = true }
+func exempt(p *Pod)     { p.Exempt = taint.ExemptDaemon }
+func first(p *Pod)      { p.First = true }
+func deleting(p *Pod)   { p.Deleting, p.Grace = true, 30 }
+func forced(p *Pod)     { p.Deleting, p.Grace = true, 0 }
+func held(p *Pod)       { p.Finalizers = []string{"example.com/keep"} }
+func intolerant(p *Pod) { p.Tolerations = nil }
+func prio(n int32) func(*Pod) {
+	return func(p *Pod) { p.Priority = n }
+}
+
+func tolerating(secs int64) func(*Pod) {
+	return func(p *Pod) {
+		for i := range p.Tolerations {
+			p.Tolerations[i].TolerationSeconds = &secs
+		}
+	}
+}
+
+func uses(pv string, unique corev1.UniqueVolumeName) func(*Pod) {
+	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Unique: unique}) }
+}
+
+// want is a decision in short: pods by name, of the record phase and result.
+type want struct {
+	Act      Act
+	Why      Why
+	After    time.Duration
+	Pods     []string
+	InUse    []corev1.UniqueVolumeName
+	Attached []corev1.UniqueVolumeName
+	Phase    taint.Phase
+	Result   taint.Result
+	Returned bool
+	Alert    string
+}
+
+func short(d Decision) want {
+	w := want{Act: d.Act, Why: d.Why, After: d.After, InUse: d.InUse, Phase: d.Record.Phase, Result: d.Record.Result, Returned: d.Returned, Alert: d.Alert}
+	for _, p := range d.Pods {
+		w.Pods = append(w.Pods, p.Name)
+	}
+	for _, a := range d.Attached {
+		w.Attached = append(w.Attached, a.Name)
+	}
+	return w
+}
+
+func wait(why Why, after time.Duration) want { return want{Act: Wait, Why: why, After: after} }
+func ask(why Why) want                       { return want{Act: Ask, Why: why} }
+func lift(why Why, res taint.Result) want {
+	return want{Act: Unmark, Why: why, Phase: taint.PhaseDone, Result: res}
+}
+
+func TestStep(t *testing.T) {
+	begins := func(why Why) want { return want{Act: Write, Why: why, Phase: taint.PhaseEvicting} }
+	adopts := want{Act: Write, Why: Adopting, Phase: taint.PhaseArmed}
+	ends := func(names ...string) want { return want{Act: Tombstone, Why: Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: Delete, Why: Deleting, Pods: names} }
+	back := func(names ...string) want { return want{Act: Delete, Why: Returned, Pods: names, Returned: true} }
+	finish := lift(Finished, taint.ResultEvicted)
+	detach := wait(WaitingDetach, pollWait)
+	stock := wait(StockEviction, 200*time.Millisecond)
+
+	for _, tt := range []struct {
+		name string
+		view View
+		want want
+	}{
+		// Nothing to decide on.
+		{"zero", View{}, want{Why: Gone}},
+		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Why: NotMarked}},
+		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Why: BadRecord, Alert: "RecordUnreadable"}},
+
+		// A person's mark.
+		{"no record", armed(proven, func(v *View) { v.Look.Record = nil }), adopts},
+		{"the record is of a fence that ended", marked(taint.PhaseDone, proven, func(v *View) { v.Look.Record.Result = taint.ResultEvicted }), adopts},
+		{"the mark has another value", armed(proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
+		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
+		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
+
+		// Armed, ours.
+		{"armed: nothing asked since", armed(), ask(Confirming)},
+		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), ask(Confirming)},
+		{"armed: off", armed(proven), begins(Confirmed)},
+		{"armed: off, just in time", armed(saying(off, fence.ProofTTL-100*time.Millisecond)), begins(Confirmed)},
+		{"armed: off, too long ago", armed(saying(off, fence.ProofTTL-99*time.Millisecond)), ask(Confirming)},
+		{"armed: on", armed(saying(on, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+		{"armed: changing", armed(saying(changing, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+		{"armed: unknown", armed(saying(unknown, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+		{"armed: heartbeat", armed(proven, heartbeat), lift(Alive, taint.ResultLifted)},
+		{"armed: booted", armed(proven, booted), lift(Alive, taint.ResultLifted)},
+		{"armed: recreated", armed(proven, recreated), lift(Alive, taint.ResultLifted)},
+		{"armed: ready and a heartbeat", armed(proven, ready, heartbeat), lift(Alive, taint.ResultLifted)},
+		{"armed: device gone from the configuration", armed(noDevice), ask(Confirming)},
+		{"armed: ready is stale", armed(ready, proven), want{Act: ExpireReady, Why: Expiring}},
+		{"armed: ready, nothing asked", armed(ready), ask(Confirming)},
+		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(Confirming)},
+		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+
+		// Armed, a person's.
+		{"person: no device", armed(person, noDevice), begins(Vouched)},
+		{"person: no device, still ready", armed(person, noDevice, ready), wait(StillReady, pollWait)},
+		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(Alive, taint.ResultLifted)},
+		{"person: nothing asked", armed(person), ask(Confirming)},
+		{"person: off", armed(person, proven), begins(Confirmed)},
+		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(Vouched)},
+		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), wait(Refused, 700*time.Millisecond)},
+		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), ask(Confirming)},
+		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(Vouched)},
+		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), wait(Confirming, 200*time.Millisecond)},
+		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), wait(Confirming, 200*time.Millisecond)},
+		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), ask(Confirming)},
+		{"person: ready and off", armed(person, ready, proven), want{Act: ExpireReady, Why: Expiring}},
+		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), ask(Confirming)},
+		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(Alive, taint.ResultLifted)},
+
+		// Evicting: proof first.
+		{"new leader asks", evicting(pods(pod("p"))), ask(Confirming)},
+		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), ask(Confirming)},
+		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), ask(Confirming)},
+		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), wait(ProofLost, 700*time.Millisecond)},
+		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), ask(Confirming)},
+		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
+		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
+		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(ProofLost, 700*time.Millisecond)},
+		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), ask(Confirming)},
+
+		// Evicting: what goes, in which order.
+		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
+		{"order", evicting(proven, pods(pod("z"), pod("b", prio(5)), pod("a"), pod("s", first), pod("t", first, prio(9)), pod("c", prio(-1)))), ends("t", "s", "b", "a", "z", "c")},
+		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
+		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
+		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
+		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
+		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
+		{"delete with grace 0 though it is being deleted", evicting(proven, pods(pod("t", tomb, deleting, held))), deletes("t")},
+		{"finalizers keep it: done with it", evicting(proven, pods(pod("t", tomb, forced, held))), finish},
+		{"deleted, no finalizer: again", evicting(proven, pods(pod("t", tomb, forced))), deletes("t")},
+		{"a Pod that an exemption covers now, with a tombstone", evicting(proven, pods(pod("t", tomb, exempt))), deletes("t")},
+		{"exempt and finished pods are not waited for", evicting(proven, pods(pod("e", exempt), pod("f", finished))), finish},
+		{"detach", evicting(proven, attached("a")), detach},
+		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
+		{"attachment of a finished pod must go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
+		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")), finish},
+		{"inline attachment", evicting(proven, attached("")), detach},
+		{"nothing left", evicting(proven), finish},
+
+		// Step 10: the lists.
+		{"entries of pods that stay are kept", evicting(proven, pods(pod("e", exempt, uses("b", pvB)), pod("t", tomb, uses("a", pvA))), lists(pvA, pvB)),
+			want{Act: ClearVolumes, Why: Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
+		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
+		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
+			want{Act: ClearVolumes, Why: Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+		{"attached comes back: left alone", evicting(proven, cleared, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), finish},
+		{"attached, never cleared by us", evicting(proven, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), want{Act: ClearVolumes, Why: Clearing}},
+		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+		{"pods that wait for their stock eviction do not keep entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+
+		// Step 8: the stock eviction.
+		{"taint is coming, intolerant", evicting(proven, pods(pod("w", intolerant))), stock},
+		{"taint is coming, tolerates 0 s", evicting(proven, pods(pod("w", tolerating(0)))), stock},
+		{"taint is coming, tolerates 30 s", evicting(proven, pods(pod("w", tolerating(30)))), stock},
+		{"taint is coming, tolerates 31 s", evicting(proven, pods(pod("p", tolerating(31)))), ends("p")},
+		{"taint does not come", evicting(seen(15001*time.Millisecond), proven, pods(pod("w", intolerant))), ends("w")},
+		{"taint landed, intolerant", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), stock},
+		{"taint landed, tolerates for ever", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", func(p *Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }))), ends("p")},
+		{"taint landed, due in 30 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 270*time.Second), pods(pod("w"))), stock},
+		{"taint landed, due in 31 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 269*time.Second), pods(pod("p"))), ends("p")},
+		{"taint landed, the shortest counts", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 5*time.Second), pods(pod("w", func(p *Pod) {
+			short := int64(20)
+			p.Tolerations = append(p.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: &short})
+		}))), stock},
+		{"taint landed, the deletion came", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", intolerant, deleting))), ends("p")},
+		{"landed, another does not come", evicting(proven, noExecute(corev1.TaintNodeNotReady, 10*time.Second), pods(pod("p", tolerating(60)))), ends("p")},
+		{"a person's NoExecute taint", evicting(proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
+		{"NoSchedule evicts nobody", evicting(proven, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoSchedule}}
+		}, pods(pod("p"))), ends("p")},
+		{"nobody deletes it", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second), pods(pod("p", intolerant))), ends("p")},
+		{"nobody deletes it yet", evicting(seen(60*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second), pods(pod("w", intolerant))), stock},
+		{"due a minute ago", evicting(seen(361*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 361*time.Second), pods(pod("p"))), ends("p")},
+		{"a taint without a time", evicting(proven, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+		}, pods(pod("w", intolerant))), stock},
+		{"a taint without a time, nobody deletes it", evicting(seen(61*time.Second), proven, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+		}, pods(pod("p", intolerant))), ends("p")},
+		{"a taint from the future does not hold for ever", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("p", intolerant))), ends("p")},
+		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
+		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: Wait, Why: StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
+
+		// A person's mark, evicting.
+		{"person, no device: goes on", evicting(person, noDevice, pods(pod("p"))), ends("p")},
+		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
+		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(Confirming)},
+		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
+		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), back("t")},
+		{"person, on, trusted", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
+		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), ask(Confirming)},
+		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb))), back("t")},
+
+		// The return path, with a proof in hand.
+		{"heartbeat: only what is tombstoned", evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA)), back("t")},
+		{"booted", evicting(proven, booted, pods(pod("p"), pod("t", tomb)), lists(pvA)), back("t")},
+		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb))), back("t")},
+		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb))), back("t")},
+		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), back("t")},
+		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), ask(Returned)},
+		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(Confirming)},
+		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p"))), lift(FinishedReturn, taint.ResultReturned)},
+		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a")), lift(FinishedReturn, taint.ResultReturned)},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}},
+		{"detach takes long on return", evicting(overdue, heartbeat, attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
+		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(FinishedReturn, taint.ResultReturned)},
+		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: NeverPoweredOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(FinishedReturn, taint.ResultReturned)},
+		{"ready, no heartbeat yet", evicting(ready), lift(FinishedReturn, taint.ResultReturned)},
+		{"heartbeat, not ready yet", evicting(heartbeat), lift(FinishedReturn, taint.ResultReturned)},
+		{"ready, boot id never said", evicting(ready, heartbeat, func(v *View) { v.Look.BootID, v.Look.Record.BootID = "", "" }), lift(FinishedReturn, taint.ResultReturned)},
+		{"ready, recreated", evicting(ready, heartbeat, recreated), lift(FinishedReturn, taint.ResultReturned)},
+		{"ready, but a person vouched", evicting(ready, heartbeat, person), lift(FinishedReturn, taint.ResultReturned)},
+		{"never off, tombstones first", evicting(ready, heartbeat, pods(pod("t", tomb))), back("t")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := fmt.Sprintf("%+v", tt.view.Pods)
+			got := Step(tt.view)
+			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Step (-want +got):\n%s", diff)
+			}
+			if after := fmt.Sprintf("%+v", tt.view.Pods); after != before {
+				t.Errorf("the view's pods were changed: %s, were %s", after, before)
+			}
+			checkRecord(t, tt.view, got)
+		})
+	}
+}
+
+// checkRecord holds what every record that Step wants written must have.
+func checkRecord(t *testing.T, v View, d Decision) {
+	t.Helper()
+	if (d.Act == Write || d.Act == Unmark) == (d.Record.Phase == "") {
+		t.Errorf("act %s with a record in phase %q", d.Act, d.Record.Phase)
+	}
+	if d.Record.Phase == "" {
+		return
+	}
+	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
+		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
+	}
+	if !d.Record.At.Equal(v.Now) {
+		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
+	}
+	if d.Record.ID != v.Look.Mark.Value {
+		t.Errorf("the record is of fence %q, the mark of %q", d.Record.ID, v.Look.Mark.Value)
+	}
+	switch {
+	case d.Why == Adopting:
+		if d.Record.By != taint.ByPerson {
+			t.Errorf("adopted by %q, want a person", d.Record.By)
+		}
+		if d.Record.Phase == taint.PhaseArmed && v.Look.Alive(&d.Record) {
+			t.Errorf("adopted with a life that is not the look's: %+v", d.Record)
+		}
+	case d.Record.NodeUID != v.Look.Record.NodeUID, d.Record.BootID != v.Look.Record.BootID, d.Record.LeaseRV != v.Look.Record.LeaseRV, d.Record.By != v.Look.Record.By:
+		t.Errorf("the fence forgot what it was begun on: %+v, was %+v", d.Record, *v.Look.Record)
+	}
+	if d.Record.Phase == taint.PhaseEvicting && d.Why != Adopting && len(d.Record.Evidence) == 0 {
+		t.Error("an eviction without evidence")
+	}
+}
+
+func TestEvidence(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		view View
+		want taint.Evidence
+	}{
+		{"proof", armed(proven), taint.Evidence{At: ago(1100 * time.Millisecond), From: "rack-a", State: "Off", Raw: "Off"}},
+		{"nobody to ask", armed(person, noDevice), taint.Evidence{At: now, From: "person", State: "None", Raw: "no device speaks for the node"}},
+		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)), taint.Evidence{At: ago(400 * time.Millisecond), From: "rack-a", State: "On", Raw: "On"}},
+	} {
+		d := Step(tt.view)
+		if n := len(d.Record.Evidence); n != 1 || d.Record.Evidence[0] != tt.want {
+			t.Errorf("%s: evidence %+v, want %+v", tt.name, d.Record.Evidence, tt.want)
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		view  View
+		later time.Duration
+		want  bool
+	}{
+		{"proven", evicting(proven), 0, true},
+		{"proven, until it expires", evicting(proven), 3900 * time.Millisecond, true},
+		{"proven, and a nanosecond more", evicting(proven), 3900*time.Millisecond + 1, false},
+		{"not asked", evicting(), 0, false},
+		{"asked before the mark", evicting(seen(time.Second), saying(off, 950*time.Millisecond)), 0, false},
+		{"asked with the mark", evicting(seen(time.Second), saying(off, 900*time.Millisecond)), 0, true},
+		{"the mark was not seen yet", evicting(proven, func(v *View) { v.ProofFrom = time.Time{} }), 0, false},
+		{"on", evicting(saying(on, 0)), 0, false},
+		{"changing", evicting(saying(changing, 0)), 0, false},
+		{"unknown", evicting(saying(unknown, 0)), 0, false},
+		{"person, no device", evicting(person, noDevice), 0, true},
+		{"person, device not asked", evicting(person), 0, false},
+		{"person, unknown", evicting(person, saying(unknown, 0)), 0, true},
+		{"person, unknown, due again", evicting(person, saying(unknown, 0)), time.Second, false},
+		{"person, on", evicting(person, saying(on, 0)), 0, false},
+		{"person, on, trusted", evicting(person, trust, saying(on, 0)), 0, true},
+		{"person, changing, trusted", evicting(person, trust, saying(changing, 0)), 0, false},
+		{"ours, on, trusted persons", evicting(trust, saying(on, 0)), 0, false},
+	} {
+		if got := tt.view.Holds(now.Add(tt.later)); got != tt.want {
+			t.Errorf("%s: Holds after %s = %v, want %v", tt.name, tt.later, got, tt.want)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	look := func(change ...func(*taint.Look)) taint.Look {
+		l := armed().Look
+		for _, c := range change {
+			c(&l)
+		}
+		return l
+	}
+	isReady := func(l *taint.Look) { l.Ready = corev1.ConditionTrue }
+	unmarked := func(l *taint.Look) { l.Mark = nil }
+	value := func(s string) func(*taint.Look) { return func(l *taint.Look) { l.Mark = &taint.Mark{Value: s} } }
+	later := func(l *taint.Look) { l.Got = now.Add(time.Second) }
+	first, second := look().Got, now.Add(time.Second)
+	for _, tt := range []struct {
+		name  string
+		looks []taint.Look
+		want  time.Time
+	}{
+		{"not marked", []taint.Look{look(unmarked)}, time.Time{}},
+		{"marked, ready", []taint.Look{look(isReady)}, time.Time{}},
+		{"marked", []taint.Look{look()}, first},
+		{"a person's without a value", []taint.Look{look(value(""))}, first},
+		{"the first look counts", []taint.Look{look(), look(later)}, first},
+		{"ready left True", []taint.Look{look(isReady), look(later)}, second},
+		{"ready in between", []taint.Look{look(), look(isReady), look(later)}, second},
+		{"unmarked in between", []taint.Look{look(), look(unmarked), look(later)}, second},
+		{"another mark", []taint.Look{look(), look(value("f2"), later)}, second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := Memory{Answer: answer(off, 0), Misses: 3, Cleared: true}
+			for _, l := range tt.looks {
+				m.Saw(l)
+			}
+			if !m.ProofFrom.Equal(tt.want) {
+				t.Errorf("ProofFrom %s, want %s", m.ProofFrom, tt.want)
+			}
+			if m.Answer.Got.IsZero() {
+				t.Error("the answer was forgotten")
+			}
+		})
+	}
+	t.Run("another fence clears anew", func(t *testing.T) {
+		m := Memory{}
+		m.Saw(look())
+		m.Cleared, m.Misses = true, 2
+		m.Saw(look(value("f2")))
+		if m.Cleared || m.Misses != 0 {
+			t.Errorf("cleared %v, %d misses, want none", m.Cleared, m.Misses)
+		}
+	})
+	t.Run("misses", func(t *testing.T) {
+		var m Memory
+		for i, s := range []struct {
+			state providers.PowerState
+			want  int
+		}{{unknown, 1}, {changing, 2}, {on, 0}, {unknown, 1}, {off, 0}} {
+			if m.Answered(answer(s.state, 0)); m.Misses != s.want {
+				t.Errorf("answer %d, %s: %d misses, want %d", i, s.state, m.Misses, s.want)
+			}
+		}
+	})
+}
+
+func TestWork(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		pods []Pod
+		pvs  []string
+		want bool
+	}{
+		{"nothing", nil, nil, false},
+		{"a pod to move", []Pod{pod("p")}, nil, true},
+		{"exempt and finished", []Pod{pod("e", exempt), pod("f", finished)}, nil, false},
+		{"an attachment nobody uses", nil, []string{"a"}, true},
+		{"an attachment of a finished pod", []Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
+		{"an attachment of a pod that stays", []Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
+		{"a tombstone that finalizers keep", []Pod{pod("t", tomb, forced, held)}, nil, false},
+	} {
+		v := View{}
+		attached(tt.pvs...)(&v)
+		if got := Work(tt.pods, v.Attachments); got != tt.want {
+			t.Errorf("%s: Work = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestLeftover(t *testing.T) {
+	v := View{}
+	attached("a", "b", "")(&v)
+	ps := []Pod{pod("p", uses("a", pvA)), pod("e", exempt, uses("b", pvB))}
+	names := func(as []Attachment) (out []string) {
+		for _, a := range as {
+			out = append(out, a.Name)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"va-"}, names(Leftover(ps, v.Attachments, false))); diff != "" {
+		t.Errorf("Leftover (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"va-a", "va-"}, names(Leftover(ps, v.Attachments, true))); diff != "" {
+		t.Errorf("Leftover, movable (-want +got):\n%s", diff)
+	}
+}
+
+func TestTolerates(t *testing.T) {
+	const exists, equal = corev1.TolerationOpExists, corev1.TolerationOpEqual
+	noExec := corev1.TaintEffectNoExecute
+	tnt := corev1.Taint{Key: "k", Value: "v", Effect: noExec}
+	for _, tt := range []struct {
+		name string
+		tol  corev1.Toleration
+		want bool
+	}{
+		{"everything", corev1.Toleration{Operator: exists}, true},
+		{"the key", corev1.Toleration{Key: "k", Operator: exists}, true},
+		{"another key", corev1.Toleration{Key: "l", Operator: exists}, false},
+		{"the effect", corev1.Toleration{Operator: exists, Effect: noExec}, true},
+		{"another effect", corev1.Toleration{Operator: exists, Effect: corev1.TaintEffectNoSchedule}, false},
+		{"the value", corev1.Toleration{Key: "k", Operator: equal, Value: "v"}, true},
+		{"the value, operator left out", corev1.Toleration{Key: "k", Value: "v"}, true},
+		{"another value", corev1.Toleration{Key: "k", Operator: equal, Value: "w"}, false},
+		{"a value without a key", corev1.Toleration{Operator: equal, Value: "v"}, false},
+		{"an operator nobody knows", corev1.Toleration{Key: "k", Operator: "Gt", Value: "v"}, false},
+	} {
+		if got := tolerates(tt.tol, tnt); got != tt.want {
+			t.Errorf("%s: tolerates = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestStrings(t *testing.T) {
+	for i, want := range []string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark"} {
+		if got := Act(i).String(); got != want {
+			t.Errorf("Act(%d) = %s, want %s", i, got, want)
+		}
+	}
+}
