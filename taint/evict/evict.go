@@ -199,7 +199,7 @@ const (
 	pollMax      = 30 * time.Second
 	pollWait     = time.Second // waits that a watch usually ends earlier
 	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
-	// tombstoned only after that. Both bounds keep a fence from hanging on a controller that is not there.
+	// tombstoned only after that. The last two keep a fence from hanging on a controller that is not there.
 	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
 	stockTaint    = 15 * time.Second // how long the unreachable taint may take to land after Ready left True
 	stockPatience = 60 * time.Second // how long a deletion that is due may take
@@ -504,34 +504,42 @@ func (v View) stockDue(p Pod) bool {
 	if p.Deleting || v.ProofFrom.IsZero() {
 		return false
 	}
-	waited := v.Now.Sub(v.ProofFrom)
-	if waited > stockPatience {
-		return false
-	}
 	landed := false
 	for _, t := range v.Look.Taints {
 		if t.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
 		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
-		since := v.Now
-		if t.TimeAdded != nil {
+		since := v.ProofFrom
+		if t.TimeAdded != nil && !t.TimeAdded.After(v.Now) { // one from the future would hold the pod until then
 			since = t.TimeAdded.Time
 		}
-		if stockEnds(p.Tolerations, t, since, v.Now) {
+		if due, ends := stockEnds(p.Tolerations, t, since); ends && v.stockNear(due) {
 			return true
 		}
 	}
-	if landed || waited > stockTaint {
+	if landed || v.Now.Sub(v.ProofFrom) > stockTaint {
 		return false
 	}
 	// Ready=Unknown makes this taint land within moments.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
-	return stockEnds(p.Tolerations, coming, v.Now, v.Now)
+	due, ends := stockEnds(p.Tolerations, coming, v.Now)
+	return ends && v.stockNear(due)
 }
 
-// stockEnds reports whether a taint that landed at since makes the stock controller delete a pod within stockSoon of now.
-func stockEnds(ts []corev1.Toleration, t corev1.Taint, since, now time.Time) bool {
+// stockNear reports whether a deletion that is due then is to be waited for: it is near, and neither it nor the node's death is so
+// long ago that nobody will make it any more. The patience begins when it is due: after a fence that took its time it would be over
+// before the deletion began.
+func (v View) stockNear(due time.Time) bool {
+	from := due
+	if v.ProofFrom.After(due) {
+		from = v.ProofFrom
+	}
+	return due.Sub(v.Now) <= stockSoon && v.Now.Sub(from) <= stockPatience
+}
+
+// stockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.
+func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
 	tolerated, shortest := false, time.Duration(-1)
 	for _, tol := range ts {
 		if !tolerates(tol, t) {
@@ -547,11 +555,11 @@ func stockEnds(ts []corev1.Toleration, t corev1.Taint, since, now time.Time) boo
 	}
 	switch {
 	case !tolerated:
-		return true
+		return since, true
 	case shortest < 0:
-		return false
+		return time.Time{}, false
 	default:
-		return since.Add(shortest).Sub(now) <= stockSoon
+		return since.Add(shortest), true
 	}
 }
 

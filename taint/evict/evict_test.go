@@ -299,9 +299,12 @@ func TestStep(t *testing.T) {
 		{"NoSchedule evicts nobody", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoSchedule}}
 		}, pods(pod("p"))), ends("p")},
-		{"nobody deletes it", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second), pods(pod("p", intolerant))), ends("p")},
+		{"nobody deletes it", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 61*time.Second), pods(pod("p", intolerant))), ends("p")},
 		{"nobody deletes it yet", evicting(seen(60*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second), pods(pod("w", intolerant))), stock},
+		{"due only now, long after the mark", evicting(seen(290*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 290*time.Second), pods(pod("w"))), stock},
 		{"due a minute ago", evicting(seen(361*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 361*time.Second), pods(pod("p"))), ends("p")},
+		{"due just under a minute ago", evicting(seen(359*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 359*time.Second), pods(pod("w"))), stock},
+		{"a taint that lands late", evicting(seen(10*time.Minute), proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
 		{"a taint without a time", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 		}, pods(pod("w", intolerant))), stock},
