@@ -153,6 +153,9 @@ func (p Pod) goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
 // stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
 func (p Pod) stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
 
+// buried reports a tombstoned pod that is still to be deleted.
+func (p Pod) buried() bool { return p.Tombstone && !p.stuck() }
+
 // Attachment is a VolumeAttachment that names the node.
 type Attachment struct {
 	Name     string
@@ -224,9 +227,16 @@ func Step(v View) Decision {
 	}
 }
 
-// adopt writes the record of a fence that a person began.
+// adopt writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
+// fence goes on where it stands, with the life it knew: begun anew it would hold the next heartbeat for proof that nothing was
+// touched, and lift the mark over the tombstones.
 func (v View) adopt() Decision {
 	l := v.Look
+	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {
+		r := *l.Record
+		r.ID, r.By, r.Device = l.Mark.Value, taint.ByPerson, v.Device
+		return Decision{Act: Write, Why: Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now)}
+	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
 		By: taint.ByPerson, Device: v.Device,
@@ -316,7 +326,7 @@ func (v View) evicting() Decision {
 			waiting = append(waiting, p)
 		case p.goes():
 			ready = append(ready, p)
-		case p.Tombstone && !p.stuck():
+		case p.buried():
 			tombs = append(tombs, p)
 		}
 	}
@@ -364,7 +374,7 @@ func (v View) Holds(now time.Time) bool {
 func (v View) returning() Decision {
 	var tombs []Pod
 	for _, p := range v.Pods {
-		if p.Tombstone && !p.stuck() {
+		if p.buried() {
 			tombs = append(tombs, p)
 		}
 	}
@@ -481,9 +491,10 @@ func Leftover(pods []Pod, atts []Attachment, movable bool) []Attachment {
 	return out
 }
 
-// Work reports whether a fence would have something to do on a node: a pod to move, or a volume to detach (step 1).
+// Work reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when
+// its mark was taken off, or a volume to detach (step 1).
 func Work(pods []Pod, atts []Attachment) bool {
-	return slices.ContainsFunc(pods, Pod.goes) || len(Leftover(pods, atts, true)) > 0
+	return slices.ContainsFunc(pods, Pod.goes) || slices.ContainsFunc(pods, Pod.buried) || len(Leftover(pods, atts, true)) > 0
 }
 
 // order sorts pods for eviction: the configured ones first, then by priority (step 8), then by name.

@@ -197,6 +197,8 @@ func TestStep(t *testing.T) {
 		{"the mark has another value", armed(proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
+		{"overwritten in the middle: goes on where it stands", evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
+			want{Act: Write, Why: Adopting, Phase: taint.PhaseEvicting}},
 
 		// Armed, ours.
 		{"armed: nothing asked since", armed(), ask(Confirming)},
@@ -395,6 +397,19 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	}
 }
 
+func TestAdoptInTheMiddle(t *testing.T) {
+	v := evicting(booted, func(v *View) { v.Look.Mark.Value = "manual" })
+	d := Step(v)
+	if got := d.Record; got.BootID != "b1" || got.LeaseRV != "7" || got.NodeUID != "u1" || got.ID != "manual" || !got.Since.Equal(v.Look.Record.Since) {
+		t.Fatalf("adopted as %+v, want the life and the beginning of the fence it takes over", got)
+	}
+	v.Look.Record = &d.Record
+	v.Pods = []Pod{pod("t", tomb)}
+	if got := Step(v); got.Act != Delete || !got.Returned {
+		t.Errorf("after that %s %s, want the return path", got.Act, got.Why)
+	}
+}
+
 func TestEvidence(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -520,6 +535,7 @@ func TestWork(t *testing.T) {
 		{"an attachment nobody uses", nil, []string{"a"}, true},
 		{"an attachment of a finished pod", []Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
 		{"an attachment of a pod that stays", []Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
+		{"a tombstone that an interrupted fence left", []Pod{pod("t", tomb)}, nil, true},
 		{"a tombstone that finalizers keep", []Pod{pod("t", tomb, forced, held)}, nil, false},
 	} {
 		v := View{}
