@@ -104,6 +104,7 @@ func (m *Memory) Saw(l taint.Look) {
 
 // Answered folds an answer in.
 func (m *Memory) Answered(a providers.Answer) {
+	a = fence.Counted(a)
 	m.Answer = a
 	switch a.State {
 	case providers.PowerOn, providers.PowerOff:
@@ -165,7 +166,7 @@ type Attachment struct {
 
 // Settings are the configured choices.
 type Settings struct {
-	DetachTimeout time.Duration // how long an eviction may take before it is alerted
+	DetachTimeout time.Duration // how long a mark may stand armed, and an eviction take, before it is alerted
 	TrustPerson   bool          // under a person's mark evict even though the device says On
 }
 
@@ -201,6 +202,7 @@ const (
 	pollUnknown  = time.Second // doubled with every miss
 	pollMax      = 30 * time.Second
 	pollWait     = time.Second // waits that a watch usually ends earlier
+	pollStock    = 200 * time.Millisecond
 	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
 	// tombstoned only after that. The last two keep a fence from hanging on a controller that is not there.
 	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
@@ -221,10 +223,19 @@ func Step(v View) Decision {
 	case !l.Ours() || l.Record.Phase == taint.PhasePoweringOff:
 		return v.adopt()
 	case l.Record.Phase == taint.PhaseArmed:
-		return v.armed()
+		return v.overdue(v.armed())
 	default:
-		return v.evicting()
+		return v.overdue(v.evicting())
 	}
+}
+
+// overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
+// fails each time (invariants 11, 13).
+func (v View) overdue(d Decision) Decision {
+	if d.Act != Unmark && d.Alert == "" && v.Now.Sub(v.Look.Record.At) > v.DetachTimeout {
+		d.Alert = string(d.Why)
+	}
+	return d
 }
 
 // adopt writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
@@ -262,7 +273,9 @@ func (v View) armed() Decision {
 		case v.Answer.Got.IsZero() || v.Now.Sub(v.Answer.At) > fence.ProofTTL && v.due():
 			return Decision{Act: Ask, Why: Confirming}
 		case person:
-			return v.wait(v.refusedOr(StillReady))
+			d := v.wait(v.refusedOr(StillReady))
+			d.After = max(d.After, fence.ProofTTL-v.Now.Sub(v.Answer.At)) // nothing is asked before
+			return d
 		default:
 			return v.unmark(taint.ResultLifted, NotConfirmed)
 		}
@@ -316,7 +329,7 @@ func (v View) evicting() Decision {
 	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
 		return Decision{Act: Ask, Why: Confirming}
 	default:
-		return v.waitAlert(ProofLost)
+		return v.wait(ProofLost)
 	}
 
 	var ready, waiting, tombs []Pod
@@ -341,11 +354,9 @@ func (v View) evicting() Decision {
 	case len(tombs) > 0:
 		return Decision{Act: Delete, Why: Deleting, Pods: tombs}
 	case len(waiting) > 0:
-		d := v.waitAlert(StockEviction)
-		d.After = 200 * time.Millisecond
-		return d
+		return Decision{Act: Wait, Why: StockEviction, After: pollStock}
 	case len(v.leftover()) > 0:
-		return v.waitAlert(WaitingDetach)
+		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait}
 	default:
 		return v.unmark(taint.ResultEvicted, Finished)
 	}
@@ -383,9 +394,7 @@ func (v View) returning() Decision {
 	case len(tombs) > 0:
 		return Decision{Act: Delete, Why: Returned, Pods: tombs, Returned: true}
 	case len(v.leftover()) > 0:
-		d := v.waitAlert(WaitingDetach)
-		d.Returned = true
-		return d
+		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}
 	case v.neverOff():
 		d := v.unmark(taint.ResultNeverPoweredOff, NeverPoweredOff)
 		d.Alert = string(NeverPoweredOff)
@@ -409,18 +418,6 @@ func (v View) unmark(res taint.Result, why Why) Decision {
 // wait looks again when the next question is due.
 func (v View) wait(why Why) Decision {
 	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Now.Sub(v.Answer.Got), 100*time.Millisecond)}
-}
-
-// waitAlert is wait for what must end in time: past the deadline it says so, and goes on waiting (invariants 11, 13).
-func (v View) waitAlert(why Why) Decision {
-	d := Decision{Act: Wait, Why: why, After: pollWait}
-	if why == ProofLost {
-		d = v.wait(why)
-	}
-	if v.Now.Sub(v.Look.Record.At) > v.DetachTimeout {
-		d.Alert = string(why)
-	}
-	return d
 }
 
 // due reports whether the last answer is old enough to ask again.

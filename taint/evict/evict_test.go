@@ -209,6 +209,7 @@ func TestStep(t *testing.T) {
 		{"armed: on", armed(saying(on, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
 		{"armed: changing", armed(saying(changing, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
 		{"armed: unknown", armed(saying(unknown, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+		{"armed: off, but it took too long", armed(seen(20*time.Second), slowOff), lift(NotConfirmed, taint.ResultLifted)},
 		{"armed: heartbeat", armed(proven, heartbeat), lift(Alive, taint.ResultLifted)},
 		{"armed: booted", armed(proven, booted), lift(Alive, taint.ResultLifted)},
 		{"armed: recreated", armed(proven, recreated), lift(Alive, taint.ResultLifted)},
@@ -219,6 +220,7 @@ func TestStep(t *testing.T) {
 		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(Confirming)},
 		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
 		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
+		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: Ask, Why: Confirming, Alert: "ConfirmingOff"}},
 
 		// Armed, a person's.
 		{"person: no device", armed(person, noDevice), begins(Vouched)},
@@ -234,8 +236,11 @@ func TestStep(t *testing.T) {
 		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), wait(Confirming, 200*time.Millisecond)},
 		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), ask(Confirming)},
 		{"person: ready and off", armed(person, ready, proven), want{Act: ExpireReady, Why: Expiring}},
+		{"person: ready and on", armed(person, ready, saying(on, time.Second)), wait(Refused, fence.ProofTTL-1100*time.Millisecond)},
+		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), wait(StillReady, fence.ProofTTL-1100*time.Millisecond)},
 		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), ask(Confirming)},
 		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(Alive, taint.ResultLifted)},
+		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: Wait, Why: Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
 
 		// Evicting: proof first.
 		{"new leader asks", evicting(pods(pod("p"))), ask(Confirming)},
@@ -254,6 +259,7 @@ func TestStep(t *testing.T) {
 		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
 		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
 		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
+		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: Tombstone, Why: Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
 		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
 		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
 		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
@@ -361,6 +367,12 @@ func TestStep(t *testing.T) {
 			checkRecord(t, tt.view, got)
 		})
 	}
+}
+
+func slowOff(v *View) {
+	a := answer(off, 100*time.Millisecond)
+	a.At = a.Got.Add(-fence.ProofTTL - time.Second)
+	v.Memory.Answered(a)
 }
 
 // checkRecord holds what every record that Step wants written must have.
