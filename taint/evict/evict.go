@@ -324,14 +324,6 @@ func (v View) evicting() Decision {
 		}
 		return v.returning()
 	}
-	switch {
-	case v.Holds(v.Now):
-	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
-		return Decision{Act: Ask, Why: Confirming}
-	default:
-		return v.wait(ProofLost)
-	}
-
 	var ready, waiting, tombs []Pod
 	for _, p := range v.Pods {
 		switch {
@@ -346,19 +338,29 @@ func (v View) evicting() Decision {
 	order(ready)
 	order(tombs)
 	inUse, attached := v.lists()
+	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && !v.Cleared
+	left := v.leftover()
+	switch {
+	case len(ready)+len(waiting)+len(tombs)+len(left) == 0 && !(clear && v.Holds(v.Now)):
+		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
+		return v.unmark(taint.ResultEvicted, Finished)
+	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
+		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait}
+	case v.Holds(v.Now):
+	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
+		return Decision{Act: Ask, Why: Confirming}
+	default:
+		return v.wait(ProofLost)
+	}
 	switch {
 	case len(ready) > 0:
 		return Decision{Act: Tombstone, Why: Tombstoning, Pods: ready}
-	case len(inUse) < len(l.InUse), len(attached) < len(l.Attached) && !v.Cleared:
+	case clear:
 		return Decision{Act: ClearVolumes, Why: Clearing, InUse: inUse, Attached: attached}
 	case len(tombs) > 0:
 		return Decision{Act: Delete, Why: Deleting, Pods: tombs}
-	case len(waiting) > 0:
-		return Decision{Act: Wait, Why: StockEviction, After: pollStock}
-	case len(v.leftover()) > 0:
-		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait}
 	default:
-		return v.unmark(taint.ResultEvicted, Finished)
+		return Decision{Act: Wait, Why: StockEviction, After: pollStock}
 	}
 }
 

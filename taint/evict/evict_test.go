@@ -251,6 +251,9 @@ func TestStep(t *testing.T) {
 		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
 		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
 		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(ProofLost, 700*time.Millisecond)},
+		{"proof lost when nothing is left: finish", evicting(saying(unknown, time.Second)), finish},
+		{"new leader, nothing is left: finish", evicting(), finish},
+		{"new leader, only detach is left", evicting(attached("a")), detach},
 		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), ask(Confirming)},
 
 		// Evicting: what goes, in which order.
