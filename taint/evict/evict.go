@@ -347,6 +347,8 @@ func (v View) evicting() Decision {
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait}
 	case v.Holds(v.Now):
+	case person && v.Device == "":
+		return v.wait(ProofLost) // nobody to ask: look again
 	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
 		return Decision{Act: Ask, Why: Confirming}
 	default:
@@ -366,12 +368,13 @@ func (v View) evicting() Decision {
 
 // Holds reports whether pods may be ended and volumes cleared at now: the machine is proven off, or a person vouches for it and no
 // device gainsays: there is none, or its last answer, not yet due to be repeated, proves nothing (or is On, where the configuration
-// trusts the person). Workers ask it before each write.
+// trusts the person). What a person says is not newer than the last look: it holds as long as an answer would. Workers ask it before
+// each write.
 func (v View) Holds(now time.Time) bool {
 	switch {
 	case v.Proven(now):
 		return true
-	case v.Look.Record.By != taint.ByPerson:
+	case v.Look.Record == nil || v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL:
 		return false
 	case v.Device == "":
 		return true

@@ -328,6 +328,7 @@ func TestStep(t *testing.T) {
 
 		// A person's mark, evicting.
 		{"person, no device: goes on", evicting(person, noDevice, pods(pod("p"))), ends("p")},
+		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(fence.ProofTTL + 1) }), wait(ProofLost, 100*time.Millisecond)},
 		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
 		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(Confirming)},
 		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
@@ -449,6 +450,8 @@ func TestHolds(t *testing.T) {
 		later time.Duration
 		want  bool
 	}{
+		{"zero", View{}, 0, false},
+		{"no record", evicting(func(v *View) { v.Look.Record = nil }), 0, false},
 		{"proven", evicting(proven), 0, true},
 		{"proven, until it expires", evicting(proven), 3900 * time.Millisecond, true},
 		{"proven, and a nanosecond more", evicting(proven), 3900*time.Millisecond + 1, false},
@@ -460,6 +463,7 @@ func TestHolds(t *testing.T) {
 		{"changing", evicting(saying(changing, 0)), 0, false},
 		{"unknown", evicting(saying(unknown, 0)), 0, false},
 		{"person, no device", evicting(person, noDevice), 0, true},
+		{"person, no device, looked too long ago", evicting(person, noDevice), fence.ProofTTL, false},
 		{"person, device not asked", evicting(person), 0, false},
 		{"person, unknown", evicting(person, saying(unknown, 0)), 0, true},
 		{"person, unknown, due again", evicting(person, saying(unknown, 0)), time.Second, false},
