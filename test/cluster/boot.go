@@ -295,12 +295,15 @@ func (b *boot) renewLease() {
 	seconds := int32(max(1, b.n.opts.LeaseDuration/time.Second))
 	var lease *coordinationv1.Lease
 	for {
-		err := b.do(func(ctx context.Context) (err error) {
-			lease, err = b.renewOnce(ctx, lease, seconds)
+		err := b.do(func(ctx context.Context) error {
+			renewed, err := b.renewOnce(ctx, lease, seconds)
+			if err != nil {
+				renewed = nil // read it again
+			}
+			lease = renewed
 			return err
 		})
 		if err != nil {
-			lease = nil // read it again
 			if !pause(b.ctx, minRetry) {
 				return
 			}

@@ -234,6 +234,7 @@ func (c *Cluster) etcd() *Part {
 		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + c.pki.path("ca.crt"),
 		"--peer-cert-file=" + c.pki.path("server.crt"), "--peer-key-file=" + c.pki.path("server.key"),
 		"--quota-backend-bytes=8589934592",
+		"--heartbeat-interval=20", "--election-timeout=200", // a member alone: waits this long for others before it leads
 	}
 	if !c.opts.Fsync {
 		args = append(args, "--unsafe-no-fsync")

@@ -18,11 +18,14 @@ import (
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
+	restartPause = time.Second
 	readyPeriod  = 25 * time.Millisecond
 	tailBytes    = 4 << 10
 )
 
-// Part is one process of the control plane. Its methods may be called at any time before the cluster's Stop, one after another.
+// Part is one process of the control plane. One that ends by itself once it was ready is started again a second later, as a kubelet
+// does with static pods; one that was stopped or killed stays down until Start. Its methods may be called at any time before the
+// cluster's Stop, one after another.
 type Part struct {
 	name  string
 	bin   string
@@ -31,10 +34,12 @@ type Part struct {
 	ready func(context.Context) error // nil once it answers
 	slog  *slog.Logger
 
-	mu     sync.Mutex // guards the rest
-	cmd    *exec.Cmd
-	paused bool
-	exited chan struct{} // closed once the process is reaped
+	mu       sync.Mutex // guards the rest
+	cmd      *exec.Cmd
+	paused   bool
+	wanted   bool          // was ready and is to run
+	restarts int           //
+	exited   chan struct{} // closed once the process is reaped
 }
 
 // Name is the program's name, such as kube-apiserver.
@@ -65,6 +70,14 @@ func (p *Part) running() bool { // with mu held
 	}
 }
 
+// Restarts counts how often it ended by itself. kube-scheduler does when a bound pod was replaced under its name while its watch was
+// down (v1.36.3: "Scheduler cache is corrupted").
+func (p *Part) Restarts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.restarts
+}
+
 // Start starts the program and returns once it is ready. Its error carries the log's tail. A program that runs is left alone.
 func (p *Part) Start(ctx context.Context) error {
 	p.mu.Lock()
@@ -83,6 +96,9 @@ func (p *Part) Start(ctx context.Context) error {
 	var last error
 	for {
 		if last = p.ready(ctx); last == nil {
+			p.mu.Lock()
+			p.wanted = true
+			p.mu.Unlock()
 			p.slog.Debug("Started", "program", p.name, "pid", p.PID(), "after", time.Since(begin).Round(time.Millisecond))
 			return nil
 		}
@@ -116,8 +132,26 @@ func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
 		err := cmd.Wait()
 		p.slog.Debug("Ended", "program", p.name, "pid", cmd.Process.Pid, "state", cmd.ProcessState.String(), "err", err)
 		close(exited)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.wanted {
+			p.restarts++
+			time.AfterFunc(restartPause, p.respawn)
+		}
 	}()
 	return exited, nil
+}
+
+func (p *Part) respawn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.wanted || p.running() {
+		return
+	}
+	p.slog.Warn("Starting again", "program", p.name, "restarts", p.restarts)
+	if _, err := p.spawn(); err != nil {
+		p.slog.Warn("Cannot start again", "program", p.name, "err", err)
+	}
 }
 
 // Stop asks the program to end, kills it if it has not after 10 s, and waits. It may be repeated.
@@ -128,6 +162,7 @@ func (p *Part) Kill() { p.end(syscall.SIGKILL) }
 
 func (p *Part) end(sig syscall.Signal) {
 	p.mu.Lock()
+	p.wanted = false
 	if !p.running() {
 		p.mu.Unlock()
 		return
