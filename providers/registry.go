@@ -91,6 +91,7 @@ func (s Secret) Reveal() string {
 
 const redacted = "<secret>"
 
+// String and the methods below keep the value out of every kind of output.
 func (s Secret) String() string               { return redacted }
 func (s Secret) GoString() string             { return redacted }
 func (s Secret) Format(f fmt.State, _ rune)   { _, _ = f.Write([]byte(redacted)) }
@@ -100,6 +101,16 @@ func (s Secret) LogValue() slog.Value         { return slog.StringValue(redacted
 // SecretRef says where a secret is: in a file (its trailing newline is dropped) or in an environment variable. It is read when
 // it is used, so that a rotated file is picked up without a reload.
 type SecretRef struct{ File, Env string }
+
+// Check tells what can be told of the secret before it is used: that one place is named, and that a file is there and not empty. An
+// environment variable may be set later, where the controller runs.
+func (r SecretRef) Check() error {
+	if r.Env != "" && r.File == "" {
+		return nil
+	}
+	_, err := r.Read()
+	return err
+}
 
 // Read returns the secret. The error never contains it.
 func (r SecretRef) Read() (Secret, error) {

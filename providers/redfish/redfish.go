@@ -89,7 +89,7 @@ func (c *Config) Validate() []providers.Problem {
 	if c.Username == "" {
 		problem("username", "missing")
 	}
-	if _, err := c.password().Read(); err != nil {
+	if err := c.password().Check(); err != nil {
 		problem("passwordFile", "%v", err)
 	}
 	if !slices.Contains([]string{authAuto, authSession, authBasic}, c.Auth) {
