@@ -35,7 +35,7 @@ const (
 	Write                   // PATCH Decision.Record with the Look's resourceVersion; the mark stays
 	ExpireReady             // PATCH the stale Ready=True to Unknown with the Look's resourceVersion
 	Tombstone               // end Decision.Pods, each write only while View.Holds, with UID and resourceVersion
-	ClearVolumes            // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion
+	ClearVolumes            // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
 	Delete                  // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
 	Unmark                  // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
 )

@@ -1,0 +1,644 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// world is one node, its machine and one controller, in virtual time: what the reconcilers, the API server and the stock controllers
+// do around fence.Step and evict.Step, reduced to what the two machines can tell apart. Each act is held against the promises of
+// the design, from what happened in the world and not from what the machines remember.
+type world struct {
+	start, now time.Time
+	out        strings.Builder
+	broken     []string // promises that were broken
+
+	node     corev1.Node
+	rv       int
+	lease    int       // its resourceVersion; 0: none
+	lastBeat time.Time // of the Lease
+	life     time.Time // the last heartbeat, boot or creation
+	pods     []Pod
+	atts     []Attachment
+	stock    bool // the attach/detach controller works
+
+	power   providers.PowerState // what the device says
+	latency time.Duration        // how long it takes
+	obeys   string               // what a power-off does: "ok", "ignored", "refused"
+	boots   int
+
+	fm       fence.Memory
+	em       Memory
+	since    time.Time // suspicion
+	mode     fence.Mode
+	excluded string
+	control  bool
+	trust    bool
+	device   string
+	fences   int
+	before   map[string][]string // act -> commands that happen between its look and it
+
+	// what the promises are checked with
+	looked   time.Time // the last look was sent
+	snapshot time.Time // the look that the open fence was begun with was sent
+	markAt   time.Time // the mark was committed
+	unready  time.Time // Ready left True
+	offs     []providers.Answer
+	touched  bool // a pod was ended under this mark
+	alerts   map[string]bool
+	recent   [2]string
+	skipped  int
+	busy     int // decisions in a row that were no Wait
+	last     string
+}
+
+func newWorld() *world {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7", stock: true, lease: 1, boots: 1,
+		before: map[string][]string{}, alerts: map[string]bool{}}
+	w.node.Name, w.node.UID = "n1", "u1"
+	w.node.Status.NodeInfo.BootID = "b1"
+	w.beat()
+	return w
+}
+
+func (w *world) change() { w.rv++; w.node.ResourceVersion = strconv.Itoa(w.rv) }
+
+func (w *world) setReady(s corev1.ConditionStatus) {
+	if w.ready() && s != corev1.ConditionTrue {
+		w.unready = w.now
+	}
+	w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: s, LastTransitionTime: metav1.NewTime(w.now)}}
+	w.change()
+}
+
+func (w *world) ready() bool {
+	return len(w.node.Status.Conditions) > 0 && w.node.Status.Conditions[0].Status == corev1.ConditionTrue
+}
+
+// beat is a kubelet's heartbeat.
+func (w *world) beat() {
+	w.lease++
+	w.lastBeat, w.life = w.now, w.now
+	if !w.ready() {
+		w.setReady(corev1.ConditionTrue)
+	}
+}
+
+func (w *world) boot() {
+	w.boots++
+	w.power, w.life = on, w.now
+	w.node.Status.NodeInfo.BootID = fmt.Sprintf("b%d", w.boots)
+	w.node.Status.VolumesInUse = nil // nothing is mounted yet
+	w.change()
+	w.beat()
+}
+
+// pass lets time go by, and the stock controllers do what they do meanwhile.
+func (w *world) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	if w.ready() && w.now.Sub(w.lastBeat) > 50*time.Second {
+		w.setReady(corev1.ConditionUnknown)
+	}
+	if why, _ := w.suspicion(); why == "" {
+		w.since = time.Time{}
+	} else if w.since.IsZero() {
+		w.since = w.now
+	}
+	if !w.stock {
+		return
+	}
+	inUse := map[corev1.UniqueVolumeName]bool{}
+	for _, n := range w.node.Status.VolumesInUse {
+		inUse[n] = true
+	}
+	left := Leftover(w.pods, w.atts, false)
+	n := len(w.atts)
+	w.atts = slices.DeleteFunc(w.atts, func(a Attachment) bool {
+		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute) // F4
+	})
+	if len(w.atts) != n { // F5: volumesAttached comes back whole
+		w.node.Status.VolumesAttached = nil
+		for _, a := range w.atts {
+			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(a.PV)})
+		}
+		w.change()
+	}
+}
+
+func unique(pv string) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/d^" + pv)
+}
+
+func (w *world) suspicion() (why string, stale bool) {
+	stale = w.now.Sub(w.lastBeat) > 20*time.Second
+	switch {
+	case !w.ready():
+		return "NotReady", stale
+	case stale:
+		return "LeaseStale", true
+	}
+	return "", false
+}
+
+// do carries one line of a story out.
+func (w *world) do(line string) error {
+	f := strings.Fields(line)
+	flag := func(name string) bool { return slices.Contains(f[1:], name) }
+	value := func(name string) string {
+		for _, x := range f[1:] {
+			if v, ok := strings.CutPrefix(x, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	switch f[0] {
+	case "pod":
+		p := pod(f[1])
+		p.UID = fmt.Sprintf("%s-%d", f[1], w.rv)
+		p.First = flag("first")
+		if flag("exempt") {
+			p.Exempt = taint.ExemptDaemon
+		}
+		if flag("finalizer") {
+			p.Finalizers = []string{"example.com/keep"}
+		}
+		if flag("intolerant") {
+			p.Tolerations = nil
+		}
+		if pv := value("volume"); pv != "" {
+			p.Volumes = []Volume{{PV: pv, Unique: unique(pv)}}
+			w.atts = append(w.atts, Attachment{Name: "va-" + pv, PV: pv})
+			w.node.Status.VolumesInUse = append(w.node.Status.VolumesInUse, unique(pv))
+			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(pv)})
+		}
+		w.pods = append(w.pods, p)
+		w.change()
+	case "finalized": // somebody takes the finalizers off: pods that were deleted go
+		w.pods = slices.DeleteFunc(w.pods, func(p Pod) bool { return p.stuck() })
+	case "stock-deletes": // the stock eviction controller
+		for i := range w.pods {
+			if w.pods[i].Name == arg(1) {
+				w.pods[i].Deleting, w.pods[i].Grace = true, 30
+			}
+		}
+	case "machine":
+		state, ok := map[string]providers.PowerState{"on": on, "off": off, "changing": changing, "dead": unknown}[arg(1)]
+		if !ok {
+			return fmt.Errorf("machine %q", arg(1))
+		}
+		w.power = state
+	case "device":
+		if v := value("latency"); v != "" {
+			d, err := time.ParseDuration(v)
+			if err != nil {
+				return err
+			}
+			w.latency = d
+		}
+		if v := value("power-off"); v != "" {
+			w.obeys = v
+		}
+		if flag("none") {
+			w.device = ""
+		}
+	case "beat":
+		w.beat()
+	case "boot":
+		w.boot()
+	case "mode":
+		w.mode = fence.Observe
+		if arg(1) == "fence" {
+			w.mode = fence.Fence
+		}
+	case "exclude":
+		w.excluded = arg(1)
+	case "control-plane":
+		w.control = true
+	case "trust":
+		w.trust = true
+	case "mark": // a person's kubectl taint
+		w.node.Spec.Taints = append(slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool {
+			return t.Key == taint.DefaultKey && t.Effect == corev1.TaintEffectNoSchedule
+		}), corev1.Taint{Key: taint.DefaultKey, Value: arg(1), Effect: corev1.TaintEffectNoSchedule})
+		w.change()
+	case "unmark": // a person's kubectl taint ...-
+		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		w.change()
+	case "release": // forcefence release
+		if r, _ := taint.RecordOf(&w.node); r.Open() {
+			w.write(r.Enter(taint.PhaseDone, taint.ResultReleased, w.now))
+		}
+		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		w.change()
+	case "garble": // somebody edits the record
+		w.node.Annotations = map[string]string{taint.RecordAnnotation: "{"}
+		w.change()
+	case "label":
+		w.change()
+	case "leader": // another process leads
+		w.fm, w.em, w.since = fence.Memory{}, Memory{}, time.Time{}
+		w.pass(0)
+	case "before":
+		act, then, ok := strings.Cut(strings.TrimPrefix(line, "before "), ": ")
+		if !ok {
+			return fmt.Errorf("want before ACT: LINE, got %q", line)
+		}
+		w.before[act] = append(w.before[act], then)
+	case "sleep":
+		d, err := time.ParseDuration(arg(1))
+		if err != nil {
+			return err
+		}
+		w.pass(d)
+	case "step":
+		n := 1
+		if arg(1) != "" {
+			n, _ = strconv.Atoi(arg(1))
+		}
+		for range n {
+			w.step(0)
+		}
+		w.flush()
+	case "run": // until there is nothing to do, or a time
+		limit := 10 * time.Minute
+		if arg(1) != "" {
+			d, err := time.ParseDuration(arg(1))
+			if err != nil {
+				return err
+			}
+			limit = d
+		}
+		for end := w.now.Add(limit); w.now.Before(end) && w.step(end.Sub(w.now)); {
+		}
+		w.flush()
+	case "until": // and with a decision for the act
+		for n := 0; ; n++ {
+			w.step(0)
+			if w.last == arg(1) {
+				break
+			}
+			if n == 1000 {
+				return fmt.Errorf("no %s in 1000 decisions", arg(1))
+			}
+		}
+		w.flush()
+	case "show":
+		w.flush()
+		fmt.Fprintf(&w.out, "    %s\n", w)
+	default:
+		return fmt.Errorf("no such command: %q", line)
+	}
+	return nil
+}
+
+// String is the world in a line.
+func (w *world) String() string {
+	var b strings.Builder
+	mark := "no mark"
+	if m, ok := taint.Find(&w.node, taint.DefaultKey, ""); ok {
+		mark = "mark " + m.Value
+	}
+	rec := "no record"
+	if r, err := taint.RecordOf(&w.node); err != nil {
+		rec = "bad record"
+	} else if r != nil {
+		rec = strings.TrimSpace(fmt.Sprintf("record %s %s %s", r.ID, r.Phase, r.Result))
+	}
+	fmt.Fprintf(&b, "%s, %s; machine %s; pods", mark, rec, w.power)
+	for _, p := range w.pods {
+		state := ""
+		switch {
+		case p.stuck():
+			state = "(kept)"
+		case p.Tombstone:
+			state = "(tombstone)"
+		}
+		b.WriteString(" " + p.Name + state)
+	}
+	fmt.Fprintf(&b, "; attached")
+	for _, a := range w.atts {
+		b.WriteString(" " + a.PV)
+	}
+	fmt.Fprintf(&b, "; in use %d, listed %d", len(w.node.Status.VolumesInUse), len(w.node.Status.VolumesAttached))
+	return b.String()
+}
+
+func (w *world) print(act, why, detail string) {
+	key := act + " " + why + " " + detail
+	if slices.Contains(w.recent[:], key) {
+		w.skipped++
+		return
+	}
+	w.rest()
+	w.recent[0], w.recent[1] = w.recent[1], key
+	fmt.Fprintf(&w.out, "    %7.2fs  %s\n", w.now.Sub(w.start).Seconds(), strings.TrimRight(fmt.Sprintf("%-12s %s%s", act, why, detail), " "))
+}
+
+// rest says how often the last two decisions were repeated in turns.
+func (w *world) rest() {
+	if w.skipped > 0 {
+		fmt.Fprintf(&w.out, "              and so on, %d times\n", w.skipped)
+	}
+	w.skipped = 0
+}
+
+func (w *world) flush() {
+	w.rest()
+	w.recent = [2]string{}
+}
+
+func (w *world) breaks(format string, args ...any) {
+	w.broken = append(w.broken, fmt.Sprintf("%.2fs: ", w.now.Sub(w.start).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) write(r taint.Record) {
+	w.node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+	w.change()
+}
+
+// step is one turn of the reconcilers' loop: look, decide, act. It reports whether there was something to do; a wait is cut short
+// at most (0: not).
+func (w *world) step(most time.Duration) bool {
+	w.pass(time.Millisecond)
+	sent := w.now
+	node := w.node.DeepCopy()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
+	w.looked = sent
+	w.pass(10 * time.Millisecond)
+	l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
+	w.fm.Saw(l)
+	w.em.Saw(l)
+	pods, atts := slices.Clone(w.pods), slices.Clone(w.atts)
+	w.pass(5 * time.Millisecond)
+
+	waits := func(wait time.Duration) bool {
+		if most > 0 {
+			wait = min(wait, most)
+		}
+		w.pass(max(wait, time.Millisecond))
+		return true
+	}
+	hook := func(act string) (conflict bool) {
+		w.last = act
+		for _, line := range w.before[act] {
+			if err := w.do(line); err != nil {
+				w.breaks("before %s: %v", act, err)
+			}
+		}
+		delete(w.before, act)
+		return node.ResourceVersion != w.node.ResourceVersion
+	}
+	w.busy++
+	if w.busy > 60 {
+		w.breaks("hot loop: 60 decisions without a wait")
+		w.busy = 0
+		return false
+	}
+
+	if l.Mark == nil {
+		why, stale := w.suspicion()
+		v := fence.View{
+			Now: w.now, Look: l, Memory: w.fm, Mode: w.mode, Device: w.device, Excluded: w.excluded, ControlPlane: w.control, Work: Work(pods, atts),
+			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			Suspect:  fence.Suspicion{Why: why, Since: w.since, LeaseStale: stale}, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+		}
+		if w.device == "" {
+			v.Machine = "no provider knows it"
+		}
+		d := fence.Step(v)
+		detail := ""
+		if d.Detail != "" {
+			detail = " (" + d.Detail + ")"
+		}
+		if d.Record.Phase != "" {
+			detail += " -> " + strings.TrimSpace(fmt.Sprintf("%s %s %s", d.Record.ID, d.Record.Phase, d.Record.Result))
+		}
+		w.print(d.Act.String(), string(d.Why), detail)
+		conflict := hook(d.Act.String())
+		switch d.Act {
+		case fence.Leave:
+			w.busy = 0
+			return false
+		case fence.Wait:
+			w.busy = 0
+			return waits(d.After)
+		case fence.Look:
+		case fence.Ask:
+			w.ask()
+		case fence.Write, fence.Arm:
+			w.pass(5 * time.Millisecond)
+			if conflict {
+				w.print("", "conflict", "")
+				break
+			}
+			if d.Record.ID == v.NewID {
+				w.fences++
+			}
+			w.snapshot = sent
+			if d.Act == fence.Arm {
+				w.checkArm(d.Record)
+				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
+				w.markAt, w.touched = w.now, false
+			}
+			w.write(d.Record)
+		case fence.PowerOff:
+			w.checkPowerOff(l)
+			w.fm.PowerOffSent, w.fm.PowerOffErr = w.now, w.obeys == "refused"
+			if w.obeys == "ok" {
+				w.power = off
+			}
+			w.pass(50 * time.Millisecond)
+		}
+		return true
+	}
+
+	v := View{
+		Now: w.now, Look: l, Memory: w.em, Pods: pods, Attachments: atts, Device: w.device, By: "me",
+		Settings: Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
+	}
+	d := Step(v)
+	detail := ""
+	for _, p := range d.Pods {
+		detail += " " + p.Name
+	}
+	if d.Returned {
+		detail += " (returned)"
+	}
+	if d.Record.Phase != "" {
+		detail += " -> " + strings.TrimSpace(fmt.Sprintf("%s %s %s", d.Record.ID, d.Record.Phase, d.Record.Result))
+	}
+	if d.Alert != "" {
+		detail += " ALERT"
+		w.alerts[d.Alert] = true
+	}
+	w.print(d.Act.String(), string(d.Why), detail)
+	conflict := hook(d.Act.String())
+	switch d.Act {
+	case Leave:
+		w.busy = 0
+		return false
+	case Wait:
+		w.busy = 0
+		return waits(d.After)
+	case Ask:
+		w.ask()
+	case Tombstone, Delete:
+		for _, p := range d.Pods {
+			if !d.Returned && !v.Holds(w.now) {
+				w.print("", "proof ran out", "")
+				break
+			}
+			if !d.Returned {
+				w.checkProof(d.Act.String(), l)
+			}
+			w.pass(3 * time.Millisecond)
+			i := slices.IndexFunc(w.pods, func(q Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
+			if i < 0 {
+				continue // 404 or 409: the next list knows
+			}
+			q := &w.pods[i]
+			switch {
+			case d.Act == Tombstone:
+				if q.Exempt != taint.NotExempt || q.Terminal {
+					w.breaks("tombstoned %s, which is exempt or finished", q.Name)
+				}
+				q.Terminal, q.Tombstone, w.touched = true, true, true
+				q.ResourceVersion += "t"
+			case !q.Tombstone:
+				w.breaks("deleted %s without a tombstone", q.Name)
+			case len(q.Finalizers) > 0:
+				q.Deleting, q.Grace = true, 0
+				q.ResourceVersion += "d"
+			default:
+				w.pods = slices.Delete(w.pods, i, i+1)
+			}
+		}
+	default: // writes of the Node
+		if d.Act == ClearVolumes && !v.Holds(w.now) {
+			w.print("", "proof ran out", "")
+			break
+		}
+		w.pass(5 * time.Millisecond)
+		if conflict {
+			w.print("", "conflict", "")
+			break
+		}
+		switch d.Act {
+		case Write:
+			if d.Why == Adopting && d.Record.Phase == taint.PhaseArmed {
+				w.snapshot, w.touched = sent, false
+			}
+			w.write(d.Record)
+		case ExpireReady:
+			if w.power != off && w.life.After(w.snapshot) && w.life.Before(w.looked) {
+				w.breaks("Ready of a node that is alive was expired")
+			}
+			w.setReady(corev1.ConditionUnknown)
+		case ClearVolumes:
+			w.checkProof("ClearVolumes", l)
+			w.em.Cleared = true
+			w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = d.InUse, d.Attached
+			w.change()
+		case Unmark:
+			if left := Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(pods, Pod.buried) || len(left) > 0) {
+				w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
+			}
+			w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, d.Record.ID)
+			w.write(d.Record)
+		}
+	}
+	return true
+}
+
+// ask puts the question; the machine answers with what it is when the question arrives.
+func (w *world) ask() {
+	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now}, By: "rack-a"}
+	if w.device == "" {
+		a.State, a.Err = unknown, providers.ErrPermanent
+	}
+	if w.power == unknown {
+		a.Err = providers.ErrUnreachable
+	}
+	for _, line := range w.before["answer"] {
+		if err := w.do(line); err != nil {
+			w.breaks("before answer: %v", err)
+		}
+	}
+	delete(w.before, "answer")
+	w.pass(w.latency)
+	a.Got = w.now
+	if a.State == off {
+		w.offs = append(w.offs, a)
+	}
+	w.fm.Answered(a)
+	w.em.Answered(a)
+}
+
+// checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and no life that
+// the API showed between the question and that look.
+func (w *world) checkArm(r taint.Record) {
+	n := len(w.offs)
+	switch {
+	case n == 0:
+		w.breaks("armed without an Off")
+	case w.offs[n-1].Got.After(w.looked):
+		w.breaks("armed with a look that is older than the answer")
+	case w.looked.Sub(w.offs[n-1].At) > fence.ProofTTL:
+		w.breaks("armed with an answer that is too old")
+	case w.life.After(w.offs[n-1].At) && w.life.Before(w.looked):
+		w.breaks("armed though the node lived after the question")
+	}
+	if r.BootID != w.node.Status.NodeInfo.BootID {
+		w.breaks("armed with boot id %s of a node that has %s", r.BootID, w.node.Status.NodeInfo.BootID)
+	}
+}
+
+// checkPowerOff: only where it was announced, in mode fence, by a leader that looked, and nobody forbade it.
+func (w *world) checkPowerOff(l taint.Look) {
+	switch {
+	case l.Record == nil || l.Record.Phase != taint.PhasePoweringOff:
+		w.breaks("powered off without a record")
+	case w.life.After(w.snapshot) && w.life.Before(w.looked):
+		w.breaks("powered off a node that lived after it was announced")
+	case l.Record.LeaseRV != l.LeaseRV || l.Record.BootID != l.BootID:
+		w.breaks("powered off a node that is not the record's")
+	}
+}
+
+// checkProof is invariant 1, and the return path: no act after life was seen.
+func (w *world) checkProof(act string, l taint.Look) {
+	if l.Record.LeaseRV != l.LeaseRV || l.Record.BootID != l.BootID || l.IsReady() {
+		w.breaks("%s on a node that lives", act)
+	}
+	if l.Record.By == taint.ByPerson {
+		if w.now.Sub(w.looked) > fence.ProofTTL+20*time.Millisecond {
+			w.breaks("%s on a person's word, looked %s ago", act, w.now.Sub(w.looked))
+		}
+		return
+	}
+	for _, a := range w.offs {
+		if !a.At.Before(w.markAt) && !a.At.Before(w.unready) && w.now.Sub(a.At) <= fence.ProofTTL+5*time.Millisecond { // the write takes that long
+			return
+		}
+	}
+	w.breaks("%s without a fresh proof", act)
+}
