@@ -524,7 +524,7 @@ func (v View) stockDue(p Pod) bool {
 		}
 		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
 		since := v.ProofFrom
-		if t.TimeAdded != nil && !t.TimeAdded.After(v.Now) { // one from the future would hold the pod until then
+		if t.TimeAdded != nil && !t.TimeAdded.After(v.Now) { // one from the future is by another clock
 			since = t.TimeAdded.Time
 		}
 		if due, ends := stockEnds(p.Tolerations, t, since); ends && v.stockNear(due) {

@@ -259,6 +259,10 @@ func TestStep(t *testing.T) {
 		// Evicting: what goes, in which order.
 		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
 		{"order", evicting(proven, pods(pod("z"), pod("b", prio(5)), pod("a"), pod("s", first), pod("t", first, prio(9)), pod("c", prio(-1)))), ends("t", "s", "b", "a", "z", "c")},
+		{"order by namespace", evicting(proven, pods(pod("b"), pod("a", func(p *Pod) { p.Namespace = "z" }))), ends("b", "a")},
+		{"a toleration of another taint does not help", evicting(proven, pods(pod("w", func(p *Pod) {
+			p.Tolerations = []corev1.Toleration{{Key: "example.com/x", Operator: corev1.TolerationOpExists}}
+		}))), stock},
 		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
 		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
 		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
@@ -315,6 +319,8 @@ func TestStep(t *testing.T) {
 		{"due only now, long after the mark", evicting(seen(290*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 290*time.Second), pods(pod("w"))), stock},
 		{"due a minute ago", evicting(seen(361*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 361*time.Second), pods(pod("p"))), ends("p")},
 		{"due just under a minute ago", evicting(seen(359*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 359*time.Second), pods(pod("w"))), stock},
+		{"due long before the mark: from when the node was known dead", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 10*time.Minute), pods(pod("w", intolerant))), stock},
+		{"the configured ones first, wherever they stand", evicting(proven, pods(pod("s", first), pod("a"))), ends("s", "a")},
 		{"a taint that lands late", evicting(seen(10*time.Minute), proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
 		{"a taint without a time", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
@@ -322,6 +328,7 @@ func TestStep(t *testing.T) {
 		{"a taint without a time, nobody deletes it", evicting(seen(61*time.Second), proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 		}, pods(pod("p", intolerant))), ends("p")},
+		{"a taint from the future, by another clock", evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
 		{"a taint from the future does not hold for ever", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("p", intolerant))), ends("p")},
 		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
 		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: Wait, Why: StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},

@@ -57,7 +57,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-var seeds = flag.Int("seeds", 400, "how many histories TestHistories plays")
+var seeds = flag.Int("seeds", 100, "how many histories TestHistories plays")
 
 // TestHistories plays histories made of what the stories are made of, at random moments, and then lets the world be: no promise is
 // broken on the way, and every mark goes in the end, or a person is told. A failure prints the history's seed.
