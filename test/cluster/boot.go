@@ -48,20 +48,21 @@ type boot struct {
 	mu      sync.Mutex            // guards the rest
 	dead    bool                  // no container starts any more
 	net     context.Context       // ends when the link to the API server is cut
-	netCut  context.CancelFunc    //
+	netCut  context.CancelFunc    // cuts it
 	up      chan struct{}         // closed while the link is up
 	pods    map[types.UID]*worker // until gone from the API server and ended here
-	synced  bool                  // a list was taken; until then events wait in pending
-	pending []podEvent            //
-	listRV  uint64                // of the last list
-	known   map[types.UID]bool    // to a consistent read of this boot: what the hook knows
-	node    *corev1.Node          // own Node, as last seen
-	hook    admit.Node            //
-	inUse   map[corev1.UniqueVolumeName]int
-	gen     uint64        // of inUse
-	posted  uint64        // gen that the API server has
-	changed chan struct{} // closed and replaced when something that workers wait for changes
 	stale   map[types.UID]*corev1.Pod
+	sourced bool                            // some list was taken on this boot: before, a kubelet leaves volumesInUse alone
+	synced  bool                            // a consistent list was taken; until then events wait in pending
+	pending []podEvent                      // in order
+	listRV  uint64                          // of the last list
+	known   map[types.UID]bool              // to a consistent read of this boot: what the hook knows
+	node    *corev1.Node                    // own Node, as last seen
+	hook    admit.Node                      // what the hook knows of it
+	inUse   map[corev1.UniqueVolumeName]int // users of each volume
+	gen     uint64                          // of inUse
+	posted  uint64                          // gen that the API server has
+	changed chan struct{}                   // closed and replaced when something that workers wait for changes
 }
 
 type podEvent struct {
@@ -184,7 +185,8 @@ func (b *boot) register() bool {
 	o := b.n.opts
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: o.Name, Labels: map[string]string{corev1.LabelHostname: o.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"},
+			Name:        o.Name,
+			Labels:      map[string]string{corev1.LabelHostname: o.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"},
 			Annotations: map[string]string{attachDetachAnnotation: "true"},
 		},
 		Spec: corev1.NodeSpec{ProviderID: o.ProviderID, Taints: o.Taints},
@@ -368,6 +370,9 @@ func (b *boot) postOnce(force bool) bool {
 	b.mu.Lock()
 	node, gen := b.node, b.gen
 	volumes := slices.Sorted(maps.Keys(b.inUse))
+	if !b.sourced && node != nil {
+		volumes = node.Status.VolumesInUse
+	}
 	b.mu.Unlock()
 	if node == nil {
 		return false
@@ -436,7 +441,8 @@ func (b *boot) status(node *corev1.Node, volumes []corev1.UniqueVolumeName) (map
 		},
 		"nodeInfo": corev1.NodeSystemInfo{
 			MachineID: b.n.opts.SystemUUID, SystemUUID: b.n.opts.SystemUUID, BootID: b.id, KernelVersion: "6.1.0-sim",
-			OSImage: "simulated", ContainerRuntimeVersion: "sim://1.0", KubeletVersion: "v1.36.3-sim", OperatingSystem: "linux", Architecture: "amd64",
+			OSImage: "simulated", ContainerRuntimeVersion: "sim://1.0", KubeletVersion: "v1.36.3-sim",
+			OperatingSystem: "linux", Architecture: "amd64",
 		},
 	}, differs
 }
@@ -454,18 +460,21 @@ func (b *boot) use(volumes []volume, delta int) uint64 {
 		}
 		b.gen++
 	}
-	if b.gen > b.posted {
-		select {
-		case b.kick <- struct{}{}:
-		default:
-		}
-	}
+	b.news()
 	return b.gen
+}
+
+func (b *boot) news() {
+	select {
+	case b.kick <- struct{}{}:
+	default:
+	}
 }
 
 func (b *boot) firstList() {
 	if len(b.stale) > 0 {
 		b.mu.Lock()
+		b.sourced = true
 		for _, pod := range b.stale {
 			b.startWorker(pod)
 		}
@@ -512,11 +521,12 @@ func (b *boot) list() {
 			w.vanish()
 		}
 	}
-	b.synced = true
+	b.synced, b.sourced = true, true
 	for _, ev := range b.pending {
 		b.apply(ev)
 	}
 	b.pending = nil
+	b.news()
 }
 
 func (b *boot) onPod(pod *corev1.Pod, deleted bool) {

@@ -41,14 +41,16 @@ import (
 )
 
 const (
-	// FastNodeGrace makes a silent node NotReady after about 4 s instead of 50: short enough for tests, long enough for 2 busy cores.
+	// FastNodeGrace makes a silent node NotReady after about 4 s instead of 50: short enough for tests, long enough for 2 busy
+	// cores.
 	FastNodeGrace = 4 * time.Second
 
 	defaultKCMQPS = 1000
 	portAttempts  = 3
 )
 
-// Options of Start. The zero value is a cluster with stock timings, an etcd that does not fsync and a controller-manager of 1000 QPS.
+// Options of Start. The zero value is a cluster with stock timings, an etcd that does not fsync and a controller-manager of 1000
+// QPS.
 type Options struct {
 	Dir      string // holds data, certificates and logs, and stays; "": a temporary one that Stop removes
 	Binaries string // folder of the programs; "": binaries.Build
@@ -254,7 +256,8 @@ func (c *Cluster) apiServer() *Part {
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--disable-admission-plugins=ServiceAccount", // pods need no token here, nor a service account in each namespace
-		"--allow-privileged=true", "--shutdown-watch-termination-grace-period=1s",
+		"--allow-privileged=true",
+		"--shutdown-watch-termination-grace-period=1s", // without it open watches keep it from ending for a minute
 	}, c.opts.APIServerArgs)
 }
 

@@ -1,15 +1,22 @@
 package cluster_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
-	"log/slog"
+	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,6 +27,9 @@ import (
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(orphanEnv); dir != "" {
+		os.Exit(orphan(dir))
+	}
 	os.Exit(cluster.Main(m, cluster.Options{NodeGrace: cluster.FastNodeGrace}, func(c *cluster.Cluster) { shared = c }))
 }
 
@@ -97,6 +107,14 @@ func (w *world) node(name string) *corev1.Node {
 	return node
 }
 
+func (w *world) events(selector string) int {
+	evs, err := w.c.Client().CoreV1().Events(w.ns).List(w.ctx, metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		return 0
+	}
+	return len(evs.Items)
+}
+
 func (w *world) noDoubles() {
 	w.t.Helper()
 	for _, v := range w.c.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
@@ -128,7 +146,7 @@ func TestVolumesRunAndEnd(t *testing.T) {
 			}
 		}
 		if len(node.Status.VolumesInUse) != len(runs) || len(node.Status.VolumesAttached) != len(runs) {
-			t.Errorf("node %s: in use %v, attached %v, want %d each", n.Name(), node.Status.VolumesInUse, node.Status.VolumesAttached, len(runs))
+			t.Errorf("node %s: status %+v, want %d volumes in use and attached", n.Name(), node.Status, len(runs))
 		}
 		if node.Status.NodeInfo.BootID != n.BootID() || node.Status.NodeInfo.SystemUUID != n.SystemUUID() {
 			t.Errorf("node %s: info %+v", n.Name(), node.Status.NodeInfo)
@@ -151,7 +169,7 @@ func TestVolumesRunAndEnd(t *testing.T) {
 // The stock way out, to show that every controller involved is real: NotReady, then the out-of-service taint, then volumes move.
 func TestOutOfServiceRecovers(t *testing.T) {
 	w := newWorld(t)
-	nodes := w.nodes(3, nil)
+	w.nodes(3, nil)
 	w.statefulSet(3)
 	victim := w.c.Node(w.c.ReadyPods(w.ns)[0].Spec.NodeName)
 	held := len(victim.Running())
@@ -175,7 +193,6 @@ func TestOutOfServiceRecovers(t *testing.T) {
 			t.Errorf("runs on the dead node: %+v", r)
 		}
 	}
-	_ = nodes
 	w.noDoubles()
 }
 
@@ -189,13 +206,12 @@ func TestHookHoldsOnMarkedNode(t *testing.T) {
 	must(t, err)
 	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 	w.kubectl("taint", "node", n.Name(), taint.DefaultKey+"=manual:NoSchedule")
-	w.until("taint", func() bool { return len(n.Running()) == 3 }) // a mark does not end what runs
+	if got := len(n.Running()); got != 3 {
+		t.Errorf("running under the mark: got %d, want 3", got)
+	}
 	n.Reboot()
 	must(t, n.WaitReady(w.ctx))
-	w.until("held pods have Events", func() bool {
-		evs, err := w.c.Client().CoreV1().Events(w.ns).List(w.ctx, metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
-		return err == nil && len(evs.Items) >= 2
-	})
+	w.until("held pods have Events", func() bool { return w.events("reason=FailedCreatePodSandBox") >= 2 })
 	w.until("the tolerating pod runs", func() bool { return len(n.Running()) == 1 })
 	if r := n.Running()[0]; !strings.HasPrefix(r.Name, "tolerating-") {
 		t.Errorf("running: got %+v, want the tolerating pod", r)
@@ -216,30 +232,38 @@ func TestStaleFirstList(t *testing.T) {
 	}{{"hook", false, 0}, {"no hook", true, 1}} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
-			nodes := w.nodes(2, func(o *cluster.NodeOptions) { o.StaleFirstList, o.NoHook = 2*time.Second, tc.noHook })
+			w.nodes(2, func(o *cluster.NodeOptions) { o.StaleFirstList, o.NoHook = 2*time.Second, tc.noHook })
 			wl := w.workload(1)
 			_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
 			must(t, err)
 			must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
 			victim := w.c.Node(w.c.ReadyPods(w.ns)[0].Spec.NodeName)
+			old := victim.Running()[0].UID
 			w.kubectl("cordon", victim.Name())
 			victim.PowerOff()
 			w.kubectl("-n", w.ns, "delete", "pod", "app-0", "--force", "--grace-period=0")
-			must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+			w.until("the replacement runs", func() bool {
+				pods := w.c.ReadyPods(w.ns)
+				return len(pods) == 1 && pods[0].UID != old
+			})
 			victim.PowerOn("")
-			must(t, victim.WaitReady(w.ctx))
-			time.Sleep(time.Second) // half of the time that the kubelet believes the list
-			got := 0
-			for _, v := range w.c.Ledger().Violations(cluster.TwoPods) {
-				if v.What == w.ns+"/app-0" {
-					got++
+			doubles := func() (n int) {
+				for _, v := range w.c.Ledger().Violations(cluster.TwoPods) {
+					if v.What == w.ns+"/app-0" {
+						n++
+					}
 				}
+				return n
 			}
-			if got != tc.want {
+			if tc.want == 0 {
+				w.until("the hook holds the old pod", func() bool { return w.events("involvedObject.uid="+string(old)) > 0 })
+			} else {
+				w.until("both pods run", func() bool { return doubles() > 0 })
+			}
+			if got := doubles(); got != tc.want {
 				t.Errorf("violations: got %d, want %d", got, tc.want)
 			}
 			w.until("the old pod is ended", func() bool { return len(victim.Running()) == 0 })
-			_ = nodes
 		})
 	}
 }
@@ -279,8 +303,8 @@ func TestTombstoneEndsContainers(t *testing.T) {
 	must(t, err)
 	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
 	old := n.Running()[0].UID
-	_, err = w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "app-0", types.StrategicMergePatchType, []byte(`{"status":{"phase":"Failed"}}`),
-		metav1.PatchOptions{}, "status")
+	_, err = w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "app-0", types.StrategicMergePatchType,
+		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
 	must(t, err)
 	w.until("a replacement runs alone", func() bool {
 		runs := n.Running()
@@ -289,9 +313,120 @@ func TestTombstoneEndsContainers(t *testing.T) {
 	w.noDoubles()
 }
 
+func TestJobCompletes(t *testing.T) {
+	w := newWorld(t)
+	w.nodes(1, nil)
+	wl := w.workload(1)
+	wl.Annotations = map[string]string{cluster.RunForAnnotation: "200ms"}
+	template := wl.Deployment().Spec.Template
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	_, err := w.c.Client().BatchV1().Jobs(w.ns).Create(w.ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: template},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	w.until("job succeeds", func() bool {
+		job, err := w.c.Client().BatchV1().Jobs(w.ns).Get(w.ctx, "job", metav1.GetOptions{})
+		return err == nil && job.Status.Succeeded == 1
+	})
+}
+
+func TestSlowDetach(t *testing.T) {
+	t.Parallel()
+	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, DetachDelay: time.Hour})
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
+	must(t, err)
+	set := cluster.Workload{Namespace: "default", Name: "app", Replicas: 1, Volume: true}.StatefulSet()
+	_, err = c.Client().AppsV1().StatefulSets("default").Create(ctx, set, metav1.CreateOptions{})
+	must(t, err)
+	must(t, c.WaitReadyPods(ctx, "default", 1))
+	volume := n.Running()[0].Volumes[0]
+	_, err = c.Kubectl(ctx, "scale", "statefulset", "app", "--replicas=0")
+	must(t, err)
+	attachments := func(check func(storagev1.VolumeAttachment) bool) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			list, err := c.Client().StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+			return err == nil && len(list.Items) == 1 && check(list.Items[0]), err
+		}
+	}
+	must(t, cluster.Until(ctx, attachments(func(va storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })))
+	if got := c.Ledger().Attached(volume); len(got) != 1 || got[0] != "n1" {
+		t.Errorf("attached to: got %v, want [n1]", got)
+	}
+	c.Attacher().SetDelays(0, 0)
+	must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return len(c.Ledger().Attached(volume)) == 0, nil }))
+}
+
+func TestStartFailureShowsLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts etcd")
+	}
+	t.Parallel()
+	_, err := cluster.Start(t.Context(), cluster.Options{EtcdArgs: []string{"--no-such-flag"}})
+	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
+		t.Errorf("error: got %v, want etcd's complaint", err)
+	}
+}
+
+// A process that dies without calling Stop takes its children along.
+func TestChildrenDieWithUs(t *testing.T) {
+	if testing.Short() || runtime.GOOS != "linux" {
+		t.Skip("starts a control plane; needs Pdeathsig")
+	}
+	t.Parallel()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), orphanEnv+"="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	var pids []int
+	for lines := bufio.NewScanner(out); len(pids) < 4 && lines.Scan(); {
+		pid, err := strconv.Atoi(lines.Text())
+		must(t, err)
+		pids = append(pids, pid)
+	}
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // killed
+	if len(pids) != 4 {
+		t.Fatalf("children: got %v, want 4", pids)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, pid := range pids {
+		must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return !alive(pid), nil }))
+	}
+}
+
+// orphanEnv makes the test's program start a cluster in that folder, print its processes and wait to be killed.
+const orphanEnv = "FORCEFENCE_TEST_ORPHAN_DIR"
+
+func orphan(dir string) int {
+	c, err := cluster.Start(context.Background(), cluster.Options{Dir: dir})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for _, p := range c.Parts() {
+		fmt.Println(p.PID())
+	}
+	select {}
+}
+
+// alive takes a zombie for dead: whoever inherits an orphan may not reap it.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	return !bytes.HasPrefix(rest, []byte("Z"))
+}
+
 // The cluster is not shared: its API server goes away.
 func TestAPIServerOutage(t *testing.T) {
-	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	t.Parallel()
+	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	pids := map[string]int{}
 	for _, p := range c.Parts() {
 		pids[p.Name()] = p.PID()

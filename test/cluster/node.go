@@ -33,7 +33,7 @@ type NodeOptions struct {
 	SystemUUID  string // "": random
 	BootID      string // of the first boot; "": random
 
-	Pods        int    // "0": 500
+	Pods        int    // 0: 500
 	CPU, Memory string // "": 64 and 256Gi
 
 	LeaseDuration  time.Duration // renewed four times in it
@@ -101,9 +101,9 @@ func (o NodeOptions) capacity() (corev1.ResourceList, error) {
 // Node is a machine with a simulated kubelet. The kubelet speaks to the API server as system:node:<name>, so the node authorizer
 // and NodeRestriction bound it as a real one. It is safe for concurrent use.
 //
-// What is real: registration, Lease, status with bootID and volumesInUse, waiting for attached volumes, graceful deletion, tombstones,
-// NoExecute at admission, the hook's decision. What is not: containers are entries in the Ledger, probes always pass, and images,
-// init containers and ConfigMaps take no time.
+// What is real: registration, Lease, status with bootID and volumesInUse, waiting for attached volumes, graceful deletion,
+// tombstones, NoExecute at admission, the hook's decision. What is not: containers are entries in the Ledger, probes always pass,
+// and images, init containers and ConfigMaps take no time.
 type Node struct {
 	c        *Cluster
 	opts     NodeOptions

@@ -23,9 +23,9 @@ const (
 	tailBytes    = 4 << 10
 )
 
-// Part is one process of the control plane. One that ends by itself once it was ready is started again a second later, as a kubelet
-// does with static pods; one that was stopped or killed stays down until Start. Its methods may be called at any time before the
-// cluster's Stop, one after another.
+// Part is one process of the control plane. One that ends by itself once it was ready is started again a second later, as a
+// kubelet does with static pods; one that was stopped or killed stays down until Start. Its methods may be called at any time
+// before the cluster's Stop, one after another.
 type Part struct {
 	name  string
 	bin   string
@@ -70,8 +70,8 @@ func (p *Part) running() bool { // with mu held
 	}
 }
 
-// Restarts counts how often it ended by itself. kube-scheduler does when a bound pod was replaced under its name while its watch was
-// down (v1.36.3: "Scheduler cache is corrupted").
+// Restarts counts how often it ended by itself. kube-scheduler does when a bound pod was replaced under its name while its watch
+// was down (v1.36.3: "Scheduler cache is corrupted").
 func (p *Part) Restarts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -208,7 +208,8 @@ func (a *Attacher) syncAttachment(ctx context.Context, va *storagev1.VolumeAttac
 		return left, nil
 	}
 	if !ours {
-		patched, err := api.Patch(ctx, va.Name, types.MergePatchType, finalizers(va, append(va.Finalizers, attacherFinalizer)), metav1.PatchOptions{})
+		patch := finalizers(va, append(slices.Clone(va.Finalizers), attacherFinalizer))
+		patched, err := api.Patch(ctx, va.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			return 0, ignoreNotFound(err)
 		}

@@ -354,7 +354,7 @@ func (w *worker) live() {
 	}
 }
 
-// grace is what containers get to end: also those of a pod that was deleted by force, because a kubelet does not know why it vanished.
+// grace is what containers get to end: also those of a pod that was deleted by force, for a kubelet cannot know why it vanished.
 func grace(pod *corev1.Pod) time.Duration {
 	seconds := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	switch {

@@ -32,7 +32,9 @@ type progress struct {
 }
 
 func newProgress(out io.Writer, what string) *progress {
-	p := &progress{out: out, what: what, live: isTerminal(out), start: time.Now(), stop: make(chan struct{}), ended: make(chan struct{})}
+	p := &progress{
+		out: out, what: what, live: isTerminal(out), start: time.Now(), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
 	period := quietPeriod
 	if p.live {
 		period = livePeriod
