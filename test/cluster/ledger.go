@@ -46,16 +46,22 @@ func (v Violation) String() string {
 // simulated machines themselves, so nothing that the API server believes can hide a second copy. It is safe for concurrent use.
 type Ledger struct {
 	mu         sync.Mutex // guards the rest
-	runs       map[types.UID]map[string]Run
-	byIdentity map[string]map[types.UID]Run
-	byVolume   map[string]map[types.UID]Run
+	runs       map[runKey]Run
+	byIdentity map[string]map[runKey]Run
+	byVolume   map[string]map[runKey]Run
 	attached   map[string]map[string]bool // handle -> nodes
 	violations []Violation
 }
 
+// runKey has the node: a node that believes a stale list runs the very pod that runs elsewhere.
+type runKey struct {
+	node string
+	uid  types.UID
+}
+
 func newLedger() *Ledger {
 	return &Ledger{
-		runs: map[types.UID]map[string]Run{}, byIdentity: map[string]map[types.UID]Run{}, byVolume: map[string]map[types.UID]Run{},
+		runs: map[runKey]Run{}, byIdentity: map[string]map[runKey]Run{}, byVolume: map[string]map[runKey]Run{},
 		attached: map[string]map[string]bool{},
 	}
 }
@@ -80,11 +86,9 @@ func (l *Ledger) running(node string) []Run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Run
-	for _, onNodes := range l.runs {
-		for _, r := range onNodes {
-			if node == "" || r.Node == node {
-				out = append(out, r)
-			}
+	for _, r := range l.runs {
+		if node == "" || r.Node == node {
+			out = append(out, r)
 		}
 	}
 	slices.SortFunc(out, func(a, b Run) int {
@@ -109,11 +113,12 @@ func (l *Ledger) Attached(handle string) []string {
 func (l *Ledger) start(r Run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	k := runKey{r.Node, r.UID}
 	if r.Identity != "" {
 		for _, other := range l.byIdentity[r.Identity] {
 			l.note(TwoPods, r.Identity, other, r)
 		}
-		put(l.byIdentity, r.Identity, r.UID, r)
+		put(l.byIdentity, r.Identity, k, r)
 	}
 	for _, v := range r.Volumes {
 		for _, other := range l.byVolume[v] {
@@ -121,36 +126,33 @@ func (l *Ledger) start(r Run) {
 				l.note(TwoWriters, v, other, r)
 			}
 		}
-		put(l.byVolume, v, r.UID, r)
+		put(l.byVolume, v, k, r)
 	}
-	put(l.runs, r.UID, r.Node, r)
+	l.runs[k] = r
 }
 
 func (l *Ledger) stop(node string, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.end(node, uid)
+	l.end(runKey{node, uid})
 }
 
 func (l *Ledger) stopNode(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for uid, onNodes := range l.runs {
-		if _, ok := onNodes[node]; ok {
-			l.end(node, uid)
+	for k := range l.runs {
+		if k.node == node {
+			l.end(k)
 		}
 	}
 }
 
-func (l *Ledger) end(node string, uid types.UID) { // with mu held
-	r, ok := l.runs[uid][node]
-	if !ok {
-		return
-	}
-	take(l.runs, uid, node)
-	take(l.byIdentity, r.Identity, uid)
+func (l *Ledger) end(k runKey) { // with mu held
+	r := l.runs[k]
+	delete(l.runs, k)
+	take(l.byIdentity, r.Identity, k)
 	for _, v := range r.Volumes {
-		take(l.byVolume, v, uid)
+		take(l.byVolume, v, k)
 	}
 }
 

@@ -1,0 +1,133 @@
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const testMod = "module example.test/x\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.99.7 // indirect\n"
+
+func testModule(t *testing.T, mod, sum string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": mod, "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func testRecipe(t *testing.T, mod, sum string, names ...string) *recipe {
+	t.Helper()
+	r, err := newRecipe(t.Context(), testModule(t, mod, sum), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestHashIsOfEverythingThatDecides(t *testing.T) {
+	base := testRecipe(t, testMod, "a", Etcd)
+	if base.version != "v1.99.7" {
+		t.Errorf("version: got %q, want v1.99.7", base.version)
+	}
+	if again := testRecipe(t, testMod, "a", Etcd); again.hash() != base.hash() {
+		t.Errorf("hash of the same module elsewhere: got %s, want %s", again.hash(), base.hash())
+	}
+	for name, other := range map[string]*recipe{
+		"go.mod": testRecipe(t, testMod+"// more\n", "a", Etcd), "go.sum": testRecipe(t, testMod, "b", Etcd),
+		"names": testRecipe(t, testMod, "a", Etcd, Kubectl), "version": testRecipe(t, strings.Replace(testMod, "99", "98", 1), "a", Etcd),
+	} {
+		if other.hash() == base.hash() {
+			t.Errorf("%s changed, hash did not", name)
+		}
+	}
+	older := *base
+	if older.goVers = "go1.0"; older.hash() == base.hash() {
+		t.Error("Go version changed, hash did not")
+	}
+}
+
+func TestBuildTakesFromCache(t *testing.T) {
+	r := testRecipe(t, testMod, "a", Etcd)
+	cache := t.TempDir()
+	want := filepath.Join(cache, r.hash())
+	if err := os.Mkdir(want, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(want, Etcd), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	got, err := Build(t.Context(), Options{Names: []string{Etcd, Etcd}, Module: r.module, Cache: cache, Progress: &out})
+	if err != nil || got != want || out.Len() > 0 {
+		t.Errorf("got %q, %v, output %q; want %q and silence", got, err, out.String(), want)
+	}
+}
+
+func TestBuildFailureLeavesNothing(t *testing.T) {
+	r := testRecipe(t, testMod, "", Etcd) // does not provide etcd
+	cache := t.TempDir()
+	var out bytes.Buffer
+	_, err := Build(t.Context(), Options{Names: []string{Etcd}, Module: r.module, Cache: cache, Progress: &out})
+	if err == nil || !strings.Contains(err.Error(), "missing go.sum entry") {
+		t.Errorf("error: got %v, want go's own words", err)
+	}
+	left, _ := filepath.Glob(filepath.Join(cache, "*"))
+	if len(left) != 1 || filepath.Base(left[0]) != "lock" {
+		t.Errorf("cache: got %v, want the lock only", left)
+	}
+}
+
+func TestBuildRefusesUnknownName(t *testing.T) {
+	if _, err := Build(t.Context(), Options{Names: []string{"kube-proxy"}}); err == nil {
+		t.Error("got no error")
+	}
+}
+
+func TestLockExcludes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lock")
+	var out bytes.Buffer
+	unlock, err := lock(t.Context(), file, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := lock(ctx, file, &out); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("second lock: got %v, want it to wait", err)
+	}
+	if !strings.Contains(out.String(), "waiting") {
+		t.Errorf("output: got %q", out.String())
+	}
+	unlock()
+	again, err := lock(t.Context(), file, &out)
+	if err != nil {
+		t.Fatalf("lock after unlock: %v", err)
+	}
+	again()
+}
+
+func TestProgressCountsPackages(t *testing.T) {
+	var out bytes.Buffer
+	p := newProgress(&out, "building x")
+	for _, s := range []string{"k8s.io/a\nk8s.", "io/b\n", "boom"} {
+		if _, err := p.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.done(errors.New("failed"))
+	if want := "building x: 0 packages, 0s\nbuilding x: 2 packages, 0s\n"; out.String() != want {
+		t.Errorf("output: got %q, want %q", out.String(), want)
+	}
+	if want := "k8s.io/a\nk8s.io/b\nboom"; p.tail() != want {
+		t.Errorf("tail: got %q, want %q", p.tail(), want)
+	}
+}
