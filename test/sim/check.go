@@ -1,0 +1,305 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// proofTTL is the design's bound, on purpose not fence.ProofTTL.
+const proofTTL = 5 * time.Second
+
+// checker holds what the invariants need beyond the stored state. It judges by its own reading of the design, not by the code
+// under test.
+type checker struct {
+	w        *World
+	byPerson map[string]bool      // values of marks that a person put or edited
+	marked   map[string]time.Time // node/id -> when the mark was committed
+	phases   map[string]bool      // id/phase that was committed
+	ended    map[string]bool      // pod UIDs that carry our tombstone, or did
+	alerts   map[string][]string
+}
+
+func (c *checker) begin() {
+	c.byPerson, c.marked, c.phases = map[string]bool{}, map[string]time.Time{}, map[string]bool{}
+	c.ended, c.alerts = map[string]bool{}, map[string][]string{}
+}
+
+func (c *checker) alert(node, why string) {
+	if !slices.Contains(c.alerts[node], why) {
+		c.w.logf("ALERT %s: %s", node, why)
+		c.w.count("alert " + why)
+		c.alerts[node] = append(c.alerts[node], why)
+	}
+}
+
+func ours(by string) bool { return strings.HasPrefix(by, "ff-") }
+
+// nodeWrite is invariant 5 for a Node, and remembers what was committed when.
+func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
+	w := c.w
+	key := func(t corev1.Taint) bool { return t.Key == taint.DefaultKey }
+	if ours(by) {
+		if rv == "" {
+			w.fail("5", "%s writes node %s without a resourceVersion", by, n.Name)
+		}
+		rest := func(ts []corev1.Taint) []corev1.Taint { return slices.DeleteFunc(slices.Clone(ts), key) }
+		if !slices.EqualFunc(rest(old.Spec.Taints), rest(n.Spec.Taints), func(a, b corev1.Taint) bool { return a == b }) {
+			w.fail("5", "%s changes another taint of %s", by, n.Name)
+		}
+		if !maps.Equal(old.Labels, n.Labels) || old.Spec.Unschedulable != n.Spec.Unschedulable {
+			w.fail("5", "%s changes labels or cordon of %s", by, n.Name)
+		}
+		if !isReady(old) && isReady(n) {
+			w.fail("5", "%s makes %s Ready", by, n.Name)
+		}
+	}
+	if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
+		if o, had := taint.Find(old, taint.DefaultKey, ""); !had || o.Value != m.Value {
+			c.marked[n.Name+"/"+m.Value] = w.now
+		}
+	}
+	if r, err := taint.RecordOf(n); err == nil && r != nil {
+		c.phases[r.ID+"/"+string(r.Phase)] = true
+	}
+}
+
+// podWrite is invariants 5 and 9 for a pod; p nil is a deletion.
+func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
+	w := c.w
+	if !ours(by) {
+		return
+	}
+	if uid == "" || rv == "" {
+		w.fail("5", "%s writes pod %s without UID and resourceVersion", by, old.Name)
+	}
+	if taint.Exempt(old, taint.DefaultKey) != taint.NotExempt {
+		w.fail("9", "%s writes exempt pod %s", by, old.Name)
+	}
+	if taint.IsTerminal(old) && !taint.IsTombstone(old) {
+		w.fail("9", "%s writes finished pod %s", by, old.Name)
+	}
+	if p == nil && !taint.IsTombstone(old) {
+		w.fail("1", "%s deletes pod %s, which has no tombstone", by, old.Name)
+	}
+}
+
+// proof is invariant 1 for one destructive act, at the moment it is sent.
+func (c *checker) proof(v evict.View, what string) {
+	w, node, r, a := c.w, v.Look.Name, v.Look.Record, v.Answer
+	m := w.machine(node)
+	if !r.Open() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
+		w.fail("record", "%s on %s before the record says Evicting", what, node)
+	}
+	if r.By == taint.ByPerson && c.byPerson[r.ID] && (!m.device || a.State == providers.PowerUnknown || v.TrustPerson && a.State == providers.PowerOn) {
+		if m.power && m.excused == "" {
+			m.excused = "a person vouched for a machine that is on"
+			w.logf("%s: excused: %s", node, m.excused)
+		}
+		return
+	}
+	since, ok := c.marked[node+"/"+r.ID]
+	switch {
+	case a.State != providers.PowerOff:
+		w.fail("1", "%s on %s, and the last answer is %s", what, node, a.State)
+	case w.now.Sub(a.At) > proofTTL:
+		w.fail("1", "%s on %s with a proof of %s ago", what, node, w.now.Sub(a.At))
+	case !ok || a.At.Before(since):
+		w.fail("1", "%s on %s with a proof older than the mark", what, node)
+	case !w.notReadyBetween(node, since, a.At):
+		w.fail("1", "%s on %s with a proof asked for while Ready was True", what, node)
+	}
+	if true, ok := w.truth[proofKey{node, a.At}]; !ok || !true {
+		w.fail("2", "%s on %s, and the machine was not off when it was asked (known answer: %v)", what, node, ok)
+	}
+}
+
+// notReadyBetween reports whether Ready was not True at some time in the span.
+func (w *World) notReadyBetween(node string, from, to time.Time) bool {
+	for i := len(w.api.past) - 1; i >= 0; i-- {
+		s := &w.api.past[i]
+		if s.at.After(to) {
+			continue
+		}
+		if n := s.node(node); n == nil || !isReady(n) {
+			return true
+		}
+		if s.at.Before(from) {
+			break
+		}
+	}
+	return false
+}
+
+func (c *checker) sent(v evict.View, p evict.Pod) { c.proof(v, "tombstone of "+p.Name) }
+
+func (c *checker) tombstoned(_ evict.View, p evict.Pod) { c.ended[p.UID] = true }
+
+// sentDelete is invariant 1 for a deletion: with a proof, or on a node that shows life.
+func (c *checker) sentDelete(v evict.View, p evict.Pod, returned bool) {
+	if !p.Tombstone {
+		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
+	}
+	if !returned {
+		c.proof(v, "delete of "+p.Name)
+		return
+	}
+	if l := v.Look; !l.IsReady() && !l.Alive(l.Record) && v.Answer.State != providers.PowerOn {
+		c.w.fail("1", "delete of %s as if the node had returned, and it shows no life", p.Name)
+	}
+}
+
+// clear is step 10: only entries of pods that go, with a proof.
+func (c *checker) clear(v evict.View, d evict.Decision) {
+	c.proof(v, "clearing of volumes")
+	for _, p := range v.Pods {
+		if p.Terminal || p.Exempt == taint.NotExempt {
+			continue
+		}
+		for _, vol := range p.Volumes {
+			was := slices.Contains(v.Look.InUse, vol.Unique)
+			if was && !slices.Contains(d.InUse, vol.Unique) {
+				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesInUse", p.Name)
+			}
+			has := func(a corev1.AttachedVolume) bool { return a.Name == vol.Unique }
+			if slices.ContainsFunc(v.Look.Attached, has) && !slices.ContainsFunc(d.Attached, has) {
+				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesAttached", p.Name)
+			}
+		}
+	}
+}
+
+// expire is step 5: a stale Ready may be ended only with an Off in hand and under a mark.
+func (c *checker) expire(v evict.View) {
+	if v.Look.Mark == nil || v.Answer.State != providers.PowerOff || c.w.now.Sub(v.Answer.At) > proofTTL {
+		c.w.fail("1", "Ready of %s is ended without mark or proof", v.Look.Name)
+	}
+	if !c.w.truth[proofKey{v.Look.Name, v.Answer.At}] {
+		c.w.fail("2", "Ready of %s is ended, and the machine was not off", v.Look.Name)
+	}
+}
+
+// unmark is invariant 11: by what the look saw, no tombstoned pod is left but such as finalizers keep, and no attachment but such
+// as a bound pod needs; or nothing was tombstoned at all.
+func (c *checker) unmark(v evict.View, d evict.Decision) {
+	w, r := c.w, v.Look.Record
+	if r.Phase == taint.PhaseArmed && d.Record.Result != taint.ResultLifted || d.Record.Phase != taint.PhaseDone {
+		w.fail("11", "the mark of %s goes in phase %s with result %s", v.Look.Name, r.Phase, d.Record.Result)
+	}
+	used := map[string]bool{}
+	for _, p := range v.Pods {
+		if p.Tombstone && !(p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0) {
+			w.fail("11", "the mark of %s goes (%s), and tombstoned pod %s is still there", v.Look.Name, d.Why, p.Name)
+		}
+		if d.Why == evict.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
+			w.fail("11", "the mark of %s goes (%s), and pod %s was not moved", v.Look.Name, d.Why, p.Name)
+		}
+		for _, vol := range p.Volumes {
+			used[vol.PV] = used[vol.PV] || !p.Terminal
+		}
+	}
+	if r.Phase == taint.PhaseArmed {
+		return
+	}
+	for _, a := range v.Attachments {
+		if !used[a.PV] {
+			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", v.Look.Name, d.Why, a.Name)
+		}
+	}
+}
+
+// powerOff is step 3: the record stands before the power-off is sent.
+func (c *checker) powerOff(l taint.Look) {
+	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
+		c.w.fail("record", "%s is powered off before the record says so", l.Name)
+	}
+}
+
+// accused is a device found to have lied: it must have.
+func (c *checker) accused(m *machine) {
+	c.w.count("never off")
+	if !m.lied {
+		c.w.fail("never-off", "the honest device of %s is accused", m.name)
+	}
+}
+
+// stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended.
+func (c *checker) stockDelete(p *corev1.Pod, queued string) {
+	if string(p.UID) == queued {
+		return
+	}
+	c.w.count("stock deletes by name")
+	if c.ended[queued] {
+		c.w.fail("F2", "taint-eviction queued %s (%s) and deletes its replacement %s", p.Name, queued, p.UID)
+	}
+}
+
+// started is invariant 10 for identities.
+func (c *checker) started(m *machine, p *corev1.Pod) {
+	w := c.w
+	for _, o := range w.machines {
+		for _, r := range o.running {
+			if r.name != p.Name || r.uid == string(p.UID) && o == m {
+				continue
+			}
+			if o.excused != "" || m.excused != "" || o.lied || m.lied {
+				w.count("excused double")
+				continue
+			}
+			w.fail("10", "%s runs on %s (%s) and now on %s (%s) too", p.Name, o.name, r.uid, m.name, p.UID)
+		}
+	}
+	c.writers()
+}
+
+// writers is invariant 10 for volumes: a machine writes to a volume if a container there uses it, or if it is mounted there and
+// the storage still serves that node.
+func (c *checker) writers() {
+	w := c.w
+	by := map[string]*machine{}
+	for _, m := range w.machines {
+		var vols []string
+		for _, r := range m.running {
+			vols = append(vols, r.volumes...)
+		}
+		for _, v := range m.mounted {
+			if a := w.api.attachment(attachmentName(v, m.name)); a != nil && a.Status.Attached {
+				vols = append(vols, v)
+			}
+		}
+		for _, v := range vols {
+			o := by[v]
+			if o == nil || o == m {
+				by[v] = m
+				continue
+			}
+			if o.excused != "" || m.excused != "" || o.lied || m.lied {
+				continue
+			}
+			w.fail("10", "volume %s has writers on %s and %s", v, o.name, m.name)
+		}
+	}
+}
+
+// atEnd is what must have come true once the world is calm.
+func (c *checker) atEnd() {
+	w := c.w
+	for _, m := range w.machines {
+		if n := w.api.node(m.name); n != nil {
+			r, err := taint.RecordOf(n)
+			if err != nil {
+				w.fail("11", "the record of %s is still broken", m.name)
+			}
+			if r != nil && r.Result == taint.ResultNeverPoweredOff && !m.lied {
+				w.fail("never-off", "the honest device of %s is accused", m.name)
+			}
+		}
+	}
+}

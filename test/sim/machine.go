@@ -1,0 +1,213 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// machine is one node's hardware, with the containers that run on it and the BMC that speaks of it.
+type machine struct {
+	w        *World
+	name     string
+	uuid     string
+	device   bool // a provider speaks for it
+	power    bool
+	changing bool // a power-off was accepted; the machine still runs
+	switched time.Time
+	bootID   string
+	k        *kubelet // nil while off or booting
+	cut      bool     // no way to the API server
+	hung     bool     // its kubelet does nothing; its containers run on
+	lies     bool     // its BMC says Off whatever is true
+	lied     bool     // and has done so
+	excused  string   // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
+	running  []*container
+	mounted  []string
+}
+
+// container is a pod that runs.
+type container struct {
+	name, uid string
+	volumes   []string
+	dying     bool
+}
+
+// proofKey finds what was true when a device said Off.
+type proofKey struct {
+	node string
+	at   time.Time
+}
+
+func (w *World) machine(name string) *machine {
+	for _, m := range w.machines {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// runningOf counts the machines on which a pod of that name runs.
+func (w *World) runningOf(name string) int {
+	n := 0
+	for _, m := range w.machines {
+		for _, c := range m.running {
+			if c.name == name {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// cutPower ends everything on the machine at once.
+func (m *machine) cutPower(why string) {
+	if !m.power {
+		return
+	}
+	m.w.logf("%s: power OFF (%s)", m.name, why)
+	m.w.count("power off")
+	m.power, m.changing, m.hung, m.switched = false, false, false, m.w.now
+	m.k, m.running, m.mounted = nil, nil, nil
+	for _, p := range m.w.procs {
+		if m.w.limits.events && m.device && m.w.chance(0.8) {
+			p.deviceEvent(m.name)
+		}
+	}
+}
+
+// powerOn gives power; the kubelet starts once the machine has booted.
+func (m *machine) powerOn(why string) {
+	if m.power {
+		return
+	}
+	if m.w.Scenario == Held && m.marked() {
+		return
+	}
+	m.w.booted++
+	m.power, m.switched, m.bootID = true, m.w.now, fmt.Sprintf("boot-%d", m.w.booted)
+	m.w.logf("%s: power ON (%s), %s", m.name, why, m.bootID)
+	m.w.count("power on")
+	boot := m.bootID
+	delay := m.w.between(300*time.Millisecond, 3*time.Second)
+	if m.w.chance(0.4) {
+		delay = m.w.between(3*time.Second, 25*time.Second)
+	}
+	m.w.after(delay, func() {
+		if m.power && m.bootID == boot {
+			m.startKubelet()
+		}
+	})
+}
+
+// replay is the Provider whose answer has already arrived.
+type replay struct {
+	obs providers.Observation
+	err error
+}
+
+func (r replay) State(context.Context, providers.Target) (providers.Observation, error) {
+	return r.obs, r.err
+}
+func (replay) PowerOff(context.Context, providers.Target) error { return nil }
+func (replay) PowerOn(context.Context, providers.Target) error  { return nil }
+
+// ask puts a question to the machine's BMC. The truth is read when the BMC gets to it, and the answer may be long on its way.
+func (w *World) ask(m *machine, t providers.Target, done func(providers.Answer)) {
+	sent := w.now
+	there := w.latency()
+	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
+	w.after(there, func() {
+		obs, err := m.answer(stamp)
+		truth := !m.power
+		back := w.latency()
+		if err != nil && w.chance(0.5) {
+			back = 5 * time.Second // it ran into the deadline
+		}
+		w.after(back, func() {
+			asked := false
+			a := providers.Ask(context.Background(), replay{obs, err}, "bmc", t, func() time.Time {
+				if !asked {
+					asked = true
+					return sent
+				}
+				return w.now
+			})
+			if a.State == providers.PowerOff {
+				w.truth[proofKey{m.name, a.At}] = truth && m.uuid == obs.SystemUUID || m.lies
+			}
+			done(a)
+		})
+	})
+}
+
+// answer is what the BMC says now.
+func (m *machine) answer(stamp time.Time) (providers.Observation, error) {
+	w := m.w
+	obs := providers.Observation{State: providers.PowerOn, SystemUUID: m.uuid, At: stamp}
+	switch {
+	case m.lies:
+		m.lied = true
+		obs.State, obs.Raw = providers.PowerOff, "Off"
+		return obs, nil
+	case m.changing:
+		obs.State, obs.Raw = providers.PowerChanging, "PoweringOff"
+	case !m.power:
+		obs.State = providers.PowerOff
+	}
+	if w.calm || !w.chance(w.limits.bmcTrouble) {
+		return obs, nil
+	}
+	switch w.rng.IntN(6) {
+	case 0:
+		return providers.Observation{}, fmt.Errorf("asking: %w", providers.ErrUnreachable)
+	case 1:
+		return providers.Observation{}, fmt.Errorf("asking: %w", providers.ErrNotFound)
+	case 2:
+		obs.State, obs.Raw = providers.PowerUnknown, "Paused?"
+	case 3: // another machine's device answers, and that machine may well be off
+		other := w.machines[w.rng.IntN(len(w.machines))]
+		obs.SystemUUID = other.uuid
+		obs.State = providers.PowerOff
+		if other.power && w.chance(0.5) {
+			obs.State = providers.PowerOn
+		}
+		if other == m {
+			obs.SystemUUID = "5f0e8a2c-0000-4000-8000-0123456789ab"
+		}
+	case 4: // a cache speaks: true once, and honest about when
+		obs.At = m.switched.Add(-time.Second)
+		obs.State = providers.PowerOff
+	case 5: // a word that is no state of the contract
+		obs.State = providers.PowerState(17)
+	}
+	return obs, nil
+}
+
+// orderOff is the BMC taking a hard off: obeyed, obeyed later, or accepted and forgotten.
+func (m *machine) orderOff() error {
+	w := m.w
+	switch {
+	case !w.calm && w.chance(0.15):
+		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
+	case !w.calm && w.chance(0.15):
+		return nil
+	case !m.power:
+		return nil
+	}
+	boot := m.bootID
+	m.changing = w.chance(0.5)
+	d := w.between(10*time.Millisecond, 2*time.Second)
+	if !w.calm && w.chance(0.1) {
+		d = w.between(5*time.Second, 20*time.Second)
+	}
+	w.after(d, func() {
+		if m.bootID == boot {
+			m.cutPower("ordered")
+		}
+	})
+	return nil
+}

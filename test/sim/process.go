@@ -1,0 +1,585 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// Process is one forcefence controller: the loop that taint/controller runs in production, with every request split into its
+// arrival at the API server and the arrival of the answer, either of which may be late or lost. A crash loses all of it but what
+// was written.
+type Process struct {
+	w       *World
+	name    string
+	index   int
+	life    int  // what belongs to an earlier life is dropped
+	leading bool // it believes so
+	paused  bool // SIGSTOP: nothing of it runs until it is resumed
+	stopped []func()
+	workers []*worker
+
+	fence fence.Settings
+	evict evict.Settings
+	mode  fence.Mode
+}
+
+// worker is a process' work on one node.
+type worker struct {
+	*Process
+	m     *machine
+	fence fence.Memory
+	evict evict.Memory
+
+	busy bool   // in the middle of look, step, act
+	turn int    // counts looks: a wait that was cut short is dropped
+	seen string // what the last look saw: nothing to do until it differs
+
+	leaseRV string // the watch on leases
+	leaseAt time.Time
+	event   bool // the device said that the machine went off
+	since   time.Time
+}
+
+func (p *Process) begin() {
+	p.life++
+	p.workers, p.stopped, p.paused = nil, nil, false
+	for _, m := range p.w.machines {
+		p.workers = append(p.workers, &worker{Process: p, m: m, leaseAt: p.w.now})
+	}
+	p.after(0, p.tick)
+}
+
+// after runs do in this life of the process, and not while it is stopped.
+func (p *Process) after(d time.Duration, do func()) {
+	life := p.life
+	p.w.after(d, func() {
+		switch {
+		case p.life != life:
+		case p.paused:
+			p.stopped = append(p.stopped, do)
+		default:
+			do()
+		}
+	})
+}
+
+// may is the check of leadership before a request. A leader that was replaced without noticing passes it now and then.
+func (p *Process) may() bool {
+	if p.w.leader == p.index {
+		return true
+	}
+	if p.leading && !p.w.calm && p.w.chance(0.7) {
+		p.w.count("stale leader acts")
+		return true
+	}
+	if p.leading {
+		p.w.logf("%s: no leader any more", p.name)
+	}
+	p.leading = false
+	p.begin()
+	return false
+}
+
+// call puts a request on its way: do runs at the server, then runs here with its result, or with a time-out.
+func (p *Process) call(do func() error, then func(error)) {
+	w := p.w
+	if !p.may() {
+		return
+	}
+	there, back := w.latency(), w.latency()
+	lost, unheard := !w.calm && w.chance(0.01), !w.calm && w.chance(0.01)
+	answered := false
+	answer := func(err error) {
+		if !answered {
+			answered = true
+			then(err)
+		}
+	}
+	p.after(10*time.Second, func() { answer(errTimeout) })
+	w.after(there, func() {
+		if lost {
+			return
+		}
+		err := do()
+		if !unheard {
+			p.after(back, func() { answer(err) })
+		}
+	})
+}
+
+// tick looks at what the watches say, and starts the workers that have something to look at.
+func (p *Process) tick() {
+	if p.leading {
+		for _, k := range p.workers {
+			k.watch()
+		}
+	}
+	p.after(p.w.between(300*time.Millisecond, 1200*time.Millisecond), p.tick)
+}
+
+func (k *worker) watch() {
+	w := k.w
+	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
+	if lease != nil && lease.ResourceVersion != k.leaseRV {
+		k.leaseRV, k.leaseAt, k.event = lease.ResourceVersion, w.now, false
+	}
+	s := k.suspect(n)
+	switch {
+	case s.Why == "":
+		k.since = time.Time{}
+	case k.since.IsZero():
+		k.since = w.now
+	}
+	if n == nil || k.busy {
+		return
+	}
+	_, marked := taint.Find(n, taint.DefaultKey, "")
+	_, recorded := n.Annotations[taint.RecordAnnotation]
+	if (s.Why != "" || marked || recorded) && k.seen != n.ResourceVersion+k.leaseRV+s.Why {
+		k.look()
+	}
+}
+
+const staleAfter = 22 * time.Second // two renewals missed
+
+func (k *worker) suspect(n *corev1.Node) fence.Suspicion {
+	s := fence.Suspicion{Since: k.since, LeaseStale: k.w.now.Sub(k.leaseAt) > staleAfter}
+	switch {
+	case n != nil && !isReady(n):
+		s.Why = "NotReady"
+	case s.LeaseStale:
+		s.Why = "LeaseStale"
+	case k.event:
+		s.Why = "MachineWentOff"
+	}
+	if s.Why != "" && s.Since.IsZero() {
+		s.Since = k.w.now
+	}
+	return s
+}
+
+func (p *Process) deviceEvent(node string) {
+	p.after(p.w.latency(), func() {
+		for _, k := range p.workers {
+			if k.m.name == node {
+				k.event = true
+			}
+		}
+	})
+}
+
+// look reads Node, Lease, pods and attachments live, one after the other.
+func (k *worker) look() {
+	w, name := k.w, k.m.name
+	k.busy = true
+	k.turn++
+	sent := w.now
+	var l taint.Look
+	var node *corev1.Node
+	var ps []*corev1.Pod
+	var as []*storagev1.VolumeAttachment
+	failed := func(err error) bool {
+		if err != nil {
+			k.wait(time.Second)
+		}
+		return err != nil
+	}
+	k.call(func() error { node = w.api.node(name); return nil }, func(err error) {
+		if failed(err) {
+			return
+		}
+		k.call(func() error { l = taint.See(node, w.api.lease(name), taint.DefaultKey, sent, w.now); return nil }, func(err error) {
+			if failed(err) {
+				return
+			}
+			l.Got = w.now
+			k.call(func() error { ps = w.api.podsOn(name); return nil }, func(err error) {
+				if failed(err) {
+					return
+				}
+				k.call(func() error { as = w.api.attachmentsOf(name); return nil }, func(err error) {
+					if !failed(err) {
+						k.step(l, podsOf(ps), attachedOf(as))
+					}
+				})
+			})
+		})
+	})
+}
+
+// wait looks again after d; a change that the watch sees ends the wait earlier.
+func (k *worker) wait(d time.Duration) {
+	k.busy = false
+	turn := k.turn
+	k.after(d, func() {
+		if !k.busy && k.turn == turn {
+			k.look()
+		}
+	})
+}
+
+func (k *worker) step(l taint.Look, ps []evict.Pod, as []evict.Attachment) {
+	k.fence.Saw(l)
+	k.evict.Saw(l)
+	k.seen = l.ResourceVersion + l.LeaseRV + k.suspect(k.w.api.node(k.m.name)).Why
+	if l.Mark == nil {
+		k.fenceStep(l, ps, as)
+		return
+	}
+	k.evictStep(l, ps, as)
+}
+
+func (k *worker) device() string {
+	if k.m.device {
+		return "bmc/" + k.m.name
+	}
+	return ""
+}
+
+func (k *worker) fenceStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) {
+	w := k.w
+	v := fence.View{
+		Now: w.now, Look: l, Memory: k.fence, Settings: k.Process.fence, Mode: k.mode, Suspect: k.suspect(w.api.node(k.m.name)),
+		Device: k.device(), Work: evict.Work(ps, as), NewID: w.id("f"), By: k.name,
+		Distrusted: l.Record != nil && l.Record.Result == taint.ResultNeverPoweredOff, AllStale: k.allStale(), Busy: k.othersOff(),
+	}
+	if !k.m.device {
+		v.Machine = "no provider"
+	}
+	d := fence.Step(v)
+	w.logf("%s: %s: %s %s", k.name, k.m.name, d.Act, d.Why)
+	switch d.Act {
+	case fence.Leave:
+		if d.Why == fence.BadRecord {
+			w.check.alert(k.m.name, string(d.Why))
+		}
+		k.busy = false
+	case fence.Wait:
+		k.wait(d.After)
+	case fence.Look:
+		k.look()
+	case fence.Ask:
+		k.ask(l, k.look)
+	case fence.Write:
+		k.patch(l, d.Record, nil, string(d.Why), nil)
+	case fence.PowerOff:
+		k.powerOff(l)
+	case fence.Arm:
+		k.patch(l, d.Record, func(n *corev1.Node) {
+			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
+		}, "Arm", nil)
+	}
+}
+
+func (k *worker) allStale() bool {
+	for _, o := range k.workers {
+		if o != k && k.w.now.Sub(o.leaseAt) <= staleAfter {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *worker) othersOff() string {
+	for _, n := range k.w.api.nodes {
+		if r, err := taint.RecordOf(n); err == nil && n.Name != k.m.name && r.Open() && r.Phase == taint.PhasePoweringOff {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// ask puts the question to the node's device and folds the answer into both memories.
+func (k *worker) ask(l taint.Look, then func()) {
+	if !k.m.device {
+		k.wait(time.Second)
+		return
+	}
+	k.w.jolt(k.Process, k.m)
+	life := k.life
+	k.w.ask(k.m, providers.Target{Node: k.m.name, SystemUUID: l.SystemUUID}, func(a providers.Answer) {
+		if k.life != life {
+			return
+		}
+		k.w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, k.w.now.Sub(a.At))
+		k.after(0, func() {
+			k.fence.Answered(a)
+			k.evict.Answered(a)
+			then()
+		})
+	})
+}
+
+func (k *worker) powerOff(l taint.Look) {
+	w := k.w
+	if !k.may() {
+		return
+	}
+	w.count("PowerOff")
+	w.check.powerOff(l)
+	k.fence.PowerOffSent = w.now
+	w.after(w.latency(), func() {
+		err := k.m.orderOff()
+		k.after(w.latency(), func() {
+			k.fence.PowerOffErr = err != nil
+			k.look()
+		})
+	})
+	w.jolt(k.Process, k.m)
+}
+
+// patch writes the record, and with edit the mark, under the look's resourceVersion.
+func (k *worker) patch(l taint.Look, r taint.Record, edit func(*corev1.Node), what string, done func()) {
+	k.patchNode(l, func(n *corev1.Node) {
+		setRecord(n, r.Encode())
+		if edit != nil {
+			edit(n)
+		}
+	}, what+" "+string(r.Phase)+" "+string(r.Result), done)
+}
+
+func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, done func()) {
+	w := k.w
+	w.jolt(k.Process, k.m)
+	k.call(func() error {
+		err := w.api.patchNode(k.name, k.m.name, l.ResourceVersion, edit)
+		if err != nil {
+			w.count("conflict")
+		} else {
+			w.count(what)
+		}
+		w.logf("%s: %s: writes %s: %v", k.name, k.m.name, what, err)
+		w.jolt(k.Process, k.m)
+		return err
+	}, func(err error) {
+		if err == nil && done != nil {
+			done()
+		}
+		k.look()
+	})
+}
+
+func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) {
+	w := k.w
+	v := evict.View{
+		Now: w.now, Look: l, Memory: k.evict, Settings: k.Process.evict, Pods: ps, Attachments: as, Device: k.device(), By: k.name,
+	}
+	d := evict.Step(v)
+	w.logf("%s: %s: %s %s %s", k.name, k.m.name, d.Act, d.Why, d.Detail)
+	if d.Alert != "" {
+		w.check.alert(k.m.name, d.Alert)
+	}
+	switch d.Act {
+	case evict.Leave:
+		k.busy = false
+	case evict.Wait:
+		k.wait(d.After)
+	case evict.Ask:
+		k.ask(l, k.look)
+	case evict.Write:
+		k.patch(l, d.Record, nil, string(d.Why), nil)
+	case evict.ExpireReady:
+		w.check.expire(v)
+		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady", nil)
+	case evict.Tombstone:
+		k.each(v, d.Pods, func() bool { v.Memory, v.Now = k.evict, w.now; return v.Holds(w.now) }, k.tombstone)
+	case evict.ClearVolumes:
+		w.check.clear(v, d)
+		k.patchNode(l, func(n *corev1.Node) {
+			n.Status.VolumesInUse, n.Status.VolumesAttached = d.InUse, d.Attached
+		}, "ClearVolumes", func() { k.evict.Cleared = true })
+	case evict.Delete:
+		holds := func() bool { v.Memory, v.Now = k.evict, w.now; return v.Holds(w.now) }
+		if d.Returned {
+			holds = nil
+		}
+		k.each(v, d.Pods, holds, func(v evict.View, p evict.Pod, then func(error)) { k.delete(v, p, d.Returned, then) })
+	case evict.Unmark:
+		if d.Why == evict.NeverPoweredOff {
+			w.check.accused(k.m)
+		}
+		w.check.unmark(v, d)
+		k.patch(l, d.Record, func(n *corev1.Node) {
+			n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, d.Record.ID)
+		}, "Unmark", nil)
+	}
+}
+
+// each acts on the pods in their order, a few at a time, each only while the proof holds: one that ran out is asked for again,
+// and if it does not come back the rest waits for the next look.
+func (k *worker) each(v evict.View, list []evict.Pod, holds func() bool, act func(evict.View, evict.Pod, func(error))) {
+	const together = 3
+	open, asking := 0, false
+	var more func()
+	more = func() {
+		for open < together && len(list) > 0 && !asking {
+			if holds != nil && !holds() {
+				asking = true
+				k.ask(v.Look, func() {
+					asking = false
+					if !holds() {
+						list = nil
+					}
+					more()
+				})
+				return
+			}
+			p := list[0]
+			list = list[1:]
+			open++
+			if holds != nil {
+				v.Memory, v.Now = k.evict, k.w.now
+			}
+			act(v, p, func(err error) {
+				open--
+				if errors.Is(err, errTimeout) {
+					list = nil
+				}
+				more()
+			})
+		}
+		if open == 0 && len(list) == 0 && !asking {
+			k.look()
+		}
+	}
+	more()
+}
+
+func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
+	w := k.w
+	w.jolt(k.Process, k.m)
+	w.check.sent(v, p)
+	at := w.now
+	k.call(func() error {
+		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
+			o.Status.Phase, o.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+			o.Status.Message = taint.TombstoneMessage + v.Look.Record.ID + ")"
+			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+		})
+		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
+		if err == nil {
+			w.count("tombstone")
+			w.check.tombstoned(v, p)
+		}
+		w.jolt(k.Process, k.m)
+		return err
+	}, then)
+}
+
+func (k *worker) delete(v evict.View, p evict.Pod, returned bool, then func(error)) {
+	w := k.w
+	w.jolt(k.Process, k.m)
+	w.check.sentDelete(v, p, returned)
+	k.call(func() error {
+		err := w.api.deletePod(k.name, p.Name, p.UID, p.ResourceVersion, 0)
+		w.logf("%s: %s: deletes %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)
+		if err == nil {
+			w.count("delete")
+		}
+		w.jolt(k.Process, k.m)
+		return err
+	}, then)
+}
+
+// podsOf reduces pods to what Step needs.
+func podsOf(list []*corev1.Pod) []evict.Pod {
+	out := make([]evict.Pod, 0, len(list))
+	for _, p := range list {
+		e := evict.Pod{
+			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
+			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p),
+			Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
+		}
+		if e.Deleting {
+			e.Grace = *p.DeletionGracePeriodSeconds
+		}
+		for _, v := range volumesOf(p) {
+			e.Volumes = append(e.Volumes, evict.Volume{PV: v, Unique: unique(v)})
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func attachedOf(list []*storagev1.VolumeAttachment) []evict.Attachment {
+	var out []evict.Attachment
+	for _, a := range list {
+		out = append(out, evict.Attachment{
+			Name: a.Name, PV: *a.Spec.Source.PersistentVolumeName, Deleting: a.DeletionTimestamp != nil,
+		})
+	}
+	return out
+}
+
+// lead makes p the leader. The one before may not know yet.
+func (p *Process) lead() {
+	p.w.leader = p.index
+	p.leading = true
+	p.w.logf("%s: leads", p.name)
+	p.begin()
+}
+
+// crash loses all memory; somebody leads again soon.
+func (p *Process) crash() {
+	p.w.logf("%s: crashes", p.name)
+	p.w.count("crash")
+	p.leading = false
+	p.begin()
+	p.w.elect(p)
+}
+
+// pause stops the process where it is, for d; if that is long enough another one leads meanwhile.
+func (p *Process) pause(d time.Duration) {
+	if p.paused || !p.leading {
+		return
+	}
+	p.w.logf("%s: stopped for %s", p.name, d)
+	p.w.count("pause")
+	p.paused = true
+	if d > 2*time.Second {
+		p.w.elect(p)
+	}
+	life := p.life
+	p.w.after(d, func() {
+		if p.life != life {
+			return
+		}
+		p.w.logf("%s: goes on", p.name)
+		p.paused = false
+		todo := p.stopped
+		p.stopped = nil
+		for _, do := range todo {
+			p.after(0, do)
+		}
+	})
+}
+
+// elect makes another process the leader, after the old one's lease has run out, or the same one where there is no other.
+func (w *World) elect(old *Process) {
+	if w.leader != old.index {
+		return
+	}
+	w.leader = -1
+	w.after(w.between(500*time.Millisecond, 6*time.Second), func() {
+		if w.leader >= 0 {
+			return
+		}
+		standby := slices.DeleteFunc(slices.Clone(w.procs), func(p *Process) bool { return p.paused })
+		if len(standby) > 1 {
+			standby = slices.DeleteFunc(standby, func(p *Process) bool { return p == old })
+		}
+		if len(standby) == 0 {
+			standby = w.procs[:1]
+		}
+		standby[0].lead()
+	})
+}

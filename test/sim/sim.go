@@ -1,0 +1,299 @@
+// Package sim plays the whole protocol in one address space: the real fence.Step, evict.Step, taint codec, admit.Decide and
+// providers.Ask over a model of the API server, kubelets with their hook, machines with their BMCs, the stock controllers that
+// matter (StatefulSet, scheduler, attach/detach, node lifecycle, taint eviction), and people.
+//
+// One seed is one history: a single queue of events in virtual time, whose order, delays and faults all come from one generator,
+// so a failing seed replays exactly. Nothing here starts a goroutine, reads a clock or sleeps.
+//
+// It promises to check the invariants of the design (1-3, 5, 8-11, and "the record before the act") after every write and every
+// start of a container, and that every mark is lifted and every workload runs again once the world calms down.
+//
+// What is left out of the model, so that nobody reads more into it: storm guard, topology, quorum of control-plane nodes,
+// device-specific providers, and client machinery (informers, work queues), which have tests of their own.
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// Scenario says which protection a history has, and so what it may promise.
+type Scenario uint8
+
+const (
+	Hooked Scenario = iota // every node has the hook; machines boot at any moment
+	Held                   // no hook; a machine that is off stays off while its node carries a mark
+	Lying                  // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
+	Bare                   // no hook, boots at any moment: unsafe, and the checker must say so
+)
+
+// String names the scenario in a history.
+func (s Scenario) String() string { return [...]string{"hooked", "held", "lying", "bare"}[s] }
+
+// ScenarioOf spreads the seeds over the scenarios that must hold.
+func ScenarioOf(seed uint64) Scenario {
+	switch seed % 10 {
+	case 7, 8:
+		return Held
+	case 9:
+		return Lying
+	default:
+		return Hooked
+	}
+}
+
+// Violation is a broken invariant.
+type Violation struct {
+	Invariant string // its number in the design, or a word where it has none
+	Text      string
+	At        time.Duration
+}
+
+// Error says which invariant broke, when and how.
+func (v *Violation) Error() string {
+	return fmt.Sprintf("invariant %s broken at %s: %s", v.Invariant, v.At, v.Text)
+}
+
+// Options choose a history.
+type Options struct {
+	Seed     uint64
+	Scenario Scenario
+	Trace    bool // keep the history's lines; slow
+}
+
+// Result is what came of a history.
+type Result struct {
+	Violation *Violation // nil if everything held
+	Events    int
+	Stats     map[string]int // how often each path was taken
+	History   []string       // with Trace
+}
+
+// World is one history in progress.
+type World struct {
+	Options
+	rng    *rand.Rand
+	now    time.Time
+	queue  queue
+	events int
+
+	api      *server
+	machines []*machine
+	procs    []*Process
+	leader   int // index of the process that holds the leader's lease; -1 none
+	stock    []*controller
+	detach   *controller
+	ids      []identity
+	limits   limits
+	truth    map[proofKey]bool // every Off that a device said: was the machine off then
+	check    checker
+
+	calm   bool // the faults are over
+	booted int  // names boots
+	made   int  // names UIDs and fences
+	stats  map[string]int
+	lines  []string
+}
+
+// limits are the settings that one history draws for itself.
+type limits struct {
+	slow       float64       // share of slow messages
+	bmcTrouble float64       // share of answers that are wrong, late or missing
+	jolt       float64       // chance of a fault right at an act of ours
+	leaseGrace time.Duration // the stock controller's
+	tolerate   int64         // tolerationSeconds of ordinary pods; negative: they have no toleration
+	staleHook  bool          // kubelets begin with an old list
+	events     bool          // devices tell when a machine goes off
+}
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// maxEvents ends a history that does not come to rest.
+const maxEvents = 150_000
+
+// Run plays one history to its end.
+func Run(o Options) (res Result) {
+	w := &World{
+		Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0x666f726365)), now: epoch, leader: -1, stats: map[string]int{},
+		truth: map[proofKey]bool{},
+	}
+	w.check.w = w
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case *Violation:
+			w.logf("VIOLATION %s", v.Error())
+			res.Violation = v
+		default:
+			panic(v)
+		}
+		res.Events, res.Stats, res.History = w.events, w.stats, w.lines
+	}()
+	w.build()
+	w.play()
+	return res
+}
+
+// play runs the troubled part of the history and then the calm one.
+func (w *World) play() {
+	end := w.now.Add(w.between(60*time.Second, 200*time.Second))
+	w.scheduleFaults(end)
+	w.until(end)
+	w.logf("--- calm")
+	w.calmDown()
+	for deadline := w.now.Add(20 * time.Minute); ; {
+		w.until(w.now.Add(10 * time.Second))
+		why := w.unrest()
+		if why == "" {
+			break
+		}
+		if w.now.After(deadline) {
+			w.fail("11", "20 minutes after the last fault: %s", why)
+		}
+	}
+	w.check.atEnd()
+}
+
+// until runs events up to t.
+func (w *World) until(t time.Time) {
+	for len(w.queue) > 0 && !w.queue[0].at.After(t) {
+		e := w.queue.pop()
+		w.now = e.at
+		w.events++
+		if w.events > maxEvents {
+			w.fail("livelock", "more than %d events", maxEvents)
+		}
+		e.do()
+	}
+	w.now = t
+}
+
+// unrest says what has not come to its end yet, "" if nothing.
+func (w *World) unrest() string {
+	for _, n := range w.api.nodes {
+		if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
+			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value, n.Annotations[taint.RecordAnnotation])
+		}
+	}
+	for _, id := range w.ids {
+		if w.runningOf(id.name) == 0 {
+			return fmt.Sprintf("%s runs nowhere", id.name)
+		}
+	}
+	return ""
+}
+
+// after runs do once d has passed.
+func (w *World) after(d time.Duration, do func()) {
+	w.made++
+	w.queue.push(event{at: w.now.Add(max(d, 0)), seq: w.made, do: do})
+}
+
+// id makes a name that no other thing has.
+func (w *World) id(prefix string) string {
+	w.made++
+	return fmt.Sprintf("%s%d", prefix, w.made)
+}
+
+func (w *World) chance(p float64) bool { return w.rng.Float64() < p }
+
+func (w *World) between(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(w.rng.Float64()*float64(hi-lo))
+}
+
+// latency is how long one message takes: mostly short, now and then long enough to outlive a proof.
+func (w *World) latency() time.Duration {
+	switch {
+	case !w.calm && w.chance(w.limits.slow/8):
+		return w.between(2*time.Second, 25*time.Second)
+	case !w.calm && w.chance(w.limits.slow):
+		return w.between(50*time.Millisecond, 3*time.Second)
+	default:
+		return w.between(time.Millisecond, 25*time.Millisecond)
+	}
+}
+
+// lag is how far a cache is behind.
+func (w *World) lag() time.Duration {
+	switch {
+	case !w.calm && w.chance(0.04):
+		return w.between(time.Second, 6*time.Second)
+	case !w.calm && w.chance(0.15):
+		return w.between(20*time.Millisecond, time.Second)
+	default:
+		return w.between(0, 20*time.Millisecond)
+	}
+}
+
+func (w *World) count(what string) { w.stats[what]++ }
+
+func (w *World) logf(format string, args ...any) {
+	if w.Trace {
+		w.lines = append(w.lines, fmt.Sprintf("%9.3fs %s", w.now.Sub(epoch).Seconds(), fmt.Sprintf(format, args...)))
+	}
+}
+
+// fail ends the history.
+func (w *World) fail(invariant, format string, args ...any) {
+	panic(&Violation{Invariant: invariant, Text: fmt.Sprintf(format, args...), At: w.now.Sub(epoch)})
+}
+
+// History joins the lines of a traced result.
+func (r Result) Text() string { return strings.Join(r.History, "\n") }
+
+// event is something that happens at a time; equal times keep the order in which they were scheduled.
+type event struct {
+	at  time.Time
+	seq int
+	do  func()
+}
+
+// queue is a binary heap of events.
+type queue []event
+
+func (q queue) less(i, j int) bool {
+	if c := q[i].at.Compare(q[j].at); c != 0 {
+		return c < 0
+	}
+	return q[i].seq < q[j].seq
+}
+
+func (q *queue) push(e event) {
+	*q = append(*q, e)
+	h := *q
+	for i := len(h) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h.less(i, up) {
+			break
+		}
+		h[i], h[up] = h[up], h[i]
+		i = up
+	}
+}
+
+func (q *queue) pop() event {
+	h := *q
+	top, last := h[0], len(h)-1
+	h[0], h[last] = h[last], event{}
+	h = h[:last]
+	for i := 0; ; {
+		down := 2*i + 1
+		if down >= last {
+			break
+		}
+		if down+1 < last && h.less(down+1, down) {
+			down++
+		}
+		if !h.less(down, i) {
+			break
+		}
+		h[i], h[down] = h[down], h[i]
+		i = down
+	}
+	*q = h
+	return top
+}

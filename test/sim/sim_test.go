@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	seeds = flag.Int("sim.seeds", 0, "how many histories TestHistories plays; 0: 10,000, or 1,000 with -short or -race")
+	from  = flag.Uint64("sim.from", 0, "the first of them")
+	one   = flag.Int64("sim.seed", -1, "play this seed only and print its history")
+)
+
+// TestHistories plays many histories. A failing one prints itself and how to play it again.
+func TestHistories(t *testing.T) {
+	if *one >= 0 {
+		replaySeed(t, uint64(*one))
+		return
+	}
+	n := *seeds
+	if n == 0 {
+		n = 10_000
+		if testing.Short() || race {
+			n = 1_000
+		}
+	}
+	begin := time.Now()
+	stats, events, failed := playMany(*from, uint64(n), ScenarioOf)
+	for _, s := range slices.Sorted(maps.Keys(stats)) {
+		t.Logf("%8d  %s", stats[s], s)
+	}
+	t.Logf("%d histories, %d events, %s", n, events, time.Since(begin).Round(time.Millisecond))
+	if len(failed) == 0 {
+		return
+	}
+	t.Errorf("%d of %d histories broke an invariant", len(failed), n)
+	for _, f := range failed[:min(len(failed), 10)] {
+		t.Logf("seed %d (%s): %v", f.seed, ScenarioOf(f.seed), f.v)
+	}
+	replaySeed(t, failed[0].seed)
+}
+
+type failure struct {
+	seed uint64
+	v    *Violation
+}
+
+// playMany plays the seeds on all processors and returns the failures in the order of their seeds.
+func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string]int, events int, failed []failure) {
+	stats = map[string]int{}
+	var next atomic.Uint64
+	var mu sync.Mutex // guards stats, events, failed
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= n {
+					return
+				}
+				r := Run(Options{Seed: first + i, Scenario: scenario(first + i)})
+				mu.Lock()
+				events += r.Events
+				for k, v := range r.Stats {
+					stats[k] += v
+				}
+				if r.Violation != nil {
+					failed = append(failed, failure{first + i, r.Violation})
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(failed, func(a, b failure) int { return int(int64(a.seed) - int64(b.seed)) })
+	return stats, events, failed
+}
+
+func replaySeed(t *testing.T, seed uint64) {
+	t.Helper()
+	r := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
+	fmt.Println(r.Text())
+	if r.Violation != nil {
+		t.Errorf("seed %d (%s): %v\nreplay: go test ./test/sim -run TestHistories -sim.seed=%d", seed, ScenarioOf(seed), r.Violation, seed)
+	}
+}

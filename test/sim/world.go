@@ -1,0 +1,416 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// build makes a cluster at rest: every node up and Ready, every workload running.
+func (w *World) build() {
+	w.limits = limits{
+		slow:       []float64{0, 0.02, 0.1, 0.25}[w.rng.IntN(4)],
+		bmcTrouble: []float64{0, 0.05, 0.3}[w.rng.IntN(3)],
+		jolt:       []float64{0.01, 0.04, 0.12}[w.rng.IntN(3)],
+		leaseGrace: w.between(15*time.Second, 45*time.Second),
+		tolerate:   []int64{-1, 0, 5, 60, 300}[w.rng.IntN(5)],
+		staleHook:  w.chance(0.5),
+		events:     w.chance(0.6),
+	}
+	w.check.begin()
+	w.api = &server{w: w}
+	w.api.past = []state{{at: w.now.Add(-time.Hour)}}
+	for i := range 3 {
+		w.machines = append(w.machines, &machine{
+			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-00000000000%d", i+1),
+			device: w.Scenario == Bare || !w.chance(0.08), power: true, switched: w.now.Add(-time.Hour),
+		})
+	}
+	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
+	w.buildObjects()
+
+	w.addStock(w.runSets, pods)
+	w.addStock(w.runScheduler, pods, nodes)
+	w.detach = w.addStock(w.runAttachDetach, pods, nodes, attachments)
+	ev := &eviction{w: w, timers: map[string]*timer{}}
+	w.addStock(ev.run, pods, nodes)
+	lc := &lifecycle{w: w, rv: map[string]string{}, from: map[string]time.Time{}}
+	w.after(time.Second, lc.tick)
+
+	mode := fence.Observe
+	if w.chance(0.5) {
+		mode = fence.Fence
+	}
+	for i := range 2 {
+		w.procs = append(w.procs, &Process{
+			w: w, name: fmt.Sprintf("ff-%d", i), index: i, mode: mode,
+			fence: fence.Settings{
+				PowerOffAfter: w.between(time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
+				Retry: w.between(10*time.Second, 60*time.Second),
+			},
+			evict: evict.Settings{DetachTimeout: w.between(30*time.Second, 5*time.Minute)},
+		})
+	}
+	w.procs[1].begin()
+	w.procs[0].lead()
+}
+
+// buildObjects stores the objects and starts what they say.
+func (w *World) buildObjects() {
+	var common []corev1.Toleration
+	if s := w.limits.tolerate; s >= 0 {
+		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+			common = append(common, corev1.Toleration{
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &s,
+			})
+		}
+	}
+	for i := range 2 + w.rng.IntN(2) {
+		w.ids = append(w.ids, identity{
+			name: fmt.Sprintf("db-%d", i), volume: fmt.Sprintf("vol-%d", i), tolerations: common, finalizer: w.chance(0.08),
+		})
+	}
+	for i := range 1 + w.rng.IntN(2) {
+		w.ids = append(w.ids, identity{name: fmt.Sprintf("web-%d", i), tolerations: common})
+	}
+	for _, m := range w.machines {
+		w.booted++
+		m.bootID = fmt.Sprintf("boot-%d", w.booted)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
+		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
+		setReady(n, corev1.ConditionTrue, w.now)
+		_ = w.api.createNode(n)
+		_ = w.api.renew(m.name, "")
+	}
+	for i, id := range w.ids {
+		w.place(w.newPod(id), w.machines[i%2])
+	}
+	for _, m := range w.machines {
+		yes := true
+		w.place(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "cni-" + m.name, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}},
+			Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}},
+		}, m)
+		w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: "static-" + m.name, Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}},
+			Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}},
+		}, m)
+	}
+	w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stays"}, Spec: corev1.PodSpec{
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Volumes: []corev1.Volume{claim("vol-stays")},
+	}}, w.machines[0])
+	w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, w.machines[0])
+
+	for _, m := range w.machines {
+		var attached []corev1.AttachedVolume
+		var inUse []corev1.UniqueVolumeName
+		for _, v := range m.mounted {
+			w.api.putAttachment(&storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: attachmentName(v, m.name)}, Status: storagev1.VolumeAttachmentStatus{Attached: true},
+				Spec: storagev1.VolumeAttachmentSpec{NodeName: m.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v}},
+			})
+			attached = append(attached, corev1.AttachedVolume{Name: unique(v)})
+			inUse = append(inUse, unique(v))
+		}
+		_ = w.api.patchNode("kubelet", m.name, "", func(n *corev1.Node) {
+			n.Status.VolumesAttached, n.Status.VolumesInUse = attached, inUse
+		})
+		m.startKubelet()
+		m.k.ready, m.k.wanted = true, slices.Clone(m.mounted)
+		m.k.look()
+	}
+}
+
+// place stores a pod as running on m.
+func (w *World) place(p *corev1.Pod, m *machine) {
+	p.Spec.NodeName = m.name
+	if p.Status.Phase != corev1.PodSucceeded {
+		p.Status.Phase = corev1.PodRunning
+	}
+	_ = w.api.createPod(p)
+	if p.Status.Phase == corev1.PodRunning && !isMirror(p) {
+		m.running = append(m.running, &container{name: p.Name, uid: string(p.UID), volumes: volumesOf(p)})
+		m.mounted = append(m.mounted, volumesOf(p)...)
+		slices.Sort(m.mounted)
+	}
+}
+
+// marked reports whether the node carries the mark, whosever.
+func (m *machine) marked() bool {
+	n := m.w.api.node(m.name)
+	if n == nil {
+		return false
+	}
+	_, ok := taint.Find(n, taint.DefaultKey, "")
+	return ok
+}
+
+// scheduleFaults spreads trouble over the time until end: one node is hit for sure, the rest is chance.
+func (w *World) scheduleFaults(end time.Time) {
+	first := w.machines[w.rng.IntN(2)]
+	if w.Scenario == Lying {
+		first.device = true
+		w.after(w.between(2*time.Second, 15*time.Second), func() {
+			first.lies = true
+			first.cut = true
+			w.logf("%s: cut off, and its BMC begins to lie", first.name)
+		})
+	}
+	w.after(w.between(2*time.Second, 25*time.Second), func() { w.trouble(first) })
+	n := w.rng.IntN(8)
+	for range n {
+		w.after(w.between(5*time.Second, end.Sub(w.now)), func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
+	}
+}
+
+// trouble is what makes a node look dead.
+func (w *World) trouble(m *machine) {
+	switch w.rng.IntN(6) {
+	case 0, 1, 2:
+		m.cutPower("trouble")
+	case 3:
+		w.logf("%s: cut off from the API server", m.name)
+		m.cut = true
+	case 4:
+		w.logf("%s: kubelet hangs", m.name)
+		m.hung = m.power
+	case 5:
+		w.reboot(m)
+	}
+}
+
+func (w *World) reboot(m *machine) {
+	m.cutPower("reboot")
+	w.after(w.between(10*time.Millisecond, 5*time.Second), func() { m.powerOn("reboot") })
+}
+
+// jolt is a fault right at an act of ours: that is where the races are.
+func (w *World) jolt(p *Process, m *machine) {
+	if w.calm || !w.chance(w.limits.jolt) {
+		return
+	}
+	d := w.between(0, 50*time.Millisecond)
+	if w.chance(0.5) {
+		d = w.between(0, 4*time.Second)
+	}
+	w.after(d, func() {
+		if w.calm {
+			return
+		}
+		switch w.rng.IntN(8) {
+		case 0:
+			p.crash()
+		case 1:
+			d := w.between(100*time.Millisecond, 5*time.Second)
+			if w.chance(0.5) {
+				d = w.between(5*time.Second, 40*time.Second)
+			}
+			p.pause(d)
+		case 2, 3:
+			m.powerOn("jolt")
+		case 4:
+			w.reboot(m)
+		case 5:
+			m.cutPower("jolt")
+		default:
+			w.anyFault(m)
+		}
+	})
+}
+
+// anyFault is one of everything that may happen to a node or to us.
+func (w *World) anyFault(m *machine) {
+	if w.calm {
+		return
+	}
+	switch w.rng.IntN(16) {
+	case 0, 1:
+		w.trouble(m)
+	case 2, 3:
+		m.powerOn("fault")
+	case 4:
+		w.reboot(m)
+	case 5:
+		w.heal(m)
+	case 6:
+		w.procs[w.rng.IntN(len(w.procs))].crash()
+	case 7:
+		w.procs[w.rng.IntN(len(w.procs))].pause(w.between(time.Second, 40*time.Second))
+	case 8: // leadership moves, and the old leader did not notice
+		p := w.procs[w.rng.IntN(len(w.procs))]
+		if p.leading {
+			w.logf("%s: loses the lease unnoticed", p.name)
+			w.elect(p)
+		}
+	case 9: // somebody else writes the Node
+		_ = w.api.patchNode("someone", m.name, "", func(n *corev1.Node) { n.Labels = map[string]string{"touched": w.id("t")} })
+	case 10:
+		w.api.dropFinalizers(w.ids[w.rng.IntN(len(w.ids))].name)
+	default:
+		w.person(m)
+	}
+}
+
+// heal ends what separates a running machine from the cluster.
+func (w *World) heal(m *machine) {
+	if m.cut || m.hung {
+		w.logf("%s: healed", m.name)
+	}
+	m.cut, m.hung = false, false
+	if m.k != nil {
+		m.k.wake(w.lag())
+		m.k.hook.changed()
+	}
+}
+
+// person is somebody with kubectl.
+func (w *World) person(m *machine) {
+	n := w.api.node(m.name)
+	if n == nil {
+		return
+	}
+	mark, marked := taint.Find(n, taint.DefaultKey, "")
+	mine := func(t corev1.Taint) bool { return t.Key == taint.DefaultKey }
+	rec, _ := taint.RecordOf(n)
+	switch w.rng.IntN(7) {
+	case 0, 1, 2: // kubectl taint
+		if marked {
+			return
+		}
+		value := ""
+		if w.chance(0.7) {
+			value = w.id("manual")
+		}
+		w.check.byPerson[value] = true
+		w.count("person marks")
+		w.logf("person: marks %s with %q", m.name, value)
+		_ = w.api.patchNode("person", m.name, "", func(n *corev1.Node) {
+			n.Spec.Taints = append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: taint.DefaultKey, Value: value, Effect: corev1.TaintEffectNoSchedule})
+		})
+	case 3: // edits the value
+		if !marked || w.chance(0.5) {
+			return
+		}
+		value := w.id("edited")
+		w.check.byPerson[value] = true
+		w.count("person edits")
+		w.logf("person: edits the mark of %s from %q to %q", m.name, mark.Value, value)
+		m.override(rec, "a person edited our mark")
+		_ = w.api.patchNode("person", m.name, "", func(n *corev1.Node) {
+			n.Spec.Taints = append(slices.DeleteFunc(slices.Clone(n.Spec.Taints), mine),
+				corev1.Taint{Key: taint.DefaultKey, Value: value, Effect: corev1.TaintEffectNoSchedule})
+		})
+	case 4: // takes the mark off
+		if !marked || w.chance(0.5) {
+			return
+		}
+		w.count("person unmarks")
+		w.logf("person: takes the mark off %s", m.name)
+		m.override(rec, "a person took our mark off")
+		_ = w.api.patchNode("person", m.name, "", func(n *corev1.Node) {
+			n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), mine)
+		})
+	case 5: // breaks the record
+		if rec == nil || w.chance(0.7) {
+			return
+		}
+		w.count("person breaks record")
+		w.logf("person: breaks the record of %s", m.name)
+		_ = w.api.patchNode("person", m.name, "", func(n *corev1.Node) { setRecord(n, `{"phase":"Perhaps"}`) })
+	case 6:
+		switch {
+		case marked && w.chance(0.3):
+			w.release(m)
+		case !marked && !m.power && w.chance(0.3): // an admission policy denies it under the mark
+			w.count("node deleted")
+			w.logf("person: deletes node %s", m.name)
+			m.excused = "its Node was deleted: podgc is not modelled"
+			w.api.deleteNode(m.name)
+		}
+	}
+}
+
+// override notes that a person took an eviction in progress out of our hands.
+func (m *machine) override(r *taint.Record, why string) {
+	if r.Open() && r.Phase == taint.PhaseEvicting && m.excused == "" {
+		m.excused = why
+		m.w.logf("%s: excused: %s", m.name, why)
+	}
+}
+
+// release is `forcefence release NODE --yes`: the way out of a mark that cannot end by itself.
+func (w *World) release(m *machine) {
+	n := w.api.node(m.name)
+	if n == nil {
+		return
+	}
+	w.count("release")
+	w.logf("person: releases %s", m.name)
+	rec, err := taint.RecordOf(n)
+	m.override(rec, "a person released it")
+	if err != nil && m.excused == "" {
+		m.excused = "a person released a broken record"
+	}
+	r := taint.Record{ID: "release", NodeUID: string(n.UID), By: taint.ByPerson, Since: w.now}
+	if rec != nil {
+		r = *rec
+	}
+	_ = w.api.patchNode("person", m.name, n.ResourceVersion, func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		setRecord(n, r.Enter(taint.PhaseDone, taint.ResultReleased, w.now).Encode())
+	})
+}
+
+// calmDown ends every fault. Machines stay as they are or are switched on; what needs a person gets one.
+func (w *World) calmDown() {
+	w.calm = true
+	for _, p := range w.procs {
+		p.leading = false
+		p.begin()
+	}
+	w.procs[0].lead()
+	for i, m := range w.machines {
+		m.lies = false
+		w.heal(m)
+		if i == 2 || w.chance(0.5) {
+			w.after(w.between(0, 20*time.Second), func() { m.powerOn("calm") })
+		}
+		if n := w.api.node(m.name); n == nil {
+			m.powerOn("calm")
+		} else if _, err := taint.RecordOf(n); err != nil {
+			w.after(w.between(10*time.Second, 30*time.Second), func() { w.release(m) })
+		}
+	}
+	for _, id := range w.ids {
+		w.after(w.between(0, time.Minute), func() { w.api.dropFinalizers(id.name) })
+	}
+	w.people()
+}
+
+// people go round every five minutes and switch on what we may not move: a machine that no device speaks for, whose device is
+// distrusted, or whose fence a person released.
+func (w *World) people() {
+	w.after(5*time.Minute, func() {
+		for _, m := range w.machines {
+			res := taint.Result("")
+			if n := w.api.node(m.name); n != nil {
+				if r, _ := taint.RecordOf(n); r != nil {
+					res = r.Result
+				}
+			}
+			if !m.device || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
+				m.powerOn("people")
+			}
+		}
+		w.people()
+	})
+}
