@@ -175,6 +175,9 @@ func (w *World) until(t time.Time) {
 // unrest says what has not come to its end yet, "" if nothing.
 func (w *World) unrest() string {
 	for _, n := range w.api.nodes {
+		if _, err := taint.RecordOf(n); err != nil {
+			return "the record of " + n.Name + " is still broken"
+		}
 		if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
 			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value, n.Annotations[taint.RecordAnnotation])
 		}
