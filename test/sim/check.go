@@ -16,6 +16,9 @@ import (
 // proofTTL is the design's bound, on purpose not fence.ProofTTL.
 const proofTTL = 5 * time.Second
 
+// stockSoon is step 8's bound.
+const stockSoon = 30 * time.Second
+
 // checker holds what the invariants need beyond the stored state. It judges by its own reading of the design, not by the code
 // under test.
 type checker struct {
@@ -23,13 +26,19 @@ type checker struct {
 	byPerson map[string]bool      // values of marks that a person put or edited
 	marked   map[string]time.Time // node/id -> when the mark was committed
 	phases   map[string]bool      // id/phase that was committed
-	ended    map[string]bool      // pod UIDs that carry our tombstone, or did
+	ended    map[string]tomb      // by pod UID
 	alerts   map[string][]string
+}
+
+// tomb is a tombstone of ours.
+type tomb struct {
+	fence string
+	at    time.Time
 }
 
 func (c *checker) begin() {
 	c.byPerson, c.marked, c.phases = map[string]bool{}, map[string]time.Time{}, map[string]bool{}
-	c.ended, c.alerts = map[string]bool{}, map[string][]string{}
+	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 }
 
 func (c *checker) alert(node, why string) {
@@ -140,7 +149,9 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 
 func (c *checker) sent(v evict.View, p evict.Pod) { c.proof(v, "tombstone of "+p.Name) }
 
-func (c *checker) tombstoned(_ evict.View, p evict.Pod) { c.ended[p.UID] = true }
+func (c *checker) tombstoned(v evict.View, p evict.Pod) {
+	c.ended[p.UID] = tomb{v.Look.Record.ID, c.w.now}
+}
 
 // sentDelete is invariant 1 for a deletion: with a proof, or on a node that shows life.
 func (c *checker) sentDelete(v evict.View, p evict.Pod, returned bool) {
@@ -187,7 +198,7 @@ func (c *checker) expire(v evict.View) {
 }
 
 // unmark is invariant 11: by what the look saw, no tombstoned pod is left but such as finalizers keep, and no attachment but such
-// as a bound pod needs; or nothing was tombstoned at all.
+// as a bound pod needs; or this fence tombstoned nothing at all.
 func (c *checker) unmark(v evict.View, d evict.Decision) {
 	w, r := c.w, v.Look.Record
 	if r.Phase == taint.PhaseArmed && d.Record.Result != taint.ResultLifted || d.Record.Phase != taint.PhaseDone {
@@ -195,7 +206,8 @@ func (c *checker) unmark(v evict.View, d evict.Decision) {
 	}
 	used := map[string]bool{}
 	for _, p := range v.Pods {
-		if p.Tombstone && !(p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0) {
+		kept := p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0
+		if p.Tombstone && !kept && (r.Phase != taint.PhaseArmed || c.ended[p.UID].fence == r.ID) {
 			w.fail("11", "the mark of %s goes (%s), and tombstoned pod %s is still there", v.Look.Name, d.Why, p.Name)
 		}
 		if d.Why == evict.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
@@ -230,14 +242,20 @@ func (c *checker) accused(m *machine) {
 	}
 }
 
-// stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended.
-func (c *checker) stockDelete(p *corev1.Pod, queued string) {
-	if string(p.UID) == queued {
+// stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended when it was due within half a minute.
+// What it queued under a taint that has gone since, or for a pod it had deleted already, cannot be known to anybody.
+func (c *checker) stockDelete(p *corev1.Pod, t *timer) {
+	if string(p.UID) == t.uid {
 		return
 	}
 	c.w.count("stock deletes by name")
-	if c.ended[queued] {
-		c.w.fail("F2", "taint-eviction queued %s (%s) and deletes its replacement %s", p.Name, queued, p.UID)
+	n := c.w.api.node(t.node)
+	same := func(x corev1.Taint) bool {
+		return x.Effect == corev1.TaintEffectNoExecute && x.TimeAdded.Equal(&t.since)
+	}
+	ended, ours := c.ended[t.uid]
+	if ours && !t.again && t.due.Sub(ended.at) <= stockSoon && n != nil && slices.ContainsFunc(n.Spec.Taints, same) {
+		c.w.fail("F2", "taint-eviction queued %s (%s) and deletes its replacement %s", p.Name, t.uid, p.UID)
 	}
 }
 

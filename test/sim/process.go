@@ -59,8 +59,10 @@ func (p *Process) begin() {
 }
 
 // after runs do in this life of the process, and not while it is stopped.
-func (p *Process) after(d time.Duration, do func()) {
-	life := p.life
+func (p *Process) after(d time.Duration, do func()) { p.within(p.life, d, do) }
+
+// within is after for what an earlier event of the same life began.
+func (p *Process) within(life int, d time.Duration, do func()) {
 	p.w.after(d, func() {
 		switch {
 		case p.life != life:
@@ -95,7 +97,7 @@ func (p *Process) call(do func() error, then func(error)) {
 	if !p.may() {
 		return
 	}
-	there, back := w.latency(), w.latency()
+	there, back, life := w.latency(), w.latency(), p.life
 	lost, unheard := !w.calm && w.chance(0.01), !w.calm && w.chance(0.01)
 	answered := false
 	answer := func(err error) {
@@ -111,7 +113,7 @@ func (p *Process) call(do func() error, then func(error)) {
 		}
 		err := do()
 		if !unheard {
-			p.after(back, func() { answer(err) })
+			p.within(life, back, func() { answer(err) })
 		}
 	})
 }
@@ -307,11 +309,8 @@ func (k *worker) ask(l taint.Look, then func()) {
 	k.w.jolt(k.Process, k.m)
 	life := k.life
 	k.w.ask(k.m, providers.Target{Node: k.m.name, SystemUUID: l.SystemUUID}, func(a providers.Answer) {
-		if k.life != life {
-			return
-		}
-		k.w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, k.w.now.Sub(a.At))
-		k.after(0, func() {
+		k.within(life, 0, func() {
+			k.w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, k.w.now.Sub(a.At))
 			k.fence.Answered(a)
 			k.evict.Answered(a)
 			then()
@@ -327,9 +326,10 @@ func (k *worker) powerOff(l taint.Look) {
 	w.count("PowerOff")
 	w.check.powerOff(l)
 	k.fence.PowerOffSent = w.now
+	life := k.life
 	w.after(w.latency(), func() {
 		err := k.m.orderOff()
-		k.after(w.latency(), func() {
+		k.within(life, w.latency(), func() {
 			k.fence.PowerOffErr = err != nil
 			k.look()
 		})

@@ -41,8 +41,11 @@ func TestHistories(t *testing.T) {
 		return
 	}
 	t.Errorf("%d of %d histories broke an invariant", len(failed), n)
-	for _, f := range failed[:min(len(failed), 10)] {
-		t.Logf("seed %d (%s): %v", f.seed, ScenarioOf(f.seed), f.v)
+	shown := map[string]int{}
+	for _, f := range failed {
+		if shown[f.v.Invariant]++; shown[f.v.Invariant] <= 5 {
+			t.Logf("seed %d (%s): %v", f.seed, ScenarioOf(f.seed), f.v)
+		}
 	}
 	replaySeed(t, failed[0].seed)
 }

@@ -340,6 +340,10 @@ type eviction struct {
 
 type timer struct {
 	uid   string
+	node  string
+	since metav1.Time // when the taint landed that set it
+	due   time.Time
+	again bool // the pod had been deleted before: nothing on it tells when this one has been done
 	fired bool
 }
 
@@ -372,10 +376,10 @@ func (e *eviction) run(v *state) {
 			if !ends {
 				continue
 			}
-			t = &timer{uid: string(p.UID), fired: after <= 0}
+			t = &timer{uid: string(p.UID), node: n.Name, since: *harmful[0].TimeAdded, fired: after <= 0, again: p.DeletionTimestamp != nil}
 			e.timers[p.Name] = t
-			since := harmful[0].TimeAdded.Time
-			w.after(since.Add(after).Sub(w.now), func() { e.due(p.Name, t) })
+			t.due = t.since.Add(after)
+			w.after(t.due.Sub(w.now), func() { e.due(p.Name, t) })
 		}
 	}
 }
@@ -388,7 +392,7 @@ func (e *eviction) due(name string, t *timer) {
 	e.w.after(e.w.between(0, 4*time.Second), func() {
 		w := e.w
 		if p := w.api.pod(name); p != nil {
-			w.check.stockDelete(p, t.uid)
+			w.check.stockDelete(p, t)
 			w.logf("taint-eviction: deletes %s (queued %s, is %s)", name, t.uid, p.UID)
 			_ = w.api.deletePod("taint-eviction", name, "", "", 30)
 		}

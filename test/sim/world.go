@@ -390,27 +390,35 @@ func (w *World) calmDown() {
 			w.after(w.between(10*time.Second, 30*time.Second), func() { w.release(m) })
 		}
 	}
-	for _, id := range w.ids {
-		w.after(w.between(0, time.Minute), func() { w.api.dropFinalizers(id.name) })
-	}
 	w.people()
+	w.finalize()
 }
 
 // people go round every five minutes and switch on what we may not move: a machine that no device speaks for, whose device is
-// distrusted, or whose fence a person released.
+// distrusted, or whose fence a person released. The last machine is always wanted: with all of them off nobody is fenced.
 func (w *World) people() {
 	w.after(5*time.Minute, func() {
-		for _, m := range w.machines {
+		for i, m := range w.machines {
 			res := taint.Result("")
 			if n := w.api.node(m.name); n != nil {
 				if r, _ := taint.RecordOf(n); r != nil {
 					res = r.Result
 				}
 			}
-			if !m.device || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
+			if i == 2 || !m.device || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
 				m.powerOn("people")
 			}
 		}
 		w.people()
+	})
+}
+
+// finalize is whoever owns the finalizers, done within a minute.
+func (w *World) finalize() {
+	w.after(w.between(0, time.Minute), func() {
+		for _, id := range w.ids {
+			w.api.dropFinalizers(id.name)
+		}
+		w.finalize()
 	})
 }
