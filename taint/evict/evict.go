@@ -439,13 +439,14 @@ func (v View) askEvery() time.Duration {
 	}
 }
 
-// lists returns the node's volume lists without the entries of pods that go (step 10). An entry of a pod that stays must stay:
-// after the machine's return that pod would hang on "not attached according to node status" (F5).
+// lists returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
+// stay because it is not tombstoned, must stay: after the machine's return that pod would hang on "not attached according to node
+// status" (F5).
 func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
 	keep := map[corev1.UniqueVolumeName]bool{}
 	keepOther := false
 	for _, p := range v.Pods {
-		if p.goes() || p.Terminal {
+		if p.Terminal {
 			continue
 		}
 		for _, vol := range p.Volumes {
