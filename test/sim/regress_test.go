@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// What histories found, as the one View that showed it: seeds change their meaning whenever the model does.
+
+// evicting is a View of a node in the middle of an eviction, proven off since the given time.
+func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
+	rec := taint.Record{ID: "f1", Phase: taint.PhaseEvicting, NodeUID: "u", BootID: "b", LeaseRV: "1", Since: since, At: since, By: "ff"}
+	l := taint.Look{
+		Sent: since, Got: since, Exists: true, Name: "n1", UID: "u", ResourceVersion: "7", BootID: "b", LeaseRV: "1",
+		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
+	}
+	v := evict.View{Now: now, Settings: evict.Settings{DetachTimeout: time.Hour}, Device: "bmc/n1", By: "ff"}
+	v.Saw(l)
+	l.Sent, l.Got = now, now
+	v.Look = l
+	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now})
+	return v
+}
+
+func unreachable(at time.Time) corev1.Taint {
+	added := metav1.NewTime(at)
+	return corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}
+}
+
+// A pod waited for the stock eviction, its volume's entries were cleared already, the machine came back: the pod stayed and hung
+// for good on "not attached according to node status" (F5).
+func TestWaitingPodsKeepTheirVolumes(t *testing.T) {
+	v := evicting(epoch.Add(time.Second), epoch, unreachable(epoch))
+	v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^vol"}
+	v.Look.Attached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^vol"}}
+	v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Volumes: []evict.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
+	if d := evict.Step(v); d.Act != evict.Wait || d.Why != evict.StockEviction {
+		t.Errorf("got %s %s, want Wait %s", d.Act, d.Why, evict.StockEviction)
+	}
+}
+
+// A process that came to it late gave up waiting for a stock deletion that was due seconds ago: patience ran from the proof, not
+// from the time the deletion was due. The deletion hit the replacement (F2).
+func TestPatienceRunsFromWhenDue(t *testing.T) {
+	minute := int64(60)
+	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minute,
+	}}}
+	noTime := unreachable(epoch)
+	noTime.TimeAdded = nil
+	for name, c := range map[string]struct {
+		after time.Duration
+		taint corev1.Taint
+		want  evict.Act
+	}{
+		"due in 31 s":             {29 * time.Second, unreachable(epoch), evict.Tombstone},
+		"due in 29 s":             {31 * time.Second, unreachable(epoch), evict.Wait},
+		"due 2 s ago":             {62 * time.Second, unreachable(epoch), evict.Wait},
+		"due a minute ago":        {121 * time.Second, unreachable(epoch), evict.Tombstone},
+		"nobody knows, just seen": {31 * time.Second, noTime, evict.Wait},
+		"nobody knows, long seen": {121 * time.Second, noTime, evict.Tombstone},
+	} {
+		v := evicting(epoch.Add(c.after), epoch, c.taint)
+		v.Pods = []evict.Pod{pod}
+		if d := evict.Step(v); d.Act != c.want {
+			t.Errorf("%s: got %s %s, want %s", name, d.Act, d.Why, c.want)
+		}
+	}
+}
+
+// A person took the mark off between tombstone and delete, and no other pod was left to move: the terminating tombstone, which
+// no StatefulSet controller deletes, stood for good, as "nothing to evict".
+func TestTombstonesLeftBehindAreWork(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pod  evict.Pod
+		want bool
+	}{
+		{"tombstoned and terminating", evict.Pod{Terminal: true, Tombstone: true, Deleting: true, Grace: 30}, true},
+		{"kept by finalizers only", evict.Pod{Terminal: true, Tombstone: true, Deleting: true, Finalizers: []string{"x"}}, false},
+		{"failed by itself", evict.Pod{Terminal: true}, false},
+	} {
+		if got := evict.Work([]evict.Pod{c.pod}, nil); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
