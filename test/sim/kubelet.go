@@ -168,9 +168,9 @@ func (k *kubelet) look() {
 	at := w.now.Add(-w.lag())
 	if k.seen.IsZero() && w.limits.staleHook && w.chance(0.5) {
 		at = w.now.Add(-w.between(0, 30*time.Second))
-		if w.Scenario != Hooked && at.Before(k.m.switched) {
-			at = k.m.switched // without the hook nothing else guards against an older list
-		}
+	}
+	if w.Scenario == Held && at.Before(k.m.switched) {
+		at = k.m.switched // without the hook nothing guards against a list older than the boot
 	}
 	if at.Before(k.seen) {
 		at = k.seen

@@ -25,6 +25,7 @@ type Process struct {
 	leading bool // it believes so
 	paused  bool // SIGSTOP: nothing of it runs until it is resumed
 	stopped []func()
+	heldUp  time.Duration // how much longer the next request is on its way
 	workers []*worker
 
 	fence fence.Settings
@@ -97,7 +98,8 @@ func (p *Process) call(do func() error, then func(error)) {
 	if !p.may() {
 		return
 	}
-	there, back, life := w.latency(), w.latency(), p.life
+	there, back, life := w.latency()+p.heldUp, w.latency(), p.life
+	p.heldUp = 0
 	lost, unheard := !w.calm && w.chance(0.01), !w.calm && w.chance(0.01)
 	answered := false
 	answer := func(err error) {

@@ -166,7 +166,7 @@ func (w *World) scheduleFaults(end time.Time) {
 		})
 	}
 	w.after(w.between(2*time.Second, 25*time.Second), func() { w.trouble(first) })
-	n := w.rng.IntN(8)
+	n := w.rng.IntN(12)
 	for range n {
 		w.after(w.between(5*time.Second, end.Sub(w.now)), func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
 	}
@@ -201,6 +201,12 @@ func (w *World) jolt(p *Process, m *machine) {
 	d := w.between(0, 50*time.Millisecond)
 	if w.chance(0.5) {
 		d = w.between(0, 4*time.Second)
+	}
+	if w.chance(0.3) { // the request that follows is long on its way, and meanwhile the machine is back
+		p.heldUp = w.between(time.Second, 30*time.Second)
+		w.count("held up")
+		w.after(d, func() { w.heal(m); m.powerOn("held up") })
+		return
 	}
 	w.after(d, func() {
 		if w.calm {
