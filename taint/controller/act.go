@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -20,18 +21,20 @@ const labelControlPlane = "node-role.kubernetes.io/control-plane"
 // fence takes a node that is not marked one act further.
 func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err error) {
 	v := fence.View{
-		Now: t.Now(), Look: t.look, Memory: t.st.fence, Settings: t.policy.Fence,
+		Look: t.look, Memory: t.st.fence, Settings: t.policy.Fence,
 		Mode: t.machine.Mode, Suspect: t.st.suspect, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node),
 		AllStale: t.allStale(t.look.Name), Busy: t.busy(t.look.Name), NewID: newID(), By: t.By,
 	}
 	_, v.ControlPlane = t.look.Labels[labelControlPlane]
 	if t.machineErr != nil {
 		v.Machine = t.machineErr.Error()
-	} else if v.Distrusted, err = t.distrusted(ctx, t.machine.Device); err != nil {
-		return 0, false, err
 	}
+	v.Distrusted = t.distrusted
 	if t.st.suspect.Why != "" {
-		pods, err := t.pods(ctx)
+		pods, objects, err := t.pods(ctx)
+		if err == nil {
+			err = t.resolve(ctx, pods, objects, false)
+		}
 		if err != nil {
 			return 0, false, err
 		}
@@ -41,6 +44,7 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 		}
 		v.Work = evict.Work(pods, atts)
 	}
+	v.Now = t.Now() // the lists took their time
 	d := fence.Step(v)
 	t.tellFence(d)
 	if err := t.reportPoweredOn(ctx, d.Why == fence.PoweredOn); err != nil {
@@ -87,6 +91,9 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 // powerOff sends the power-off that the record announced. The error is remembered, not returned: fence.Step sends it again.
 func (t *turn) powerOff(ctx context.Context) {
 	now := t.Now()
+	if now.Sub(t.look.Got) > fence.ProofTTL {
+		return // paused since the look: look again
+	}
 	err := t.Leading()
 	if err == nil {
 		err = t.machine.Provider.PowerOff(ctx, t.machine.Target)
@@ -104,22 +111,10 @@ func (t *turn) powerOff(ctx context.Context) {
 
 // evict takes a marked node one act further.
 func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err error) {
-	v := evict.View{
-		Now: t.Now(), Look: t.look, Memory: t.st.evict, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By,
-	}
-	if v.Pods, err = t.pods(ctx); err != nil {
+	v := evict.View{Look: t.look, Memory: t.st.evict, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By}
+	d, err := t.decide(ctx, &v)
+	if err != nil {
 		return 0, false, err
-	}
-	if v.Attachments, err = t.cachedAttachments(ctx); err != nil {
-		return 0, false, err
-	}
-	d := evict.Step(v)
-	if d.Act == evict.Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned) {
-		// The cache may be behind; the mark goes on a live list only.
-		if v.Attachments, err = attachments(ctx, t.Live, t.look.Name); err != nil {
-			return 0, false, err
-		}
-		d = evict.Step(v)
 	}
 	t.tellEvict(v, d)
 	begin := t.Now()
@@ -144,6 +139,9 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		t.tellPods(v, d.Pods)
 		return 0, true, err
 	case evict.ClearVolumes:
+		if !v.Holds(t.Now()) {
+			return 0, true, nil
+		}
 		if err := t.writer.clear(ctx, t.look, d.InUse, d.Attached); err != nil {
 			return 0, false, err
 		}
@@ -170,6 +168,40 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	}
 }
 
+// decide reads what evict.Step needs and lets it decide. Reads that are dear are made only for the decisions that hang on them: the
+// volumes of pods that may yet stay before the lists are cleared or the mark goes, and a live list of all attachments before the
+// mark goes, since the cache may be behind.
+func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error) {
+	pods, objects, err := t.pods(ctx)
+	if err != nil {
+		return evict.Decision{}, err
+	}
+	v.Pods = pods
+	if err := t.resolve(ctx, pods, objects, false); err != nil {
+		return evict.Decision{}, err
+	}
+	if v.Attachments, err = t.cachedAttachments(ctx); err != nil {
+		return evict.Decision{}, err
+	}
+	v.Now = t.Now()
+	d := evict.Step(*v)
+	ends := d.Act == evict.Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
+		d.Record.Result == taint.ResultNeverPoweredOff)
+	if !ends && d.Act != evict.ClearVolumes && d.Why != evict.WaitingDetach {
+		return d, nil
+	}
+	if err := t.resolve(ctx, pods, objects, true); err != nil {
+		return evict.Decision{}, err
+	}
+	if ends {
+		if v.Attachments, err = attachments(ctx, t.Live, t.look.Name); err != nil {
+			return evict.Decision{}, err
+		}
+	}
+	v.Now = t.Now()
+	return evict.Step(*v), nil
+}
+
 // closed counts a fence that ended.
 func (t *turn) closed(rec taint.Record) {
 	if rec.Phase == taint.PhaseDone {
@@ -177,11 +209,11 @@ func (t *turn) closed(rec taint.Record) {
 	}
 }
 
-// distrusted reports whether some node's record tells that this device said Off of a machine that was on. A person ends that with
+// isDistrusted reports whether some node's record tells that this device said Off of a machine that was on. A person ends that with
 // forcefence release.
-func (t *turn) distrusted(ctx context.Context, device string) (bool, error) {
+func (r *Reconciler) isDistrusted(ctx context.Context, device string) (bool, error) {
 	var nodes corev1.NodeList
-	if err := t.Cache.List(ctx, &nodes); err != nil {
+	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing cached nodes: %w", err)
 	}
 	for i := range nodes.Items {

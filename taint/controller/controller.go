@@ -174,6 +174,11 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	policy := r.Policy()
 	m, machineErr := policy.Machine(node)
 	t := &turn{Reconciler: r, st: st, node: node, look: l, policy: policy, machine: m, machineErr: machineErr}
+	if machineErr == nil {
+		if t.distrusted, err = r.isDistrusted(ctx, m.Device); err != nil {
+			return 0, false, err
+		}
+	}
 	if l.Mark == nil {
 		return t.fence(ctx)
 	}
@@ -189,20 +194,28 @@ type turn struct {
 	policy     *Policy
 	machine    Machine
 	machineErr error
+	distrusted bool // the device said Off of a machine that was on
 }
 
 // ask puts the question to the machine's device, live, and folds the answer into both memories.
 func (t *turn) ask(ctx context.Context) {
 	var a providers.Answer
-	if t.machineErr != nil {
+	switch {
+	case t.machineErr != nil:
 		a = providers.Answer{Observation: providers.Observation{At: t.Now()}, Got: t.Now(), Err: t.machineErr}
-	} else {
+	default:
 		a = providers.Ask(ctx, t.machine.Provider, t.machine.Name, t.machine.Target, t.Now)
+		if t.distrusted && a.State == providers.PowerOff {
+			a.State, a.Err = providers.PowerUnknown, errDistrusted
+		}
 	}
 	t.st.fence.Answered(a)
 	t.st.evict.Answered(a)
 	t.logAnswer(a)
 }
+
+// errDistrusted takes an Off from a device that lied once.
+var errDistrusted = fmt.Errorf("%w: the device said Off of a machine that was on", providers.ErrPermanent)
 
 // state returns what is remembered of a node, making room for it if there is none.
 func (r *Reconciler) state(name string) *nodeState {

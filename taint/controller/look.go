@@ -45,28 +45,34 @@ func Look(ctx context.Context, c client.Reader, name, key string, now func() tim
 	return &node, taint.See(&node, lease, key, sent, now()), nil
 }
 
-// pods lists live what is bound to the node, with the volumes of the pods for which they matter: those that may stay.
-func (t *turn) pods(ctx context.Context) ([]evict.Pod, error) {
+// pods lists live what is bound to the node, without their volumes.
+func (t *turn) pods(ctx context.Context) ([]evict.Pod, []corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	var list corev1.PodList
 	if err := t.Live.List(ctx, &list, client.MatchingFields{"spec.nodeName": t.look.Name}); err != nil {
-		return nil, fmt.Errorf("listing pods live: %w", err)
+		return nil, nil, fmt.Errorf("listing pods live: %w", err)
 	}
-	// On the return path ordinary pods stay too.
-	back := t.look.Record.Open() && (t.look.Alive(t.look.Record) || t.look.IsReady())
-	out := make([]evict.Pod, 0, len(list.Items))
+	out := make([]evict.Pod, len(list.Items))
 	for i := range list.Items {
-		p := SeePod(&list.Items[i], t.Key, t.policy.EvictFirst)
-		if !p.Terminal && (back || p.Exempt != taint.NotExempt) {
-			var err error
-			if p.Volumes, err = t.volumes(ctx, &list.Items[i]); err != nil {
-				return nil, err
+		out[i] = SeePod(&list.Items[i], t.Key, t.policy.EvictFirst)
+	}
+	return out, list.Items, nil
+}
+
+// resolve finds the volumes of the unfinished pods: of the exempt ones, or of all. They matter only for pods that stay, and cost two
+// reads each.
+func (t *turn) resolve(ctx context.Context, pods []evict.Pod, objects []corev1.Pod, all bool) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	for i := range pods {
+		if p := &pods[i]; !p.Terminal && p.Volumes == nil && (all || p.Exempt != taint.NotExempt) {
+			if p.Volumes, err = t.volumes(ctx, &objects[i]); err != nil {
+				return err
 			}
 		}
-		out = append(out, p)
 	}
-	return out, nil
+	return nil
 }
 
 // SeePod reduces a pod to what evict.Step decides on, without its volumes.
