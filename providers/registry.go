@@ -92,11 +92,19 @@ func (s Secret) Reveal() string {
 const redacted = "<secret>"
 
 // String and the methods below keep the value out of every kind of output.
-func (s Secret) String() string               { return redacted }
-func (s Secret) GoString() string             { return redacted }
-func (s Secret) Format(f fmt.State, _ rune)   { _, _ = f.Write([]byte(redacted)) }
+func (s Secret) String() string { return redacted }
+
+// GoString is %#v.
+func (s Secret) GoString() string { return redacted }
+
+// Format is every verb of fmt.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// MarshalText is JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-func (s Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
+
+// LogValue is slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // SecretRef says where a secret is: in a file (its trailing newline is dropped) or in an environment variable. It is read when
 // it is used, so that a rotated file is picked up without a reload.

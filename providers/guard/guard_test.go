@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -44,7 +43,7 @@ func off(context.Context, providers.Target) (providers.Observation, error) {
 }
 
 func options(o guard.Options) guard.Options {
-	o.Name, o.Type, o.Log = "rack-a", "fake", slog.New(slog.NewTextHandler(io.Discard, nil))
+	o.Name, o.Type, o.Log = "rack-a", "fake", slog.New(slog.DiscardHandler)
 	return o
 }
 
@@ -62,7 +61,7 @@ func TestAnswersPassUnchanged(t *testing.T) {
 		power: func(context.Context, providers.Target) error { return boom },
 	}, options(guard.Options{}))
 	obs, err := g.State(t.Context(), n1)
-	if want, _ := off(nil, n1); obs != want || err != nil {
+	if want, _ := off(t.Context(), n1); obs != want || err != nil {
 		t.Errorf("got %+v, %v", obs, err)
 	}
 	obs, err = g.State(t.Context(), providers.Target{Node: "bad"})

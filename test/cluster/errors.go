@@ -14,10 +14,7 @@ const requestTimeout = 10 * time.Second
 func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 func statusError(obj runtime.Object) error {
-	if err := apierrors.FromObject(obj); err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
-	return nil
+	return fmt.Errorf("watch: %w", apierrors.FromObject(obj))
 }
 
 // final reports whether asking again cannot help.

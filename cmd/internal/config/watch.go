@@ -72,7 +72,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-events:
-		case <-faults: // events were lost
+		case <-faults: //nolint:errcheck // events were lost: look, whatever the fault
 		case <-timer.C:
 			look()
 			first = time.Time{}
