@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +16,14 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 )
 
-// labelControlPlane marks control-plane nodes on every distribution that follows the convention.
-const labelControlPlane = "node-role.kubernetes.io/control-plane"
+// controlPlaneLabels tell a control-plane or etcd node: kubeadm's and most others', the one before it, and RKE2's and k3s' for etcd.
+var controlPlaneLabels = []string{
+	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd",
+}
+
+func isControlPlane(labels map[string]string) bool {
+	return slices.ContainsFunc(controlPlaneLabels, func(l string) bool { _, ok := labels[l]; return ok })
+}
 
 // fence takes a node that is not marked one act further.
 func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err error) {
@@ -25,7 +32,7 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 		Mode: t.machine.Mode, Suspect: t.st.suspect, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node),
 		AllStale: t.allStale(t.look.Name), Busy: t.busy(t.look.Name), NewID: newID(), By: t.By,
 	}
-	_, v.ControlPlane = t.look.Labels[labelControlPlane]
+	v.ControlPlane = isControlPlane(t.look.Labels)
 	if t.machineErr != nil {
 		v.Machine = t.machineErr.Error()
 	}

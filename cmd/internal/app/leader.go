@@ -19,8 +19,8 @@ var errNotLeading = errors.New("not the leader any more")
 type stampedLock struct {
 	resourcelock.Interface
 	now   func() time.Time
-	valid time.Duration // RenewDeadline: shorter than what another replica waits for
-	sent  atomic.Int64  // unix nanoseconds; 0: not leading
+	valid time.Duration             // RenewDeadline: shorter than what another replica waits for
+	sent  atomic.Pointer[time.Time] // nil: not leading
 }
 
 func (l *stampedLock) Create(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
@@ -37,9 +37,9 @@ func (l *stampedLock) stamp(rec resourcelock.LeaderElectionRecord, write func() 
 		return err
 	}
 	if rec.HolderIdentity == l.Identity() {
-		l.sent.Store(sent.UnixNano())
+		l.sent.Store(&sent)
 	} else {
-		l.sent.Store(0) // released
+		l.sent.Store(nil) // released
 	}
 	return nil
 }
@@ -47,10 +47,12 @@ func (l *stampedLock) stamp(rec resourcelock.LeaderElectionRecord, write func() 
 // leading returns nil while no other process can have become the leader.
 func (l *stampedLock) leading() error {
 	sent := l.sent.Load()
-	if sent == 0 {
+	if sent == nil {
 		return errNotLeading
 	}
-	if age := l.now().Sub(time.Unix(0, sent)); age >= l.valid || age < 0 {
+	// The monotonic clock stands still while a virtual machine is suspended, the wall clock may be set back: the older age counts.
+	now := l.now()
+	if age := max(now.Sub(*sent), now.Round(0).Sub(sent.Round(0))); age >= l.valid || age < 0 {
 		return fmt.Errorf("%w: its Lease was last renewed %s ago (renewDeadline is %s)", errNotLeading, age.Round(time.Millisecond), l.valid)
 	}
 	return nil
