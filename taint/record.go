@@ -151,6 +151,9 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 	return &r, nil
 }
 
+// Token tells this fence from every other of its node: a person may use the same id twice.
+func (r Record) Token() string { return r.ID + "/" + r.Since.UTC().Format("20060102T150405.000") }
+
 // Open reports whether the fence is still going on.
 func (r *Record) Open() bool { return r != nil && r.Phase != PhaseDone }
 

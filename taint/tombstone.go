@@ -21,3 +21,11 @@ func IsTombstone(p *corev1.Pod) bool {
 func IsTerminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
+
+// SparedAnnotation on a pod names the fence that let it live when its node returned (Record.Token). That fence ends the pod no
+// more: not by a later look, which sees the annotation, and not by a tombstone that was sent before and is still on its way, whose
+// resourceVersion the annotation made old.
+const SparedAnnotation = "forcefence.io/spared-by"
+
+// SparedBy returns the token of the last fence that spared the pod, "" if none did.
+func SparedBy(p *corev1.Pod) string { return p.Annotations[SparedAnnotation] }

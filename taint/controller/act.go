@@ -157,6 +157,8 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		t.Log.Info("Cleared volume lists", "node", t.look.Name, "fence", t.look.Record.ID,
 			"inUse", len(t.look.InUse)-len(d.InUse), "attached", len(t.look.Attached)-len(d.Attached))
 		return 0, true, nil
+	case evict.Spare:
+		return 0, true, t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.spare(ctx, p, t.look.Record.Token()) })
 	case evict.Delete:
 		err := t.forEach(ctx, v, d, t.writer.delete)
 		done("delete")

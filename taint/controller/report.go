@@ -84,6 +84,7 @@ var evictSays = map[evict.Why]struct {
 	evict.Clearing:        {true, stateEvicting, "Clearing the node's volume lists of the pods that go."},
 	evict.Deleting:        {true, stateEvicting, "Deleting {pods} pods."},
 	evict.ProofLost:       {true, stateEvicting, "The machine is no longer proven off ({detail}): no more pods are ended until it is."},
+	evict.Sparing:         {true, stateEvicting, "The machine is back: {pods} pods that were not ended yet live on; they start when the mark goes."},
 	evict.Returned:        {true, stateEvicting, "The machine is back: no more pods are ended; those already ended are deleted, then the mark goes."},
 	evict.WaitingDetach:   {false, stateEvicting, "All pods are gone; waiting until their volumes are detached."},
 	evict.Finished:        {true, "", "All pods are gone and their volumes detached: the mark goes."},

@@ -38,11 +38,12 @@ const (
 	ClearVolumes            // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
 	Delete                  // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
 	Unmark                  // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
+	Spare                   // annotate Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
 )
 
 // String names the act for logs.
 func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark"}[a]
+	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare"}[a]
 }
 
 // Why is the reason of a decision, from a closed set.
@@ -68,6 +69,7 @@ const (
 	Deleting        Why = "DeletingPods"
 	ProofLost       Why = "ProofLost"    // in the middle, and the device no longer says Off
 	Returned        Why = "NodeReturned" // in the middle, and the node is alive
+	Sparing         Why = "SparingPods"  // the node returned: what is not tombstoned lives
 	WaitingPods     Why = "WaitingForPods"
 	WaitingDetach   Why = "WaitingForDetach"
 	Finished        Why = "NodeEvicted"
@@ -130,9 +132,10 @@ type Pod struct {
 	Namespace, Name, UID, ResourceVersion string
 
 	Exempt     taint.Exemption
-	Terminal   bool // Succeeded or Failed, by whomever
-	Tombstone  bool // our tombstone
-	First      bool // matches the configured selector: storage and CSI controllers
+	Terminal   bool   // Succeeded or Failed, by whomever
+	Tombstone  bool   // our tombstone
+	Spared     string // taint.SparedBy
+	First      bool   // matches the configured selector: storage and CSI controllers
 	Priority   int32
 	Deleting   bool     // has a deletionTimestamp
 	Grace      int64    // deletionGracePeriodSeconds, if Deleting
@@ -190,7 +193,7 @@ type Decision struct {
 	Detail   string
 	After    time.Duration // Wait
 	Record   taint.Record  // Write, Unmark
-	Pods     []Pod         // Tombstone, Delete: in the order to begin them
+	Pods     []Pod         // Tombstone, Delete, Spare: in the order to begin them
 	InUse    []corev1.UniqueVolumeName
 	Attached []corev1.AttachedVolume
 	Returned bool   // on the return path: only what is tombstoned may be deleted, and needs no proof
@@ -315,7 +318,7 @@ func (v View) beginEviction(e taint.Evidence, why Why) Decision {
 func (v View) evicting() Decision {
 	l, rec := v.Look, v.Look.Record
 	person := rec.By == taint.ByPerson
-	if l.Alive(rec) || l.IsReady() {
+	if l.Alive(rec) || l.IsReady() || v.sparing() {
 		return v.returning()
 	}
 	if v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson) {
@@ -385,17 +388,31 @@ func (v View) Holds(now time.Time) bool {
 	}
 }
 
+// sparing reports whether this fence has begun its return path. It stays on it, even if the machine goes off once more: the mark
+// will go, and the next fence moves what is left.
+func (v View) sparing() bool {
+	token := v.Look.Record.Token()
+	return slices.ContainsFunc(v.Pods, func(p Pod) bool { return p.goes() && p.Spared == token })
+}
+
 // returning is the return path with tombstones: no more tombstones, no more clearing; what is tombstoned is deleted, the rest is
-// held by the node's hook and starts when the mark goes.
+// held by the node's hook and starts when the mark goes. Before that the rest is spared: a tombstone that was sent with a good
+// proof may still be on its way (a slow request, a paused leader), and must not land on a pod that runs again.
 func (v View) returning() Decision {
-	var tombs []Pod
+	var tombs, spare []Pod
 	for _, p := range v.Pods {
-		if p.buried() {
+		switch {
+		case p.goes() && p.Spared != v.Look.Record.Token():
+			spare = append(spare, p)
+		case p.buried():
 			tombs = append(tombs, p)
 		}
 	}
 	order(tombs)
+	order(spare)
 	switch {
+	case len(spare) > 0:
+		return Decision{Act: Spare, Why: Sparing, Pods: spare, Returned: true}
 	case len(tombs) > 0:
 		return Decision{Act: Delete, Why: Returned, Pods: tombs, Returned: true}
 	case len(v.leftover()) > 0:

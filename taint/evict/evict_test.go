@@ -99,6 +99,11 @@ func booted(v *View)    { v.Look.BootID = "b2" }
 func recreated(v *View) { v.Look.UID = "u2" }
 func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute) }
 func cleared(v *View)   { v.Cleared = true }
+func spared(v *View) {
+	for i := range v.Pods {
+		v.Pods[i].Spared = v.Look.Record.Token()
+	}
+}
 func seen(d time.Duration) with {
 	return func(v *View) { v.ProofFrom = ago(d) }
 }
@@ -176,6 +181,9 @@ func TestStep(t *testing.T) {
 	adopts := want{Act: Write, Why: Adopting, Phase: taint.PhaseArmed}
 	ends := func(names ...string) want { return want{Act: Tombstone, Why: Tombstoning, Pods: names} }
 	deletes := func(names ...string) want { return want{Act: Delete, Why: Deleting, Pods: names} }
+	spares := func(names ...string) want {
+		return want{Act: Spare, Why: Sparing, Pods: names, Returned: true}
+	}
 	back := func(names ...string) want { return want{Act: Delete, Why: Returned, Pods: names, Returned: true} }
 	finish := lift(Finished, taint.ResultEvicted)
 	detach := wait(WaitingDetach, pollWait)
@@ -339,22 +347,26 @@ func TestStep(t *testing.T) {
 		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
 		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(Confirming)},
 		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
-		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), back("t")},
+		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond), spared), back("t")},
 		{"person, on, trusted", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
 		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), ask(Confirming)},
-		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb))), back("t")},
+		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 
-		// The return path, with a proof in hand.
-		{"heartbeat: only what is tombstoned", evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA)), back("t")},
-		{"booted", evicting(proven, booted, pods(pod("p"), pod("t", tomb)), lists(pvA)), back("t")},
-		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb))), back("t")},
-		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb))), back("t")},
-		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), back("t")},
+		// The return path, with a proof in hand. First what lives is spared: a tombstone may still be on its way to it.
+		{"pods that live are spared first", evicting(proven, heartbeat, pods(pod("p"), pod("q", first), pod("t", tomb), pod("x", exempt), pod("f", finished))), spares("q", "p")},
+		{"spared by another fence is not spared by this one", evicting(proven, heartbeat, pods(pod("p", func(p *Pod) { p.Spared = "f0/20260101T000000.000" }))), spares("p")},
+		{"begun to spare, and off again: stays on the return path", evicting(proven, pods(pod("q")), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), spares("p")},
+		{"a finished pod that was spared holds nobody on the return path", evicting(proven, pods(pod("f", finished)), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), ends("p")},
+		{"heartbeat: only what is tombstoned", evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
+		{"booted", evicting(proven, booted, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
+		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb)), spared), back("t")},
+		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb)), spared), back("t")},
+		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), ask(Returned)},
 		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(Confirming)},
-		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p"))), lift(FinishedReturn, taint.ResultReturned)},
-		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a")), lift(FinishedReturn, taint.ResultReturned)},
-		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}},
+		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(FinishedReturn, taint.ResultReturned)},
+		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(FinishedReturn, taint.ResultReturned)},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}},
 		{"detach takes long on return", evicting(overdue, heartbeat, attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
 		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(FinishedReturn, taint.ResultReturned)},
 		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: NeverPoweredOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
@@ -617,7 +629,7 @@ func TestTolerates(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	for i, want := range []string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark"} {
+	for i, want := range []string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare"} {
 		if got := Act(i).String(); got != want {
 			t.Errorf("Act(%d) = %s, want %s", i, got, want)
 		}

@@ -69,7 +69,7 @@ func TestHistories(t *testing.T) {
 		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored", "device power-off=refused",
 		"sleep 1s", "sleep 10s", "sleep 1m", "trust",
 	}
-	acts := []string{"Arm", "Write", "PowerOff", "Tombstone", "ClearVolumes", "Delete", "Unmark", "ExpireReady", "Ask", "answer"}
+	acts := []string{"Arm", "Write", "PowerOff", "Tombstone", "ClearVolumes", "Delete", "Spare", "Unmark", "ExpireReady", "Ask", "answer"}
 	for seed := range uint64(*seeds) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		w := newWorld()

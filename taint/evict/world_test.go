@@ -501,7 +501,7 @@ func (w *world) step(most time.Duration) bool {
 		return waits(d.After)
 	case Ask:
 		w.ask()
-	case Tombstone, Delete:
+	case Tombstone, Delete, Spare:
 		for _, p := range d.Pods {
 			if !d.Returned && !v.Holds(w.now) {
 				w.print("", "proof ran out", "")
@@ -523,6 +523,12 @@ func (w *world) step(most time.Duration) bool {
 				}
 				q.Terminal, q.Tombstone, w.touched = true, true, true
 				q.ResourceVersion += "t"
+			case d.Act == Spare:
+				if q.Exempt != taint.NotExempt || q.Terminal {
+					w.breaks("spared %s, which is exempt or finished", q.Name)
+				}
+				q.Spared = l.Record.Token()
+				q.ResourceVersion += "s"
 			case !q.Tombstone:
 				w.breaks("deleted %s without a tombstone", q.Name)
 			case len(q.Finalizers) > 0:

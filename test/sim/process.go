@@ -405,6 +405,8 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 			holds = nil
 		}
 		k.each(v, d.Pods, holds, func(v evict.View, p evict.Pod, then func(error)) { k.delete(v, p, d.Returned, then) })
+	case evict.Spare:
+		k.each(v, d.Pods, nil, k.spare)
 	case evict.Unmark:
 		if d.Why == evict.NeverPoweredOff {
 			w.check.accused(k.m)
@@ -470,7 +472,7 @@ func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
 		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
 		if err == nil {
 			w.count("tombstone")
-			w.check.tombstoned(v, p)
+			w.check.tombstoned(v, p, at)
 		}
 		w.jolt(k.Process, k.m)
 		return err
@@ -492,13 +494,28 @@ func (k *worker) delete(v evict.View, p evict.Pod, returned bool, then func(erro
 	}, then)
 }
 
+func (k *worker) spare(v evict.View, p evict.Pod, then func(error)) {
+	w := k.w
+	w.jolt(k.Process, k.m)
+	k.call(func() error {
+		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
+			o.Annotations = map[string]string{taint.SparedAnnotation: v.Look.Record.Token()}
+		})
+		w.logf("%s: %s: spares %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)
+		if err == nil {
+			w.count("spare")
+		}
+		return err
+	}, then)
+}
+
 // podsOf reduces pods to what Step needs.
 func podsOf(list []*corev1.Pod) []evict.Pod {
 	out := make([]evict.Pod, 0, len(list))
 	for _, p := range list {
 		e := evict.Pod{
 			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
-			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p),
+			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
 			Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
 		}
 		if e.Deleting {

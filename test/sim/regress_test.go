@@ -92,3 +92,30 @@ func TestTombstonesLeftBehindAreWork(t *testing.T) {
 		}
 	}
 }
+
+// A tombstone was sent with a good proof and was long on its way; the machine booted, the mark went, the hook let the pod start, and
+// then the tombstone landed on it: its replacement ran beside it (invariant 10). So pods are spared before the mark goes, and a
+// fence that has begun to spare ends nothing more.
+func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
+	token := evicting(epoch, epoch).Look.Record.Token()
+	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: epoch}, Got: epoch}
+	for _, c := range []struct {
+		name   string
+		spared string
+		answer providers.Answer
+		want   evict.Act
+	}{
+		{"not spared", "", on, evict.Spare},
+		{"spared by an earlier fence", "f0/20300101T000000.000", on, evict.Spare},
+		{"spared", token, on, evict.Unmark},
+		{"spared, and off again", token, evicting(epoch, epoch).Answer, evict.Unmark},
+		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answer, evict.Tombstone},
+	} {
+		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
+		v.Answered(c.answer)
+		v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
+		if d := evict.Step(v); d.Act != c.want {
+			t.Errorf("%s: got %s %s, want %s", c.name, d.Act, d.Why, c.want)
+		}
+	}
+}
