@@ -27,6 +27,7 @@ type checker struct {
 	marked   map[string]time.Time // node/id -> when the mark was committed
 	phases   map[string]bool      // id/phase that was committed
 	ended    map[string]tomb      // by pod UID
+	late     map[string]bool      // UIDs of pods that a stale scheduler bound to a marked node
 	alerts   map[string][]string
 }
 
@@ -38,6 +39,7 @@ type tomb struct {
 
 func (c *checker) begin() {
 	c.byPerson, c.marked, c.phases = map[string]bool{}, map[string]time.Time{}, map[string]bool{}
+	c.late = map[string]bool{}
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 }
 
@@ -303,6 +305,31 @@ func (c *checker) writers() {
 				continue
 			}
 			w.fail("10", "volume %s has writers on %s and %s", v, o.name, m.name)
+		}
+	}
+}
+
+// hung finds pods that cannot mount what is attached because volumesAttached does not list it, and lets attach/detach write it
+// whole, as its restart would (F5). Only a replacement that came back to the marked node may hang so: it was bound, by a scheduler
+// with an old cache, after its predecessor's entries were cleared and before the volume was detached.
+func (c *checker) hung() {
+	w := c.w
+	for _, p := range w.api.pods {
+		n := w.api.node(p.Spec.NodeName)
+		if n == nil || !isReady(n) || taint.IsTerminal(p) {
+			continue
+		}
+		for _, v := range volumesOf(p) {
+			a := w.api.attachment(attachmentName(v, n.Name))
+			listed := func(x corev1.AttachedVolume) bool { return x.Name == unique(v) }
+			if a == nil || !a.Status.Attached || a.DeletionTimestamp != nil || slices.ContainsFunc(n.Status.VolumesAttached, listed) {
+				continue
+			}
+			if !c.late[string(p.UID)] {
+				w.fail("F5", "%s hangs on %s: %s is attached and not listed", p.Name, n.Name, v)
+			}
+			w.count("hung replacement (F5)")
+			w.writeAttached(n.Name)
 		}
 	}
 }

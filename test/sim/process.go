@@ -461,6 +461,7 @@ func (k *worker) each(v evict.View, list []evict.Pod, holds func() bool, act fun
 func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
+	w.holdUp(k.Process, k.m)
 	w.check.sent(v, p)
 	at := w.now
 	k.call(func() error {

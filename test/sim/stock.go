@@ -152,6 +152,9 @@ func (w *World) runScheduler(v *state) {
 		}
 		if w.api.patchPod("scheduler", p.Name, string(p.UID), "", func(p *corev1.Pod) { p.Spec.NodeName = to }) == nil {
 			w.logf("scheduler: binds %s (%s) to %s", p.Name, p.UID, to)
+			if w.machine(to).marked() {
+				w.check.late[string(p.UID)] = true
+			}
 		}
 	}
 }

@@ -233,6 +233,19 @@ func (w *World) jolt(p *Process, m *machine) {
 	})
 }
 
+// holdUp keeps a tombstone on its way until its node may have come back and been let go: the worst moment for it to land.
+func (w *World) holdUp(p *Process, m *machine) {
+	if w.calm || !w.chance(0.3) {
+		return
+	}
+	w.count("tombstone held up")
+	p.heldUp = w.between(5*time.Second, 40*time.Second)
+	w.after(w.between(0, 2*time.Second), func() { w.heal(m); m.powerOn("held up") })
+	if w.chance(0.3) {
+		w.after(w.between(0, 2*time.Second), func() { p.pause(w.between(10*time.Second, 60*time.Second)) })
+	}
+}
+
 // anyFault is one of everything that may happen to a node or to us.
 func (w *World) anyFault(m *machine) {
 	if w.calm {
@@ -404,6 +417,7 @@ func (w *World) calmDown() {
 // distrusted, or whose fence a person released. The last machine is always wanted: with all of them off nobody is fenced.
 func (w *World) people() {
 	w.after(5*time.Minute, func() {
+		w.check.hung()
 		for i, m := range w.machines {
 			res := taint.Result("")
 			if n := w.api.node(m.name); n != nil {
