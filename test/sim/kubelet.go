@@ -169,7 +169,7 @@ func (k *kubelet) look() {
 	if k.seen.IsZero() && w.limits.staleHook && w.chance(0.5) {
 		at = w.now.Add(-w.between(0, 30*time.Second))
 	}
-	if w.Scenario == Held && at.Before(k.m.switched) {
+	if (w.Scenario == Held || w.Scenario == Bare) && at.Before(k.m.switched) {
 		at = k.m.switched // without the hook nothing guards against a list older than the boot
 	}
 	if at.Before(k.seen) {

@@ -50,6 +50,51 @@ func TestHistories(t *testing.T) {
 	replaySeed(t, failed[0].seed)
 }
 
+// TestBareNodesAreFoundOut plays histories that the design calls unsafe: no hook, and machines that boot by themselves between
+// proof and tombstone. The checker must see two copies run; if it does not, TestHistories proves nothing.
+func TestBareNodesAreFoundOut(t *testing.T) {
+	if race || testing.Short() {
+		t.Skip("needs thousands of histories: resourceVersions alone make it rare")
+	}
+	_, _, failed := playMany(0, 3000, func(uint64) Scenario { return Bare })
+	found := 0
+	for _, f := range failed {
+		if f.v.Invariant == "10" {
+			found++
+		}
+	}
+	t.Logf("%d of 3000 histories run something twice", found)
+	if found == 0 {
+		t.Error("no history without the hook broke invariant 10: the checker is blind")
+	}
+}
+
+// TestPathsAreTaken holds that the histories reach what they are there to judge.
+func TestPathsAreTaken(t *testing.T) {
+	stats, _, _ := playMany(0, 600, ScenarioOf)
+	for _, path := range []string{
+		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
+		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
+		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
+		"crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted",
+	} {
+		if stats[path] == 0 {
+			t.Errorf("no history came by %q", path)
+		}
+	}
+}
+
+// TestSameSeedSameHistory holds that a failure can be played again.
+func TestSameSeedSameHistory(t *testing.T) {
+	for seed := range uint64(20) {
+		a := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
+		b := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
+		if a.Text() != b.Text() || a.Events != b.Events {
+			t.Fatalf("seed %d: two different histories", seed)
+		}
+	}
+}
+
 type failure struct {
 	seed uint64
 	v    *Violation
