@@ -175,7 +175,9 @@ func (b *bmc) get(ctx context.Context, path string, into any) (asked time.Time, 
 		asked = b.pool.now()
 		err = fetch(l.api(ctx), path, into)
 		if status(err) != http.StatusUnauthorized {
-			b.proved(l, err)
+			if err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
+				b.proved(l)
+			}
 			return asked, err
 		}
 		if !b.refused(l) {
@@ -233,12 +235,10 @@ func (b *bmc) current() *login {
 }
 
 // proved remembers that a login works.
-func (b *bmc) proved(l *login, err error) {
-	if err == nil {
-		b.pool.mu.Lock()
-		defer b.pool.mu.Unlock()
-		l.proven = true
-	}
+func (b *bmc) proved(l *login) {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	l.proven = true
 }
 
 // refused forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not: a
@@ -279,7 +279,7 @@ func (b *bmc) remember(key, path string) {
 // local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin.
 func (b *bmc) local(link string) (path string, ok bool) {
 	path = strings.TrimPrefix(link, b.origin)
-	return path, strings.HasPrefix(path, "/") && !strings.ContainsAny(path, "?#")
+	return path, strings.HasPrefix(path, "/")
 }
 
 // connect logs in: a session, or basic authentication where the configuration says so or, with auth auto, where the BMC has no

@@ -41,6 +41,8 @@ type Fault struct {
 	NoSerial         bool   // SerialNumber is empty
 	NoAction         bool   // Actions are absent
 	NoForceOff       bool   // ForceOff is not among the allowable reset types
+	ActionStatus     int    // resets are refused with this status, and do nothing
+	ActionLost       bool   // resets are done, and the connection closes without an answer
 
 	// On a BMC only.
 

@@ -22,6 +22,7 @@ type Options struct {
 	Username      string        // of every BMC; default "fence"
 	Password      string        // default a random one, see DataCenter.Password
 	SessionSlots  int           // sessions that a BMC holds at a time; default 8
+	PageSize      int           // systems on one page of a BMC's collection; default all
 	RequestLog    int           // requests a BMC remembers; default 4096
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -50,7 +51,7 @@ func (b *BMC) serve(w http.ResponseWriter, r *http.Request) {
 		case strings.HasPrefix(r.URL.Path, sessionsPath+"/") && r.Method == http.MethodDelete:
 			b.logout(a, strings.TrimPrefix(r.URL.Path, sessionsPath+"/"))
 		case r.URL.Path == systemsPath:
-			a.get(r, b.systems())
+			a.get(r, b.systems(r))
 		case m != nil && action:
 			m.reset(a, r, f)
 		case m != nil:
@@ -213,15 +214,26 @@ func root() object {
 	}
 }
 
-func (b *BMC) systems() object {
+// systems is the collection, or one page of it.
+func (b *BMC) systems(r *http.Request) object {
+	first, _ := strconv.Atoi(r.URL.Query().Get("$skip"))
+	first = min(max(first, 0), len(b.machines))
+	last := len(b.machines)
+	if size := b.dc.opts.PageSize; size > 0 {
+		last = min(first+size, last)
+	}
 	members := []object{}
-	for _, m := range b.machines {
+	for _, m := range b.machines[first:last] {
 		members = append(members, link(systemPath(m)))
 	}
-	return object{
+	o := object{
 		"@odata.id": systemsPath, "@odata.type": "#ComputerSystemCollection.ComputerSystemCollection", "Name": "Systems",
-		"Members@odata.count": len(members), "Members": members,
+		"Members@odata.count": len(b.machines), "Members": members,
 	}
+	if last < len(b.machines) {
+		o["Members@odata.nextLink"] = fmt.Sprintf("%s?$skip=%d", systemsPath, last)
+	}
+	return o
 }
 
 func (m *Machine) currentFault() Fault {
@@ -276,8 +288,14 @@ func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
 		a.fail(http.StatusBadRequest, "Base.1.8.MalformedJSON")
 		return
 	}
+	if f.ActionLost {
+		defer panic(http.ErrAbortHandler)
+	}
 	accepted := true
 	switch {
+	case f.ActionStatus != 0:
+		a.fail(f.ActionStatus, "Base.1.8.GeneralError")
+		return
 	case body.ResetType == "ForceOff" && f.StaysOn:
 	case body.ResetType == "ForceOff" && f.StaysPoweringOff:
 		m.mu.Lock()
