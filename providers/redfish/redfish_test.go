@@ -178,6 +178,9 @@ func TestErrorReads(t *testing.T) {
 	if want := "ask state of node n1 (redfish rack-a " + r.bmc.URL() + "): 503 Service Unavailable"; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
+	if got := r.bmc.Count("GET", "/redfish/v1/"); got != 3 {
+		t.Errorf("a GET that is answered with 503 was sent %d times, want 3", got)
+	}
 	r.bmc.SetFault(datacenter.Fault{})
 	r.ms[0].SetFault(datacenter.Fault{NoForceOff: true})
 	if err := r.p.PowerOff(t.Context(), r.target()); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "offers no ForceOff") {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const anotherUUID = "11111111-2222-4333-8444-555555555555"
 
 // newProvider makes a provider for the data centre; edit changes its configuration first.
-func newProvider(t *testing.T, dc *datacenter.DataCenter, edit func(*redfish.Config)) *redfish.Provider {
+func newProvider(t testing.TB, dc *datacenter.DataCenter, edit func(*redfish.Config)) *redfish.Provider {
 	t.Helper()
 	dir := t.TempDir()
 	c := redfish.NewConfig()

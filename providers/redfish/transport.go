@@ -45,7 +45,7 @@ func httpClient(origin string, next *http.Transport) (client *http.Client, poste
 		Transport:     limited{next},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the outer client decides
 	}
-	retrying.RetryMax, retrying.RetryWaitMin, retrying.RetryWaitMax = 2, 100*time.Millisecond, time.Second
+	retrying.RetryMax, retrying.RetryWaitMin, retrying.RetryWaitMax = 2, 50*time.Millisecond, time.Second
 	retrying.CheckRetry = worthAnother
 	retrying.Backoff = func(least, most time.Duration, n int, _ *http.Response) time.Duration { return min(least<<n, most) }
 	retrying.ErrorHandler = retryablehttp.PassthroughErrorHandler
