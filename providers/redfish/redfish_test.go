@@ -441,7 +441,7 @@ func TestPassword(t *testing.T) {
 			// The wrong password goes out once: the account must not get locked.
 			refused := 0
 			for _, q := range r.bmc.Requests()[before:] {
-				if q.Status == http.StatusUnauthorized && (q.Method == "POST" || how == "basic") {
+				if q.Status == http.StatusUnauthorized && (q.Method == http.MethodPost || how == "basic") {
 					refused++
 				}
 			}

@@ -194,7 +194,7 @@ func (b *bmc) post(ctx context.Context, path string, body any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := l.api(ctx).Post(path, body)
+	resp, err := l.api(ctx).Post(path, body) //nolint:bodyclose // closed below; gofish gives none with an error
 	if err != nil {
 		if status(err) == http.StatusUnauthorized {
 			b.refused(l)
