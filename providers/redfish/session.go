@@ -154,7 +154,10 @@ func (b *bmc) logout(ctx context.Context) error {
 	if l == nil || l.session == "" {
 		return nil
 	}
-	_, err := l.api(ctx).Delete(l.session)
+	resp, err := l.api(ctx).Delete(l.session)
+	if err == nil {
+		return resp.Body.Close()
+	}
 	switch status(err) {
 	case http.StatusNotFound, http.StatusUnauthorized:
 		return nil
@@ -194,7 +197,7 @@ func (b *bmc) post(ctx context.Context, path string, body any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := l.api(ctx).Post(path, body) //nolint:bodyclose // closed below; gofish gives none with an error
+	resp, err := l.api(ctx).Post(path, body)
 	if err != nil {
 		if status(err) == http.StatusUnauthorized {
 			b.refused(l)
