@@ -218,10 +218,7 @@ func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
 }
 
 func (c *Cluster) part(name string, ready func(context.Context) error, args []string, extra []string) *Part {
-	return &Part{
-		name: name, bin: filepath.Join(c.bin, name), args: append(args, extra...), ready: ready,
-		log: filepath.Join(c.dir, name+".log"), slog: c.log,
-	}
+	return NewPart(name, filepath.Join(c.bin, name), append(args, extra...), filepath.Join(c.dir, name+".log"), ready, c.log)
 }
 
 func (c *Cluster) etcd() *Part {

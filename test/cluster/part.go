@@ -42,6 +42,16 @@ type Part struct {
 	exited   chan struct{} // closed once the process is reaped
 }
 
+// NewPart describes a program that is to run beside the control plane and to live and end as its parts do: in a process group of its
+// own, killed with this process, started again when it ends by itself. ready is asked until it returns nil; it may be called while
+// nothing listens yet. The caller starts it and stops it. A nil log is silent.
+func NewPart(name, bin string, args []string, logFile string, ready func(context.Context) error, log *slog.Logger) *Part {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Part{name: name, bin: bin, args: args, log: logFile, ready: ready, slog: log}
+}
+
 // Name is the program's name, such as kube-apiserver.
 func (p *Part) Name() string { return p.name }
 
