@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// settled is how long a check may take to come true: the API server's view follows what the machines do.
+const settled = 30 * time.Second
+
+// check is what must hold after a round. test returns "" if it does, else what is wrong.
+type check struct {
+	claim string
+	test  func(context.Context) string
+}
+
+// checks are those of the exit status.
+func (w *World) checks(r *Round) []check {
+	return []check{
+		{fmt.Sprintf("each of the %d pods runs exactly once: the machines' own account agrees with the API server's", allPods),
+			func(context.Context) string { return w.discrepancy() }},
+		{"at no moment did two copies of a StatefulSet's pod run, or two machines write to or hold a volume",
+			func(context.Context) string {
+				if v := w.c.Ledger().Violations(); len(v) > 0 {
+					return fmt.Sprintf("%s (%d in all)", v[0], len(v))
+				}
+				return ""
+			}},
+		{fmt.Sprintf("all old volume attachments are gone: there are %d, each where its pod is", dbPods), w.checkAttachments},
+		{fmt.Sprintf("the mark is off, and the record on %s says %s", r.node, results[r.number]),
+			func(ctx context.Context) string { return w.checkMark(ctx, r) }},
+		{"forcefence ran through without a restart",
+			func(context.Context) string {
+				if n := w.fence.Restarts(); n > 0 || w.fence.PID() == 0 {
+					return fmt.Sprintf("it ended %d times", n)
+				}
+				return ""
+			}},
+	}
+}
+
+// results are how each round's fence must end.
+var results = map[int]taint.Result{1: taint.ResultEvicted, 2: taint.ResultEvicted, 3: taint.ResultReturned}
+
+// eventually repeats a test until it says "" or the time is over, and returns its last word.
+func eventually(ctx context.Context, test func(context.Context) string) (problem string) {
+	ctx, cancel := context.WithTimeout(ctx, settled)
+	defer cancel()
+	err := cluster.Until(ctx, func(ctx context.Context) (bool, error) {
+		if p := test(ctx); p == "" || ctx.Err() == nil { // a test that was cut off says nothing
+			problem = p
+		}
+		return problem == "", nil
+	})
+	if err != nil && problem == "" {
+		return err.Error()
+	}
+	return problem
+}
+
+func (w *World) checkAttachments(ctx context.Context) string {
+	attachments, err := w.attachments(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	nodes := map[string]string{}
+	for _, p := range w.c.Pods(namespace) {
+		nodes[p.Name] = p.Spec.NodeName
+	}
+	for _, a := range attachments {
+		switch {
+		case a.deleting:
+			return fmt.Sprintf("that of %s's volume to %s is still going", a.pod, a.node)
+		case nodes[a.pod] != a.node:
+			return fmt.Sprintf("the volume of %s, which is on %s, is attached to %s", a.pod, nodes[a.pod], a.node)
+		}
+	}
+	if len(attachments) != dbPods {
+		return fmt.Sprintf("there are %d", len(attachments))
+	}
+	return ""
+}
+
+func (w *World) checkMark(ctx context.Context, r *Round) string {
+	nodes, err := w.c.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if marked(n) {
+			return n.Name + " is marked"
+		}
+		if n.Name != r.node {
+			continue
+		}
+		rec, err := taint.RecordOf(n)
+		switch {
+		case err != nil:
+			return err.Error()
+		case rec == nil:
+			return "there is no record"
+		case rec.Phase != taint.PhaseDone || rec.Result != results[r.number]:
+			return fmt.Sprintf("it says %s %s", rec.Phase, rec.Result)
+		}
+	}
+	return ""
+}
+
+func marked(n *corev1.Node) bool {
+	_, ok := taint.Find(n, taint.DefaultKey, "")
+	return ok
+}
+
+// runs are the nodes that a pod really runs on.
+func (w *World) runs(uid types.UID) []string {
+	var out []string
+	for _, r := range w.c.Ledger().Running() {
+		if r.UID == uid {
+			out = append(out, r.Node)
+		}
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+// Command demo shows forcefence to a newcomer: it is what make demo runs. It builds (once) and starts a real Kubernetes control
+// plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish, runs the real forcefence program with a
+// configuration file like a user's, and plays three rounds: a power cut; a node that falls silent while its machine is on; a
+// machine that comes back in the middle of its eviction.
+//
+// It promises that nothing on the screen or in timeline.json is made up: events are what the API server's watches, forcefence's log
+// and the machines' power tell, each with its time. It exits with 0 only if after each round every pod runs exactly once, by the
+// machines' own account, every old VolumeAttachment is gone and the mark is off. It ends after every process that it started has.
+//
+// What it leaves behind is in the folder of -out: timeline.json, config.yaml, forcefence.log, and the control plane's logs under
+// cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+type options struct {
+	forcefence, out string
+	rounds          []int
+	keep            bool
+}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once, and with us, on Linux, our children
+	s := NewScreen(os.Stdout)
+	switch err := show(ctx, o, s); {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		s.Flush(true)
+		s.Say("\nInterrupted; everything that was started has ended.")
+		return 130
+	default:
+		s.Say("\n%s", s.paint(red, "FAILED: "+err.Error()))
+		s.Say("What forcefence did: %s. The control plane's logs: %s. What it knew in the end: %s.",
+			filepath.Join(o.out, "forcefence.log"), filepath.Join(o.out, "cluster", "*.log"), filepath.Join(o.out, "objects.json"))
+		return 1
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	var rounds string
+	f := flag.NewFlagSet("demo", flag.ContinueOnError)
+	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to show")
+	f.StringVar(&o.out, "out", "out/demo", "folder for timeline.json, the configuration and the logs; what an earlier demo left there is replaced")
+	f.StringVar(&rounds, "rounds", "1,2,3", "the rounds to play, in this order")
+	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	for word := range strings.SplitSeq(rounds, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || titles[n] == "" {
+			return o, fmt.Errorf("-rounds: %q is none of 1, 2, 3", word)
+		}
+		o.rounds = append(o.rounds, n)
+	}
+	return o, nil
+}
+
+// show plays the demo and returns after everything that it started has ended.
+func show(ctx context.Context, o options, s *Screen) error {
+	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and its pods run elsewhere seconds later. But never twice."))
+	s.Say(`
+When a node falls silent, Kubernetes cannot know whether its machine is dead or only out of reach, so it dares not start the
+pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own management
+controller (BMC), and moves the pods only when that answers exactly "Off".`)
+	s.Title("Starting")
+	w, err := begin(o.out)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if ctx.Err() != nil {
+			s.Say("\nStopping ...")
+		}
+		w.stop()
+	}()
+	if err := start(ctx, o, w, s); err != nil {
+		return err
+	}
+	d := &Demo{w: w, s: s}
+	timeline := w.file("timeline.json")
+	for _, n := range o.rounds {
+		err := d.play(ctx, n)
+		if err := writeTimeline(timeline, d.events()); err != nil {
+			return err
+		}
+		if err != nil {
+			w.dump()
+		}
+		if err != nil && o.keep && ctx.Err() == nil {
+			s.Say("\n%s", s.paint(red, fmt.Sprintf("FAILED: round %d: %v", n, err)))
+			keep(ctx, w, s)
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", n, err)
+		}
+	}
+	s.Title("Summary")
+	s.Summary(d.rounds)
+	s.Say(`
+  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets' pods hang in
+  Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes after that.
+  What is faster here than in life: heartbeats. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s to "off seen" and what
+  follows. The machines and kubelets are simulated; the control plane, the Redfish calls and forcefence are real.`)
+	s.Say("\n  Timeline: %s", timeline)
+	if !o.keep {
+		return nil
+	}
+	keep(ctx, w, s)
+	return nil
+}
+
+func start(ctx context.Context, o options, w *World, s *Screen) error {
+	done := s.Step("control plane (the first time it is built, which takes minutes)")
+	if err := w.startControlPlane(ctx); err != nil {
+		return err
+	}
+	done("etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
+	done = s.Step("%d machines, each with a BMC (Redfish over HTTPS) and a node", nodeCount)
+	if err := w.addNodes(ctx); err != nil {
+		return err
+	}
+	done("%s to %s, all Ready", nodeName(0), nodeName(nodeCount-1))
+	done = s.Step("forcefence, with a user's config.yaml (mode: observe)")
+	if err := w.startForcefence(ctx, o.forcefence); err != nil {
+		return err
+	}
+	w.watch.Tail(w.fence.LogFile())
+	done("process %d", w.fence.PID())
+	s.Say(`
+  The workloads: db, a StatefulSet of %d pods that start one after another, each with a volume that one machine may write;
+  queue, a StatefulSet of %d; web, a Deployment of %d; agent, a DaemonSet. Each round begins with all of them on one node.
+  Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.`, dbPods, queuePods, webPods, attach.Seconds(), podStart.Seconds())
+	return nil
+}
+
+func (d *Demo) events() []Event {
+	var out []Event
+	for _, r := range d.rounds {
+		out = append(out, r.Events()...)
+	}
+	return out
+}
+
+// keep stays until Ctrl-C, which is how it is to end.
+func keep(ctx context.Context, w *World, s *Screen) {
+	s.Title("Kept running")
+	s.Say("kubeconfig: %s", w.file("kubeconfig"))
+	for i := range nodeCount {
+		s.Say("bmc: %s %s", nodeName(i), w.bmcs[nodeName(i)].URL())
+	}
+	s.Say(`
+  Look around, and cut a machine's power yourself:
+    %s --kubeconfig %s get nodes
+    curl --cacert %s -u %s:$(cat %s) -H 'Content-Type: application/json' \
+      -d '{"ResetType": "ForceOff"}' %s/redfish/v1/Systems/%s/Actions/ComputerSystem.Reset
+  forcefence reads %s again when it changes. Ctrl-C ends it all.`,
+		w.c.KubectlPath(), w.file("kubeconfig"), w.file("bmc-ca.pem"), w.dc.Username(), w.file("bmc-password"),
+		w.bmcs[nodeName(0)].URL(), nodeName(0), w.file("config.yaml"))
+	<-ctx.Done()
+}
