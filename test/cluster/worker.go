@@ -464,7 +464,12 @@ func (w *worker) write(compute func(*corev1.Pod) *corev1.PodStatus) {
 		if err != nil || live.UID != w.uid || terminal(live) {
 			return err
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.uid}, "status": compute(live)})
+		status := compute(live)
+		if status.Phase == live.Status.Phase {
+			// A kubelet's patch holds what differs from the pod that it has read: it does not take back a tombstone that lands meanwhile.
+			status.Phase = ""
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.uid}, "status": status})
 		if err != nil {
 			return err
 		}
