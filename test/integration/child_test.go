@@ -1,0 +1,305 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"text/template"
+	"time"
+)
+
+// settings are what a test chooses of a configuration file.
+type settings struct {
+	NS, Dir, Metrics, Health string // filled in
+
+	Mode        string // "": observe
+	ManualMarks string // "": refuse
+	Exclude     string // excludeSelector
+	Selector    string // of the rule; "": the world's nodes
+	Machine     string // of the rule; "": by annotation
+	Rules       string // more items of nodes
+	Providers   string // more items of providers
+	Lease       string // leaderElection's durations; "": short ones
+	Top         string // more keys
+}
+
+var configFile = template.Must(template.New("config").Parse(`# written by a test
+mode: {{or .Mode "observe"}}
+powerOffAfter: 10s
+powerOffTimeout: 5s
+detachTimeout: 2m
+manualMarks: {{or .ManualMarks "refuse"}}
+excludeSelector: {{printf "%q" .Exclude}}
+listen: {metrics: "{{.Metrics}}", health: "{{.Health}}"}
+leaderElection: {namespace: kube-system, name: {{.NS}}, {{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}}}
+providers:
+- name: racks
+  timeout: 2s
+  ratePerSecond: 100
+  concurrency: 4
+  redfish: {username: fence, passwordFile: "{{.Dir}}/password", caFile: "{{.Dir}}/ca.pem"}
+{{.Providers}}
+nodes:
+- name: machines
+  selector: {{printf "%q" (or .Selector (printf "world=%s" .NS))}}
+  provider: racks
+  machine: {{or .Machine (printf "{from: annotation, annotation: %s}" "` + bmcAnnotation + `")}}
+{{.Rules}}
+{{.Top}}
+`))
+
+// bmcAnnotation is where a Node tells its BMC's address.
+const bmcAnnotation = "example.com/bmc"
+
+// child is one forcefence process.
+type child struct {
+	w        *world
+	identity string
+	set      settings
+	config   string // the file
+	cmd      *exec.Cmd
+	exited   chan struct{} // closed when the process is reaped
+	log      *logbook
+}
+
+// start runs forcefence with those settings and returns once its informers are in sync. It ends with the test.
+func (w *world) start(set settings) *child {
+	w.t.Helper()
+	w.children++
+	c := &child{w: w, identity: fmt.Sprintf("%s-ff%d", w.ns, w.children), set: set, log: &logbook{}}
+	c.config = filepath.Join(w.dir, c.identity+".yaml")
+	w.t.Cleanup(func() {
+		if c.log.has("DATA RACE") {
+			w.t.Errorf("%s: data race", c.identity)
+		}
+		if w.t.Failed() {
+			w.t.Logf("%s printed:\n%s", c.identity, c.log)
+		}
+	})
+	for attempt := 0; ; attempt++ {
+		c.set.Metrics, c.set.Health = freeAddress(w.t), freeAddress(w.t)
+		c.configure(c.set)
+		c.launch()
+		err := c.answers("/readyz")
+		if err == nil {
+			break
+		}
+		if attempt == 2 || !c.log.has("address already in use") {
+			c.end()
+			w.t.Fatalf("%s does not get ready: %v\n%s", c.identity, err, c.log)
+		}
+	}
+	return c
+}
+
+// launch starts the process again, or for the first time.
+func (c *child) launch() {
+	c.w.t.Helper()
+	cmd := exec.Command(binary, "run", "--config", c.config, "--kubeconfig", c.w.c.Kubeconfig(), "--identity", c.identity, "--log-format", "json")
+	out, in := io.Pipe()
+	cmd.Stdout, cmd.Stderr = in, in
+	if err := spawn(cmd); err != nil {
+		c.w.t.Fatalf("start forcefence: %v", err)
+	}
+	exited := make(chan struct{})
+	c.cmd, c.exited = cmd, exited
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		c.log.read(out)
+	}()
+	go func() {
+		_ = cmd.Wait() // how it ended is in ProcessState
+		in.Close()
+		<-read
+		close(exited)
+	}()
+	c.w.t.Cleanup(c.end)
+}
+
+// configure writes the file again. The addresses stay.
+func (c *child) configure(set settings) {
+	c.w.t.Helper()
+	set.NS, set.Dir, set.Metrics, set.Health = c.w.ns, c.w.dir, c.set.Metrics, c.set.Health
+	var b bytes.Buffer
+	must(c.w.t, configFile.Execute(&b, set))
+	c.write(b.String())
+}
+
+// write replaces the file in one step, as an editor does.
+func (c *child) write(text string) {
+	c.w.t.Helper()
+	must(c.w.t, os.WriteFile(c.config+".new", []byte(text), 0o600))
+	must(c.w.t, os.Rename(c.config+".new", c.config))
+}
+
+func (c *child) running() bool {
+	select {
+	case <-c.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// signal sends a signal to the process, if it runs.
+func (c *child) signal(s syscall.Signal) {
+	if c.running() {
+		_ = c.cmd.Process.Signal(s) // an error means that it has just ended
+	}
+}
+
+// kill ends the process as a crash would.
+func (c *child) kill() {
+	c.signal(syscall.SIGKILL)
+	<-c.exited
+}
+
+// end asks a process that still runs to stop, and checks how it does. It may be repeated.
+func (c *child) end() {
+	if !c.running() {
+		return
+	}
+	c.signal(syscall.SIGTERM)
+	c.signal(syscall.SIGCONT)
+	select {
+	case <-c.exited:
+		if code := c.code(); code != 0 && !c.w.t.Failed() {
+			c.w.t.Errorf("%s: exit status after SIGTERM: got %d, want 0", c.identity, code)
+		}
+	case <-time.After(20 * time.Second):
+		c.w.t.Errorf("%s does not stop on SIGTERM", c.identity)
+		c.kill()
+	}
+}
+
+// code is the exit status of a process that ended; -1 if a signal killed it.
+func (c *child) code() int { return c.cmd.ProcessState.ExitCode() }
+
+var httpClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// answers waits until the health server gives 200 at that path.
+func (c *child) answers(path string) error {
+	ctx, cancel := context.WithTimeout(c.w.ctx, 30*time.Second)
+	defer cancel()
+	return poll(ctx, func() (bool, error) {
+		if !c.running() {
+			return false, fmt.Errorf("it exited: %s", c.cmd.ProcessState)
+		}
+		_, err := get("http://" + c.set.Health + path)
+		return err == nil, err
+	})
+}
+
+func get(url string) (string, error) {
+	resp, err := httpClient.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(b), err
+}
+
+// metric returns a series' value, by its name and labels as Prometheus prints them; 0 if it is not there.
+func (c *child) metric(series string) float64 {
+	c.w.t.Helper()
+	text, err := get("http://" + c.set.Metrics + "/metrics")
+	must(c.w.t, err)
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			must(c.w.t, err)
+			return v
+		}
+	}
+	return 0
+}
+
+// untilMetric waits until a series has at least that value.
+func (c *child) untilMetric(series string, least float64) {
+	c.w.t.Helper()
+	c.w.until(fmt.Sprintf("%s >= %v", series, least), func() bool { return c.metric(series) >= least })
+}
+
+// freeAddress is one that nobody listens on right now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// logbook keeps what a child printed.
+type logbook struct {
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+func (l *logbook) read(r io.Reader) {
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		l.mu.Lock()
+		l.lines = append(l.lines, s.Text())
+		l.mu.Unlock()
+	}
+	_, _ = io.Copy(io.Discard, r) // a line that is too long must not block the child
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "\n")
+}
+
+// has reports whether some line contains all of the parts.
+func (l *logbook) has(parts ...string) bool { return l.count(parts...) > 0 }
+
+func (l *logbook) count(parts ...string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+next:
+	for _, line := range l.lines {
+		for _, p := range parts {
+			if !strings.Contains(line, p) {
+				continue next
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// story returns the lines that tell of a fence, without those of libraries: one JSON object each.
+func (l *logbook) story(fence string) []map[string]any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []map[string]any
+	for _, line := range l.lines {
+		var m map[string]any
+		if json.Unmarshal([]byte(line), &m) == nil && m["fence"] == fence {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,227 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// stuck takes a node into the middle of its eviction and keeps it there: all its pods are gone, and no volume is detached.
+func (w *world) stuck(h *host) taint.Record {
+	w.t.Helper()
+	w.c.Attacher().SetDelays(0, forever)
+	h.cut()
+	rec := w.untilPhase(h, taint.PhaseEvicting)
+	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+	return rec
+}
+
+// othersAlone checks that nobody touched any node but one.
+func (w *world) othersAlone(h *host) error {
+	for _, o := range w.hosts {
+		if o == h {
+			continue
+		}
+		if err := w.alone(o); err != nil {
+			return err
+		}
+		if n := o.resets(); n != 0 {
+			return fmt.Errorf("power-offs of %s: got %d, want 0", o.Name(), n)
+		}
+	}
+	return nil
+}
+
+// The API server goes away in the middle of an eviction, and comes back: the fence goes on where it was, with a new proof, and
+// nobody else is fenced though no node was heard of for longer than a Lease lasts. Either forcefence keeps its own Lease through
+// that, or it ends and is started again as a Deployment does.
+func TestAPIServerGoesAway(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, lease string
+		survives    bool
+	}{
+		{name: "same process", lease: "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms", survives: true},
+		{name: "restarted process"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, plan{nodes: 3})
+			h := w.hosts[0]
+			w.busy(h)
+			before := w.pods()
+			c := w.start(settings{Mode: "fence", Lease: tc.lease})
+			first := w.stuck(h)
+			calm := w.containers()
+
+			w.c.APIServer().Stop()
+			w.during(15*time.Second, "outage", func() error {
+				if !c.running() {
+					if tc.survives {
+						return fmt.Errorf("forcefence ended: %s", c.cmd.ProcessState)
+					}
+					c.launch() // it cannot start yet, either
+				}
+				return nil
+			})
+			must(t, w.c.APIServer().Start(w.ctx))
+			back := time.Now()
+			w.until("forcefence runs and knows the cluster", func() bool {
+				if !c.running() {
+					c.launch()
+				}
+				_, err := get("http://" + c.set.Health + "/readyz")
+				return err == nil
+			})
+			w.until("a question after the outage", func() bool { return h.askedSince(back) > 0 })
+			w.c.Attacher().SetDelays(0, 0)
+			rec := w.untilDone(h, taint.ResultEvicted)
+			if rec.ID != first.ID {
+				t.Errorf("fence after the outage: got %s, want %s to go on", rec.ID, first.ID)
+			}
+			w.untilReplaced(h, before)
+			w.until("other nodes Ready", func() bool { return w.ready(w.hosts[1]) && w.ready(w.hosts[2]) })
+			must(t, w.othersAlone(h))
+			for _, uid := range calm {
+				if !slices.Contains(w.containers(), uid) {
+					t.Errorf("container of pod %s: it ended in the outage", uid)
+				}
+			}
+		})
+	}
+}
+
+// containers are the pods of this world whose containers run now.
+func (w *world) containers() []string {
+	var out []string
+	for _, r := range w.c.Ledger().Running() {
+		if r.Namespace == w.ns {
+			out = append(out, string(r.UID))
+		}
+	}
+	return out
+}
+
+// leader is the identity in the leader's Lease.
+func (w *world) leader() string {
+	w.t.Helper()
+	l, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, w.ns, metav1.GetOptions{})
+	if err != nil || l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// pair starts two replicas; the first leads.
+func (w *world) pair() (leader, other *child) {
+	w.t.Helper()
+	leader = w.start(settings{Mode: "fence"})
+	w.until("leader", func() bool { return w.leader() == leader.identity })
+	return leader, w.start(settings{Mode: "fence"})
+}
+
+// The leader is killed in the middle: the other replica goes on under the same fence, with a proof of its own.
+func TestLeaderKilled(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.busy(h)
+	before := w.pods()
+	leader, other := w.pair()
+	first := w.stuck(h)
+	leader.kill()
+	died := time.Now()
+	w.until("the other leads", func() bool { return w.leader() == other.identity })
+	w.until("its own question", func() bool { return h.askedSince(died) > 0 })
+	w.c.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(h, taint.ResultEvicted)
+	if rec.ID != first.ID {
+		t.Errorf("fence: got %s, want %s to go on", rec.ID, first.ID)
+	}
+	w.untilReplaced(h, before)
+	must(t, w.othersAlone(h))
+	other.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
+}
+
+// The leader is frozen in the middle. The other replica takes over and finishes, the node comes back, and then the old leader wakes
+// up: it writes nothing more, and ends.
+func TestLeaderFrozen(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.busy(h)
+	before := w.pods()
+	leader, other := w.pair()
+	w.stuck(h)
+	leader.signal(syscall.SIGSTOP)
+	w.until("the other leads", func() bool { return w.leader() == other.identity })
+	w.c.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, before)
+	h.boot()
+	w.until("node Ready", func() bool { return w.ready(h) })
+	w.create(w.bare("fresh", h))
+	w.until("a pod on it", func() bool { return len(h.Running()) == 1 })
+	chapters, pods := len(w.seen.chapters(h.Name())), w.pods()
+
+	leader.signal(syscall.SIGCONT)
+	w.until("the old leader ends", func() bool { return !leader.running() })
+	if code := leader.code(); code != 1 {
+		t.Errorf("exit status of the old leader: got %d, want 1", code)
+	}
+	w.during(2*time.Second, "after the old leader woke up", func() error {
+		if got := w.seen.chapters(h.Name()); len(got) != chapters {
+			return fmt.Errorf("node: got %v, want nothing after %v", got[chapters:], got[chapters-1])
+		}
+		if l := w.leader(); l != other.identity {
+			return fmt.Errorf("leader: got %q, want %q", l, other.identity)
+		}
+		return untouched(pods, w.pods())
+	})
+	if r := w.record(h); r.ID != rec.ID || r.Result != taint.ResultEvicted {
+		t.Errorf("record: got %+v, want it as it was, %+v", r, rec)
+	}
+	if n := h.resets(); n != 0 {
+		t.Errorf("power-offs: got %d, want 0", n)
+	}
+}
+
+// Somebody deletes the Node in the middle: forcefence survives, nothing is left behind, and a Node of that name is a new story.
+func TestNodeDeleted(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.busy(h)
+	before := w.pods()
+	c := w.start(settings{})
+	first := w.stuck(h)
+	w.kubectl("delete", "node", h.Name(), "--wait=false")
+	c.untilMetric(`forcefence_fences_total{result="NodeGone"}`, 1)
+	w.c.Attacher().SetDelays(0, 0)
+	w.untilReplaced(h, before)
+	w.until("attachments gone", func() bool { return len(w.attachments(h)) == 0 })
+
+	h.boot()
+	must(t, w.c.WaitNode(w.ctx, h.Name(), cluster.IsReady))
+	must(t, w.alone(h))
+	w.create(w.bare("next", h))
+	w.until("a pod on it", func() bool { return len(h.Running()) == 1 })
+	next := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name != "next" })
+	w.during(time.Second, "recreated node", func() error {
+		if err := w.alone(h); err != nil {
+			return err
+		}
+		return untouched(next, w.pods())
+	})
+	h.cut()
+	if rec := w.untilDone(h, taint.ResultEvicted); rec.ID == first.ID {
+		t.Errorf("fence of the new Node: got the old one's id %s", rec.ID)
+	}
+	if !c.running() {
+		t.Errorf("forcefence ended: %s", c.cmd.ProcessState)
+	}
+}

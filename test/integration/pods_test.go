@@ -1,0 +1,158 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// pod finds one by name.
+func pod(t *testing.T, list []corev1.Pod, name string) corev1.Pod {
+	t.Helper()
+	i := slices.IndexFunc(list, func(p corev1.Pod) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("pod %s: not there", name)
+	}
+	return list[i]
+}
+
+// What is exempt or finished stays as it is, volumes included; what somebody else's finalizer holds is ended and holds nothing up.
+func TestWhatIsNotEvicted(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	tolerating := w.workload("stays", 1)
+	tolerating.Volume = true
+	tolerating.Tolerations = []corev1.Toleration{{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+	succeeded := w.bare("succeeded", h)
+	succeeded.Annotations = map[string]string{cluster.RunForAnnotation: "100ms"}
+	held := w.bare("held", h)
+	held.Finalizers = []string{"example.com/keep"}
+	w.fill(h, 3, tolerating.StatefulSet(), w.volumes("goes", 1), held)
+	w.create(w.workload("agent", 0).DaemonSet(), succeeded, w.bare("failed", h))
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3+len(w.hosts)+1))
+	w.until("pod succeeded", func() bool { return pod(t, w.pods(), "succeeded").Status.Phase == corev1.PodSucceeded })
+	_, err := w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "failed", types.MergePatchType,
+		[]byte(`{"status":{"phase":"Failed","reason":"Error"}}`), metav1.PatchOptions{}, "status")
+	must(t, err)
+	w.until("its containers ended", func() bool { return !h.running(pod(t, w.pods(), "failed")) })
+	goes := pod(t, w.pods(), "goes-0")
+	keep := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name == "goes-0" || p.Name == "held" })
+	if len(keep) != 4 {
+		t.Fatalf("pods to be kept: got %d, want the DaemonSet's, the tolerating, the succeeded and the failed one", len(keep))
+	}
+	volume := func(name string) string {
+		c, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, "data-"+name, metav1.GetOptions{})
+		must(t, err)
+		return c.Spec.VolumeName
+	}
+	w.start(settings{})
+	h.cut()
+	w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, []corev1.Pod{goes})
+
+	if err := untouched(keep, w.pods()); err != nil {
+		t.Error(err)
+	}
+	if got := pod(t, w.pods(), "held"); got.DeletionTimestamp == nil || !taint.IsTombstone(&got) || len(got.Finalizers) != 1 {
+		t.Errorf("pod with a finalizer: got phase %s (%s), deleting since %v, finalizers %v; want a tombstone, Terminating, its finalizer kept",
+			got.Status.Phase, got.Status.Reason, got.DeletionTimestamp, got.Finalizers)
+	}
+	w.untilEvent("Pod", "held", "FinalizersKeepPod")
+	node := w.node(h)
+	stays := volume("stays-0")
+	if got := w.attachments(h); !slices.Equal(got, []string{stays}) {
+		t.Errorf("attachments: got %v, want the tolerating pod's %s alone", got, stays)
+	}
+	var listed []string
+	for _, v := range node.Status.VolumesInUse {
+		listed = append(listed, string(v))
+	}
+	for _, v := range node.Status.VolumesAttached {
+		listed = append(listed, string(v.Name))
+	}
+	if len(listed) != 2 || !strings.HasSuffix(listed[0], stays) || !strings.HasSuffix(listed[1], stays) {
+		t.Errorf("volumes in use and attached: got %v, want %s in both", listed, stays)
+	}
+	// It runs again where it was, with its volume.
+	h.boot()
+	w.until("tolerating pod runs again", func() bool { return h.running(pod(t, w.pods(), "stays-0")) })
+	if err := untouched(keep, w.pods()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Pods that Kubernetes itself evicts at once from a lost node, by name: no replacement is ever hit by that.
+func TestStockEvictionHitsNoReplacement(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	at := w.workload("once", 12)
+	at.Tolerations = leavingWithin(0)
+	soon := w.workload("soon", 4)
+	soon.Tolerations = leavingWithin(3)
+	w.fill(h, 18, at.StatefulSet(), soon.StatefulSet(), w.plain("web", 2))
+	before := w.pods()
+	w.start(settings{})
+	h.cut()
+	w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, before)
+	w.onlyReplacedOnce(before, 6*time.Second)
+	w.untilEvent("Node", h.Name(), "WaitingForStockEviction")
+}
+
+// onlyReplacedOnce checks for a while that each StatefulSet pod has had two lives: the one on the dead node, and one more.
+func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
+	w.t.Helper()
+	w.during(d, "replacements live on", func() error {
+		lives := w.seen.lives()
+		for _, p := range before {
+			if ref := metav1.GetControllerOf(&p); ref != nil && ref.Kind == "StatefulSet" && lives[p.Name] != 2 {
+				return fmt.Errorf("pods called %s: got %d, want 2", p.Name, lives[p.Name])
+			}
+		}
+		if n := len(w.c.ReadyPods(w.ns)); n < len(before) {
+			return fmt.Errorf("ready pods: got %d, want %d", n, len(before))
+		}
+		return nil
+	})
+}
+
+// Somebody else deletes the pods by force while they are being evicted, so that each name is another pod's at any moment: only the
+// old ones are ended.
+func TestPodsReplacedMeanwhile(t *testing.T) {
+	w := newWorld(t, plan{nodes: 4})
+	h := w.hosts[0]
+	const replicas = 40
+	w.fill(h, replicas, w.workload("db", replicas).StatefulSet())
+	before := w.pods()
+	w.start(settings{})
+	h.cut()
+	w.until("mark", func() bool { return w.marked(h) })
+	zero := int64(0)
+	for i, p := range before {
+		if i%2 == 0 {
+			continue
+		}
+		// By UID, as a person with a good tool would: what fails was gone already.
+		_ = w.c.Client().CoreV1().Pods(w.ns).Delete(context.WithoutCancel(w.ctx), p.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
+		})
+	}
+	w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, before)
+	w.onlyReplacedOnce(before, 3*time.Second)
+	for _, p := range w.pods() {
+		if taint.IsTombstone(&p) {
+			t.Errorf("pod %s on %s: has a tombstone", p.Name, p.Spec.NodeName)
+		}
+	}
+}

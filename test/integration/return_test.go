@@ -1,0 +1,113 @@
+package integration
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/datacenter"
+)
+
+// forever is a detach that does not end by itself.
+const forever = time.Hour
+
+// running reports whether a pod's containers run on the machine, whatever the API server says.
+func (h *host) running(p corev1.Pod) bool {
+	for _, r := range h.Running() {
+		if r.UID == p.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// The machine gets its power back in the middle of the eviction: what was ended goes, the rest is held on the node while the mark is
+// there, and starts then. Nothing runs twice.
+func TestReturnInTheMiddle(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.c.Attacher().SetDelays(0, forever)
+	// Kubernetes would delete these pods 25 s after the node is lost: they are not ended before that (F2).
+	patient := w.workload("patient", 2)
+	patient.Tolerations = leavingWithin(25)
+	w.fill(h, 6, w.volumes("db", 4), patient.Deployment())
+	before := w.pods()
+	rest := slices.DeleteFunc(w.pods(), func(p corev1.Pod) bool { return p.Labels["app"] != "patient" })
+	w.start(settings{})
+	h.cut()
+	first := w.untilPhase(h, taint.PhaseEvicting)
+	w.until("StatefulSet's pods gone", func() bool {
+		return !slices.ContainsFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Labels["app"] == "db" })
+	})
+	if err := untouched(rest, w.pods()); err != nil {
+		t.Fatal(err)
+	}
+	h.boot()
+	w.until("node Ready again", func() bool { return w.ready(h) })
+	w.untilEvent("Node", h.Name(), "SparingPods")
+	w.create(w.bare("late", h))
+	w.untilEvent("Pod", "late", "FailedCreatePodSandBox")
+	w.during(3*time.Second, "held on the marked node", func() error {
+		if !w.marked(h) || w.record(h).ID != first.ID {
+			t.Errorf("mark and fence: got %v %s, want the mark of %s", w.marked(h), w.record(h).ID, first.ID)
+		}
+		if n := len(h.Running()); n != 0 {
+			t.Errorf("containers on the returned node: got %d, want 0 while it is marked", n)
+		}
+		return untouched(rest, w.pods())
+	})
+
+	w.c.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(h, taint.ResultReturned)
+	if rec.ID != first.ID {
+		t.Errorf("fence: got %s, want %s", rec.ID, first.ID)
+	}
+	w.until("held pods run on the node", func() bool {
+		return h.running(rest[0]) && h.running(rest[1]) && len(h.Running()) >= 3
+	})
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	if err := untouched(rest, w.pods()); err != nil {
+		t.Error(err)
+	}
+	w.untilEvent("Node", h.Name(), "NodeReturnedAndCleared")
+	w.during(time.Second, "not taken for a lie", func() error {
+		if r := w.record(h); r.Result != taint.ResultReturned {
+			t.Errorf("result: got %s, want Returned", r.Result)
+		}
+		return nil
+	})
+}
+
+// A BMC says Off of a machine that runs: when the node comes back as it was, that is told, and its device is not believed any more
+// until a person says so.
+func TestDeviceThatLied(t *testing.T) {
+	w := newWorld(t, plan{nodes: 4, oneBMC: true, doubles: true})
+	liar, other := w.hosts[0], w.hosts[1]
+	w.fill(liar, 2, w.plain("web", 2))
+	w.create(w.bare("left", other))
+	c := w.start(settings{})
+	liar.machine.SetFault(datacenter.Fault{PowerWord: "Off"})
+	liar.partition()
+	w.untilDone(liar, taint.ResultEvicted)
+	liar.ResumeHeartbeats()
+	w.untilEvent("Node", liar.Name(), "FencedNodeNeverPoweredOff")
+	w.untilDone(liar, taint.ResultNeverPoweredOff)
+	c.untilMetric(`forcefence_fences_total{result="NeverPoweredOff"}`, 1)
+	liar.machine.SetFault(datacenter.Fault{})
+
+	// The same BMC speaks for another node. That one is off in truth, and not fenced.
+	pods := w.podsOn(other)
+	other.cut()
+	w.untilEvent("Node", other.Name(), "DeviceDistrusted")
+	w.during(4*time.Second, "fencing through a device that lied", w.intact(other, pods))
+	c.untilMetric(`forcefence_nodes{state="distrusted"}`, 1)
+	if out, code := w.forcefence("release", liar.Name(), "--yes"); code != 0 {
+		t.Fatalf("forcefence release: exit status %d: %s", code, out)
+	}
+	w.untilDone(liar, taint.ResultReleased)
+	w.kubectl("label", "node", other.Name(), "look=again") // wakes it: gates are else looked at every 30 s
+	w.untilDone(other, taint.ResultEvicted)
+}

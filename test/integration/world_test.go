@@ -1,0 +1,606 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/datacenter"
+)
+
+// plan is what a test's world is made of.
+type plan struct {
+	nodes         int
+	oneBMC        bool                                // one BMC in front of all machines; else each has its own
+	powerOffDelay time.Duration                       // from an accepted ForceOff to off
+	node          func(i int, o *cluster.NodeOptions) // nil: all alike
+	seconds       time.Duration                       // how long the test may take; 0: 90 s
+	doubles       bool                                // the story is one in which doubles are the device's fault
+}
+
+// world is one test's cluster, for as long as it runs: a namespace, nodes, and the machines under them with their BMCs.
+type world struct {
+	t        *testing.T
+	c        *cluster.Cluster
+	ctx      context.Context
+	ns       string
+	dir      string
+	dc       *datacenter.DataCenter
+	hosts    []*host
+	seen     *history
+	children int
+}
+
+// host is a node and its machine.
+type host struct {
+	*cluster.Node
+	machine *datacenter.Machine
+	bmc     *datacenter.BMC
+}
+
+// cut takes the machine's power; boot gives it back, with a new boot id.
+func (h *host) cut()  { h.machine.CutPower() }
+func (h *host) boot() { h.machine.PowerOn() }
+
+// partition cuts the kubelet off the API server: its containers run on.
+func (h *host) partition() { h.StopHeartbeats() }
+
+// resets counts the power-offs that were asked of the machine.
+func (h *host) resets() int {
+	return h.bmc.Count("POST", "/redfish/v1/Systems/"+h.machine.Name()+"/Actions/ComputerSystem.Reset")
+}
+
+// asked counts the questions about the machine's power that its BMC answered, and how many of them after that moment.
+func (h *host) askedSince(at time.Time) int {
+	n := 0
+	for _, r := range h.bmc.Requests() {
+		if r.Method == "GET" && strings.HasSuffix(r.Path, "/Systems/"+h.machine.Name()) && r.At.After(at) {
+			n++
+		}
+	}
+	return n
+}
+
+// newWorld borrows a cluster and makes the plan's nodes. The test runs in parallel with others from here on.
+func newWorld(t *testing.T, p plan) *world {
+	t.Helper()
+	t.Parallel()
+	c := spare.get(t)
+	limit := 90 * time.Second
+	if p.seconds > 0 {
+		limit = p.seconds * time.Second
+	}
+	if raceDetector {
+		limit *= 2
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("the world's %s are over", limit))
+	t.Cleanup(cancel)
+	ns, err := c.CreateNamespace(ctx, "it")
+	must(t, err)
+	w := &world{t: t, c: c, ctx: ctx, ns: ns, dir: t.TempDir()}
+	w.dc = datacenter.New(datacenter.Options{PowerOffDelay: p.powerOffDelay})
+	t.Cleanup(func() { must(t, w.dc.Close()) })
+	must(t, w.dc.WriteCA(filepath.Join(w.dir, "ca.pem")))
+	w.password(w.dc.Password())
+
+	var machines []*datacenter.Machine
+	for i := range p.nodes {
+		h := &host{machine: w.dc.AddMachine(fmt.Sprintf("%s-n%d", ns, i))}
+		if !p.oneBMC {
+			h.bmc = w.dc.AddBMC(h.machine)
+		}
+		w.hosts, machines = append(w.hosts, h), append(machines, h.machine)
+	}
+	if p.oneBMC {
+		bmc := w.dc.AddBMC(machines...)
+		for _, h := range w.hosts {
+			h.bmc = bmc
+		}
+	}
+	t.Cleanup(w.clear)
+	nodes, err := c.AddNodes(ctx, p.nodes, func(i int) cluster.NodeOptions {
+		h := w.hosts[i]
+		address := h.bmc.URL()
+		if p.oneBMC {
+			address = h.bmc.SystemURL(h.machine)
+		}
+		o := cluster.NodeOptions{
+			Name: h.machine.Name(), SystemUUID: h.machine.SystemUUID(), BootID: h.machine.BootID(),
+			Labels: w.selector(), Annotations: map[string]string{bmcAnnotation: address}, SandboxRetry: 200 * time.Millisecond,
+		}
+		if p.node != nil {
+			p.node(i, &o)
+		}
+		return o
+	})
+	must(t, err)
+	for i, h := range w.hosts {
+		h.Node = nodes[i]
+		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
+			if on {
+				h.PowerOn(m.BootID())
+				return
+			}
+			w.seen.off(w, h)
+			h.PowerOff()
+		})
+	}
+	w.seen = watch(t, c.Client(), ns)
+	t.Cleanup(func() {
+		if !p.doubles {
+			w.noDoubles()
+		}
+		if t.Failed() {
+			t.Log(w.describe())
+		}
+	})
+	return w
+}
+
+// password writes the file that the configuration names.
+func (w *world) password(text string) {
+	w.t.Helper()
+	must(w.t, os.WriteFile(filepath.Join(w.dir, "password"), []byte(text+"\n"), 0o600))
+}
+
+// clear leaves the cluster as it was: no nodes, no pods, no delays.
+func (w *world) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	w.c.Attacher().SetDelays(0, 0)
+	for _, h := range w.hosts {
+		if h.Node != nil {
+			must(w.t, h.Remove(ctx))
+		}
+	}
+	zero := int64(0)
+	api := w.c.Client()
+	_ = api.AppsV1().StatefulSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	_ = api.AppsV1().Deployments(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	_ = api.AppsV1().DaemonSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	_ = api.CoreV1().Pods(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
+	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
+}
+
+func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }
+
+// history is what the API server's watches told, which a look now and then would miss.
+type history struct {
+	mu       sync.Mutex // guards the rest
+	nodes    map[string][]chapter
+	powering map[string]bool
+	crowded  [][]string               // nodes that were in PoweringOff at the same time
+	pods     map[string][]*corev1.Pod // by name: the first state seen of each UID
+	atOff    map[string]taint.Record  // what the Node's record said when its machine went off
+}
+
+// chapter is one state of a Node that differs from the one before.
+type chapter struct {
+	UID    types.UID
+	Mark   string // "" if there is none
+	Phase  taint.Phase
+	Result taint.Result
+	ID, By string
+}
+
+func watch(t *testing.T, client kubernetes.Interface, ns string) *history {
+	h := &history{nodes: map[string][]chapter{}, powering: map[string]bool{}, pods: map[string][]*corev1.Pod{}, atOff: map[string]taint.Record{}}
+	nodes := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector = "world=" + ns
+	}))
+	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(ns))
+	handle := func(inf toolscache.SharedIndexInformer, f func(any)) {
+		_, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: f, UpdateFunc: func(_, o any) { f(o) }})
+		must(t, err)
+	}
+	handle(nodes.Core().V1().Nodes().Informer(), h.node)
+	handle(pods.Core().V1().Pods().Informer(), h.pod)
+	stop := make(chan struct{})
+	for _, f := range []informers.SharedInformerFactory{nodes, pods} {
+		f.Start(stop)
+		f.WaitForCacheSync(stop)
+	}
+	t.Cleanup(func() {
+		close(stop)
+		nodes.Shutdown()
+		pods.Shutdown()
+	})
+	return h
+}
+
+func (h *history) node(o any) {
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return
+	}
+	c := chapter{UID: node.UID}
+	if rec, err := taint.RecordOf(node); err == nil && rec != nil {
+		c.Phase, c.Result, c.ID, c.By = rec.Phase, rec.Result, rec.ID, rec.By
+	}
+	if m, ok := taint.Find(node, taint.DefaultKey, c.ID); ok {
+		c.Mark = m.Value
+		if c.Mark == "" {
+			c.Mark = "(empty)"
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if all := h.nodes[node.Name]; len(all) > 0 && all[len(all)-1] == c {
+		return
+	}
+	h.nodes[node.Name] = append(h.nodes[node.Name], c)
+	delete(h.powering, node.Name)
+	if c.Phase == taint.PhasePoweringOff {
+		h.powering[node.Name] = true
+		if len(h.powering) > 1 {
+			h.crowded = append(h.crowded, slices.Sorted(maps.Keys(h.powering)))
+		}
+	}
+}
+
+func (h *history) pod(o any) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if all := h.pods[pod.Name]; len(all) == 0 || all[len(all)-1].UID != pod.UID {
+		h.pods[pod.Name] = append(all, pod)
+	}
+}
+
+// off notes the live record at the moment at which a machine goes off.
+func (h *history) off(w *world, host *host) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	node, err := w.c.Client().CoreV1().Nodes().Get(ctx, host.Name(), metav1.GetOptions{})
+	if err != nil {
+		return // the API server may be away, or the Node gone
+	}
+	if rec, err := taint.RecordOf(node); err == nil && rec != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.atOff[host.Name()] = *rec
+	}
+}
+
+// chapters are a node's states so far.
+func (h *history) chapters(node string) []chapter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.nodes[node])
+}
+
+// phases are the phases of a fence in the order they were seen.
+func (h *history) phases(node, id string) []taint.Phase {
+	var out []taint.Phase
+	for _, c := range h.chapters(node) {
+		if c.ID == id && (len(out) == 0 || out[len(out)-1] != c.Phase) {
+			out = append(out, c.Phase)
+		}
+	}
+	return out
+}
+
+// lives returns how many pods of each name there were, by UID.
+func (h *history) lives() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[string]int{}
+	for name, all := range h.pods {
+		out[name] = len(all)
+	}
+	return out
+}
+
+// poll calls check every 50 ms until it says true or ctx ends.
+func poll(ctx context.Context, check func() (bool, error)) error {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for {
+		ok, err := check()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-t.C:
+		}
+	}
+}
+
+// until waits for something to come true.
+func (w *world) until(what string, check func() bool) {
+	w.t.Helper()
+	if err := poll(w.ctx, func() (bool, error) { return check(), nil }); err != nil {
+		w.t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// during checks that something holds all the time.
+func (w *world) during(d time.Duration, what string, check func() error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, d)
+	defer cancel()
+	var broken error
+	_ = poll(ctx, func() (bool, error) { // ends with ctx, or when it is broken
+		broken = check()
+		return broken != nil, nil
+	})
+	switch {
+	case broken != nil:
+		w.t.Fatalf("%s: %v", what, broken)
+	case w.ctx.Err() != nil:
+		w.t.Fatalf("%s: %v", what, context.Cause(w.ctx))
+	}
+}
+
+func (w *world) node(h *host) *corev1.Node {
+	w.t.Helper()
+	n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, h.Name(), metav1.GetOptions{})
+	must(w.t, err)
+	return n
+}
+
+// record is the Node's; the zero Record if there is none, or none that can be read.
+func (w *world) record(h *host) taint.Record {
+	w.t.Helper()
+	r, err := taint.RecordOf(w.node(h))
+	if err != nil || r == nil {
+		return taint.Record{}
+	}
+	return *r
+}
+
+// mark is the mark's value, and whether there is one.
+func (w *world) mark(h *host) (string, bool) {
+	w.t.Helper()
+	m, ok := taint.Find(w.node(h), taint.DefaultKey, "")
+	return m.Value, ok
+}
+
+func (w *world) marked(h *host) bool {
+	w.t.Helper()
+	_, ok := w.mark(h)
+	return ok
+}
+
+func (w *world) ready(h *host) bool { w.t.Helper(); return cluster.IsReady(w.node(h)) }
+
+// untilPhase waits for a fence of the node to reach a phase, and returns the record.
+func (w *world) untilPhase(h *host, p taint.Phase) taint.Record {
+	w.t.Helper()
+	var r taint.Record
+	w.until(fmt.Sprintf("phase %s of %s", p, h.Name()), func() bool {
+		r = w.record(h)
+		return r.Phase == p
+	})
+	return r
+}
+
+// untilDone waits for the end of the node's fence and checks how it ended, and that no mark is left.
+func (w *world) untilDone(h *host, want taint.Result) taint.Record {
+	w.t.Helper()
+	r := w.untilPhase(h, taint.PhaseDone)
+	if r.Result != want {
+		w.t.Fatalf("fence of %s: got %s, want %s (%+v)", h.Name(), r.Result, want, r)
+	}
+	if v, ok := w.mark(h); ok {
+		w.t.Errorf("mark of %s after its fence: got %q, want none", h.Name(), v)
+	}
+	return r
+}
+
+// alone returns what is wrong with a node that nobody may touch: it has a mark or a record.
+func (w *world) alone(h *host) error {
+	n := w.node(h)
+	if v, ok := taint.Find(n, taint.DefaultKey, ""); ok {
+		return fmt.Errorf("node %s: got mark %q, want none", h.Name(), v.Value)
+	}
+	if r, ok := n.Annotations[taint.RecordAnnotation]; ok {
+		return fmt.Errorf("node %s: got record %s, want none", h.Name(), r)
+	}
+	return nil
+}
+
+func (w *world) kubectl(args ...string) string {
+	w.t.Helper()
+	out, err := w.c.Kubectl(w.ctx, args...)
+	must(w.t, err)
+	return out
+}
+
+// manualMark is the mark that a person sets.
+const manualMark = taint.DefaultKey + "=manual:NoSchedule"
+
+// fill makes workloads whose pods all begin on one node, and waits until they run.
+func (w *world) fill(h *host, pods int, objects ...any) {
+	w.t.Helper()
+	cordon := func(yes bool) {
+		for _, o := range w.hosts {
+			if o == h {
+				continue
+			}
+			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, o.Name(), types.MergePatchType,
+				fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
+			must(w.t, err)
+		}
+	}
+	cordon(true)
+	w.create(objects...)
+	must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, pods))
+	cordon(false)
+}
+
+// busy is the usual load: a StatefulSet of four with a volume each and a Deployment of two, all on one node.
+func (w *world) busy(h *host) {
+	w.t.Helper()
+	w.fill(h, 6, w.volumes("db", 4), w.plain("web", 2))
+}
+
+func (w *world) uids() map[string]types.UID {
+	w.t.Helper()
+	out := map[string]types.UID{}
+	for _, p := range w.pods() {
+		out[p.Name] = p.UID
+	}
+	return out
+}
+
+func (w *world) pods() []corev1.Pod {
+	w.t.Helper()
+	list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.ctx, metav1.ListOptions{})
+	must(w.t, err)
+	return list.Items
+}
+
+// podsOn are those bound to a node.
+func (w *world) podsOn(h *host) []corev1.Pod {
+	w.t.Helper()
+	return slices.DeleteFunc(w.pods(), func(p corev1.Pod) bool { return p.Spec.NodeName != h.Name() })
+}
+
+// untouched returns what is wrong with pods that nobody may touch: one is gone, ended, or being deleted.
+func untouched(before, now []corev1.Pod) error {
+	for _, b := range before {
+		i := slices.IndexFunc(now, func(p corev1.Pod) bool { return p.UID == b.UID })
+		switch {
+		case i < 0:
+			return fmt.Errorf("pod %s (%s): gone", b.Name, b.UID)
+		case now[i].DeletionTimestamp != nil && b.DeletionTimestamp == nil:
+			return fmt.Errorf("pod %s (%s): being deleted", b.Name, b.UID)
+		case now[i].Status.Phase != b.Status.Phase:
+			return fmt.Errorf("pod %s (%s): phase %s (%s), was %s", b.Name, b.UID, now[i].Status.Phase, now[i].Status.Reason, b.Status.Phase)
+		}
+	}
+	return nil
+}
+
+// untilReplaced waits until as many pods as before run, none of them one of those and none on that node.
+func (w *world) untilReplaced(h *host, before []corev1.Pod) {
+	w.t.Helper()
+	var bad string
+	defer func() {
+		if w.t.Failed() {
+			w.t.Log("not replaced: ", bad)
+		}
+	}()
+	w.until("replacements", func() bool {
+		ready := w.c.ReadyPods(w.ns)
+		n := 0
+		for _, p := range ready {
+			if p.Spec.NodeName == h.Name() || slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == p.UID }) {
+				continue
+			}
+			n++
+		}
+		bad = fmt.Sprintf("%d of %d", n, len(before))
+		return n >= len(before)
+	})
+}
+
+// attachments are the volumes attached to a node, by PersistentVolume.
+func (w *world) attachments(h *host) []string {
+	w.t.Helper()
+	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+	must(w.t, err)
+	var out []string
+	for _, va := range list.Items {
+		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil {
+			out = append(out, *va.Spec.Source.PersistentVolumeName)
+		}
+	}
+	return out
+}
+
+// noDoubles checks invariant 10 against what really ran.
+func (w *world) noDoubles() {
+	w.t.Helper()
+	for _, v := range w.c.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
+		if strings.Contains(v.What, w.ns) || strings.Contains(strings.Join(v.Nodes, " "), w.ns) {
+			w.t.Errorf("violation: %s", v)
+		}
+	}
+}
+
+// events are the notes of the Events with that reason about an object whose name begins so. A series counts as often as it was seen.
+func (w *world) events(kind, prefix, reason string) []eventsv1.Event {
+	w.t.Helper()
+	list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{})
+	must(w.t, err)
+	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
+		return e.Regarding.Kind != kind || !strings.HasPrefix(e.Regarding.Name, prefix) || e.Reason != reason ||
+			kind == "Pod" && e.Regarding.Namespace != w.ns
+	})
+}
+
+// untilEvent waits for an Event and returns its text.
+func (w *world) untilEvent(kind, prefix, reason string) string {
+	w.t.Helper()
+	var note string
+	w.until(fmt.Sprintf("Event %s on %s %s", reason, kind, prefix), func() bool {
+		list := w.events(kind, prefix, reason)
+		if len(list) > 0 {
+			note = list[0].Note
+		}
+		return len(list) > 0
+	})
+	return note
+}
+
+// describe is what a person wants to see of a test that failed.
+func (w *world) describe() string {
+	var b strings.Builder
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for _, h := range w.hosts {
+		fmt.Fprintf(&b, "node %s, machine %s, runs %d containers\n", h.Name(), h.machine.State(), len(h.Running()))
+		if n, err := w.c.Client().CoreV1().Nodes().Get(ctx, h.Name(), metav1.GetOptions{}); err == nil {
+			for _, c := range n.Status.Conditions {
+				if c.Type == corev1.NodeReady || strings.Contains(string(c.Type), "/") {
+					fmt.Fprintf(&b, "\t%s %s %s since %s\n", c.Type, c.Status, c.Reason, c.LastTransitionTime)
+				}
+			}
+			fmt.Fprintf(&b, "\ttaints %v\n", n.Spec.Taints)
+		}
+		for _, c := range w.seen.chapters(h.Name()) {
+			fmt.Fprintf(&b, "\t%+v\n", c)
+		}
+	}
+	pods, err := w.c.Client().CoreV1().Pods(w.ns).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		fmt.Fprintf(&b, "pods: %v\n", err)
+		return b.String()
+	}
+	for _, p := range pods.Items {
+		fmt.Fprintf(&b, "pod %s (%s) on %q: %s %s, deleting since %v\n", p.Name, p.UID, p.Spec.NodeName, p.Status.Phase, p.Status.Reason, p.DeletionTimestamp)
+	}
+	return b.String()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
