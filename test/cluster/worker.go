@@ -329,13 +329,20 @@ func (w *worker) begin() bool {
 // live reports the running pod, waits until it is to end, and ends its containers.
 func (w *worker) live() {
 	begun := metav1.Now()
-	w.report(func(pod *corev1.Pod) *corev1.PodStatus { return w.running(pod, begun) })
+	run := func(pod *corev1.Pod) *corev1.PodStatus { return w.running(pod, begun) }
+	w.report(run)
 	pod, _ := w.look()
 	done := false
 	if d, err := time.ParseDuration(pod.Annotations[RunForAnnotation]); err == nil {
 		done = w.sleep(d - time.Since(begun.Time))
 	} else {
-		w.await(func() bool { return false })
+		// The node lifecycle controller takes Ready from the pods of a node that falls silent; its kubelet gives it back.
+		said := rv(pod)
+		for w.await(func() bool { return rv(w.pod) > said && !podReady(w.pod) }) {
+			pod, _ = w.look()
+			said = rv(pod)
+			w.report(run)
+		}
 	}
 	if w.b.ctx.Err() != nil {
 		return
