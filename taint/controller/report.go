@@ -194,11 +194,27 @@ func (t *turn) event(kind, reason, action, format string, args ...any) {
 // tellPods sends an Event to each pod that was ended, with the evidence.
 func (t *turn) tellPods(v evict.View, pods []evict.Pod) {
 	for _, p := range pods {
-		ref := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
-		t.Events.Eventf(ref, t.node, corev1.EventTypeWarning, taint.TombstoneReason, "Evict",
+		t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, taint.TombstoneReason, "Evict",
 			"The machine of node %s is off (%s): the pod was ended so that it can run elsewhere (fence %s).",
 			t.look.Name, t.answerDetail(), v.Look.Record.ID)
 	}
+}
+
+// tellKept sends an Event to each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped.
+func (t *turn) tellKept(v evict.View) {
+	for _, p := range v.Pods {
+		if !p.Kept() {
+			continue
+		}
+		finalizers := strings.Join(p.Finalizers, ", ")
+		t.Log.Warn("Finalizers keep an ended pod", "node", t.look.Name, "fence", v.Look.Record.ID, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
+		t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, "FinalizersKeepPod", "Evict",
+			"The pod was ended and deleted, and can never start again; its name stays taken until its finalizers are removed: %s.", finalizers)
+	}
+}
+
+func reference(p evict.Pod) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 
 func hasCondition(node *corev1.Node) bool {

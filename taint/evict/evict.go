@@ -157,6 +157,9 @@ func (p Pod) goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
 // stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
 func (p Pod) stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
 
+// Kept reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
+func (p Pod) Kept() bool { return p.Tombstone && p.stuck() }
+
 // buried reports a tombstoned pod that is still to be deleted.
 func (p Pod) buried() bool { return p.Tombstone && !p.stuck() }
 
