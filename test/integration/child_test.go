@@ -303,3 +303,13 @@ func (l *logbook) story(fence string) []map[string]any {
 	}
 	return out
 }
+
+// told reports whether the log has a line about that fence with that message and power state.
+func (l *logbook) told(fence, msg, state string) bool {
+	for _, line := range l.story(fence) {
+		if line["msg"] == msg && line["state"] == state {
+			return true
+		}
+	}
+	return false
+}

@@ -80,7 +80,15 @@ func TestAPIServerGoesAway(t *testing.T) {
 				_, err := get("http://" + c.set.Health + "/readyz")
 				return err == nil
 			})
-			w.until("a question after the outage", func() bool { return h.askedSince(back) > 0 })
+			// A pod that is still to be ended: nothing but a new answer allows that.
+			w.create(w.bare("late", h))
+			w.until("late pod ended", func() bool { return !w.has("late") })
+			if h.askedSince(back) == 0 {
+				t.Error("questions after the outage: got none, want one before the late pod was ended")
+			}
+			if !tc.survives && !c.log.told(first.ID, "Machine answered", "Off") {
+				t.Errorf("log of the restarted process: got no answer Off for fence %s", first.ID)
+			}
 			w.c.Attacher().SetDelays(0, 0)
 			rec := w.untilDone(h, taint.ResultEvicted)
 			if rec.ID != first.ID {
@@ -136,9 +144,14 @@ func TestLeaderKilled(t *testing.T) {
 	leader, other := w.pair()
 	first := w.stuck(h)
 	leader.kill()
-	died := time.Now()
-	w.until("the other leads", func() bool { return w.leader() == other.identity })
-	w.until("its own question", func() bool { return h.askedSince(died) > 0 })
+	w.create(w.bare("late", h)) // still to be ended, and nothing but a new answer allows that
+	w.until("late pod ended", func() bool { return !w.has("late") })
+	if l := w.leader(); l != other.identity {
+		t.Errorf("leader: got %q, want %q", l, other.identity)
+	}
+	if !other.log.told(first.ID, "Machine answered", "Off") {
+		t.Errorf("log of the second process: got no answer Off for fence %s", first.ID)
+	}
 	w.c.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
 	if rec.ID != first.ID {

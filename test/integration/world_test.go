@@ -474,6 +474,12 @@ func (w *world) pods() []corev1.Pod {
 	return list.Items
 }
 
+// has reports whether a pod of that name is there.
+func (w *world) has(name string) bool {
+	w.t.Helper()
+	return slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return p.Name == name })
+}
+
 // podsOn are those bound to a node.
 func (w *world) podsOn(h *host) []corev1.Pod {
 	w.t.Helper()
