@@ -140,10 +140,10 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	case evict.ExpireReady:
 		return 0, true, t.writer.expireReady(ctx, t.look)
 	case evict.Tombstone:
-		err := t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.tombstone(ctx, p, t.look.Record.ID) })
+		ended, err := t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.tombstone(ctx, p, t.look.Record.ID) })
 		done("tombstone")
-		t.Log.Info("Ended pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods))
-		t.tellPods(v, d.Pods)
+		t.Log.Info("Ended pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(ended))
+		t.tellPods(v, ended)
 		return 0, true, err
 	case evict.ClearVolumes:
 		if !v.Holds(t.Now()) {
@@ -158,11 +158,13 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 			"inUse", len(t.look.InUse)-len(d.InUse), "attached", len(t.look.Attached)-len(d.Attached))
 		return 0, true, nil
 	case evict.Spare:
-		return 0, true, t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.spare(ctx, p, t.look.Record.Token()) })
+		spared, err := t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.spare(ctx, p, t.look.Record.Token()) })
+		t.Log.Info("Spared pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(spared))
+		return 0, true, err
 	case evict.Delete:
-		err := t.forEach(ctx, v, d, t.writer.delete)
+		deleted, err := t.forEach(ctx, v, d, t.writer.delete)
 		done("delete")
-		t.Log.Info("Deleted pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(d.Pods))
+		t.Log.Info("Deleted pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(deleted))
 		return 0, true, err
 	case evict.Unmark:
 		if err := t.writer.unmark(ctx, t.look, d.Record); err != nil {

@@ -25,13 +25,16 @@ type batch struct {
 }
 
 // forEach runs write for every pod of the decision, with as many workers as are free, in the decision's order. A pod that changed
-// or went since it was read is no error: the next look decides anew. It returns after all workers have.
-func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, write func(context.Context, evict.Pod) error) error {
+// or went since it was read is no error: the next look decides anew. It returns the pods that were written, after all workers have
+// returned. A run that stops lets the writes under way come to their end: one that was cut off could land after the next look.
+func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, write func(context.Context, evict.Pod) error) ([]evict.Pod, error) {
 	b := &batch{view: v, turn: t}
 	t.setBatch(b)
 	defer t.setBatch(nil)
-	var failed atomic.Int64
-	var first atomic.Value
+	var mu sync.Mutex // guards the results
+	var written []evict.Pod
+	var failed int
+	var first error
 	g, gctx := errgroup.WithContext(ctx)
 	for _, p := range d.Pods {
 		if !t.acquire(gctx) {
@@ -43,10 +46,16 @@ func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, writ
 			if !d.Returned && !b.holds(gctx) {
 				return errProofLost
 			}
-			err := write(gctx, p)
-			if err != nil && !errors.Is(err, errAgain) && gctx.Err() == nil {
-				failed.Add(1)
-				first.CompareAndSwap(nil, fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, err))
+			err := write(ctx, p)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				written = append(written, p)
+			case !errors.Is(err, errAgain) && ctx.Err() == nil:
+				if failed++; first == nil {
+					first = fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, err)
+				}
 			}
 			return nil
 		})
@@ -55,14 +64,13 @@ func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, writ
 	switch {
 	case errors.Is(err, errProofLost):
 		t.Log.Warn("Stopped in the middle: the machine is no longer proven off", "node", t.look.Name, "fence", t.look.Record.ID)
-		return nil // the next look decides
+		return written, nil // the next look decides
 	case err != nil:
-		return err
-	case failed.Load() > 0:
-		cause, _ := first.Load().(error)
-		return fmt.Errorf("%s: %d of %d pods: %w", d.Act, failed.Load(), len(d.Pods), cause)
+		return written, err
+	case failed > 0:
+		return written, fmt.Errorf("%s: %d of %d pods: %w", d.Act, failed, len(d.Pods), first)
 	}
-	return ctx.Err()
+	return written, ctx.Err()
 }
 
 // acquire takes a worker's token; false when ctx ended first.
