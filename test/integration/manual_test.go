@@ -149,49 +149,46 @@ func TestUnreadableRecord(t *testing.T) {
 	w.untilReplaced(h, before)
 }
 
-// Somebody changes the mark in the middle of a fence.
-func TestMarkTouched(t *testing.T) {
-	t.Parallel()
-	// A person's value makes it a person's mark: the fence goes on under that, on the device's word.
-	t.Run("edited", func(t *testing.T) {
-		w := newWorld(t, plan{nodes: 3})
-		h := w.hosts[0]
-		w.c.Attacher().SetDelays(0, forever)
-		w.busy(h)
-		before := w.pods()
-		w.start(settings{})
-		h.cut()
-		first := w.untilPhase(h, taint.PhaseEvicting)
-		w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
-		w.kubectl("taint", "--overwrite", "node", h.Name(), manualMark)
-		w.until("a person's fence", func() bool { r := w.record(h); return r.By == taint.ByPerson && r.Phase == taint.PhaseEvicting })
-		if v, _ := w.mark(h); v != "manual" {
-			t.Errorf("mark: got %q, want the person's", v)
-		}
-		w.c.Attacher().SetDelays(0, 0)
-		rec := w.untilDone(h, taint.ResultEvicted)
-		w.untilReplaced(h, before)
-		if rec.ID == first.ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
-			t.Errorf("record: got %+v, want a person's with the device's Off", rec)
-		}
-	})
-	// Without the mark the fence is over; the node is as dead as before, so another begins.
-	t.Run("removed", func(t *testing.T) {
-		w := newWorld(t, plan{nodes: 3})
-		h := w.hosts[0]
-		w.c.Attacher().SetDelays(0, forever)
-		w.busy(h)
-		before := w.pods()
-		c := w.start(settings{})
-		h.cut()
-		first := w.untilPhase(h, taint.PhaseEvicting)
-		w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
-		w.kubectl("taint", "node", h.Name(), taint.DefaultKey+"-")
-		w.until("another fence", func() bool { r := w.record(h); return r.ID != first.ID && r.Phase == taint.PhaseEvicting })
-		w.untilEvent("Node", h.Name(), "MarkRemovedByOther")
-		c.untilMetric(`forcefence_fences_total{result="MarkRemoved"}`, 1)
-		w.c.Attacher().SetDelays(0, 0)
-		w.untilDone(h, taint.ResultEvicted)
-		w.untilReplaced(h, before)
-	})
+// Somebody changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the device's word.
+func TestMarkEdited(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.c.Attacher().SetDelays(0, forever)
+	w.busy(h)
+	before := w.pods()
+	w.start(settings{})
+	h.cut()
+	first := w.untilPhase(h, taint.PhaseEvicting)
+	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+	w.kubectl("taint", "--overwrite", "node", h.Name(), manualMark)
+	w.until("a person's fence", func() bool { r := w.record(h); return r.By == taint.ByPerson && r.Phase == taint.PhaseEvicting })
+	if v, _ := w.mark(h); v != "manual" {
+		t.Errorf("mark: got %q, want the person's", v)
+	}
+	w.c.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, before)
+	if rec.ID == first.ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
+		t.Errorf("record: got %+v, want a person's with the device's Off", rec)
+	}
+}
+
+// Somebody takes the mark off in the middle. That ends the fence; the node is as dead as before, so another begins.
+func TestMarkRemoved(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.c.Attacher().SetDelays(0, forever)
+	w.busy(h)
+	before := w.pods()
+	c := w.start(settings{})
+	h.cut()
+	first := w.untilPhase(h, taint.PhaseEvicting)
+	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+	w.kubectl("taint", "node", h.Name(), taint.DefaultKey+"-")
+	w.until("another fence", func() bool { r := w.record(h); return r.ID != first.ID && r.Phase == taint.PhaseEvicting })
+	w.untilEvent("Node", h.Name(), "MarkRemovedByOther")
+	c.untilMetric(`forcefence_fences_total{result="MarkRemoved"}`, 1)
+	w.c.Attacher().SetDelays(0, 0)
+	w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, before)
 }

@@ -44,65 +44,61 @@ func (w *world) othersAlone(h *host) error {
 // nobody else is fenced though no node was heard of for longer than a Lease lasts. Either forcefence keeps its own Lease through
 // that, or it ends and is started again as a Deployment does.
 func TestAPIServerGoesAway(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name, lease string
-		survives    bool
-	}{
-		{name: "same process", lease: "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms", survives: true},
-		{name: "restarted process"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, plan{nodes: 3})
-			h := w.hosts[0]
-			w.busy(h)
-			before := w.pods()
-			c := w.start(settings{Mode: "fence", Lease: tc.lease})
-			first := w.stuck(h)
-			calm := w.containers()
+	outage(t, "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms", true)
+}
 
-			w.c.APIServer().Stop()
-			w.during(15*time.Second, "outage", func() error {
-				if !c.running() {
-					if tc.survives {
-						return fmt.Errorf("forcefence ended: %s", c.cmd.ProcessState)
-					}
-					c.launch() // it cannot start yet, either
-				}
-				return nil
-			})
-			must(t, w.c.APIServer().Start(w.ctx))
-			back := time.Now()
-			w.until("forcefence runs and knows the cluster", func() bool {
-				if !c.running() {
-					c.launch()
-				}
-				_, err := get("http://" + c.set.Health + "/readyz")
-				return err == nil
-			})
-			// A pod that is still to be ended: nothing but a new answer allows that.
-			w.create(w.bare("late", h))
-			w.until("late pod ended", func() bool { return !w.has("late") })
-			if h.askedSince(back) == 0 {
-				t.Error("questions after the outage: got none, want one before the late pod was ended")
+func TestAPIServerGoesAwayAndProcessEnds(t *testing.T) { outage(t, "", false) }
+
+func outage(t *testing.T, lease string, survives bool) {
+	// client-go's watches come back up to a minute after the API server.
+	w := newWorld(t, plan{nodes: 3, seconds: 180})
+	h := w.hosts[0]
+	w.busy(h)
+	before := w.pods()
+	c := w.start(settings{Mode: "fence", Lease: lease})
+	first := w.stuck(h)
+	calm := w.containers()
+
+	w.c.APIServer().Stop()
+	w.during(15*time.Second, "outage", func() error {
+		if !c.running() {
+			if survives {
+				return fmt.Errorf("forcefence ended: %s", c.cmd.ProcessState)
 			}
-			if !tc.survives && !c.log.told(first.ID, "Machine answered", "Off") {
-				t.Errorf("log of the restarted process: got no answer Off for fence %s", first.ID)
-			}
-			w.c.Attacher().SetDelays(0, 0)
-			rec := w.untilDone(h, taint.ResultEvicted)
-			if rec.ID != first.ID {
-				t.Errorf("fence after the outage: got %s, want %s to go on", rec.ID, first.ID)
-			}
-			w.untilReplaced(h, before)
-			w.until("other nodes Ready", func() bool { return w.ready(w.hosts[1]) && w.ready(w.hosts[2]) })
-			must(t, w.othersAlone(h))
-			for _, uid := range calm {
-				if !slices.Contains(w.containers(), uid) {
-					t.Errorf("container of pod %s: it ended in the outage", uid)
-				}
-			}
-		})
+			c.launch() // it cannot start yet, either
+		}
+		return nil
+	})
+	must(t, w.c.APIServer().Start(w.ctx))
+	back := time.Now()
+	w.until("forcefence runs and knows the cluster", func() bool {
+		if !c.running() {
+			c.launch()
+		}
+		_, err := get("http://" + c.set.Health + "/readyz")
+		return err == nil
+	})
+	// A pod that is still to be ended: nothing but a new answer allows that.
+	w.create(w.bare("late", h))
+	w.until("late pod ended", func() bool { return !w.has("late") })
+	if h.askedSince(back) == 0 {
+		t.Error("questions after the outage: got none, want one before the late pod was ended")
+	}
+	if !survives && !c.log.told(first.ID, "Machine answered", "Off") {
+		t.Errorf("log of the restarted process: got no answer Off for fence %s", first.ID)
+	}
+	w.c.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(h, taint.ResultEvicted)
+	if rec.ID != first.ID {
+		t.Errorf("fence after the outage: got %s, want %s to go on", rec.ID, first.ID)
+	}
+	w.untilReplaced(h, before)
+	w.until("other nodes Ready", func() bool { return w.ready(w.hosts[1]) && w.ready(w.hosts[2]) })
+	must(t, w.othersAlone(h))
+	for _, uid := range calm {
+		if !slices.Contains(w.containers(), uid) {
+			t.Errorf("container of pod %s: it ended in the outage", uid)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,14 +66,14 @@ func (h *host) partition() { h.StopHeartbeats() }
 
 // resets counts the power-offs that were asked of the machine.
 func (h *host) resets() int {
-	return h.bmc.Count("POST", "/redfish/v1/Systems/"+h.machine.Name()+"/Actions/ComputerSystem.Reset")
+	return h.bmc.Count(http.MethodPost, "/redfish/v1/Systems/"+h.machine.Name()+"/Actions/ComputerSystem.Reset")
 }
 
-// asked counts the questions about the machine's power that its BMC answered, and how many of them after that moment.
+// askedSince counts the questions about the machine's power that its BMC got after that moment.
 func (h *host) askedSince(at time.Time) int {
 	n := 0
 	for _, r := range h.bmc.Requests() {
-		if r.Method == "GET" && strings.HasSuffix(r.Path, "/Systems/"+h.machine.Name()) && r.At.After(at) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.Path, "/Systems/"+h.machine.Name()) && r.At.After(at) {
 			n++
 		}
 	}
@@ -456,15 +457,6 @@ func (w *world) fill(h *host, pods int, objects ...any) {
 func (w *world) busy(h *host) {
 	w.t.Helper()
 	w.fill(h, 6, w.volumes("db", 4), w.plain("web", 2))
-}
-
-func (w *world) uids() map[string]types.UID {
-	w.t.Helper()
-	out := map[string]types.UID{}
-	for _, p := range w.pods() {
-		out[p.Name] = p.UID
-	}
-	return out
 }
 
 func (w *world) pods() []corev1.Pod {
