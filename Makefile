@@ -15,7 +15,8 @@ controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler fro
 	$(GO) run ./test/cluster/cmd/build
 
 demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground
-	$(GO) run ./test/demo -forcefence bin/forcefence -out out/demo $(if $(KEEP),-keep,) $(DEMOFLAGS)
+	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
+	bin/demo -forcefence bin/forcefence -out out/demo $(if $(KEEP),-keep,) $(DEMOFLAGS)
 
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector
 	@$(GO) test $(RACEFLAG) -exec true ./... >/dev/null # build all at once, then run one package after the other: some have deadlines

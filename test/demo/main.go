@@ -138,7 +138,7 @@ controller (BMC), and moves the pods only when that answers exactly "Off".`)
 }
 
 func start(ctx context.Context, o options, w *World, s *Screen) error {
-	done := s.Step("control plane (the first time it is built, which takes minutes)")
+	done := s.Step("control plane (the real programs, built from their Go modules)")
 	if err := w.startControlPlane(ctx); err != nil {
 		return err
 	}

@@ -150,10 +150,10 @@ type Rack struct {
 
 const podsPerSign = 4
 
-// Picture draws the machines with what runs on each: a sign for four pods.
+// Picture draws the machines with what runs on each.
 func (s *Screen) Picture(racks []Rack) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n  %-8s %-6s %-8s %-5s %4s %7s\n", "machine", "power", "node", "mark", "pods", "volumes")
+	fmt.Fprintf(&b, "\n  %-8s %-6s %-8s %-5s %4s %7s  # = %d running pods\n", "machine", "power", "node", "mark", "pods", "volumes", podsPerSign)
 	for _, r := range racks {
 		row := fmt.Sprintf("  %-8s %-6s %-8s %-5s %4d %7d  %s", r.Node, r.Power, r.Ready, r.Mark, r.Pods, r.Volumes,
 			strings.Repeat("#", (r.Pods+podsPerSign-1)/podsPerSign))

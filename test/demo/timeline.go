@@ -56,6 +56,7 @@ type Log struct {
 	Why   string    `json:"why"`
 	State string    `json:"state"`
 	Raw   string    `json:"raw"`
+	Pods  int       `json:"pods"`
 }
 
 // Victim is a pod that the round's node has at the beginning and that is to be moved, with the VolumeAttachments that it uses.
@@ -85,6 +86,7 @@ type Round struct {
 	volumes  map[types.UID]types.UID // VolumeAttachment, while it is there -> victim
 	lastPod  time.Time               // when the last tombstoned pod was seen to go
 	lastVol  time.Time               // the same for attachments of tombstoned pods
+	detached int                     // how many of those are gone
 	tombs    int
 	lastTomb time.Time
 	first    chan struct{} // closed with the first tombstone
@@ -155,6 +157,8 @@ func (r *Round) Log(l Log) {
 		}
 	case "Deleted pods":
 		r.settle(true)
+	case "Spared pods":
+		r.note(l.Time.Sub(r.zero), fmt.Sprintf("forcefence spares the %d pods that it has not ended", l.Pods))
 	case "Decided":
 		switch l.Why {
 		case string(fence.ProvenOff):
@@ -162,6 +166,8 @@ func (r *Round) Log(l Log) {
 		case string(evict.Confirmed):
 			r.add(Confirmed, l.Time, "asked again after the mark: still Off")
 		case string(evict.Returned):
+			r.settle(true)
+		case string(evict.Sparing):
 			r.note(l.Time.Sub(r.zero), "forcefence sees that the node is back: no more pods are ended")
 			r.settle(true)
 		case string(evict.WaitingDetach):
@@ -182,7 +188,11 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 	switch {
 	case !ready && !r.notSeen:
 		r.notSeen = true
-		r.note(at.Sub(r.zero), "Kubernetes says NotReady")
+		if c := condition(n, corev1.NodeReady); c != nil && c.Reason == "MachinePoweredOff" {
+			r.note(at.Sub(r.zero), "nobody else has noticed yet: forcefence sets the node's Ready to Unknown")
+		} else {
+			r.note(at.Sub(r.zero), "Kubernetes notices: the node is NotReady")
+		}
 	case ready && !r.ready && booted:
 		r.note(at.Sub(r.zero), "the node is back and Ready, with a new boot id")
 	}
@@ -260,6 +270,7 @@ func (r *Round) Attachment(at time.Time, va *storagev1.VolumeAttachment) {
 	delete(r.volumes, va.UID)
 	if r.victims[pod].tombstoned {
 		r.lastVol = at
+		r.detached++
 	}
 	r.settle(false)
 }
@@ -332,8 +343,8 @@ func (r *Round) settle(over bool) { // with mu held
 			return
 		}
 	}
-	if !r.lastVol.IsZero() {
-		r.add(Detached, r.lastVol, "their volumes are detached from the dead machine")
+	if r.detached > 0 {
+		r.add(Detached, r.lastVol, fmt.Sprintf("their %d volumes are detached from %s", r.detached, r.node))
 	}
 }
 
@@ -393,10 +404,18 @@ func writeTimeline(file string, events []Event) error {
 	return nil
 }
 
+// condition returns the Node's condition of that type, nil if there is none.
+func condition(n *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[i]
+}
+
 func isTrue(n *corev1.Node, t corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == t && c.Status == corev1.ConditionTrue
-	})
+	c := condition(n, t)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // poweredOnNotReady reports forcefence's condition: the node does not answer, and its machine is on.

@@ -301,7 +301,7 @@ func (w *World) createWorkloads(ctx context.Context) error {
 // gather brings all movable pods to one node: the others are cordoned, their pods are deleted as by kubectl drain (or created, by
 // create), and come up on the only node that is left.
 func (w *World) gather(ctx context.Context, node string, create func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("not done after a minute"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*patience, fmt.Errorf("not done after %s", 2*patience))
 	defer cancel()
 	if err := w.cordon(ctx, node, true); err != nil {
 		return err
