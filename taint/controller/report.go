@@ -187,7 +187,11 @@ func (t *turn) logAnswer(a providers.Answer) {
 	t.Log.Info("Machine answered", args...)
 }
 
+// event sends an Event about the Node, unless another process leads by now: its decision would be news of what nobody does.
 func (t *turn) event(kind, reason, action, format string, args ...any) {
+	if t.Leading() != nil {
+		return
+	}
 	t.Events.Eventf(t.node, nil, kind, reason, action, format, args...)
 }
 
