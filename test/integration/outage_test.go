@@ -175,7 +175,7 @@ func TestLeaderFrozen(t *testing.T) {
 	h.boot()
 	w.until("node Ready", func() bool { return w.ready(h) })
 	w.create(w.bare("fresh", h))
-	w.until("a pod on it", func() bool { return len(h.Running()) == 1 })
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	chapters, pods := len(w.seen.chapters(h.Name())), w.pods()
 
 	leader.signal(syscall.SIGCONT)
@@ -192,6 +192,16 @@ func TestLeaderFrozen(t *testing.T) {
 		}
 		return untouched(pods, w.pods())
 	})
+	// It may have been frozen between a look and an act: neither the act nor news of it may come out.
+	fresh := pod(t, w.pods(), "fresh")
+	if by := taint.SparedBy(&fresh); by != "" {
+		t.Errorf("pod on the healthy node: got spared by %s, want it untouched", by)
+	}
+	for _, reason := range []string{"SparingPods", "NodeReturned"} {
+		if list := w.events("Node", h.Name(), reason); len(list) > 0 {
+			t.Errorf("Event of the old leader: got %s (%s), want none", reason, list[0].Note)
+		}
+	}
 	if r := w.record(h); r.ID != rec.ID || r.Result != taint.ResultEvicted {
 		t.Errorf("record: got %+v, want it as it was, %+v", r, rec)
 	}
