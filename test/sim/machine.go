@@ -190,12 +190,10 @@ func (m *machine) answer(stamp time.Time) (providers.Observation, error) {
 // orderOff is the BMC taking a hard off: obeyed, obeyed later, or accepted and forgotten.
 func (m *machine) orderOff() error {
 	w := m.w
-	switch {
-	case !w.calm && w.chance(0.15):
+	if !w.calm && w.chance(0.15) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
-	case !w.calm && w.chance(0.15):
-		return nil
-	case !m.power:
+	}
+	if ignored := !w.calm && w.chance(0.15); ignored || !m.power {
 		return nil
 	}
 	boot := m.bootID

@@ -274,13 +274,13 @@ func (k *worker) fenceStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 	case fence.Ask:
 		k.ask(l, k.look)
 	case fence.Write:
-		k.patch(l, d.Record, nil, string(d.Why), nil)
+		k.patch(l, d.Record, nil, string(d.Why))
 	case fence.PowerOff:
 		k.powerOff(l)
 	case fence.Arm:
 		k.patch(l, d.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
-		}, "Arm", nil)
+		}, "Arm")
 	}
 }
 
@@ -340,13 +340,13 @@ func (k *worker) powerOff(l taint.Look) {
 }
 
 // patch writes the record, and with edit the mark, under the look's resourceVersion.
-func (k *worker) patch(l taint.Look, r taint.Record, edit func(*corev1.Node), what string, done func()) {
+func (k *worker) patch(l taint.Look, r taint.Record, edit func(*corev1.Node), what string) {
 	k.patchNode(l, func(n *corev1.Node) {
 		setRecord(n, r.Encode())
 		if edit != nil {
 			edit(n)
 		}
-	}, what+" "+string(r.Phase)+" "+string(r.Result), done)
+	}, what+" "+string(r.Phase)+" "+string(r.Result), nil)
 }
 
 func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, done func()) {
@@ -388,7 +388,7 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 	case evict.Ask:
 		k.ask(l, k.look)
 	case evict.Write:
-		k.patch(l, d.Record, nil, string(d.Why), nil)
+		k.patch(l, d.Record, nil, string(d.Why))
 	case evict.ExpireReady:
 		w.check.expire(v)
 		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady", nil)
@@ -414,7 +414,7 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 		w.check.unmark(v, d)
 		k.patch(l, d.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, d.Record.ID)
-		}, "Unmark", nil)
+		}, "Unmark")
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 // Scenario says which protection a history has, and so what it may promise.
 type Scenario uint8
 
+// The scenarios.
 const (
 	Hooked Scenario = iota // every node has the hook; machines boot at any moment
 	Held                   // no hook; a machine that is off stays off while its node carries a mark
@@ -245,7 +246,7 @@ func (w *World) fail(invariant, format string, args ...any) {
 	panic(&Violation{Invariant: invariant, Text: fmt.Sprintf(format, args...), At: w.now.Sub(epoch)})
 }
 
-// History joins the lines of a traced result.
+// Text joins the lines of a traced result.
 func (r Result) Text() string { return strings.Join(r.History, "\n") }
 
 // event is something that happens at a time; equal times keep the order in which they were scheduled.
