@@ -27,6 +27,7 @@ type checker struct {
 	marked   map[string]time.Time // node/id -> when the mark was committed
 	phases   map[string]bool      // id/phase that was committed
 	ended    map[string]tomb      // by pod UID
+	fooled   map[string]string    // node -> fence and boot: we ended pods of a machine that ran, on its device's word
 	late     map[string]bool      // UIDs of pods that a stale scheduler bound to a marked node
 	alerts   map[string][]string
 }
@@ -39,7 +40,7 @@ type tomb struct {
 
 func (c *checker) begin() {
 	c.byPerson, c.marked, c.phases = map[string]bool{}, map[string]time.Time{}, map[string]bool{}
-	c.late = map[string]bool{}
+	c.late, c.fooled = map[string]bool{}, map[string]string{}
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 }
 
@@ -102,13 +103,17 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 	}
 }
 
-// proof is invariant 1 for one destructive act, at the moment it is sent.
+// begun is the record before the act.
+func (c *checker) begun(v evict.View, what string) {
+	if r := v.Look.Record; !r.Open() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
+		c.w.fail("record", "%s on %s before the record says Evicting", what, v.Look.Name)
+	}
+}
+
+// proof is invariant 1 for one destructive act, or its announcement, at the moment it is sent.
 func (c *checker) proof(v evict.View, what string) {
 	w, node, r, a := c.w, v.Look.Name, v.Look.Record, v.Answer
 	m := w.machine(node)
-	if !r.Open() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
-		w.fail("record", "%s on %s before the record says Evicting", what, node)
-	}
 	if r.By == taint.ByPerson && c.byPerson[r.ID] && (!m.device || a.State == providers.PowerUnknown || v.TrustPerson && a.State == providers.PowerOn) {
 		if m.power && m.excused == "" {
 			m.excused = "a person vouched for a machine that is on"
@@ -149,10 +154,17 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 	return false
 }
 
-func (c *checker) sent(v evict.View, p evict.Pod) { c.proof(v, "tombstone of "+p.Name) }
+func (c *checker) sent(v evict.View, p evict.Pod) {
+	c.begun(v, "tombstone of "+p.Name)
+	c.proof(v, "tombstone of "+p.Name)
+}
 
 func (c *checker) tombstoned(v evict.View, p evict.Pod, sent time.Time) {
 	c.ended[p.UID] = tomb{v.Look.Record.ID, sent}
+	r := v.Look.Record
+	if m := c.w.machine(v.Look.Name); m.lied && m.power && m.bootID == r.BootID && r.By != taint.ByPerson {
+		c.fooled[m.name] = r.ID + "/" + m.bootID
+	}
 }
 
 // sentDelete is invariant 1 for a deletion: with a proof, or on a node that shows life.
@@ -172,6 +184,7 @@ func (c *checker) sentDelete(v evict.View, p evict.Pod, returned bool) {
 
 // clear is step 10: only entries of pods that go, with a proof.
 func (c *checker) clear(v evict.View, d evict.Decision) {
+	c.begun(v, "clearing of volumes")
 	c.proof(v, "clearing of volumes")
 	for _, p := range v.Pods {
 		if p.Terminal || p.Exempt == taint.NotExempt {
@@ -187,6 +200,19 @@ func (c *checker) clear(v evict.View, d evict.Decision) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesAttached", p.Name)
 			}
 		}
+	}
+}
+
+// arm is steps 2 to 5: the mark is set on an Off that was true, and nothing showed life since it was asked for.
+func (c *checker) arm(l taint.Look, a providers.Answer) {
+	w := c.w
+	if a.State != providers.PowerOff || !w.truth[proofKey{l.Name, a.At}] {
+		w.fail("2", "%s is marked, and the machine was not off when it was asked", l.Name)
+	}
+	then := w.api.asOf(a.At)
+	n, lease := then.node(l.Name), then.lease(l.Name)
+	if n == nil || string(n.UID) != l.UID || n.Status.NodeInfo.BootID != l.BootID || lease == nil || lease.ResourceVersion != l.LeaseRV {
+		w.fail("1", "%s is marked on an answer older than its last sign of life", l.Name)
 	}
 }
 
@@ -332,6 +358,14 @@ func (c *checker) hung() {
 			w.writeAttached(n.Name)
 		}
 	}
+}
+
+// unnoticed reports a machine that ran all the time, was evicted on its device's word, and came back without anybody saying so. A
+// boot in between makes it look like any other, and a later fence's record hides it.
+func (c *checker) unnoticed(n *corev1.Node) bool {
+	m := c.w.machine(n.Name)
+	r, _ := taint.RecordOf(n)
+	return r != nil && m.power && m.excused == "" && c.fooled[m.name] == r.ID+"/"+m.bootID && r.Result != taint.ResultNeverPoweredOff
 }
 
 // atEnd is what must have come true once the world is calm.

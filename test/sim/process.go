@@ -278,6 +278,7 @@ func (k *worker) fenceStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 	case fence.PowerOff:
 		k.powerOff(l)
 	case fence.Arm:
+		w.check.arm(l, v.Answer)
 		k.patch(l, d.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
 		}, "Arm")
@@ -388,6 +389,9 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 	case evict.Ask:
 		k.ask(l, k.look)
 	case evict.Write:
+		if d.Record.Phase == taint.PhaseEvicting && d.Why != evict.Adopting { // a mark overwritten in the middle goes on
+			w.check.proof(v, "beginning of the eviction")
+		}
 		k.patch(l, d.Record, nil, string(d.Why))
 	case evict.ExpireReady:
 		w.check.expire(v)
@@ -421,8 +425,7 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 // each acts on the pods in their order, a few at a time, each only while the proof holds: one that ran out is asked for again,
 // and if it does not come back the rest waits for the next look.
 func (k *worker) each(v evict.View, list []evict.Pod, holds func() bool, act func(evict.View, evict.Pod, func(error))) {
-	const together = 3
-	open, asking := 0, false
+	together, open, asking := 1+k.w.rng.IntN(3), 0, false
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {

@@ -179,6 +179,9 @@ func (w *World) unrest() string {
 		if _, err := taint.RecordOf(n); err != nil {
 			return "the record of " + n.Name + " is still broken"
 		}
+		if w.check.unnoticed(n) {
+			return n.Name + " was never off, and nobody noticed"
+		}
 		if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
 			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value, n.Annotations[taint.RecordAnnotation])
 		}
