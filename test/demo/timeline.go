@@ -90,10 +90,12 @@ type Round struct {
 	tombs    int
 	lastTomb time.Time
 	first    chan struct{} // closed with the first tombstone
+	ended    int           // what forcefence says of them
 	over     bool          // no more tombstones come
 
 	bootID  string
-	inUse   int // entries of volumesInUse at the beginning
+	booted  bool // again since the beginning
+	inUse   int  // entries of volumesInUse at the beginning
 	phase   taint.Phase
 	notSeen bool // NotReady was noted
 	ready   bool
@@ -155,6 +157,9 @@ func (r *Round) Log(l Log) {
 		if l.State == "Off" {
 			r.add(OffSeen, l.Time, fmt.Sprintf("the BMC answers %q", l.Raw))
 		}
+	case "Ended pods":
+		r.ended += l.Pods
+		r.settle(false)
 	case "Deleted pods":
 		r.settle(true)
 	case "Spared pods":
@@ -184,7 +189,7 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 		return
 	}
 	ready := isTrue(n, corev1.NodeReady)
-	booted := n.Status.NodeInfo.BootID != r.bootID
+	r.booted = r.booted || n.Status.NodeInfo.BootID != r.bootID
 	switch {
 	case !ready && !r.notSeen:
 		r.notSeen = true
@@ -193,7 +198,7 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 		} else {
 			r.note(at.Sub(r.zero), "Kubernetes notices: the node is NotReady")
 		}
-	case ready && !r.ready && booted:
+	case ready && !r.ready && r.booted:
 		r.note(at.Sub(r.zero), "the node is back and Ready, with a new boot id")
 	}
 	r.ready = ready
@@ -216,7 +221,7 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 			r.add(Evicting, at, fmt.Sprintf("%d pods to move", len(r.victims)))
 		}
 	}
-	if r.has[Evicting] && !booted && r.inUse > 0 && len(n.Status.VolumesInUse) == 0 {
+	if r.has[Evicting] && !r.booted && r.inUse > 0 && len(n.Status.VolumesInUse) == 0 {
 		r.add(VolumesCleared, at, fmt.Sprintf("%d volumes no longer count as in use", r.inUse))
 	}
 }
@@ -327,7 +332,8 @@ func (r *Round) Tombstones() int {
 // settle tells what is complete by now: all pods ended, all ended pods gone, all their volumes detached. While more pods may be
 // ended nothing of it is known.
 func (r *Round) settle(over bool) { // with mu held
-	r.over = r.over || over || r.tombs == len(r.victims)
+	r.over = r.over || over || r.tombs == len(r.victims) ||
+		r.booted && r.ended > 0 && r.tombs >= r.ended // the node is back: what was under way has landed
 	if !r.over || r.tombs == 0 {
 		return
 	}

@@ -153,6 +153,18 @@ func TestRound(t *testing.T) {
 			t.detach(70, "va")
 			t.unmark(80, taint.ResultReturned)
 		}, []string{"10 marked", "20 evicting", "30 tombstoned", "50 pods_deleted", "70 detached", "80 mark_removed"}},
+		{"ended pods are told of as soon as no more can come", func(t *tale) {
+			t.evicting(20)
+			t.pod(30, "db-0", true, false)
+			t.node(40, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "boot-2" })
+			t.Log(Log{Time: at(50), Msg: "Ended pods", Node: "n", Pods: 1})
+		}, []string{"20 evicting", "30 tombstoned"}},
+		{"but not before all of them were seen", func(t *tale) {
+			t.evicting(20)
+			t.pod(30, "db-0", true, false)
+			t.node(40, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "boot-2" })
+			t.Log(Log{Time: at(50), Msg: "Ended pods", Node: "n", Pods: 2})
+		}, []string{"20 evicting"}},
 		{"it comes back before a pod with a volume is ended", func(t *tale) {
 			t.mark(10)
 			t.evicting(20)
