@@ -228,7 +228,7 @@ func TestNodeDeleted(t *testing.T) {
 	must(t, w.c.WaitNode(w.ctx, h.Name(), cluster.IsReady))
 	must(t, w.alone(h))
 	w.create(w.bare("next", h))
-	w.until("a pod on it", func() bool { return len(h.Running()) == 1 })
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	next := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name != "next" })
 	w.during(time.Second, "recreated node", func() error {
 		if err := w.alone(h); err != nil {
