@@ -4,7 +4,7 @@ GO ?= go
 # RACE=1 runs the tests with the race detector (needs a C compiler).
 RACEFLAG := $(if $(RACE),-race,)
 
-.PHONY: all demo test lint build controlplane fuzz clean
+.PHONY: all demo test sim lint build controlplane fuzz clean
 
 all: build
 
@@ -21,6 +21,9 @@ demo: build controlplane ## a machine loses its power and its workloads come up 
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector
 	@$(GO) test $(RACEFLAG) -exec true ./... >/dev/null # build all at once, then run one package after the other: some have deadlines
 	$(GO) test $(RACEFLAG) -p 1 -timeout 30m $(TESTFLAGS) ./...
+
+sim: ## the simulation alone, all its histories: with the race detector `make test` plays fewer
+	$(GO) test -count=1 $(TESTFLAGS) ./test/sim
 
 lint: ## formatting, vet and golangci-lint at its pinned version
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

@@ -70,7 +70,6 @@ const (
 	ProofLost       Why = "ProofLost"    // in the middle, and the device no longer says Off
 	Returned        Why = "NodeReturned" // in the middle, and the node is alive
 	Sparing         Why = "SparingPods"  // the node returned: what is not tombstoned lives
-	WaitingPods     Why = "WaitingForPods"
 	WaitingDetach   Why = "WaitingForDetach"
 	Finished        Why = "NodeEvicted"
 	FinishedReturn  Why = "NodeReturnedAndCleared"
