@@ -360,7 +360,7 @@ func (k *kubelet) start(p *corev1.Pod) {
 		was = live.Status.Phase
 	}
 	boot := m.bootID
-	k.send(func() {
+	tell := func() {
 		_ = w.api.patchPod("kubelet", p.Name, uid, "", func(p *corev1.Pod) {
 			// A patch holds what differed when it was made: a phase that was Running already is not in it.
 			if was == corev1.PodPending {
@@ -368,7 +368,9 @@ func (k *kubelet) start(p *corev1.Pod) {
 			}
 			p.Status.Message = boot
 		})
-	})
+	}
+	// A kubelet looks at its containers about once a second, and has many pods to tell of after a boot.
+	k.after(w.between(10*time.Millisecond, 3*time.Second), func() { k.send(tell) })
 	k.wake(w.lag()) // it may have ended meanwhile
 }
 

@@ -122,7 +122,7 @@ func (w *World) ask(m *machine, t providers.Target, done func(providers.Answer))
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
 		obs, err := m.answer(stamp)
-		truth := !m.power
+		truth := !m.power || err == nil && obs.At.Before(m.switched) // off then, on since
 		back := w.latency()
 		if err != nil && w.chance(0.5) {
 			back = 5 * time.Second // it ran into the deadline
@@ -178,9 +178,12 @@ func (m *machine) answer(stamp time.Time) (providers.Observation, error) {
 		if other == m {
 			obs.SystemUUID = "5f0e8a2c-0000-4000-8000-0123456789ab"
 		}
-	case 4: // a cache speaks: true once, and honest about when
-		obs.At = m.switched.Add(-time.Second)
-		obs.State = providers.PowerOff
+	case 4: // a cache speaks: what was true before the last switch, and honest about when
+		obs.At = m.switched.Add(-time.Millisecond)
+		obs.State = providers.PowerOn
+		if m.power {
+			obs.State = providers.PowerOff
+		}
 	case 5: // a word that is no state of the contract
 		obs.State = providers.PowerState(17)
 	}
