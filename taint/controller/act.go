@@ -180,6 +180,10 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	}
 }
 
+// relistAttachments is how often a fence that waits for volumes to be detached looks for itself: the cache may be behind, after an
+// outage of the API server by half a minute.
+const relistAttachments = 5 * time.Second
+
 // decide reads what evict.Step needs and lets it decide. Reads that are dear are made only for the decisions that hang on them: the
 // volumes of pods that may yet stay before the lists are cleared or the mark goes, and a live list of all attachments before the
 // mark goes, since the cache may be behind.
@@ -197,15 +201,17 @@ func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error
 	}
 	v.Now = t.Now()
 	d := evict.Step(*v)
+	waits := d.Why == evict.WaitingDetach
 	ends := d.Act == evict.Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
 		d.Record.Result == taint.ResultNeverPoweredOff)
-	if !ends && d.Act != evict.ClearVolumes && d.Why != evict.WaitingDetach {
+	if !ends && d.Act != evict.ClearVolumes && !waits {
 		return d, nil
 	}
 	if err := t.resolve(ctx, pods, objects, true); err != nil {
 		return evict.Decision{}, err
 	}
-	if ends {
+	if ends || waits && t.Now().Sub(t.st.listed) >= relistAttachments {
+		t.st.listed = t.Now()
 		if v.Attachments, err = attachments(ctx, t.Live, t.look.Name); err != nil {
 			return evict.Decision{}, err
 		}

@@ -86,8 +86,9 @@ type nodeState struct {
 	said     string    // the last reason that was logged and sent as an Event
 	state    string    // for the metric of nodes by state
 	alerted  string
-	answered string // the last answer that was logged
-	batch    *batch // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
+	listed   time.Time // when the attachments were last listed live
+	answered string    // the last answer that was logged
+	batch    *batch    // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 
 // New makes a Reconciler.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,11 +61,22 @@ func (t *leaseTracker) renewed(l *coordinationv1.Lease) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.seen[l.Name].rv == l.ResourceVersion {
+	now, old := t.now(), t.seen[l.Name]
+	if old.rv == l.ResourceVersion || isOlder(l.ResourceVersion, old.rv) && now.Sub(old.at) < catchUp {
 		return false
 	}
-	t.seen[l.Name] = leaseSeen{rv: l.ResourceVersion, at: t.now(), duration: d}
+	t.seen[l.Name] = leaseSeen{rv: l.ResourceVersion, at: now, duration: d}
 	return true
+}
+
+// catchUp is how long an informer may bring what a live list was ahead of. Later than that an older resourceVersion is a cluster
+// restored from a backup.
+const catchUp = time.Minute
+
+// isOlder reports whether a resourceVersion is known to come before another.
+func isOlder(rv, than string) bool {
+	c, err := resourceversion.CompareResourceVersion(rv, than)
+	return err == nil && c < 0
 }
 
 func (t *leaseTracker) drop(name string) {
@@ -137,15 +150,25 @@ func (r *Reconciler) allStale(name string) bool {
 	return fresh == 0
 }
 
-// watchLeases scans for Leases that stopped or began to change, and wakes their nodes. It blocks until ctx ends.
+// relist is how often the Leases are listed live while none is fresh.
+const relist = 2 * time.Second
+
+// watchLeases scans for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
+// an outage of the API server the informer's back-off would keep us blind for half a minute, and a node that dies then would be seen
+// late. It blocks until ctx ends.
 func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericEvent) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
+	var listed time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if _, others, fresh := r.leases.others(""); others > 0 && fresh == 0 && r.Now().Sub(listed) >= relist {
+			listed = r.Now()
+			r.listLeases(ctx)
 		}
 		for _, n := range r.leases.turned() {
 			select {
@@ -154,5 +177,19 @@ func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericE
 				return
 			}
 		}
+	}
+}
+
+// listLeases folds a live list in. An error is the outage that it looks for the end of.
+func (r *Reconciler) listLeases(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	var list coordinationv1.LeaseList
+	if err := r.Live.List(ctx, &list, client.InNamespace(corev1.NamespaceNodeLease)); err != nil {
+		r.Log.Debug("Cannot list leases", "error", err)
+		return
+	}
+	for i := range list.Items {
+		r.leases.renewed(&list.Items[i])
 	}
 }

@@ -108,11 +108,18 @@ func TestLeaseTracker(t *testing.T) {
 		t.Errorf("turned twice: got %v", got)
 	}
 	l.renewed(lease("n1", 2, 4))
+	if l.renewed(lease("n1", 1, 4)) {
+		t.Error("an informer that caught up counted as a heartbeat")
+	}
 	c.now = c.now.Add(23 * time.Second)
 	got := l.turned()
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"n2"}) {
 		t.Errorf("turned after 26 s: got %v, want n2 (n1 went fresh and stale again in between)", got)
+	}
+	c.now = c.now.Add(time.Minute)
+	if !l.renewed(lease("n1", 1, 4)) {
+		t.Error("a Lease of a cluster that was restored from a backup is not seen")
 	}
 	l.drop("n2")
 	if _, others, _ := l.others("n1"); others != 0 {
