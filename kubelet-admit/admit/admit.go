@@ -18,7 +18,9 @@ type Node struct {
 // Pod is what the hook knows about the pod that asks to start.
 type Pod struct {
 	Exempt bool // taint.Exempt
-	Known  bool // a consistent list or GET, made on this boot, has this UID bound to this node, not terminal
+	// Known: a consistent list or GET has this UID bound to this node, not terminal; made on this boot, and since the mark was last
+	// seen: under the mark the pod may have been ended.
+	Known bool
 }
 
 // Reason says why; it is what a person sees in the pod's Event.

@@ -7,8 +7,9 @@
 //
 // It promises: no pod is tombstoned or deleted, no volume list is cleared, without an exact Off that was asked for after the mark
 // was seen and after Ready stopped being True, at most ProofTTL ago (Proven); a person's mark on a node that no device can speak
-// for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared. The mark goes
-// only when nothing was touched, or when every tombstoned pod and every volume that no bound pod uses is gone.
+// for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared, and each pod
+// that lives is spared before the mark goes, so that no write still on its way can end it. The mark goes only when nothing was
+// touched, or when every tombstoned pod and every volume that no bound pod uses is gone.
 package evict
 
 import (
