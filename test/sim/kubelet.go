@@ -301,7 +301,8 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 		for _, v := range vols {
 			a := w.api.attachment(attachmentName(v, m.name))
 			listed := slices.ContainsFunc(n.Status.VolumesAttached, func(x corev1.AttachedVolume) bool { return x.Name == unique(v) })
-			if !slices.Contains(n.Status.VolumesInUse, unique(v)) || !listed || a == nil || !a.Status.Attached || a.DeletionTimestamp != nil {
+			told := slices.Contains(n.Status.VolumesInUse, unique(v))
+			if !told || !listed || a == nil || !a.Status.Attached || a.DeletionTimestamp != nil {
 				k.status()
 				again(w.between(500*time.Millisecond, 3*time.Second))
 				return

@@ -49,6 +49,7 @@ func (w *World) build() {
 	if w.chance(0.5) {
 		mode = fence.Fence
 	}
+	trust := w.chance(0.15)
 	for i := range 2 {
 		w.procs = append(w.procs, &Process{
 			w: w, name: fmt.Sprintf("ff-%d", i), index: i, mode: mode,
@@ -56,7 +57,7 @@ func (w *World) build() {
 				PowerOffAfter: w.between(time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
 				Retry: w.between(10*time.Second, 60*time.Second),
 			},
-			evict: evict.Settings{DetachTimeout: w.between(30*time.Second, 5*time.Minute)},
+			evict: evict.Settings{DetachTimeout: w.between(30*time.Second, 5*time.Minute), TrustPerson: trust},
 		})
 	}
 	w.procs[1].begin()
