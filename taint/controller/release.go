@@ -35,6 +35,11 @@ func Release(ctx context.Context, c client.Client, name, key string, confirm boo
 		return "would release node " + name + ": " + told, nil
 	}
 	w := writer{client: c, key: key, leading: func() error { return nil }, now: now}
+	if l.Record.Open() {
+		if err := spareAll(ctx, c, w, l, key); err != nil {
+			return "", err
+		}
+	}
 	err = w.node(ctx, l, "releasing", object{
 		"metadata": w.meta(l, rec),
 		"spec":     object{"taints": withoutKey(node.Spec.Taints, key)},
@@ -46,6 +51,24 @@ func Release(ctx context.Context, c client.Client, name, key string, confirm boo
 		return "", err
 	}
 	return "released node " + name + ": " + told, nil
+}
+
+// spareAll makes sure that no tombstone which is still on its way lands on a pod that starts when the mark goes.
+func spareAll(ctx context.Context, c client.Client, w writer, l taint.Look, key string) error {
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": l.Name}); err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	for i := range list.Items {
+		p := SeePod(&list.Items[i], key, nil)
+		if p.Terminal || p.Exempt != taint.NotExempt || p.Spared == l.Record.Token() {
+			continue
+		}
+		if err := w.spare(ctx, p, l.Record.Token()); err != nil {
+			return fmt.Errorf("%s/%s: run the command again: %w", p.Namespace, p.Name, err)
+		}
+	}
+	return nil
 }
 
 func releaseRecord(l taint.Look, now time.Time) (taint.Record, string) {
