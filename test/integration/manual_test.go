@@ -192,3 +192,34 @@ func TestMarkRemoved(t *testing.T) {
 	w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
 }
+
+// A person releases a node whose eviction does not come to its end: the mark goes, and a pod that was not ended is spared first, so
+// that nothing which is still on its way can end it.
+func TestReleaseInTheMiddle(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.busy(h)
+	w.start(settings{})
+	fence := w.stuck(h)
+	h.bmc.SetFault(datacenter.Fault{Status: 503})
+	w.during(6*time.Second, "waiting until the last proof is too old", func() error { return w.othersAlone(h) })
+	w.create(w.bare("late", h))
+	w.untilEvent("Node", h.Name(), "ProofLost")
+	if out, code := w.forcefence("release", h.Name(), "--yes"); code != 0 {
+		t.Fatalf("release --yes: exit status %d: %s", code, out)
+	}
+	released := w.untilDone(h, taint.ResultReleased)
+	if released.ID != fence.ID {
+		t.Errorf("record: got fence %s, want %s", released.ID, fence.ID)
+	}
+	late := w.podsOn(h)
+	if len(late) != 1 || late[0].Name != "late" || taint.SparedBy(&late[0]) != fence.Token() {
+		t.Fatalf("pods on the node: got %+v, want late, spared by %s", late, fence.Token())
+	}
+	w.during(3*time.Second, "released node", func() error {
+		if r := w.record(h); w.marked(h) || r.Phase != taint.PhaseDone {
+			return fmt.Errorf("got mark %v, record %+v, want none and the released one", w.marked(h), r)
+		}
+		return untouched(late, w.podsOn(h))
+	})
+}
