@@ -80,8 +80,18 @@ type Grouper interface {
 	Device(t Target) string
 }
 
-// Batches (EC2) and pushed events (libvirt, Redfish SSE) are optional interfaces of a Provider; they arrive with the first
-// provider that has them. Only State proves.
+// Watcher is a Provider whose devices tell by themselves that a machine's power changed (libvirt's events). What they tell
+// proves nothing and never takes the place of State: it only says when to ask.
+type Watcher interface {
+	// Watch calls f with what the devices tell of the targets, until ctx ends. It blocks; it connects and subscribes again by
+	// itself for as long as that may help. After each connection it also tells of every target that does not run then: what
+	// happened in between was told to nobody. A target that the device does not know, or that cannot be watched, is passed
+	// over. The error is ctx's own when that has ended, and ErrPermanent where nothing can be watched. f returns at once and may
+	// be called by several goroutines, after Watch has returned never. Several Watches may run.
+	Watch(ctx context.Context, targets []Target, f func(Target, Observation)) error
+}
+
+// Batches (EC2) are an optional interface of a Provider, too; it arrives with the first provider that has them.
 
 // The classes of a device's errors. None of them ever means off.
 var (
