@@ -33,6 +33,7 @@ import (
 // Machine is what the configuration knows of one node's machine.
 type Machine struct {
 	Provider providers.Provider // asks with a deadline: providers/guard
+	Watcher  providers.Watcher  // nil: its devices tell nothing by themselves
 	Name     string             // the provider's name in the configuration
 	Device   string             // provider/device, for the record; nodes behind one device share it
 	Target   providers.Target
@@ -70,6 +71,7 @@ type Reconciler struct {
 	Options
 	writer  writer
 	leases  *leaseTracker
+	hints   *hints
 	workers chan struct{} // one token per pod write under way
 
 	mu       sync.Mutex            // guards nodes and powering
@@ -97,7 +99,7 @@ func New(o Options) *Reconciler {
 		o.Workers = 48
 	}
 	r := &Reconciler{
-		Options: o, leases: newLeaseTracker(o.Now), workers: make(chan struct{}, o.Workers),
+		Options: o, leases: newLeaseTracker(o.Now), hints: newHints(o.Now), workers: make(chan struct{}, o.Workers),
 		nodes: map[string]*nodeState{}, powering: map[string]bool{},
 	}
 	r.writer = writer{client: o.Client, key: o.Key, leading: o.Leading, now: o.Now}
@@ -210,6 +212,7 @@ func (t *turn) ask(ctx context.Context) {
 			a.State, a.Err = providers.PowerUnknown, errDistrusted
 		}
 	}
+	t.hints.answered(t.look.Name, a)
 	t.st.fence.Answered(a)
 	t.st.evict.Answered(a)
 	t.logAnswer(a)

@@ -125,7 +125,7 @@ func (t *leaseTracker) turned() []string {
 	return names
 }
 
-// suspicion says why a node looks dead. A stale Lease counts only while most other Leases are fresh: otherwise it is the API
+// suspicion says why a node looks dead: by itself, by its silence, or by its device's word. A stale Lease counts only while most other Leases are fresh: otherwise it is the API
 // server, or our own watch, that is silent.
 func (r *Reconciler) suspicion(l taint.Look, before fence.Suspicion) fence.Suspicion {
 	stale, others, fresh := r.leases.others(l.Name)
@@ -135,6 +135,8 @@ func (r *Reconciler) suspicion(l taint.Look, before fence.Suspicion) fence.Suspi
 		s.Why = "NotReady"
 	case stale && 2*fresh > others:
 		s.Why = "LeaseStale"
+	case r.hints.stands(l.Name):
+		s.Why = "MachineWentOff"
 	default:
 		return fence.Suspicion{LeaseStale: stale}
 	}

@@ -12,6 +12,7 @@ type Metrics struct {
 	fences   *prometheus.CounterVec
 	nodes    *prometheus.GaugeVec
 	machines *prometheus.GaugeVec
+	pushes   *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -31,7 +32,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.machines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "forcefence_machines", Help: "Machines by what their device said when it was last asked without need: ok, no_machine, or the class of the error.",
 	}, []string{"result"})
-	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines)
+	m.pushes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",
+	}, []string{"state"})
+	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes)
 	return m
 }
 

@@ -82,10 +82,19 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err := r.followLeases(ctx, mgr); err != nil {
 		return err
 	}
-	return mgr.Add(leaderRunnable{func(ctx context.Context) error {
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
 		r.watchLeases(ctx, wake)
 		return nil
-	}})
+	}}); err != nil {
+		return fmt.Errorf("watching leases: %w", err)
+	}
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
+		r.watchDevices(ctx, wake)
+		return nil
+	}}); err != nil {
+		return fmt.Errorf("watching devices: %w", err)
+	}
+	return nil
 }
 
 // leaderRunnable runs on the leader: the wake channel's reader does, too.

@@ -70,7 +70,7 @@ func (p *policies) current() *controller.Policy { return p.policy.Load() }
 
 // use makes the providers of cfg and puts it in force.
 func (p *policies) use(cfg *config.Config) error {
-	made := map[string]providers.Provider{}
+	made, watchers := map[string]providers.Provider{}, map[string]providers.Watcher{}
 	var open []providers.Closer
 	for _, pc := range cfg.Providers {
 		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now})
@@ -83,10 +83,17 @@ func (p *policies) use(cfg *config.Config) error {
 		})
 		open = append(open, g)
 		made[pc.Name] = g
+		if w, ok := inner.(providers.Watcher); ok {
+			watchers[pc.Name] = w // a Watch lasts: the guard's limits are for questions
+		}
 	}
 	clash := p.clashes(cfg)
 	policy := &controller.Policy{
-		Machine:    func(n *corev1.Node) (controller.Machine, error) { return p.machine(cfg, made, clash, n) },
+		Machine: func(n *corev1.Node) (controller.Machine, error) {
+			m, err := p.machine(cfg, made, clash, n)
+			m.Watcher = watchers[m.Name]
+			return m, err
+		},
 		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
 		EvictFirst: cfg.EvictFirstSelector(),
 		Fence: fence.Settings{

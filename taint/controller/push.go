@@ -1,0 +1,187 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// hintTTL is how long a device's word that a machine went off keeps the node suspected. By then its Lease is stale, or the word was
+// wrong.
+const hintTTL = 30 * time.Second
+
+// hints holds what the devices told by themselves. A hint never proves anything: it makes us ask, and an answer of On ends it.
+type hints struct {
+	now func() time.Time
+
+	mu sync.Mutex // guards at
+	at map[string]time.Time
+}
+
+func newHints(now func() time.Time) *hints { return &hints{now: now, at: map[string]time.Time{}} }
+
+// told notes that a device said of the node's machine that it does not run.
+func (h *hints) told(node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[node] = h.now()
+}
+
+// stands reports whether there is a hint that was not answered yet.
+func (h *hints) stands(node string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, ok := h.at[node]
+	if ok && h.now().Sub(at) > hintTTL {
+		delete(h.at, node)
+		return false
+	}
+	return ok
+}
+
+// answered ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
+func (h *hints) answered(node string, a providers.Answer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at, ok := h.at[node]; ok && a.State == providers.PowerOn && a.At.After(at) {
+		delete(h.at, node)
+	}
+}
+
+// The intervals at which the devices to be watched are looked up again: where the configuration changed, and where nodes may have.
+const (
+	checkPolicy  = time.Second
+	checkTargets = 5 * time.Second
+	watchAgain   = 30 * time.Second // after a device that cannot be watched
+)
+
+// watchDevices keeps one Watch running for each provider whose devices push, over the machines of all nodes, and wakes a node when
+// its machine is told not to run. It blocks until ctx ends and all of them have returned.
+func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.GenericEvent) {
+	running := map[providers.Watcher]*deviceWatch{}
+	defer func() {
+		for _, w := range running {
+			w.stop()
+		}
+	}()
+	tick := time.NewTicker(checkPolicy)
+	defer tick.Stop()
+	var policy *Policy
+	var looked time.Time
+	for {
+		if now := r.Now(); r.Policy() != policy || now.Sub(looked) >= checkTargets {
+			policy, looked = r.Policy(), now
+			r.rewatch(ctx, running, r.watched(ctx, policy), wake)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// watched returns the machines whose devices push, by provider, in the order of the nodes' names.
+func (r *Reconciler) watched(ctx context.Context, policy *Policy) map[providers.Watcher][]providers.Target {
+	var nodes corev1.NodeList
+	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Warn("Cannot list nodes", "error", err)
+		return nil
+	}
+	out := map[providers.Watcher][]providers.Target{}
+	for i := range nodes.Items {
+		if m, err := policy.Machine(&nodes.Items[i]); err == nil && m.Watcher != nil {
+			out[m.Watcher] = append(out[m.Watcher], m.Target)
+		}
+	}
+	for _, targets := range out {
+		slices.SortFunc(targets, func(a, b providers.Target) int { return cmp.Compare(a.Node, b.Node) })
+	}
+	return out
+}
+
+// rewatch ends the Watches whose targets changed, and begins those that are missing.
+func (r *Reconciler) rewatch(ctx context.Context, running map[providers.Watcher]*deviceWatch, want map[providers.Watcher][]providers.Target, wake chan<- event.GenericEvent) {
+	for w, old := range running {
+		if !slices.Equal(old.targets, want[w]) {
+			old.stop()
+			delete(running, w)
+		}
+	}
+	for w, targets := range want {
+		if running[w] != nil {
+			continue
+		}
+		wctx, cancel := context.WithCancel(ctx)
+		d := &deviceWatch{targets: targets, cancel: cancel, done: make(chan struct{})}
+		running[w] = d
+		go func() { // its owner is watchDevices, which calls stop
+			defer close(d.done)
+			r.watchDevice(wctx, w, targets, wake)
+		}()
+	}
+}
+
+// deviceWatch is one Watch under way.
+type deviceWatch struct {
+	targets []providers.Target
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+func (d *deviceWatch) stop() {
+	d.cancel()
+	<-d.done
+}
+
+// watchDevice runs one Watch until ctx ends, again after a while if the provider gives up.
+func (r *Reconciler) watchDevice(ctx context.Context, w providers.Watcher, targets []providers.Target, wake chan<- event.GenericEvent) {
+	for {
+		err := watchOnce(ctx, w, targets, func(t providers.Target, o providers.Observation) {
+			r.Metrics.pushes.WithLabelValues(o.State.String()).Inc()
+			if o.State == providers.PowerOn {
+				return
+			}
+			r.hints.told(t.Node)
+			r.Log.Info("Device tells that the machine does not run", "node", t.Node, "state", o.State, "raw", o.Raw)
+			select {
+			case wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}}}:
+			case <-ctx.Done():
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		r.Log.Warn("Devices cannot be watched; they are asked as without", "machines", len(targets), "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(watchAgain):
+		}
+	}
+}
+
+// watchOnce turns a provider's panic into an error.
+func watchOnce(ctx context.Context, w providers.Watcher, targets []providers.Target, f func(providers.Target, providers.Observation)) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("watching devices: panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	if err := w.Watch(ctx, targets, f); err != nil {
+		return fmt.Errorf("watching devices: %w", err)
+	}
+	return errors.New("watching devices: ended by itself")
+}

@@ -1,0 +1,183 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+func TestHints(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	answer := func(s providers.PowerState, at time.Duration) providers.Answer {
+		return providers.Answer{Observation: providers.Observation{State: s, At: start.Add(at)}}
+	}
+	for _, tc := range []struct {
+		name    string
+		answers []providers.Answer
+		after   time.Duration
+		want    string
+	}{
+		{"just told", nil, 0, "MachineWentOff"},
+		{"On, asked after it", []providers.Answer{answer(providers.PowerOn, time.Millisecond)}, time.Second, ""},
+		{"On, asked before it", []providers.Answer{answer(providers.PowerOn, -time.Millisecond)}, time.Second, "MachineWentOff"},
+		{"Off", []providers.Answer{answer(providers.PowerOff, time.Millisecond)}, time.Second, "MachineWentOff"},
+		{"unknown is no answer", []providers.Answer{answer(providers.PowerUnknown, time.Millisecond)}, time.Second, "MachineWentOff"},
+		{"changing", []providers.Answer{answer(providers.PowerChanging, time.Millisecond)}, time.Second, "MachineWentOff"},
+		{"never answered", nil, hintTTL + time.Second, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &clock{now: start}
+			r := New(Options{Now: c.Now})
+			r.hints.told("n1")
+			for _, a := range tc.answers {
+				r.hints.answered("n1", a)
+			}
+			c.now = start.Add(tc.after)
+			ready := taint.Look{Exists: true, Ready: corev1.ConditionTrue}
+			for name, want := range map[string]string{"n1": tc.want, "n2": ""} {
+				ready.Name = name
+				if got := r.suspicion(ready, fence.Suspicion{}); got.Why != want || got.LeaseStale {
+					t.Errorf("%s: got %+v, want %q and no stale Lease", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// nodeList stands for the informers' Nodes.
+type nodeList struct {
+	client.Reader
+	mu    sync.Mutex
+	names []string
+}
+
+func (l *nodeList) set(names ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = names
+}
+
+func (l *nodeList) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nodes := list.(*corev1.NodeList)
+	for _, n := range l.names {
+		nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}})
+	}
+	return nil
+}
+
+// pusher is a provider's push: it notes who is watched, and can be told to break.
+type pusher struct {
+	mu      sync.Mutex // guards all below
+	watched []string
+	begun   int
+	f       func(providers.Target, providers.Observation)
+	broken  func() error
+}
+
+func (p *pusher) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+	p.mu.Lock()
+	p.begun++
+	p.f, p.watched = f, nil
+	for _, t := range targets {
+		p.watched = append(p.watched, t.Node)
+	}
+	broken := p.broken
+	p.mu.Unlock()
+	if broken != nil {
+		return broken()
+	}
+	<-ctx.Done()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watched = nil
+	return ctx.Err()
+}
+
+func (p *pusher) state() (watched []string, begun int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.watched), p.begun
+}
+
+func TestWatchDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p, other := &pusher{}, &pusher{broken: func() error { panic("of the SDK") }}
+		policyOf := func(w providers.Watcher) *Policy {
+			return &Policy{Machine: func(n *corev1.Node) (Machine, error) {
+				switch n.Name {
+				case "silent":
+					return Machine{}, nil
+				case "nobody's":
+					return Machine{}, errors.New("no provider")
+				}
+				return Machine{Watcher: w, Target: providers.Target{Node: n.Name}}, nil
+			}}
+		}
+		var policy atomic.Pointer[Policy]
+		policy.Store(policyOf(p))
+		nodes := &nodeList{}
+		nodes.set("b", "a", "silent", "nobody's")
+		r := New(Options{
+			Now: time.Now, Cache: nodes, Log: slog.New(slog.DiscardHandler),
+			Metrics: NewMetrics(prometheus.NewRegistry()), Policy: policy.Load,
+		})
+		wake := make(chan event.GenericEvent, 10)
+		var done sync.WaitGroup
+		done.Go(func() { r.watchDevices(ctx, wake) })
+		synctest.Wait()
+		if got, begun := p.state(); !slices.Equal(got, []string{"a", "b"}) || begun != 1 {
+			t.Fatalf("watched: got %q after %d Watches, want a and b after one", got, begun)
+		}
+
+		p.f(providers.Target{Node: "a"}, providers.Observation{State: providers.PowerOn})
+		p.f(providers.Target{Node: "b"}, providers.Observation{State: providers.PowerOff})
+		if len(wake) != 1 {
+			t.Fatalf("woken: got %d nodes, want one", len(wake))
+		}
+		if e := <-wake; e.Object.GetName() != "b" || !r.hints.stands("b") || r.hints.stands("a") {
+			t.Errorf("woken: got %s, hints a %v b %v, want b alone", e.Object.GetName(), r.hints.stands("a"), r.hints.stands("b"))
+		}
+
+		time.Sleep(time.Minute)
+		if _, begun := p.state(); begun != 1 {
+			t.Errorf("Watches while nothing changed: got %d, want 1", begun)
+		}
+		nodes.set("b", "a", "c")
+		time.Sleep(checkTargets + checkPolicy)
+		if got, begun := p.state(); !slices.Equal(got, []string{"a", "b", "c"}) || begun != 2 {
+			t.Errorf("watched with another node: got %q after %d Watches, want a, b, c after two", got, begun)
+		}
+
+		// A reload: the old provider is let go before it is closed, and one that panics is tried again now and then.
+		policy.Store(policyOf(other))
+		time.Sleep(2 * checkPolicy)
+		if got, _ := p.state(); got != nil {
+			t.Errorf("watched through the replaced provider: got %q, want none", got)
+		}
+		time.Sleep(3 * watchAgain)
+		if _, begun := other.state(); begun < 3 || begun > 4 {
+			t.Errorf("Watches of a provider that panics, in 90 s: got %d, want about one in 30 s", begun)
+		}
+		cancel()
+		done.Wait()
+	})
+}
