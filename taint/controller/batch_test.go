@@ -1,0 +1,190 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// oneMachine is a provider with one answer.
+type oneMachine struct {
+	now   func() time.Time
+	state providers.PowerState
+
+	mu         sync.Mutex // guards the counts
+	asked, off int
+}
+
+func (m *oneMachine) State(context.Context, providers.Target) (providers.Observation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	return providers.Observation{State: m.state, At: m.now()}, nil
+}
+
+func (m *oneMachine) PowerOff(context.Context, providers.Target) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.off++
+	return nil
+}
+
+func (*oneMachine) PowerOn(context.Context, providers.Target) error { return nil }
+
+// aTurn is a node in the middle of its eviction, whose machine was proven off a moment ago; seen is when it was looked at.
+func aTurn(c *clock, m *oneMachine, phase taint.Phase) (*turn, evict.View) {
+	r := New(Options{
+		Now: c.Now, Workers: 1, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Events: &events.FakeRecorder{}, Leading: func() error { return nil }, By: "test",
+	})
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
+	l := taint.Look{
+		Sent: c.now, Got: c.now, Exists: true, Name: "n1", UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1",
+		Ready: corev1.ConditionUnknown, Record: &rec, Mark: &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule},
+	}
+	st := r.state("n1")
+	st.evict.Saw(l)
+	st.fence.Saw(l)
+	t := &turn{
+		Reconciler: r, st: st, look: l, policy: &Policy{}, node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		machine: Machine{Provider: m, Name: "bmc", Device: "bmc/n1", Target: providers.Target{Node: "n1"}, Mode: fence.Fence},
+	}
+	t.ask(context.Background())
+	m.asked = 0
+	return t, evict.View{Look: l, Memory: st.evict, Device: "bmc/n1", Now: c.now}
+}
+
+// Each pod write is made under a proof that holds at that moment, or not at all (invariant 1).
+func TestPodWritesNeedTheProof(t *testing.T) {
+	ready := func(r *Reconciler) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		back := node.DeepCopy()
+		back.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
+	}
+	booted := func(r *Reconciler) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		back := node.DeepCopy()
+		back.Status.NodeInfo.BootID = "another"
+		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
+	}
+	for _, tc := range []struct {
+		name   string
+		age    time.Duration        // of the proof when the run begins
+		state  providers.PowerState // the device's next answer
+		person bool                 // a person's mark
+		after  func(*Reconciler)    // happens after the first write
+		each   time.Duration        // how long a write takes
+		ret    bool                 // the return path
+		want   int                  // pods written, of three
+		asked  int                  // questions
+	}{
+		{name: "fresh proof", state: providers.PowerOn, want: 3},
+		{name: "old proof, still off", age: 6 * time.Second, state: providers.PowerOff, want: 3, asked: 1},
+		{name: "old proof, on by now", age: 6 * time.Second, state: providers.PowerOn, want: 0, asked: 1},
+		{name: "old proof, changing by now", age: 6 * time.Second, state: providers.PowerChanging, want: 0, asked: 1},
+		{name: "old proof, unknown by now", age: 6 * time.Second, want: 0, asked: 1},
+		{name: "the proof grows old in the middle", each: 3 * time.Second, state: providers.PowerOn, want: 2, asked: 1},
+		{name: "a heartbeat in the middle", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n1") }, want: 1},
+		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n2") }, want: 3},
+		{name: "Ready in the middle", state: providers.PowerOff, after: ready, want: 1},
+		{name: "another boot in the middle", state: providers.PowerOff, after: booted, want: 1},
+		{name: "the return path needs none", age: time.Hour, state: providers.PowerOn, ret: true, want: 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			m := &oneMachine{now: c.Now, state: providers.PowerOff}
+			tn, v := aTurn(c, m, taint.PhaseEvicting)
+			m.state = tc.state
+			c.now = c.now.Add(tc.age)
+			d := evict.Decision{Act: evict.Tombstone, Returned: tc.ret, Pods: []evict.Pod{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+			wrote := 0
+			written, err := tn.forEach(t.Context(), v, d, func(context.Context, evict.Pod) error {
+				if wrote++; wrote == 1 && tc.after != nil {
+					tc.after(tn.Reconciler)
+				}
+				c.now = c.now.Add(tc.each)
+				return nil
+			})
+			if err != nil || wrote != tc.want || len(written) != tc.want || m.asked != tc.asked {
+				t.Errorf("got %d writes (%d told) after %d questions, error %v; want %d after %d", wrote, len(written), m.asked, err, tc.want, tc.asked)
+			}
+		})
+	}
+}
+
+// A pod that changed or went meanwhile is no error, any other failure is, and neither keeps the other pods from their end.
+func TestPodWritesGoOn(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	tn, v := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
+	d := evict.Decision{Act: evict.Delete, Pods: []evict.Pod{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+	failed := errors.New("no quorum")
+	for _, fail := range []error{errAgain, failed} {
+		written, err := tn.forEach(t.Context(), v, d, func(_ context.Context, p evict.Pod) error {
+			if p.Name == "b" {
+				return fail
+			}
+			return nil
+		})
+		if len(written) != 2 || errors.Is(err, failed) != errors.Is(fail, failed) {
+			t.Errorf("b failed with %v: got %d written, error %v", fail, len(written), err)
+		}
+	}
+}
+
+// The power is cut only by a leader, and only right after a look (invariant 5, step 3).
+func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		age     time.Duration // of the look
+		leading error
+		want    int
+	}{
+		{"leader, fresh look", 0, nil, 1},
+		{"stopped for a while since the look", 6 * time.Second, nil, 0},
+		{"no leader any more", 0, errStale, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			m := &oneMachine{now: c.Now}
+			tn, _ := aTurn(c, m, taint.PhasePoweringOff)
+			tn.Leading = func() error { return tc.leading }
+			c.now = c.now.Add(tc.age)
+			tn.powerOff(t.Context())
+			if m.off != tc.want {
+				t.Errorf("got %d power-offs, want %d", m.off, tc.want)
+			}
+			if failed := tc.leading != nil; tn.st.fence.PowerOffErr != failed {
+				t.Errorf("remembered as refused: got %v, want %v", tn.st.fence.PowerOffErr, failed)
+			}
+		})
+	}
+}
+
+// A device that lied once is not believed again (step "Return path").
+func TestDistrustedOffIsUnknown(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	tn, _ := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
+	if got := tn.st.evict.Answer.State; got != providers.PowerOff {
+		t.Fatalf("a trusted device: got %s, want Off", got)
+	}
+	tn.distrusted = true
+	tn.ask(t.Context())
+	if e, f := tn.st.evict.Answer.State, tn.st.fence.Answer.State; e != providers.PowerUnknown || f != providers.PowerUnknown {
+		t.Errorf("a device that lied: got %s and %s, want Unknown", e, f)
+	}
+}
