@@ -4,7 +4,7 @@ GO ?= go
 # RACE=1 runs the tests with the race detector (needs a C compiler).
 RACEFLAG := $(if $(RACE),-race,)
 
-.PHONY: all demo test sim lint build controlplane fuzz clean
+.PHONY: all demo test sim mutants lint build controlplane fuzz clean
 
 all: build
 
@@ -24,6 +24,9 @@ test: controlplane ## unit tests, simulation, and integration tests on the real 
 
 sim: ## the simulation alone, all its histories: with the race detector `make test` plays fewer
 	$(GO) test -count=1 $(TESTFLAGS) ./test/sim
+
+mutants: controlplane ## weakens the protocol one line at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP"
+	$(GO) run ./test/mutants $(MUTANTSFLAGS)
 
 lint: ## formatting, vet and golangci-lint at its pinned version
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

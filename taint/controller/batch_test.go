@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -10,8 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
@@ -186,5 +190,97 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 	tn.ask(t.Context())
 	if e, f := tn.st.evict.Answer.State, tn.st.fence.Answer.State; e != providers.PowerUnknown || f != providers.PowerUnknown {
 		t.Errorf("a device that lied: got %s and %s, want Unknown", e, f)
+	}
+}
+
+// server stands for the API server's reads, or the informers': one pod list and the attachments.
+type server struct {
+	client.Reader
+	pods        []corev1.Pod
+	attachments []storagev1.VolumeAttachment
+}
+
+func (s server) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *corev1.PodList:
+		l.Items = s.pods
+	case *storagev1.VolumeAttachmentList:
+		l.Items = s.attachments
+	default:
+		return fmt.Errorf("no list of %T", list)
+	}
+	return nil
+}
+
+// The cache may be behind: before the mark goes the attachments are listed live (step 12, invariant 11).
+func TestMarkGoesByLiveAttachments(t *testing.T) {
+	pv := "pv-1"
+	attached := []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
+		NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+	}}}
+	for _, tc := range []struct {
+		name         string
+		cached, live []storagev1.VolumeAttachment
+		want         evict.Act
+	}{
+		{"detached", nil, nil, evict.Unmark},
+		{"attached, the cache does not know yet", nil, attached, evict.Wait},
+		{"detached, the cache does not know yet", attached, nil, evict.Unmark},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			tn, v := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
+			tn.Live, tn.Cache = server{attachments: tc.live}, server{attachments: tc.cached}
+			d, err := tn.decide(t.Context(), &v)
+			if err != nil || d.Act != tc.want {
+				t.Errorf("got %s (%s), error %v, want %s", d.Act, d.Why, err, tc.want)
+			}
+		})
+	}
+}
+
+// Two Reconciles that both saw no other power-off announce one only (invariant 6).
+func TestOneAnnouncement(t *testing.T) {
+	r := New(Options{Now: time.Now})
+	for _, tc := range []struct {
+		node string
+		want bool
+	}{{"n1", true}, {"n1", true}, {"n2", false}} {
+		if got := r.reservePowering(tc.node); got != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.node, got, tc.want)
+		}
+	}
+	r.notePowering("n1", false)
+	if !r.reservePowering("n2") {
+		t.Error("n2 may not begin after n1 has ended")
+	}
+}
+
+// pause is a process that stands still for a minute whenever it tells something.
+type pause struct {
+	events.EventRecorder
+	c *clock
+}
+
+func (p pause) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {
+	p.c.now = p.c.now.Add(time.Minute)
+}
+
+// A process that was stopped between decision and write does not clear the volume lists on an old proof (invariant 1).
+func TestClearingNeedsTheProof(t *testing.T) {
+	for _, stands := range []bool{false, true} {
+		c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		tn, _ := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
+		tn.look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
+		tn.Live, tn.Cache = server{}, server{}
+		writes := 0
+		tn.writer.leading = func() error { writes++; return errStale }
+		if stands {
+			tn.Events = pause{c: c}
+		}
+		_, _, err := tn.evict(t.Context())
+		if want := map[bool]int{false: 1, true: 0}[stands]; writes != want || errors.Is(err, errStale) != (want == 1) {
+			t.Errorf("stopped %v: got %d writes, error %v, want %d", stands, writes, err, want)
+		}
 	}
 }

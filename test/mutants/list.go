@@ -1,0 +1,509 @@
+package main
+
+import "path"
+
+// sim plays the histories of test/sim: enough of them to take every path many times, few enough for a mutant's two minutes.
+const sim = "./test/sim -run TestHistories -sim.seeds=4000"
+
+// testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
+// then the whole protocol's simulation.
+func testsOf(m Mutant) []string {
+	if m.Tests != nil {
+		return m.Tests
+	}
+	dir := path.Dir(m.File)
+	switch dir {
+	case "taint/fence", "taint/evict", "taint":
+		return []string{"./taint ./taint/fence ./taint/evict", sim}
+	case "kubelet-admit/admit":
+		return []string{"./" + dir, sim}
+	default:
+		return []string{"./" + dir}
+	}
+}
+
+// Mutants are the weakenings, by the file they weaken. The numbers are the design's invariants and steps.
+var Mutants = []Mutant{
+	// Asking (invariants 1 to 3).
+	{
+		Name: "ask: an answer of before the question counts (1)", File: "providers/providers.go",
+		Old: "case obs.At.Before(sent):", New: "case false:",
+	},
+	{
+		Name: "ask: an answer of the future keeps its time (1)", File: "providers/providers.go",
+		Old: "case obs.At.After(now()):", New: "case false:",
+	},
+	{
+		Name: "ask: another machine's answer counts (3)", File: "providers/providers.go",
+		Old: "a.State, a.Err = PowerUnknown, err\n", New: "a.Err = nil\n",
+	},
+	{
+		Name: "ask: a state that is none counts (2)", File: "providers/providers.go",
+		Old: "if a.State > PowerChanging {", New: "if false {",
+	},
+	{
+		Name: "ask: an error brings its state along (2)", File: "providers/providers.go",
+		Old: "a.Raw, a.Err = clip(obs.Raw), err\n", New: "a.Raw, a.Err, a.State = clip(obs.Raw), err, obs.State\n",
+	},
+	{
+		Name: "ask: a panic is not caught", File: "providers/providers.go",
+		Old: "if r := recover(); r != nil {", New: "if r := any(nil); r != nil {",
+	},
+	{
+		Name: "identity: a mismatch passes (3)", File: "providers/uuid.go",
+		Old: "if !okN || !okD || n == d || n == SwapUUID(d) {", New: "if true || !okN || !okD || n == d || n == SwapUUID(d) {",
+	},
+	{
+		Name: "identity: placeholders identify (3)", File: "providers/uuid.go",
+		Old: "if slices.Contains(placeholders, u) || slices.Contains(placeholders, SwapUUID(u)) {", New: "if false {",
+	},
+	{
+		Name: "guard: an error keeps its state (2)", File: "providers/guard/guard.go",
+		Old: "		obs.State = providers.PowerUnknown\n", New: "",
+	},
+	{
+		Name: "guard: no deadline", File: "providers/guard/guard.go",
+		Old: "	ctx, cancel := context.WithTimeoutCause(ctx, g.opts.Timeout, ranOut)\n",
+		New: "	ctx, cancel := context.WithTimeoutCause(ctx, 100*g.opts.Timeout, ranOut)\n",
+	},
+
+	// Redfish.
+	{
+		Name: "redfish: PoweringOff is off (2)", File: "providers/redfish/redfish.go",
+		Old: "	case \"Off\":\n		return providers.PowerOff\n	case \"PoweringOn\", \"PoweringOff\":", New: "	case \"Off\", \"PoweringOff\":\n		return providers.PowerOff\n	case \"PoweringOn\":",
+	},
+	{
+		Name: "redfish: a word nobody knows is off (2)", File: "providers/redfish/redfish.go",
+		Old: "	default:\n		return providers.PowerUnknown\n", New: "	default:\n		return providers.PowerOff\n",
+	},
+	{
+		Name: "redfish: another machine is reset (3)", File: "providers/redfish/redfish.go",
+		Old: "	if err := providers.SameMachine(t.SystemUUID, s.UUID); err != nil {\n		return err\n	}\n	if s.PowerState == there {",
+		New: "	if s.PowerState == there {",
+	},
+
+	// Deciding to ask, to power off and to mark: steps 1 to 5.
+	{
+		Name: "fence: changing is off (2)", File: "taint/fence/fence.go",
+		Old: "	return v.Answer.State\n", New: "	if v.Answer.State == providers.PowerChanging {\n		return providers.PowerOff\n	}\n	return v.Answer.State\n",
+	},
+	{
+		Name: "fence: unknown is off after a while (2)", File: "taint/fence/fence.go",
+		Old: "	return v.Answer.State\n", New: "	if v.Misses > 3 {\n		return providers.PowerOff\n	}\n	return v.Answer.State\n",
+	},
+	{
+		Name: "fence: an old Off marks (1)", File: "taint/fence/fence.go",
+		Old: "case v.Now.Sub(v.Answer.At) > ProofTTL:", New: "case false:",
+	},
+	{
+		Name: "fence: an Off that was long on its way counts (1)", File: "taint/fence/fence.go",
+		Old: "a.State == providers.PowerOff && took > ProofTTL", New: "a.State == providers.PowerOff && took > 100*ProofTTL",
+	},
+	{
+		Name: "fence: an answer of an earlier life counts (step 2)", File: "taint/fence/fence.go",
+		Old: "	if a.At.Before(m.Begin.Got) {\n		return\n	}\n", New: "",
+	},
+	{
+		Name: "fence: no second snapshot (step 4)", File: "taint/fence/fence.go",
+		Old: "case !v.Look.Sent.After(v.Answer.Got):\n			return v.lookAgain() // step 4", New: "case false:\n			return v.lookAgain() // step 4",
+	},
+	{
+		Name: "fence: marks another life (step 4)", File: "taint/fence/fence.go",
+		Old: "case !v.Begin.SameLife(v.Look):", New: "case false:",
+	},
+	{
+		Name: "fence: a heartbeat keeps the answer (step 2)", File: "taint/fence/fence.go",
+		Old: "	if !m.Begin.Exists || !m.Begin.SameLife(l) {\n", New: "	if !m.Begin.Exists {\n",
+	},
+	{
+		Name: "fence: power-off without the record (step 3)", File: "taint/fence/fence.go",
+		Old: "return Decision{Act: Write, Why: Announcing, Record: rec.Enter(taint.PhasePoweringOff, \"\", v.Now)}",
+		New: "return Decision{Act: PowerOff, Why: Announcing, Record: rec.Enter(taint.PhasePoweringOff, \"\", v.Now)}",
+	},
+	{
+		Name: "fence: no look between record and power-off (step 3)", File: "taint/fence/fence.go",
+		Old: "if v.Now.Sub(v.Look.Got) > ProofTTL || !v.Look.Sent.After(v.Answer.Got) {", New: "if false {",
+	},
+	{
+		Name: "fence: observe mode powers off", File: "taint/fence/fence.go",
+		Old: "	if v.Mode != Fence && !powering {\n", New: "	if false {\n",
+	},
+	{
+		Name: "fence: no grace before power-off", File: "taint/fence/fence.go",
+		Old: "case grace > 0:", New: "case false:",
+	},
+	{
+		Name: "fence: a beating kubelet is powered off", File: "taint/fence/fence.go",
+		Old: "case !v.Suspect.LeaseStale:\n", New: "case false:\n",
+	},
+	{
+		Name: "fence: many power-offs at once (6)", File: "taint/fence/fence.go",
+		Old: "case v.Busy != \"\":", New: "case false:",
+	},
+	{
+		Name: "fence: control-plane nodes are powered off (7)", File: "taint/fence/fence.go",
+		Old: "		case v.ControlPlane:\n			return v.askEvery(pollOn, ControlPlane)\n", New: "",
+	},
+	{
+		Name: "fence: all Leases stale, and yet (7)", File: "taint/fence/fence.go",
+		Old: "case v.AllStale:", New: "case false:",
+	},
+	{
+		Name: "fence: maintenance does not win (8)", File: "taint/fence/fence.go",
+		Old: "	case v.Excluded != \"\":\n", New: "	case false:\n",
+	},
+	{
+		Name: "fence: maintenance comes too late for an announced power-off (8)", File: "taint/fence/fence.go",
+		Old: "case why != \"\" && announced:", New: "case false:",
+	},
+	{
+		Name: "fence: a recovered node is powered off all the same", File: "taint/fence/fence.go",
+		Old: "case powering && l.Alive(rec):", New: "case false:",
+	},
+	{
+		Name: "fence: a power-off is sent again under maintenance (8)", File: "taint/fence/fence.go",
+		Old: "	return why == \"\" && v.Mode == Fence && !v.ControlPlane\n", New: "	return why == \"\" || true\n",
+	},
+	{
+		Name: "fence: a failed power-off is tried for ever (13)", File: "taint/fence/fence.go",
+		Old: "return v.close(taint.ResultPowerOffFailed, PowerOffFailed)", New: "return v.byAnswer(powering)",
+	},
+	{
+		Name: "fence: a failed power-off is not backed off (13)", File: "taint/fence/fence.go",
+		Old: "case v.failedLately() > 0:", New: "case false:",
+	},
+	{
+		Name: "fence: two providers claim the node, and yet", File: "taint/fence/fence.go",
+		Old: "	case v.Machine != \"\":\n", New: "	case false:\n",
+	},
+	{
+		Name: "fence: a device that lied is believed", File: "taint/fence/fence.go",
+		Old: "	case v.Distrusted:\n", New: "	case false:\n",
+	},
+	{
+		Name: "fence: a node that was never off is not told", File: "taint/fence/fence.go",
+		Old: "case v.neverOff():", New: "case false:",
+	},
+	{
+		Name: "fence: a node that was released is fenced again", File: "taint/fence/fence.go",
+		Old: "case v.released():", New: "case false:",
+	},
+	{
+		Name: "fence: an unreadable record is passed over", File: "taint/fence/fence.go",
+		Old: "case l.RecordErr != nil:", New: "case false:",
+	},
+	{
+		Name: "fence: a mark that somebody took off stays open (11)", File: "taint/fence/fence.go",
+		Old: "case rec.Open() && !powering:", New: "case false:",
+	},
+	{
+		Name: "fence: a mark is set again at the device's speed", File: "taint/fence/fence.go",
+		Old: "case v.endedLately() > 0:", New: "case false:",
+	},
+
+	// The proof after the mark: step 6.
+	{
+		Name: "evict: step 6 is dropped (1)", File: "taint/evict/evict.go",
+		Old: "	case v.Proven(v.Now):\n		return v.beginEviction(", New: "	case true:\n		return v.beginEviction(",
+	},
+	{
+		Name: "evict: an answer from before the mark proves (1)", File: "taint/evict/evict.go",
+		Old: "return m.Answer.State == providers.PowerOff && m.asked() && now", New: "return m.Answer.State == providers.PowerOff && now",
+	},
+	{
+		Name: "evict: an answer from before the patch of Ready proves (1)", File: "taint/evict/evict.go",
+		Old: "	case l.IsReady():\n		m.ProofFrom = time.Time{}\n", New: "	case l.IsReady() && m.ProofFrom.IsZero():\n		m.ProofFrom = l.Got\n",
+	},
+	{
+		Name: "evict: a stale Ready is not expired (step 5)", File: "taint/evict/evict.go",
+		Old: "return Decision{Act: ExpireReady, Why: Expiring}", New: "return v.beginEviction(fence.EvidenceOf(v.Answer), Confirmed)",
+	},
+	{
+		Name: "evict: an old Off proves (1)", File: "taint/evict/evict.go",
+		Old: "m.asked() && now.Sub(m.Answer.At) <= fence.ProofTTL", New: "m.asked()",
+	},
+	{
+		Name: "evict: changing proves (2)", File: "taint/evict/evict.go",
+		Old: "return m.Answer.State == providers.PowerOff && m.asked()", New: "return m.Answer.State >= providers.PowerOff && m.asked()",
+	},
+	{
+		Name: "evict: a heartbeat before the eviction does not lift (7)", File: "taint/evict/evict.go",
+		Old: "	if l.Alive(rec) {\n		return v.unmark(taint.ResultLifted, Alive)\n	}\n", New: "",
+	},
+	{
+		Name: "evict: an Off that is not confirmed keeps the mark (11)", File: "taint/evict/evict.go",
+		Old: "	case !person:\n		return v.unmark(taint.ResultLifted, NotConfirmed)\n", New: "	case !person:\n		return v.wait(Confirming)\n",
+	},
+	{
+		Name: "evict: a person's word beats a device that says On", File: "taint/evict/evict.go",
+		Old: "v.Answer.State == providers.PowerOn && v.TrustPerson:\n		return v.beginEviction", New: "v.Answer.State == providers.PowerOn:\n		return v.beginEviction",
+	},
+	{
+		Name: "evict: workers take a person's word over On", File: "taint/evict/evict.go",
+		Old: "return v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn && v.TrustPerson\n",
+		New: "return v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn\n",
+	},
+	{
+		Name: "evict: a person's word never grows old", File: "taint/evict/evict.go",
+		Old: "v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL:", New: "v.Look.Record.By != taint.ByPerson:",
+	},
+
+	// Evicting, and the return path: steps 7 to 13.
+	{
+		Name: "evict: life in the middle is not seen (return path)", File: "taint/evict/evict.go",
+		Old: "	if l.Alive(rec) || l.IsReady() || v.sparing() {\n", New: "	if v.sparing() {\n",
+	},
+	{
+		Name: "evict: Ready in the middle is not seen (return path)", File: "taint/evict/evict.go",
+		Old: "	if l.Alive(rec) || l.IsReady() || v.sparing() {\n", New: "	if l.Alive(rec) || v.sparing() {\n",
+	},
+	{
+		Name: "evict: power On in the middle is not seen (return path)", File: "taint/evict/evict.go",
+		Old: "	if v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson) {\n", New: "	if false {\n",
+	},
+	{
+		Name: "evict: the return path is left again", File: "taint/evict/evict.go",
+		Old: "	if l.Alive(rec) || l.IsReady() || v.sparing() {\n", New: "	if l.Alive(rec) || l.IsReady() {\n",
+	},
+	{
+		Name: "evict: no pod is spared (10)", File: "taint/evict/evict.go",
+		Old: "		case p.goes() && p.Spared != v.Look.Record.Token():\n			spare = append(spare, p)\n", New: "",
+	},
+	{
+		Name: "evict: pods are ended without proof (1)", File: "taint/evict/evict.go",
+		Old: "	case v.Holds(v.Now):\n	case person", New: "	case true:\n	case person",
+	},
+	{
+		Name: "evict: exempt pods are evicted (9)", File: "taint/evict/evict.go",
+		Old: "return p.Exempt == taint.NotExempt && !p.Terminal }", New: "return !p.Terminal }",
+	},
+	{
+		Name: "evict: finished pods are evicted (9)", File: "taint/evict/evict.go",
+		Old: "return p.Exempt == taint.NotExempt && !p.Terminal }", New: "return p.Exempt == taint.NotExempt && !p.Tombstone }",
+	},
+	{
+		Name: "evict: a deletion by name is not waited for (F2)", File: "taint/evict/evict.go",
+		Old: "	if p.Deleting || v.ProofFrom.IsZero() {\n", New: "	if true {\n",
+	},
+	{
+		Name: "evict: volumes of pods that stay are cleared (step 10)", File: "taint/evict/evict.go",
+		Old: "		if p.Terminal {\n			continue\n		}\n		for _, vol := range p.Volumes {\n			keep[", New: "		if true {\n			continue\n		}\n		for _, vol := range p.Volumes {\n			keep[",
+	},
+	{
+		Name: "evict: the mark goes before the volumes are detached (11)", File: "taint/evict/evict.go",
+		Old: "case len(ready)+len(waiting)+len(tombs)+len(left) == 0 &&", New: "case len(ready)+len(waiting)+len(tombs)+0*len(left) == 0 &&",
+	},
+	{
+		Name: "evict: the mark goes before the pods are gone (11)", File: "taint/evict/evict.go",
+		Old: "case len(ready)+len(waiting)+len(tombs)+len(left) == 0 &&", New: "case len(ready)+len(waiting)+len(left) == 0 &&",
+	},
+	{
+		Name: "evict: the mark goes before the lists are cleared", File: "taint/evict/evict.go",
+		Old: "+len(left) == 0 && !(clear && v.Holds(v.Now)):", New: "+len(left) == 0:",
+	},
+	{
+		Name: "evict: the return path does not wait for the tombstoned (11)", File: "taint/evict/evict.go",
+		Old: "		case p.buried():\n			tombs = append(tombs, p)\n		}\n	}\n	order(tombs)\n	order(spare)", New: "		}\n	}\n	order(tombs)\n	order(spare)",
+	},
+	{
+		Name: "evict: the return path does not wait for volumes (11)", File: "taint/evict/evict.go",
+		Old: "	case len(v.leftover()) > 0:\n		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}\n", New: "",
+	},
+	{
+		Name: "evict: a pod kept by finalizers is waited for (step 12)", File: "taint/evict/evict.go",
+		Old: "func (p Pod) stuck() bool { return", New: "func (p Pod) stuck() bool { return false &&",
+	},
+	{
+		Name: "evict: a device that lied is not found out", File: "taint/evict/evict.go",
+		Old: "	case v.neverOff():\n", New: "	case false:\n",
+	},
+	{
+		Name: "evict: a mark overwritten in the middle begins anew", File: "taint/evict/evict.go",
+		Old: "	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {\n", New: "	if false {\n",
+	},
+	{
+		Name: "evict: an unreadable record is passed over", File: "taint/evict/evict.go",
+		Old: "	case l.RecordErr != nil:\n", New: "	case false:\n",
+	},
+	{
+		Name: "evict: what takes too long is not alerted (13)", File: "taint/evict/evict.go",
+		Old: "		d.Alert = string(d.Why)\n", New: "",
+	},
+
+	// The mark, the record and who is exempt.
+	{
+		Name: "taint: a heartbeat is no other life", File: "taint/look.go",
+		Old: " && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV\n", New: " && l.BootID == o.BootID\n",
+	},
+	{
+		Name: "taint: a boot is no other life", File: "taint/look.go",
+		Old: " && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV\n", New: " && l.LeaseRV == o.LeaseRV\n",
+	},
+	{
+		Name: "taint: a heartbeat is no sign of life", File: "taint/look.go",
+		Old: " || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV\n", New: " || l.BootID != r.BootID\n",
+	},
+	{
+		Name: "taint: another boot is no sign of life", File: "taint/look.go",
+		Old: " || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV\n", New: " || l.LeaseRV != r.LeaseRV\n",
+	},
+	{
+		Name: "taint: another Node object is no sign of life", File: "taint/look.go",
+		Old: "	return l.UID != r.NodeUID || ", New: "	return ",
+	},
+	{
+		Name: "taint: a mark of a closed fence is ours", File: "taint/look.go",
+		Old: "return l.Mark != nil && l.Record.Open() && l.Record.ID", New: "return l.Mark != nil && l.Record != nil && l.Record.ID",
+	},
+	{
+		Name: "taint: a person's mark is taken off (5)", File: "taint/taint.go",
+		Old: "return t.Key == key && t.Value == id })", New: "return t.Key == key })",
+	},
+	{
+		Name: "taint: the mark is NoExecute (F2)", File: "taint/taint.go",
+		Old: "Value: id, Effect: corev1.TaintEffectNoSchedule, TimeAdded", New: "Value: id, Effect: corev1.TaintEffectNoExecute, TimeAdded",
+	},
+	{
+		Name: "taint: a phase nobody knows is read", File: "taint/record.go",
+		Old: "return Record{}, fmt.Errorf(\"%w: unknown phase %q\", ErrRecord, r.Phase)", New: "return r, nil",
+	},
+	{
+		Name: "taint: DaemonSets' pods are not exempt (9)", File: "taint/exempt.go",
+		Old: "	case isDaemon(pod):\n", New: "	case false:\n",
+	},
+	{
+		Name: "taint: static pods are not exempt (9)", File: "taint/exempt.go",
+		Old: "	case isStatic(pod):\n", New: "	case false:\n",
+	},
+	{
+		Name: "taint: tolerationSeconds exempt", File: "taint/exempt.go",
+		Old: " || t.TolerationSeconds != nil || ", New: " || ",
+	},
+
+	// The node's hook.
+	{
+		Name: "hook: a node that was not read starts pods", File: "kubelet-admit/admit/admit.go",
+		Old: "case !n.Read:", New: "case false:",
+	},
+	{
+		Name: "hook: the mark does not hold", File: "kubelet-admit/admit/admit.go",
+		Old: "case n.Marked:", New: "case false:",
+	},
+	{
+		Name: "hook: a Ready of before the crash counts", File: "kubelet-admit/admit/admit.go",
+		Old: "case !n.ReadySeen:", New: "case false:",
+	},
+	{
+		Name: "hook: a pod that nobody knows starts", File: "kubelet-admit/admit/admit.go",
+		Old: "case !p.Known:", New: "case false:",
+	},
+	{
+		Name: "hook: exempt pods are held (9)", File: "kubelet-admit/admit/admit.go",
+		Old: "case p.Exempt:", New: "case false:",
+	},
+
+	// The controller: what it sends, and under which conditions.
+	{
+		Name: "writer: no resourceVersion on the Node (5)", File: "taint/controller/writer.go",
+		Old: "		\"resourceVersion\": l.ResourceVersion,\n", New: "",
+	},
+	{
+		Name: "writer: no UID on the Node (5)", File: "taint/controller/writer.go",
+		Old: "		\"uid\":             l.UID,\n", New: "",
+	},
+	{
+		Name: "writer: volume lists are cleared over somebody else's write (5)", File: "taint/controller/writer.go",
+		Old: "		\"metadata\": object{\"resourceVersion\": l.ResourceVersion, \"uid\": l.UID},\n		\"status\":   object{\"volumesInUse\"",
+		New: "		\"status\":   object{\"volumesInUse\"",
+	},
+	{
+		Name: "writer: Ready is expired over a heartbeat (5)", File: "taint/controller/writer.go",
+		Old: "		\"metadata\": object{\"resourceVersion\": l.ResourceVersion, \"uid\": l.UID},\n		\"status\":   object{\"conditions\"",
+		New: "		\"status\":   object{\"conditions\"",
+	},
+	{
+		Name: "writer: a tombstone without resourceVersion (5)", File: "taint/controller/writer.go",
+		Old: "		\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n", New: "		\"metadata\": object{\"uid\": p.UID},\n",
+	},
+	{
+		Name: "writer: a tombstone without UID (5)", File: "taint/controller/writer.go",
+		Old: "		\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n", New: "		\"metadata\": object{\"resourceVersion\": p.ResourceVersion},\n",
+	},
+	{
+		Name: "writer: a pod is deleted by name (5)", File: "taint/controller/writer.go",
+		Old: "client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})", New: "client.Preconditions{ResourceVersion: &p.ResourceVersion})\n	_ = uid",
+	},
+	{
+		Name: "writer: a pod is deleted that changed (5)", File: "taint/controller/writer.go",
+		Old: "client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})", New: "client.Preconditions{UID: &uid})",
+	},
+	{
+		Name: "writer: patches without leadership (5)", File: "taint/controller/writer.go",
+		Old: "	if err := w.leading(); err != nil {\n		return fmt.Errorf(\"%s: %w\", what, err)\n	}\n", New: "",
+	},
+	{
+		Name: "writer: deletes without leadership (5)", File: "taint/controller/writer.go",
+		Old: "	if err := w.leading(); err != nil {\n		return fmt.Errorf(\"deleting pod: %w\", err)\n	}\n", New: "",
+	},
+	{
+		Name: "workers: write on when the proof is gone (1)", File: "taint/controller/batch.go",
+		Old: "if !d.Returned && !b.holds(gctx) {", New: "if false {",
+	},
+	{
+		Name: "workers: a sign of life does not stop them", File: "taint/controller/batch.go",
+		Old: "	if b.stopped.Load() || ctx.Err() != nil {\n		return false\n	}\n", New: "",
+	},
+	{
+		Name: "workers: a node that is Ready again does not stop them", File: "taint/controller/setup.go",
+		Old: "if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {", New: "if n.BootID != o.BootID || n.UID != o.UID {",
+	},
+	{
+		Name: "controller: power-off long after the look", File: "taint/controller/act.go",
+		Old: "	if now.Sub(t.look.Got) > fence.ProofTTL {\n", New: "	if false {\n",
+	},
+	{
+		Name: "controller: power-off without leadership", File: "taint/controller/act.go",
+		Old: "	err := t.Leading()\n", New: "	err := error(nil)\n",
+	},
+	{
+		Name: "controller: a device that lied proves", File: "taint/controller/controller.go",
+		Old: "if t.distrusted && a.State == providers.PowerOff {", New: "if false {",
+	},
+	{
+		Name: "controller: a Lease is stale while most are (7)", File: "taint/controller/detect.go",
+		Old: "case stale && 2*fresh > others:", New: "case stale && fresh >= 0*others:",
+	},
+	{
+		Name: "controller: an event outlives an answer of On", File: "taint/controller/push.go",
+		Old: "ok && a.State == providers.PowerOn && a.At.After(at) {", New: "false && ok && a.At.After(at) {",
+	},
+	{
+		Name: "controller: an event is not told to the node", File: "taint/controller/detect.go",
+		Old: "case r.hints.stands(l.Name):", New: "case false:",
+	},
+	{
+		Name: "controller: two power-offs are announced at once (6)", File: "taint/controller/controller.go",
+		Old: "		if other != name {\n			return false\n", New: "		if other == \"\" {\n			return false\n",
+	},
+	{
+		Name: "controller: the mark goes by the cache's attachments (11)", File: "taint/controller/act.go",
+		Old: "	if ends || waits &&", New: "	if waits &&",
+	},
+	{
+		Name: "controller: volumes are cleared after the proof has gone (1)", File: "taint/controller/act.go",
+		Old: "		if !v.Holds(t.Now()) {\n			return 0, true, nil\n		}\n", New: "",
+	},
+	{
+		Name: "release: no pod is spared (10)", File: "taint/controller/release.go",
+		Old: "		if err := spareAll(ctx, c, w, l, key); err != nil {\n			return \"\", err\n		}\n", New: "",
+		Tests: []string{"./test/integration -run TestReleaseInTheMiddle"},
+	},
+	{
+		Name: "app: a leader that was stopped still leads (5)", File: "cmd/internal/app/leader.go",
+		Old: "age >= l.valid || age < 0 {", New: "age < 0 {",
+	},
+	{
+		Name: "config: two nodes share a machine", File: "cmd/internal/config/machine.go",
+		Old: "		if len(cl.Nodes) > 1 {\n", New: "		if len(cl.Nodes) > 99 {\n",
+	},
+}

@@ -1,0 +1,259 @@
+// Package main weakens the protocol, one line at a time, and demands that a test or a seed notices: `make mutants`.
+//
+// Each mutant (list.go) replaces one piece of one file by a weaker one: a check that is dropped, a word that is believed, an order
+// that is turned round. The changed file lies in a scratch folder and is laid over the source with go's -overlay, so the working
+// tree is never touched. A mutant is killed when a package of its own tests fails within two minutes; one that does not compile, or
+// whose text is not in the source any more, is a fault of the list; one that survives is a defect of the tests.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Mutant is one weakening.
+type Mutant struct {
+	Name  string   // what is weakened, unique
+	File  string   // below the module's root
+	Old   string   // stands exactly once in File
+	New   string   // takes its place
+	Tests []string // arguments of go test, tried in turn until one fails; nil: the tests of the file's package (testsOf)
+}
+
+// limit is how long one mutant may live.
+const limit = 2 * time.Minute
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	only := flag.String("only", "", "a regular expression: run the mutants whose name or file matches")
+	with := flag.String("with", "", "arguments of go test that are to kill them, in place of the mutants' own: what would the simulation alone find?")
+	list := flag.Bool("list", false, "print the mutants and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := hunt(ctx, os.Stdout, *only, *with, *list); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// hunt runs the chosen mutants and prints one line for each. The error says how many survived.
+func hunt(ctx context.Context, out io.Writer, only, with string, list bool) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("reading -only: %w", err)
+	}
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(slices.Clone(Mutants), func(m Mutant) bool { return !match.MatchString(m.Name) && !match.MatchString(m.File) })
+	if len(chosen) == 0 {
+		return fmt.Errorf("no mutant matches %q", only)
+	}
+	if with != "" {
+		for i := range chosen {
+			chosen[i].Tests = []string{with}
+		}
+	}
+	if list {
+		for _, m := range chosen {
+			fmt.Fprintf(out, "%-28s %s\n", filepath.Dir(m.File), m.Name)
+		}
+		return nil
+	}
+	scratch, err := os.MkdirTemp("", "forcefence-mutants-")
+	if err != nil {
+		return fmt.Errorf("making scratch folder: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	h := hunter{root: root, scratch: scratch}
+	if err := h.healthy(ctx, out, chosen); err != nil {
+		return err
+	}
+	begin := time.Now()
+	var survivors, faults []string
+	for i, m := range chosen {
+		start := time.Now()
+		by, err := h.kill(ctx, m)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		verdict := "killed by " + by
+		switch {
+		case err != nil:
+			verdict = "FAULTY: " + err.Error()
+			faults = append(faults, m.Name)
+		case by == "":
+			verdict = "SURVIVED"
+			survivors = append(survivors, m.Name)
+		}
+		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", i+1, len(chosen), time.Since(start).Seconds(), filepath.Dir(m.File), m.Name, verdict)
+	}
+	fmt.Fprintf(out, "%d mutants, %d killed, %d survived, %.1f minutes\n",
+		len(chosen), len(chosen)-len(survivors)-len(faults), len(survivors), time.Since(begin).Minutes())
+	if len(survivors)+len(faults) > 0 {
+		return fmt.Errorf("no test notices: %q; cannot be tried: %q", survivors, faults)
+	}
+	return nil
+}
+
+// hunter runs go over the source with a mutant laid over it.
+type hunter struct{ root, scratch string }
+
+func moduleRoot(ctx context.Context) (string, error) {
+	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(mod))), nil
+}
+
+// healthy runs every test that is to kill a mutant without one: a test that fails anyway kills nothing.
+func (h hunter) healthy(ctx context.Context, out io.Writer, mutants []Mutant) error {
+	done := map[string]bool{}
+	for _, m := range mutants {
+		for _, args := range testsOf(m) {
+			if done[args] {
+				continue
+			}
+			done[args] = true
+			start := time.Now()
+			failed, said, err := h.test(ctx, "", args)
+			switch {
+			case err != nil:
+				return fmt.Errorf("running go test %s without a mutant: %w", args, err)
+			case failed:
+				return fmt.Errorf("go test %s fails without a mutant:\n%s", args, said)
+			}
+			fmt.Fprintf(out, "        %5.1fs  passes without a mutant: %s\n", time.Since(start).Seconds(), args)
+		}
+	}
+	return nil
+}
+
+// kill returns the first test that fails with the mutant, "" if none does in time. A mutant that does not compile is an error.
+func (h hunter) kill(ctx context.Context, m Mutant) (by string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	overlay, err := h.lay(m)
+	if err != nil {
+		return "", err
+	}
+	if said, err := h.goTool(ctx, overlay, "build", "./"+filepath.Dir(m.File)); err != nil {
+		return "", fmt.Errorf("does not compile: %w\n%s", err, said)
+	}
+	for _, args := range testsOf(m) {
+		failed, said, err := h.test(ctx, overlay, args)
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return "", nil
+		case err != nil:
+			return "", err
+		case failed:
+			return killer(said), nil
+		}
+	}
+	return "", nil
+}
+
+// lay writes the mutated file and the overlay that puts it in its place.
+func (h hunter) lay(m Mutant) (overlay string, err error) {
+	path := filepath.Join(h.root, m.File)
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("reading source: %w", err)
+	}
+	weaker, err := m.apply(string(src))
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(h.scratch, filepath.Base(m.File))
+	table, err := json.Marshal(map[string]any{"Replace": map[string]string{path: file}})
+	if err != nil {
+		return "", fmt.Errorf("writing overlay: %w", err)
+	}
+	overlay = filepath.Join(h.scratch, "overlay.json")
+	if err := errors.Join(os.WriteFile(file, []byte(weaker), 0o600), os.WriteFile(overlay, table, 0o600)); err != nil {
+		return "", fmt.Errorf("writing overlay: %w", err)
+	}
+	return overlay, nil
+}
+
+// apply returns the weakened source.
+func (m Mutant) apply(src string) (string, error) {
+	if n := strings.Count(src, m.Old); n != 1 {
+		return "", fmt.Errorf("%s: the text to be replaced stands there %d times, want once:\n%s", m.File, n, m.Old)
+	}
+	return strings.Replace(src, m.Old, m.New, 1), nil
+}
+
+// test runs go test and tells whether a test failed, as opposed to go.
+func (h hunter) test(ctx context.Context, overlay, args string) (failed bool, said string, err error) {
+	said, err = h.goTool(ctx, overlay, append([]string{"test", "-count=1", "-vet=off", "-failfast"}, strings.Fields(args)...)...)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return false, said, nil
+	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") && !strings.Contains(said, "[build failed]"):
+		return true, said, nil
+	default:
+		return false, said, fmt.Errorf("go test %s: %w\n%s", args, err, said)
+	}
+}
+
+// goTool runs go in the module's root. The overlay goes through the environment, so that a test which builds a program builds the
+// mutant. It ends with all that it started.
+func (h hunter) goTool(ctx context.Context, overlay string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = h.root
+	cmd.Env = os.Environ()
+	if overlay != "" {
+		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	return out.String(), err
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	failedSeed = regexp.MustCompile(`seed \d+ \([a-z]+\): invariant \S+`)
+)
+
+// killer names what noticed: the innermost test that go names first, and the seed where it is the simulation.
+func killer(said string) string {
+	if seed := failedSeed.FindString(said); seed != "" {
+		return seed
+	}
+	name := "a crash"
+	if m := failedTest.FindAllStringSubmatch(said, -1); m != nil {
+		name = m[0][1]
+		for _, sub := range m[1:] { // its subtests follow it, indented
+			if strings.HasPrefix(sub[1], name+"/") {
+				name = sub[1]
+			}
+		}
+	}
+	return name
+}
