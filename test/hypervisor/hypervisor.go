@@ -1,0 +1,376 @@
+// Package hypervisor starts a real libvirtd with QEMU guests that need nothing: 16 MiB, no disk, no KVM. It is the counterpart of
+// providers/libvirt in tests, in the demonstration and in benchmarks. It imports the standard library, and runs libvirtd, virsh and
+// qemu-system-x86_64, which must be installed (Missing).
+//
+// The daemon runs in session mode, with all its files in a directory of its own under the system's temporary one; as root it runs
+// as nobody, since root's would be the machine's own. Several run side by side. Everything ends with Stop and with the process that
+// started it, however that ends: the daemon by its parent's death signal, the guests, which QEMU puts into the background, by a
+// shell that waits for the process's end.
+package hypervisor
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options are a hypervisor's settings.
+type Options struct {
+	TCP bool // also listens on a port of 127.0.0.1 without encryption
+	TLS bool // also listens on one with TLS; clients need a certificate (Credentials)
+}
+
+// Hypervisor is a libvirtd and its guests. It is safe for concurrent use.
+type Hypervisor struct {
+	dir  string
+	uid  int // the daemon's user, 0: ours
+	opts Options
+	ca   *Authority
+	tcp  int
+	tls  int
+
+	stdin io.Closer // the end of it is what the sweeping shell waits for
+	sweep *exec.Cmd
+
+	mu     sync.Mutex // guards what follows
+	cmd    *exec.Cmd
+	exited chan struct{}
+	frozen bool
+}
+
+// programs are what must be installed.
+var programs = []string{"libvirtd", "virsh", "qemu-system-x86_64"}
+
+// Missing says what is not installed, "" if nothing is missing.
+func Missing() string {
+	for _, name := range programs {
+		if _, err := find(name); err != nil {
+			return name + " is not installed (apt-get install libvirt-daemon-system qemu-system-x86 libvirt-clients)"
+		}
+	}
+	return ""
+}
+
+// find looks in the directories of the system's administrator, too, which a user's PATH may lack.
+func find(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	return exec.LookPath(filepath.Join("/usr/sbin", name))
+}
+
+const (
+	startTimeout = 60 * time.Second // libvirtd asks every QEMU binary for its abilities first
+	waitTimeout  = 30 * time.Second
+	poll         = 10 * time.Millisecond
+)
+
+// Start starts a daemon and returns once it answers.
+func Start(ctx context.Context, o Options) (*Hypervisor, error) {
+	if missing := Missing(); missing != "" {
+		return nil, errors.New(missing)
+	}
+	dir, err := os.MkdirTemp("", "hv") // short: a socket's path has 107 bytes at most
+	if err != nil {
+		return nil, fmt.Errorf("start hypervisor: %w", err)
+	}
+	h := &Hypervisor{dir: dir, opts: o}
+	if err := h.setUp(ctx); err != nil {
+		_ = h.Stop()
+		return nil, fmt.Errorf("start hypervisor: %w", err)
+	}
+	return h, nil
+}
+
+func (h *Hypervisor) setUp(ctx context.Context) (err error) {
+	if os.Getuid() == 0 {
+		nobody, err := user.Lookup("nobody")
+		if err != nil {
+			return err
+		}
+		if h.uid, err = strconv.Atoi(nobody.Uid); err != nil {
+			return err
+		}
+	}
+	if h.ca, err = NewAuthority(); err != nil {
+		return err
+	}
+	for _, d := range []string{"run", "home", "config/libvirt", "cache", "data", "pki"} {
+		if err := os.MkdirAll(filepath.Join(h.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := h.configure(); err != nil {
+		return err
+	}
+	if err := h.own(); err != nil {
+		return err
+	}
+	if err := h.startSweep(); err != nil {
+		return err
+	}
+	return h.StartDaemon(ctx)
+}
+
+// configure writes the daemon's files. Ports are chosen by the kernel and free again for a moment: with TCP or TLS, Start fails if
+// somebody else takes one.
+func (h *Hypervisor) configure() error {
+	flag := func(b bool) string {
+		if b {
+			return "1"
+		}
+		return "0"
+	}
+	for _, p := range []*int{&h.tcp, &h.tls} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close() // when both are chosen
+		*p = l.Addr().(*net.TCPAddr).Port
+	}
+	server, err := h.ca.Server("127.0.0.1", "localhost")
+	if err != nil {
+		return err
+	}
+	pki := filepath.Join(h.dir, "pki")
+	if err := h.ca.WriteCA(filepath.Join(pki, "ca.pem")); err != nil {
+		return err
+	}
+	if err := server.Write(filepath.Join(pki, "cert.pem"), filepath.Join(pki, "key.pem")); err != nil {
+		return err
+	}
+	daemon := strings.Join([]string{
+		`auth_unix_ro = "none"`, `auth_unix_rw = "none"`, `auth_tcp = "none"`, `auth_tls = "none"`,
+		`listen_addr = "127.0.0.1"`,
+		`listen_tcp = ` + flag(h.opts.TCP), fmt.Sprintf(`tcp_port = "%d"`, h.tcp),
+		`listen_tls = ` + flag(h.opts.TLS), fmt.Sprintf(`tls_port = "%d"`, h.tls),
+		`ca_file = "` + pki + `/ca.pem"`, `cert_file = "` + pki + `/cert.pem"`, `key_file = "` + pki + `/key.pem"`,
+		`tls_no_sanity_certificate = 1`,
+		`keepalive_interval = 1`, `keepalive_count = 2`,
+		`log_outputs = "3:file:` + h.LogFile() + `"`,
+	}, "\n") + "\n"
+	qemu := "stdio_handler = \"file\"\nsecurity_driver = \"none\"\n" // no virtlogd to be started, no AppArmor to be asked
+	return errors.Join(
+		os.WriteFile(filepath.Join(h.dir, "libvirtd.conf"), []byte(daemon), 0o644),
+		os.WriteFile(filepath.Join(h.dir, "config/libvirt/qemu.conf"), []byte(qemu), 0o644),
+	)
+}
+
+// own gives everything to the daemon's user.
+func (h *Hypervisor) own() error {
+	if h.uid == 0 {
+		return nil
+	}
+	return filepath.WalkDir(h.dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, h.uid, h.uid)
+	})
+}
+
+// startSweep starts the shell that ends what is left when this process has ended without Stop. What is ours is known by the
+// directory in its command line.
+func (h *Hypervisor) startSweep() error {
+	const script = `cat >/dev/null
+for f in $(grep -alF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
+	pid=${f#/proc/}
+	kill -9 ${pid%/cmdline} 2>/dev/null
+done
+rm -rf "$1"`
+	h.sweep = exec.Command("/bin/sh", "-c", script, "sweep", h.dir)
+	h.sweep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := h.sweep.StdinPipe()
+	if err != nil {
+		return err
+	}
+	h.stdin = in
+	return h.sweep.Start()
+}
+
+// Stop ends the daemon and all guests and removes their files. It may be repeated.
+func (h *Hypervisor) Stop() error {
+	h.KillDaemon()
+	if h.sweep != nil && h.stdin != nil {
+		_ = h.stdin.Close()
+		_ = h.sweep.Wait() // kills what is left: its own errors are processes that have just ended
+	}
+	if err := os.RemoveAll(h.dir); err != nil {
+		return fmt.Errorf("stop hypervisor: %w", err)
+	}
+	return nil
+}
+
+// StartDaemon starts the daemon again after StopDaemon or KillDaemon, and returns once it answers. Guests have lived on meanwhile.
+func (h *Hypervisor) StartDaemon(ctx context.Context) error {
+	if err := h.spawn(); err != nil {
+		return fmt.Errorf("start libvirtd: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		_, err := h.virsh(ctx, "list", "--all")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-h.ended():
+			return fmt.Errorf("start libvirtd: it ended: %s", h.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("start libvirtd: %w: %s", err, h.logTail())
+		case <-time.After(poll):
+		}
+	}
+}
+
+func (h *Hypervisor) spawn() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cmd != nil {
+		return errors.New("it runs")
+	}
+	path, err := find("libvirtd")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, "--listen", "-f", filepath.Join(h.dir, "libvirtd.conf"), "-p", filepath.Join(h.dir, "libvirtd.pid"))
+	if !h.opts.TCP && !h.opts.TLS {
+		cmd.Args = append(cmd.Args[:1], cmd.Args[2:]...)
+	}
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, daemonAttr(h.uid)
+	if err := start(cmd); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	h.cmd, h.exited = cmd, exited
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	return nil
+}
+
+func (h *Hypervisor) env() []string {
+	return []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
+		"HOME=" + h.dir + "/home", "XDG_RUNTIME_DIR=" + h.dir + "/run", "XDG_CONFIG_HOME=" + h.dir + "/config",
+		"XDG_CACHE_HOME=" + h.dir + "/cache", "XDG_DATA_HOME=" + h.dir + "/data",
+	}
+}
+
+func (h *Hypervisor) ended() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.exited
+}
+
+// StopDaemon ends the daemon in order; its guests run on. KillDaemon ends it as a crash would. They may be repeated.
+func (h *Hypervisor) StopDaemon() { h.endDaemon(syscall.SIGTERM) }
+
+// KillDaemon ends the daemon as a crash would; its guests run on.
+func (h *Hypervisor) KillDaemon() { h.endDaemon(syscall.SIGKILL) }
+
+func (h *Hypervisor) endDaemon(sig syscall.Signal) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cmd == nil {
+		return
+	}
+	// os.Process never signals a process that it has reaped, so these cannot hit a stranger. Errors mean that it ended.
+	_ = h.cmd.Process.Signal(sig)
+	_ = h.cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-h.exited:
+	case <-time.After(waitTimeout):
+		_ = h.cmd.Process.Kill()
+		<-h.exited
+	}
+	h.cmd, h.frozen = nil, false
+}
+
+// FreezeDaemon stops the daemon: connections stay, nothing answers. ThawDaemon lets it go on. Both may be repeated.
+func (h *Hypervisor) FreezeDaemon() { h.signalDaemon(syscall.SIGSTOP) }
+
+// ThawDaemon ends FreezeDaemon.
+func (h *Hypervisor) ThawDaemon() { h.signalDaemon(syscall.SIGCONT) }
+
+func (h *Hypervisor) signalDaemon(sig syscall.Signal) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cmd != nil {
+		_ = h.cmd.Process.Signal(sig)
+	}
+}
+
+// Socket is the path of the daemon's socket.
+func (h *Hypervisor) Socket() string { return filepath.Join(h.dir, "run/libvirt/libvirt-sock") }
+
+// LogFile is what the daemon logs, warnings and errors.
+func (h *Hypervisor) LogFile() string { return filepath.Join(h.dir, "libvirtd.log") }
+
+// URI is the hypervisor's over its socket.
+func (h *Hypervisor) URI() string { return "qemu+unix:///session?socket=" + h.Socket() }
+
+// TCPAddress is where the daemon listens with Options.TCP; open qemu+tcp://.../session.
+func (h *Hypervisor) TCPAddress() string { return "127.0.0.1:" + strconv.Itoa(h.tcp) }
+
+// TLSAddress is where the daemon listens with Options.TLS; open qemu+tls://.../session.
+func (h *Hypervisor) TLSAddress() string { return "127.0.0.1:" + strconv.Itoa(h.tls) }
+
+// Authority is the one that signed the daemon's certificate, and whose clients it accepts.
+func (h *Hypervisor) Authority() *Authority { return h.ca }
+
+// Version asks the daemon for its version and QEMU's.
+func (h *Hypervisor) Version(ctx context.Context) (string, error) {
+	return h.virsh(ctx, "version", "--daemon")
+}
+
+// virsh runs a command of virsh. It is libvirt's own client, so that tests do not see the world through what they test.
+func (h *Hypervisor) virsh(ctx context.Context, args ...string) (string, error) {
+	path, err := find("virsh")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, path, append([]string{"-q", "-c", h.URI()}, args...)...)
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, daemonAttr(h.uid)
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	err = start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return "", fmt.Errorf("virsh %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(problem.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+func (h *Hypervisor) logTail() string {
+	b, err := os.ReadFile(h.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-2048):])
+}
+
+// newUUID returns a random UUID.
+func newUUID() string {
+	var u [16]byte
+	_, _ = rand.Read(u[:]) // never fails
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}

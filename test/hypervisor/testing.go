@@ -1,0 +1,46 @@
+package hypervisor
+
+import (
+	"os"
+	"testing"
+)
+
+// Require is set to 1 where a missing program must fail the tests instead of skipping them.
+const Require = "FORCEFENCE_REQUIRE_LIBVIRT"
+
+// New starts a hypervisor for a test, which is skipped where libvirt is not installed, and ends it with the test.
+func New(t testing.TB, o Options) *Hypervisor {
+	t.Helper()
+	if missing := Missing(); missing != "" {
+		if os.Getenv(Require) == "1" {
+			t.Fatal(missing)
+		}
+		t.Skip("SKIPPED: " + missing)
+	}
+	h, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// Must ends a test at an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Guest is AddGuest for tests.
+func (h *Hypervisor) Guest(t testing.TB, name string, g Guest) *Domain {
+	t.Helper()
+	d, err := h.AddGuest(t.Context(), name, g)
+	Must(t, err)
+	return d
+}
