@@ -3,12 +3,14 @@ package all
 
 import (
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/redfish"
 )
 
 // Types returns all provider types.
 func Types() providers.Registry {
 	return providers.Registry{
+		libvirt.Type(),
 		redfish.Type(),
 	}
 }

@@ -1,0 +1,229 @@
+package libvirt
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// address is a URI of a hypervisor, taken apart.
+type address struct {
+	uri     string   // as configured, for messages
+	connect string   // what the daemon is asked to open: qemu:///system
+	network string   // unix, tcp or tls
+	at      []string // paths of sockets, the first that there is; or host:port
+	host    string   // whose name the certificate must have
+}
+
+const supported = "use qemu:///system, qemu:///session, qemu+unix:///system?socket=/path, qemu+tls://host/system or qemu+tcp://host/system"
+
+// parseAddress takes a URI apart. Its errors never repeat it: somebody may have put a password there.
+func parseAddress(uri string, allowTCP bool) (address, error) {
+	u, err := url.Parse(uri)
+	if err != nil || u.Opaque != "" || u.Scheme == "" {
+		return address{}, fmt.Errorf("is no URI: %s", supported)
+	}
+	driver, transport, explicit := strings.Cut(u.Scheme, "+")
+	if !explicit {
+		transport = "unix"
+		if u.Host != "" {
+			transport = "tls" // as libvirt's own clients do
+		}
+	}
+	a := address{uri: uri, connect: driver + "://" + u.Path, network: transport, host: u.Hostname()}
+	switch {
+	case driver != "qemu" && driver != "test":
+		return address{}, fmt.Errorf("has the driver %q: only QEMU's states are known: %s", driver, supported)
+	case transport != "unix" && transport != "tcp" && transport != "tls":
+		return address{}, fmt.Errorf("has the transport %q: %s", transport, supported)
+	case u.User != nil:
+		return address{}, errors.New("holds a user: libvirt's own authentication is not supported, use TLS with a client certificate")
+	case u.Fragment != "":
+		return address{}, fmt.Errorf("has a fragment: %s", supported)
+	case driver == "qemu" && u.Path != "/system" && u.Path != "/session":
+		return address{}, fmt.Errorf("has the path %q: %s", u.Path, supported)
+	case driver == "test" && u.Path != "/default":
+		return address{}, errors.New("has another path than /default")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return address{}, errors.New("has a broken query")
+	}
+	socket := query.Get("socket")
+	query.Del("socket")
+	for key := range query {
+		return address{}, fmt.Errorf("has the parameter %q: certificates are set beside the URI (caFile, certFile, keyFile), only socket is known", key)
+	}
+	if transport == "unix" {
+		switch {
+		case u.Host != "":
+			return address{}, errors.New("has a host, but the transport is a socket of this machine")
+		case socket != "" && !filepath.IsAbs(socket):
+			return address{}, errors.New("has a socket that is no absolute path")
+		case socket != "":
+			a.at = []string{socket}
+		default:
+			a.at = sockets(u.Path == "/session")
+		}
+		return a, nil
+	}
+	port := u.Port()
+	switch {
+	case socket != "":
+		return address{}, errors.New("has a socket, but the transport is " + transport)
+	case a.host == "":
+		return address{}, errors.New("has no host")
+	case transport == "tcp" && !allowTCP && !loopback(a.host):
+		return address{}, errors.New("is plain TCP: whoever stands in between may say Off, and power off any guest (use qemu+tls, or see allowTCP)")
+	case port == "" && transport == "tcp":
+		port = "16509"
+	case port == "":
+		port = "16514"
+	}
+	a.at = []string{net.JoinHostPort(a.host, port)}
+	return a, nil
+}
+
+// sockets are where the daemons listen: libvirtd, which serves all drivers, and virtqemud, which newer systems have instead.
+func sockets(session bool) []string {
+	dir := "/run/libvirt"
+	if session {
+		dir = os.Getenv("XDG_RUNTIME_DIR")
+		if dir == "" {
+			dir = fmt.Sprintf("/run/user/%d", os.Getuid())
+		}
+		dir = filepath.Join(dir, "libvirt")
+	}
+	return []string{filepath.Join(dir, "libvirt-sock"), filepath.Join(dir, "virtqemud-sock")}
+}
+
+func loopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// dial connects, and with TLS makes sure of both sides. raw is the socket below conn.
+func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err error) {
+	var d net.Dialer
+	network := "unix"
+	if a.network != "unix" {
+		network = "tcp"
+	}
+	for _, at := range a.at {
+		raw, err = d.DialContext(ctx, network, at)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		}
+	}
+	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, nil, providers.WithClass(providers.ErrDenied, err)
+		}
+		return nil, nil, providers.WithClass(providers.ErrUnreachable, err)
+	}
+	if a.network != "tls" {
+		return raw, raw, nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	conn, err = a.secure(ctx, raw, c)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	return conn, raw, nil
+}
+
+// secure does the handshake, and then waits for the byte by which libvirtd tells whether it accepts our certificate.
+func (a address) secure(ctx context.Context, raw net.Conn, c *Config) (net.Conn, error) {
+	cfg, err := c.tls(time.Now())
+	if err != nil {
+		return nil, providers.WithClass(providers.ErrDenied, err)
+	}
+	cfg.ServerName = a.host
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, providers.WithClass(tlsClass(err), fmt.Errorf("TLS handshake: %w", err))
+	}
+	verdict := make([]byte, 1)
+	if _, err := conn.Read(verdict); err != nil {
+		// With TLS 1.3 the handshake is over for us before the daemon has looked at our certificate: a refusal is an alert, or the end.
+		return nil, providers.WithClass(tlsClass(err, providers.ErrDenied), fmt.Errorf("waiting for the daemon to accept the client certificate: %w", err))
+	}
+	if verdict[0] != 1 {
+		return nil, providers.WithClass(providers.ErrDenied, errors.New("the daemon refused the client certificate"))
+	}
+	return conn, nil
+}
+
+// tlsClass is the class of a failed handshake: the daemon's alert is a refusal, anything else may be the network or a daemon whose
+// certificate is about to be renewed, unless closed says better.
+func tlsClass(err error, closed ...error) error {
+	var alert tls.AlertError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &alert), errors.As(err, &op) && op.Op == "remote error":
+		return providers.ErrDenied
+	case len(closed) > 0 && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
+		return closed[0]
+	}
+	return providers.ErrUnreachable
+}
+
+// tls reads the certificate files anew: they are rotated by others.
+func (c *Config) tls(now time.Time) (*tls.Config, error) {
+	roots, err := c.roots()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := c.certificate(now)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
+}
+
+// roots returns nil, the system's authorities, without a caFile.
+func (c *Config) roots() (*x509.CertPool, error) {
+	if c.CAFile == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading CA: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("reading CA: no certificate in %s", c.CAFile)
+	}
+	return pool, nil
+}
+
+// certificate reads the client's certificate and key. One that has expired, or is not valid yet, is an error here: the daemon would
+// only close the connection.
+func (c *Config) certificate(now time.Time) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return pair, fmt.Errorf("reading client certificate: %w", err)
+	}
+	switch leaf := pair.Leaf; {
+	case now.After(leaf.NotAfter):
+		return pair, fmt.Errorf("the client certificate in %s expired at %s", c.CertFile, leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return pair, fmt.Errorf("the client certificate in %s is not valid before %s", c.CertFile, leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return pair, nil
+}

@@ -1,0 +1,645 @@
+// Package libvirt asks the daemons of libvirt, by way of go-libvirt, whether a node that is a QEMU guest is off. It imports the
+// contract and go-libvirt. The README beside it says which rights it needs and what counts as off.
+//
+//	providers:
+//	- name: rack-a
+//	  libvirt:
+//	    uri: qemu+tls://hv1.example.net/system
+//	    caFile: /etc/forcefence/rack-a/ca.pem
+//	    certFile: /etc/forcefence/rack-a/client.pem
+//	    keyFile: /etc/forcefence/rack-a/client-key.pem
+//
+// A target's ID is its domain's name or UUID; without one the domain is found by the node's system UUID, which is the domain's.
+// Guests that can migrate need all the hypervisors of their group in one provider, because a domain that is off on one may run on
+// another:
+//
+//   - name: group-1
+//     libvirt:
+//     uris:
+//   - qemu+tls://hv1.example.net/system
+//   - qemu+tls://hv2.example.net/system
+//     caFile: ...
+//
+// It promises that a state was asked from every hypervisor of the group in that call, that a domain whose memory is kept (saved,
+// paused, crashed and preserved) is never off, that no domain is guessed, undefined or deleted, and that neither a daemon that hangs
+// nor one that sends anything at all costs more than the call.
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	URI  string   `yaml:"uri"`  // of the one hypervisor; this or uris
+	URIs []string `yaml:"uris"` // of all hypervisors between which the guests may migrate
+
+	// PEM files for qemu+tls, read again for each connection.
+	CAFile   string `yaml:"caFile"`   // default the system's authorities
+	CertFile string `yaml:"certFile"` // must be set with qemu+tls: libvirtd asks for the client's certificate
+	KeyFile  string `yaml:"keyFile"`  // its key
+
+	AllowTCP bool `yaml:"allowTCP"` // bad: qemu+tcp:// to other hosts than this one, without encryption or authentication
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{Name: "libvirt", NewConfig: func() providers.Config { return NewConfig() }}
+}
+
+// NewConfig returns the defaults.
+func NewConfig() *Config { return &Config{} }
+
+// Validate returns every fault. It reads the files, and asks no daemon.
+func (c *Config) Validate() []providers.Problem {
+	var out []providers.Problem
+	problem := func(path, format string, a ...any) {
+		out = append(out, providers.Problem{Path: path, Text: fmt.Sprintf(format, a...)})
+	}
+	secure := false
+	seen := map[string]bool{}
+	check := func(path, uri string) {
+		a, err := parseAddress(uri, c.AllowTCP)
+		if err != nil {
+			problem(path, "%v", err)
+			return
+		}
+		secure = secure || a.network == "tls"
+		if seen[a.key()] {
+			problem(path, "names a hypervisor twice")
+		}
+		seen[a.key()] = true
+	}
+	switch {
+	case c.URI != "" && len(c.URIs) > 0:
+		problem("uris", "both uri and uris are given: keep one")
+	case c.URI == "" && len(c.URIs) == 0:
+		problem("uri", "missing: %s", supported)
+	case c.URI != "":
+		check("uri", c.URI)
+	}
+	for i, uri := range c.URIs {
+		check(fmt.Sprintf("uris[%d]", i), uri)
+	}
+	if _, err := c.roots(); err != nil {
+		problem("caFile", "%v", err)
+	}
+	files := c.CAFile != "" || c.CertFile != "" || c.KeyFile != ""
+	switch {
+	case secure && (c.CertFile == "" || c.KeyFile == ""):
+		problem("certFile", "missing: qemu+tls needs certFile and keyFile")
+	case secure:
+		if _, err := c.certificate(time.Now()); err != nil {
+			problem("certFile", "%v", err)
+		}
+	case files && len(out) == 0:
+		problem("certFile", "no URI is qemu+tls, so certificates have no effect")
+	}
+	return out
+}
+
+// New makes the provider. It contacts no daemon.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+
+// addresses are those of all hypervisors.
+func (c *Config) addresses() ([]address, error) {
+	uris := c.URIs
+	if c.URI != "" {
+		uris = append([]string{c.URI}, uris...)
+	}
+	var out []address
+	for _, uri := range uris {
+		a, err := parseAddress(uri, c.AllowTCP)
+		if err != nil {
+			return nil, fmt.Errorf("a hypervisor's URI %w", err)
+		}
+		out = append(out, a)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no hypervisor's URI")
+	}
+	return out, nil
+}
+
+// key tells two hypervisors apart.
+func (a address) key() string { return a.network + " " + strings.Join(a.at, " ") + " " + a.connect }
+
+// Provider speaks to the daemons of one group of hypervisors. It is safe for concurrent use.
+type Provider struct {
+	cfg   Config
+	opts  providers.Options
+	group []*hypervisor
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Closer   = (*Provider)(nil)
+)
+
+// New makes the provider from a valid Config. It contacts no daemon.
+func New(c Config, o providers.Options) (*Provider, error) {
+	addresses, err := c.addresses()
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{cfg: c, opts: o.Defaulted()}
+	for _, a := range addresses {
+		p.group = append(p.group, newHypervisor(a, &p.cfg))
+	}
+	return p, nil
+}
+
+// Close ends all connections and waits for what runs on them.
+func (p *Provider) Close(ctx context.Context) error {
+	errs := make([]error, len(p.group))
+	p.each(func(i int, h *hypervisor) { errs[i] = h.close(ctx) })
+	return errors.Join(errs...)
+}
+
+// backstop bounds a call whose caller gave no deadline, and a connection's making.
+const backstop = time.Minute
+
+// State asks every hypervisor of the group. A domain that any of them has in memory, running, paused, saved or on its way, is not
+// off. Errors have a class; a state that libvirt does not define is PowerUnknown without an error.
+func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	var obs providers.Observation
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+		asked := p.opts.Now()
+		s, err := p.survey(ctx, t)
+		if err != nil {
+			return err
+		}
+		state, raw, err := s.verdict()
+		if err != nil {
+			return err
+		}
+		if state == providers.PowerOff && len(p.group) > 1 {
+			// A guest may have arrived on a hypervisor after that was asked, and left another before that was. It is on neither
+			// now only if it is on neither now again: no guest migrates twice in between.
+			if s, err = p.surveyOf(ctx, s.uuid); err != nil {
+				return err
+			}
+			if state, raw, err = s.verdict(); err != nil {
+				return err
+			}
+		}
+		obs = providers.Observation{State: state, Raw: raw, SystemUUID: text(s.uuid), At: asked}
+		return nil
+	})
+	return obs, err
+}
+
+// PowerOff destroys the domain wherever the group has it in memory: QEMU is killed, nothing is undefined. What is saved cannot be
+// powered off: its memory is a file, which is not ours to delete.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context) error {
+		s, err := p.survey(ctx, t)
+		if err != nil {
+			return err
+		}
+		if err := providers.SameMachine(t.SystemUUID, text(s.uuid)); err != nil {
+			return err
+		}
+		errs := make([]error, len(p.group))
+		p.each(func(i int, h *hypervisor) {
+			if s.seen[i].active() {
+				errs[i] = h.do(ctx, "destroying the domain", acting, s.uuid, (*golibvirt.Libvirt).DomainDestroyFlags, notActive)
+			}
+		})
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		if _, _, err := s.verdict(); err != nil {
+			return err // a hypervisor did not answer, or none knows the domain
+		}
+		if !slices.ContainsFunc(s.seen, func(g sighting) bool { return g.err == nil && !g.elsewhere }) {
+			return notFound("it has migrated away, to a hypervisor that is not in uris")
+		}
+		if i := slices.IndexFunc(s.seen, func(g sighting) bool { return g.saved }); i >= 0 && !slices.ContainsFunc(s.seen, sighting.active) {
+			return providers.WithClass(providers.ErrPermanent, fmt.Errorf(
+				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh managedsave-remove)", s.seen[i].raw))
+		}
+		return nil
+	})
+}
+
+// PowerOn starts the domain where it is defined. A domain with a managed save image is not started: that would resume the memory of
+// the machine that was there before.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context) error {
+		s, err := p.survey(ctx, t)
+		if err != nil {
+			return err
+		}
+		if err := providers.SameMachine(t.SystemUUID, text(s.uuid)); err != nil {
+			return err
+		}
+		if _, _, err := s.verdict(); err != nil {
+			return err // a hypervisor that does not answer may have it running
+		}
+		if slices.ContainsFunc(s.seen, sighting.active) {
+			return nil
+		}
+		at := -1
+		for i, g := range s.seen {
+			switch {
+			case g.saved:
+				return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw))
+			case g.state == providers.PowerOff && at >= 0:
+				return providers.WithClass(providers.ErrPermanent, fmt.Errorf("it is off on %s and on %s: start it where it belongs", p.group[at].uri, p.group[i].uri))
+			case g.state == providers.PowerOff:
+				at = i
+			}
+		}
+		if at < 0 {
+			return providers.WithClass(providers.ErrPermanent, errors.New("no hypervisor of the group has it ready to be started"))
+		}
+		create := func(rpc *golibvirt.Libvirt, d golibvirt.Domain, _ golibvirt.DomainDestroyFlagsValues) error {
+			return rpc.DomainCreate(d)
+		}
+		return p.group[at].do(ctx, "starting the domain", acting, s.uuid, create, sighting.active)
+	})
+}
+
+func notActive(g sighting) bool { return !g.active() }
+
+// do runs one call and explains its error.
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return p.explain(ctx, act, t, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, backstop)
+	defer cancel()
+	return p.explain(ctx, act, t, f(ctx))
+}
+
+func (p *Provider) explain(ctx context.Context, act string, t providers.Target, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		// The cause names the setting that ran out; what was waited for is the daemon in any case.
+		err = providers.WithClass(providers.ErrUnreachable, providers.WithClass(context.DeadlineExceeded, context.Cause(ctx)))
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("%s node %s (%s): %w", act, t.Node, strings.TrimSpace("libvirt "+p.opts.Name), err)
+}
+
+// each calls f for all hypervisors at once and waits.
+func (p *Provider) each(f func(i int, h *hypervisor)) {
+	if len(p.group) == 1 {
+		f(0, p.group[0])
+		return
+	}
+	var wait sync.WaitGroup
+	for i, h := range p.group {
+		wait.Go(func() { f(i, h) })
+	}
+	wait.Wait()
+}
+
+// sighting is what one hypervisor says of a domain.
+type sighting struct {
+	err       error // it did not say; ErrNotFound: it knows no such domain
+	state     providers.PowerState
+	raw       string
+	saved     bool // does not run, its memory is kept
+	elsewhere bool // it has migrated away
+}
+
+// active tells whether there is, or may be, something to destroy: a QEMU process.
+func (g sighting) active() bool {
+	return g.err == nil && g.state != providers.PowerOff && !g.saved && !g.elsewhere
+}
+
+func (g sighting) absent() bool { return errors.Is(g.err, providers.ErrNotFound) }
+
+// survey is what the whole group says of one domain.
+type survey struct {
+	uuid  golibvirt.UUID
+	names []string // of the hypervisors, "" where there is one only
+	seen  []sighting
+}
+
+// verdict is the group's: off only if every hypervisor answered, one of them knows the domain as off, and none has anything of it in
+// memory.
+func (s survey) verdict() (providers.PowerState, string, error) {
+	for _, g := range s.seen {
+		if g.err != nil && !g.absent() {
+			return providers.PowerUnknown, "", g.err
+		}
+	}
+	best := -1
+	for i, g := range s.seen {
+		if g.absent() {
+			continue
+		}
+		if best < 0 || weight(g) > weight(s.seen[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return providers.PowerUnknown, "", s.seen[0].err
+	}
+	g := s.seen[best]
+	raw := g.raw
+	if s.names[best] != "" {
+		raw += " on " + s.names[best]
+	}
+	return g.state, raw, nil
+}
+
+// weight orders what hypervisors say: the heaviest decides. A domain that has gone elsewhere says least: off or on where it went.
+func weight(g sighting) int {
+	switch {
+	case g.elsewhere:
+		return 0
+	case g.state == providers.PowerOff:
+		return 1
+	case g.state == providers.PowerUnknown:
+		return 2
+	case g.state == providers.PowerChanging:
+		return 3
+	default:
+		return 4
+	}
+}
+
+// survey finds the target's domain in the group and asks all hypervisors for it.
+func (p *Provider) survey(ctx context.Context, t providers.Target) (survey, error) {
+	uuid, err := p.find(ctx, t)
+	if err != nil {
+		return survey{}, err
+	}
+	return p.surveyOf(ctx, uuid)
+}
+
+func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, error) {
+	s := survey{uuid: uuid, names: make([]string, len(p.group)), seen: make([]sighting, len(p.group))}
+	p.each(func(i int, h *hypervisor) {
+		s.seen[i] = h.look(ctx, uuid)
+		if len(p.group) > 1 {
+			s.names[i] = h.name()
+		}
+	})
+	return s, ctx.Err()
+}
+
+// name is how a hypervisor of a group is called in the evidence.
+func (a address) name() string {
+	if a.host != "" {
+		return a.host
+	}
+	return a.at[0]
+}
+
+// find returns the UUID of the one domain that the target names. A domain may have another name on another hypervisor, and another
+// domain the same name: what counts is the UUID, which migrates with it.
+func (p *Provider) find(ctx context.Context, t providers.Target) (golibvirt.UUID, error) {
+	var uuids []golibvirt.UUID
+	key := t.ID
+	if key == "" {
+		key = t.SystemUUID
+	}
+	u, isUUID := providers.ParseUUID(key)
+	if isUUID {
+		uuids = append(uuids, u)
+		if swapped := providers.SwapUUID(u); swapped != u {
+			uuids = append(uuids, swapped)
+		}
+	}
+	if t.ID == "" && !isUUID {
+		return golibvirt.UUID{}, notFound("the node's system UUID is not known: name its domain")
+	}
+	found, errs := make([][]golibvirt.Domain, len(p.group)), make([]error, len(p.group))
+	p.each(func(i int, h *hypervisor) { found[i], errs[i] = h.find(ctx, uuids, t.ID) })
+	var match []golibvirt.UUID
+	for _, domains := range found {
+		for _, d := range domains {
+			if !slices.Contains(match, d.UUID) {
+				match = append(match, d.UUID)
+			}
+		}
+	}
+	switch {
+	case len(match) == 1:
+		return match[0], nil // what a hypervisor that did not answer has to say is asked for next
+	case len(match) > 1:
+		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match), text(match[0]), text(match[1]))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return golibvirt.UUID{}, err
+	}
+	if t.ID == "" {
+		return golibvirt.UUID{}, notFound("no domain has the UUID %s", t.SystemUUID)
+	}
+	return golibvirt.UUID{}, notFound("no domain has that name or UUID")
+}
+
+func notFound(format string, a ...any) error {
+	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
+}
+
+// with runs f on one of the hypervisor's connections.
+func (h *hypervisor) with(ctx context.Context, purpose int, f func(*link) error) error {
+	l, err := h.acquire(ctx, purpose)
+	if err == nil {
+		defer l.release()
+		err = f(l)
+	}
+	if err != nil && len(h.cfg.URIs) > 1 {
+		err = fmt.Errorf("%s: %w", h.name(), err)
+	}
+	return err
+}
+
+// find returns the domains that have one of the UUIDs or the name.
+func (h *hypervisor) find(ctx context.Context, uuids []golibvirt.UUID, name string) (out []golibvirt.Domain, err error) {
+	err = h.with(ctx, asking, func(l *link) error {
+		out, err = l.find(ctx, uuids, name)
+		return err
+	})
+	return out, err
+}
+
+func (l *link) find(ctx context.Context, uuids []golibvirt.UUID, name string) ([]golibvirt.Domain, error) {
+	var out []golibvirt.Domain
+	take := func(d golibvirt.Domain, err error) error {
+		if errors.Is(err, providers.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			out = append(out, d)
+		}
+		return err
+	}
+	for _, uuid := range uuids {
+		d, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByUUID(uuid) })
+		if err := take(d, err); err != nil {
+			return nil, fmt.Errorf("looking up the domain: %w", err)
+		}
+	}
+	if name == "" {
+		return out, nil
+	}
+	d, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByName(name) })
+	if err := take(d, err); err != nil {
+		return nil, fmt.Errorf("looking up the domain: %w", err)
+	}
+	return out, nil
+}
+
+// look asks for a domain's state.
+func (h *hypervisor) look(ctx context.Context, uuid golibvirt.UUID) (g sighting) {
+	err := h.with(ctx, asking, func(l *link) error {
+		var err error
+		g, err = l.look(ctx, uuid)
+		return err
+	})
+	if err != nil {
+		return sighting{err: err}
+	}
+	return g
+}
+
+// look asks for the managed save image first: a domain that is saved between the two questions has the reason saved, which a restart
+// of the daemon between them would hide, but that ends the connection. The other way round, a domain that is restored between them
+// would be off with no image, and run.
+func (l *link) look(ctx context.Context, uuid golibvirt.UUID) (sighting, error) {
+	d := handle(uuid)
+	image, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (int32, error) { return rpc.DomainHasManagedSaveImage(d, 0) })
+	if err != nil {
+		return sighting{}, fmt.Errorf("asking for a managed save image: %w", err)
+	}
+	type both struct{ state, reason int32 }
+	is, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (b both, err error) {
+		b.state, b.reason, err = rpc.DomainGetState(d, 0)
+		return b, err
+	})
+	if err != nil {
+		return sighting{}, fmt.Errorf("asking state: %w", err)
+	}
+	return see(is.state, is.reason, image != 0), nil
+}
+
+// handle names a domain to the daemon, which looks at the UUID only.
+func handle(uuid golibvirt.UUID) golibvirt.Domain {
+	return golibvirt.Domain{Name: text(uuid), UUID: uuid, ID: -1}
+}
+
+// do changes a domain's power. Where the daemon refuses, the domain is looked at again: somebody may have done it already.
+func (h *hypervisor) do(
+	ctx context.Context, what string, purpose int, uuid golibvirt.UUID,
+	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error, there func(sighting) bool,
+) error {
+	err := h.with(ctx, purpose, func(l *link) error {
+		err := act(ctx, l, func(rpc *golibvirt.Libvirt) error { return change(rpc, handle(uuid), golibvirt.DomainDestroyDefault) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	})
+	var said golibvirt.Error
+	if errors.As(err, &said) && golibvirt.ErrorNumber(said.Code) == golibvirt.ErrOperationInvalid {
+		if g := h.look(ctx, uuid); g.err == nil && there(g) {
+			return nil
+		}
+	}
+	return err
+}
+
+// see maps a domain's state and its reason (libvirt-domain.h); it is the only place where an Off is made.
+func see(state, reason int32, image bool) sighting {
+	g := sighting{raw: word(state, reason)}
+	switch golibvirt.DomainState(state) {
+	case golibvirt.DomainRunning, golibvirt.DomainBlocked, golibvirt.DomainPaused, golibvirt.DomainPmsuspended:
+		g.state = providers.PowerOn
+		return g
+	case golibvirt.DomainShutdown:
+		g.state = providers.PowerChanging // the guest shuts down, QEMU is there
+		return g
+	case golibvirt.DomainShutoff:
+	default: // no state, crashed (QEMU and the guest's memory are there), and what libvirt does not define
+		return g
+	}
+	switch golibvirt.DomainShutoffReason(reason) {
+	case golibvirt.DomainShutoffSaved:
+		g.state, g.saved = providers.PowerOn, true
+	case golibvirt.DomainShutoffMigrated:
+		g.elsewhere = true
+	case golibvirt.DomainShutoffUnknown, // what every reason becomes when the daemon restarts, also saved: the image tells
+		golibvirt.DomainShutoffShutdown, golibvirt.DomainShutoffDestroyed, golibvirt.DomainShutoffCrashed,
+		golibvirt.DomainShutoffFailed, golibvirt.DomainShutoffDaemon,
+		golibvirt.DomainShutoffFromSnapshot: // reverted to a snapshot taken while it was off: no memory
+		g.state = providers.PowerOff
+	}
+	if image {
+		g.state, g.saved, g.elsewhere = providers.PowerOn, true, false
+		g.raw += ", managed save image"
+	}
+	return g
+}
+
+var (
+	states  = []string{"no state", "running", "blocked", "paused", "shutting down", "shut off", "crashed", "suspended by the guest"}
+	reasons = map[int32][]string{
+		1: {"unknown", "booted", "migrated", "restored", "from snapshot", "unpaused", "migration canceled", "save canceled", "wakeup", "crashed", "post-copy", "post-copy failed"},
+		3: {"unknown", "user", "migration", "save", "dump", "I/O error", "watchdog", "from snapshot", "shutting down", "snapshot", "crashed", "starting up", "post-copy", "post-copy failed", "API error"},
+		4: {"unknown", "user"},
+		5: {"unknown", "shutdown", "destroyed", "crashed", "migrated", "saved", "failed", "from snapshot", "daemon"},
+		6: {"unknown", "panicked"},
+	}
+)
+
+// word is a state and its reason as virsh domstate --reason puts them; what is not known, by number.
+func word(state, reason int32) string {
+	name := func(of []string, i int32, what string) string {
+		if i < 0 || int(i) >= len(of) {
+			return fmt.Sprintf("%s %d", what, i)
+		}
+		return of[i]
+	}
+	return name(states, state, "state") + " (" + name(reasons[state], reason, "reason") + ")"
+}
+
+// text writes a UUID as libvirt does.
+func text(u golibvirt.UUID) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// class maps libvirt's error numbers (virterror.h).
+func class(code uint32) error {
+	switch golibvirt.ErrorNumber(code) {
+	case golibvirt.ErrNoDomain:
+		return providers.ErrNotFound
+	case golibvirt.ErrOperationDenied, golibvirt.ErrAuthFailed, golibvirt.ErrAuthCancelled, golibvirt.ErrAuthUnavailable, golibvirt.ErrAccessDenied:
+		return providers.ErrDenied
+	case golibvirt.ErrNoSupport, golibvirt.ErrNoConnect, golibvirt.ErrInvalidArg, golibvirt.ErrConfigUnsupported,
+		golibvirt.ErrArgumentUnsupported, golibvirt.ErrOperationUnsupported:
+		return providers.ErrPermanent
+	default:
+		return providers.ErrUnreachable
+	}
+}
+
+// errorText is the daemon's error with a message of a bounded length.
+func errorText(e golibvirt.Error) error {
+	const longest = 200
+	if len(e.Message) > longest {
+		e.Message = e.Message[:longest]
+	}
+	e.Message = strings.ToValidUTF8(e.Message, "?")
+	return e
+}

@@ -1,0 +1,89 @@
+package libvirt_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/test/hypervisor"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/hypervisor.init.func1.1")) // the thread that starts children
+}
+
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+const timeout = 20 * time.Second
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	hypervisor.Must(t, err)
+}
+
+// newProvider makes a provider for these hypervisors' URIs; edit changes its configuration first. It ends with the test.
+func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
+	t.Helper()
+	c := libvirt.NewConfig()
+	if len(uris) == 1 {
+		c.URI = uris[0]
+	} else {
+		c.URIs = uris
+	}
+	if edit != nil {
+		edit(c)
+	}
+	if problems := c.Validate(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	p, err := libvirt.New(*c, providers.Options{Name: "rack-a", Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if err := p.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+// target is a guest as the node tells of itself, found by its system UUID.
+func target(d *hypervisor.Domain) providers.Target {
+	return providers.Target{Node: "n1", SystemUUID: d.UUID()}
+}
+
+func ask(t testing.TB, p providers.Provider, of providers.Target) providers.Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return providers.Ask(ctx, p, "test", of, time.Now)
+}
+
+// expect asks, and wants this state in libvirt's words and no error.
+func expect(t testing.TB, p providers.Provider, of providers.Target, state providers.PowerState, raw string) {
+	t.Helper()
+	if a := ask(t, p, of); a.State != state || a.Raw != raw || a.Err != nil {
+		t.Errorf("got %s (%q), %v; want %s (%q)", a.State, a.Raw, a.Err, state, raw)
+	}
+}
+
+// expectClass asks, and wants an error of that class.
+func expectClass(t testing.TB, p providers.Provider, of providers.Target, class error) {
+	t.Helper()
+	if a := ask(t, p, of); a.State != providers.PowerUnknown || !errors.Is(a.Err, class) {
+		t.Errorf("got %s (%q), %v; want %v", a.State, a.Raw, a.Err, class)
+	}
+}
+
+func power(t testing.TB, f func(context.Context, providers.Target) error, of providers.Target) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return f(ctx, of)
+}

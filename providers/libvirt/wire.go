@@ -1,0 +1,398 @@
+package libvirt
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// The remote protocol's packets: length, program, version, procedure, type, serial, status, each 4 bytes, then the payload in XDR
+// (libvirt's src/rpc/virnetprotocol.x and src/remote/remote_protocol.x).
+const (
+	headerLen  = 28
+	maxPacket  = 32 << 20 // VIR_NET_MESSAGE_MAX; nothing that we ask for comes near it
+	maxReply   = 1 << 20  // of what we do read; all of it but the text of an error has some hundred bytes at most
+	maxRequest = 64 << 10
+
+	programRemote    = 0x20008086
+	programKeepalive = 0x6b656570
+	protocolVersion  = 1
+
+	typeCall    = 0
+	typeReply   = 1
+	typeMessage = 2
+
+	statusOK    = 0
+	statusError = 1
+
+	keepalivePing = 1
+	keepalivePong = 2
+
+	procConnectOpen      = 1
+	procConnectClose     = 2
+	procDomainCreate     = 9
+	procLookupByName     = 23
+	procLookupByUUID     = 24
+	procAuthList         = 66
+	procAuthPolkit       = 70
+	procGetLibVersion    = 157
+	procHasManagedSave   = 183
+	procGetState         = 212
+	procDestroyFlags     = 234
+	procRegisterCallback = 316
+	procLifecycleEvent   = 318
+)
+
+// replies are the procedures that we call, with the shape of what they answer. Nothing else goes out or comes in: go-libvirt's XDR
+// decoder allocates whatever a length in the payload says (8 GiB for the list of ways to authenticate, which a peer sends before
+// anybody knows who it is), and an allocation that fails ends the process.
+var replies = map[uint32]func(*cursor){
+	procConnectOpen:      func(*cursor) {},
+	procConnectClose:     func(*cursor) {},
+	procDomainCreate:     func(*cursor) {},
+	procLookupByName:     func(c *cursor) { c.domain() },
+	procLookupByUUID:     func(c *cursor) { c.domain() },
+	procAuthList:         func(c *cursor) { c.skip(4 * c.upTo(20)) }, // REMOTE_AUTH_TYPE_LIST_MAX
+	procAuthPolkit:       func(c *cursor) { c.skip(4) },
+	procGetLibVersion:    func(c *cursor) { c.skip(8) },
+	procHasManagedSave:   func(c *cursor) { c.skip(4) },
+	procGetState:         func(c *cursor) { c.skip(8) },
+	procDestroyFlags:     func(*cursor) {},
+	procRegisterCallback: func(c *cursor) { c.skip(4) },
+}
+
+// lifecycle is an event of REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE.
+type lifecycle struct {
+	name          string
+	uuid          [16]byte
+	event, detail uint32
+}
+
+// wire is the connection that go-libvirt is given. It lets through whole packets only, and of these only the one answer to each
+// question asked, in the shape that the question has: in go-libvirt a length below 28 panics in a goroutine of its own, where nobody
+// can recover; a second answer with a serial, or one to a question whose sending failed, blocks its reader for ever with the lock
+// held that every other call needs (rpc.go, callback); and an error with code 0 counts as success, its text as the result. A packet
+// that does not belong here ends the connection.
+//
+// Events never reach go-libvirt: its SubscribeEvents sends to a stream that nobody reads any more once the caller has gone, and
+// then its reader, which holds the lock that ends the stream (rpc.go, stream and removeStream), never comes back, even after the
+// connection was closed. They are decoded here.
+type wire struct {
+	net.Conn // what is written and read: TLS, or raw itself
+	raw      net.Conn
+	events   chan<- lifecycle // nil: events are dropped
+
+	in   *bufio.Reader
+	rest []byte // what go-libvirt has still to read of a packet
+	out  []byte // what it has written of one
+
+	once  sync.Once
+	done  chan struct{} // closed when the connection is of no use any more
+	err   error         // why; written before done is closed
+	ended chan struct{} // closed when go-libvirt's reader was told of it: it calls Read no more
+
+	// mu guards what follows. It is held while a question is written, so that its answer is not looked at before go-libvirt waits
+	// for it: the only lock here held during I/O, which kill ends without it.
+	mu      sync.Mutex
+	changed sync.Cond // of mu
+	asked   map[int32]uint32
+	open    bool // go-libvirt's reader may hear of the end at any time
+}
+
+func newWire(conn, raw net.Conn, events chan<- lifecycle) *wire {
+	w := &wire{
+		Conn: conn, raw: raw, events: events, in: bufio.NewReader(conn),
+		done: make(chan struct{}), ended: make(chan struct{}), asked: map[int32]uint32{},
+	}
+	w.changed.L = &w.mu
+	return w
+}
+
+// kill ends the connection, at once: the socket first, since a TLS connection's own Close waits for a peer that does not read.
+func (w *wire) kill(err error) {
+	w.once.Do(func() {
+		w.err = err
+		close(w.done)
+		_ = w.raw.Close()
+	})
+}
+
+// dead tells whether the connection is of no use any more.
+func (w *wire) dead() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close is go-libvirt's: it gives up.
+func (w *wire) Close() error {
+	w.kill(net.ErrClosed)
+	w.release()
+	return nil
+}
+
+// release lets go-libvirt's reader hear of the end of the connection. While it is connecting it must not, unless a question is out
+// that it would wait for: ConnectToURI assigns the channel that its reader's end closes as its last act, so an end in between is
+// a data race, and is never heard of again.
+func (w *wire) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = true
+	w.changed.Broadcast()
+}
+
+// Read hands out the next packet that go-libvirt waits for.
+func (w *wire) Read(p []byte) (int, error) {
+	for len(w.rest) == 0 {
+		packet, err := w.next()
+		if err != nil {
+			w.kill(err)
+			w.mu.Lock()
+			for !w.open && len(w.asked) == 0 {
+				w.changed.Wait()
+			}
+			w.mu.Unlock()
+			select {
+			case <-w.ended:
+			default:
+				close(w.ended)
+			}
+			return 0, io.EOF // anything else might count as temporary, and be tried for ever
+		}
+		w.rest = packet
+	}
+	n := copy(p, w.rest)
+	w.rest = w.rest[n:]
+	return n, nil
+}
+
+var errProtocol = errors.New("the peer does not speak libvirt's protocol")
+
+// next reads packets until there is one for go-libvirt.
+func (w *wire) next() ([]byte, error) {
+	for {
+		packet, err := readPacket(w.in)
+		if err != nil {
+			return nil, err
+		}
+		h := parseHeader(packet)
+		switch {
+		case h.program == programRemote && h.version == protocolVersion && h.kind == typeReply:
+			if err := w.answers(h, packet[headerLen:]); err != nil {
+				return nil, err
+			}
+			return packet, nil
+		case h.program == programRemote && h.version == protocolVersion && h.kind == typeMessage:
+			if err := w.message(h, packet[headerLen:]); err != nil {
+				return nil, err
+			}
+		case h.program == programKeepalive && h.procedure == keepalivePing:
+			if err := w.pong(); err != nil {
+				return nil, err
+			}
+		case h.program == programKeepalive && h.procedure == keepalivePong:
+		default:
+			return nil, fmt.Errorf("%w: a packet of program %#x, type %d", errProtocol, h.program, h.kind)
+		}
+	}
+}
+
+func readPacket(r io.Reader) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	switch {
+	case n < headerLen || n > maxPacket:
+		return nil, fmt.Errorf("%w: a packet of %d bytes", errProtocol, n)
+	case n > maxReply:
+		return nil, fmt.Errorf("%w: a packet of %d bytes that nobody asked for", errProtocol, n)
+	}
+	// Grows with what arrives: a length alone makes no memory.
+	var b bytes.Buffer
+	b.Write(length[:])
+	if _, err := io.CopyN(&b, r, int64(n)-4); err != nil {
+		return nil, fmt.Errorf("reading a packet of %d bytes: %w", n, err)
+	}
+	return b.Bytes(), nil
+}
+
+type header struct {
+	program, version, procedure, kind uint32
+	serial                            int32
+	status                            uint32
+}
+
+func parseHeader(packet []byte) header {
+	field := func(i int) uint32 { return binary.BigEndian.Uint32(packet[4*i:]) }
+	return header{program: field(1), version: field(2), procedure: field(3), kind: field(4), serial: int32(field(5)), status: field(6)}
+}
+
+// answers takes the question that a reply belongs to off the list.
+func (w *wire) answers(h header, payload []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	procedure, asked := w.asked[h.serial]
+	if !asked || procedure != h.procedure {
+		return fmt.Errorf("%w: an answer that nobody asked for (procedure %d, serial %d)", errProtocol, h.procedure, h.serial)
+	}
+	c := &cursor{left: payload}
+	switch h.status {
+	case statusOK:
+		replies[procedure](c)
+	case statusError:
+		c.remoteError()
+	default:
+		return fmt.Errorf("%w: an answer with status %d", errProtocol, h.status)
+	}
+	if c.broken || h.status == statusOK && len(c.left) > 0 {
+		return fmt.Errorf("%w: an answer to procedure %d with status %d in a strange shape", errProtocol, procedure, h.status)
+	}
+	delete(w.asked, h.serial)
+	return nil
+}
+
+// message passes a lifecycle event on. It waits until somebody takes it or the connection ends.
+func (w *wire) message(h header, payload []byte) error {
+	if h.procedure != procLifecycleEvent || w.events == nil {
+		return nil
+	}
+	c := &cursor{left: payload}
+	c.skip(4) // the callback's id: there is one per connection
+	var e lifecycle
+	e.name = string(c.text(maxName))
+	copy(e.uuid[:], c.skip(16))
+	c.skip(4) // the domain's id while it runs
+	e.event, e.detail = c.number(), c.number()
+	if c.broken {
+		return fmt.Errorf("%w: an event in a strange shape", errProtocol)
+	}
+	select {
+	case w.events <- e:
+	case <-w.done:
+	}
+	return nil
+}
+
+// pong answers the daemon's question whether we live. It asks only clients that said they would answer, and go-libvirt says
+// nothing of the kind; answering costs nothing and being cut off would.
+func (w *wire) pong() error {
+	packet := make([]byte, 0, headerLen)
+	for _, field := range []uint32{headerLen, programKeepalive, protocolVersion, keepalivePong, typeMessage, 0, statusOK} {
+		packet = binary.BigEndian.AppendUint32(packet, field)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := w.Conn.Write(packet)
+	return err
+}
+
+// Write takes what go-libvirt writes, in pieces of any size, and sends whole questions.
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out = append(w.out, p...)
+	for len(w.out) >= headerLen {
+		n := binary.BigEndian.Uint32(w.out)
+		if n < headerLen || n > maxRequest {
+			return 0, w.refuse(fmt.Errorf("a question of %d bytes", n))
+		}
+		if uint32(len(w.out)) < n {
+			break
+		}
+		packet := w.out[:n]
+		h := parseHeader(packet)
+		if _, known := replies[h.procedure]; !known || h.program != programRemote || h.kind != typeCall {
+			return 0, w.refuse(fmt.Errorf("a call of procedure %d, whose answers are not known here", h.procedure))
+		}
+		if w.dead() {
+			return 0, net.ErrClosed
+		}
+		w.asked[h.serial] = h.procedure
+		w.changed.Broadcast()
+		if _, err := w.Conn.Write(packet); err != nil {
+			delete(w.asked, h.serial) // go-libvirt does not wait for it
+			w.kill(err)
+			return 0, err
+		}
+		w.out = w.out[n:]
+	}
+	return len(p), nil
+}
+
+func (w *wire) refuse(err error) error {
+	w.kill(err)
+	return err
+}
+
+// maxName is the longest name of a domain that is read; libvirt's QEMU driver makes files of names, so they have at most 255 bytes.
+const maxName = 4096
+
+// cursor walks through a payload. What does not fit breaks it; a broken one reads zeros.
+type cursor struct {
+	left   []byte
+	broken bool
+}
+
+func (c *cursor) skip(n uint32) []byte {
+	if c.broken || uint64(n) > uint64(len(c.left)) {
+		c.broken = true
+		return nil
+	}
+	b := c.left[:n]
+	c.left = c.left[n:]
+	return b
+}
+
+func (c *cursor) number() uint32 {
+	b := c.skip(4)
+	if b == nil {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+// upTo is a number that is at most that.
+func (c *cursor) upTo(most uint32) uint32 {
+	n := c.number()
+	if n > most {
+		c.broken = true
+		return 0
+	}
+	return n
+}
+
+// text is a string: its length, its bytes, and zeros up to a multiple of four.
+func (c *cursor) text(most uint32) []byte {
+	n := c.upTo(most)
+	b := c.skip((n + 3) &^ 3)
+	return b[:min(n, uint32(len(b)))]
+}
+
+func (c *cursor) domain() {
+	c.text(maxName)
+	c.skip(16) // UUID
+	c.skip(4)  // id
+}
+
+// remoteError is the beginning of libvirt's remote_error, as far as go-libvirt reads it: code, domain, whether there is a message,
+// the message, level. go-libvirt reads a message where there is none, too: then the level is its length.
+func (c *cursor) remoteError() {
+	if c.number() == 0 {
+		c.broken = true
+	}
+	c.skip(4)
+	if c.upTo(1) == 1 {
+		c.text(maxReply)
+	}
+	c.upTo(3)
+}
