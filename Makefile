@@ -14,9 +14,9 @@ build: ## the controller, in bin/
 controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache
 	$(GO) run ./test/cluster/cmd/build
 
-demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground
+demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests
 	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
-	bin/demo -forcefence bin/forcefence -out out/demo $(if $(KEEP),-keep,) $(DEMOFLAGS)
+	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
 
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector
 	@$(GO) test $(RACEFLAG) -exec true ./... >/dev/null # build all at once, then run one package after the other: some have deadlines

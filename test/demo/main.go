@@ -1,5 +1,5 @@
 // Command demo shows forcefence to a newcomer: it is what make demo runs. It builds (once) and starts a real Kubernetes control
-// plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish, runs the real forcefence program with a
+// plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish (or are QEMU guests of a real libvirtd), runs the real forcefence program with a
 // configuration file like a user's, and plays three rounds: a power cut; a node that falls silent while its machine is on; a
 // machine that comes back in the middle of its eviction.
 //
@@ -26,6 +26,7 @@ import (
 
 type options struct {
 	forcefence, out string
+	power           string
 	rounds          []int
 	keep            bool
 }
@@ -65,6 +66,7 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to show")
 	f.StringVar(&o.out, "out", "out/demo", "folder for timeline.json, the configuration and the logs; what an earlier demo left there is replaced")
+	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish, or libvirt (which must be installed)")
 	f.StringVar(&rounds, "rounds", "1,2,3", "the rounds to play, in this order")
 	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
 	if err := f.Parse(args); err != nil {
@@ -88,10 +90,10 @@ func show(ctx context.Context, o options, s *Screen) error {
 	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and its pods run elsewhere seconds later. But never twice."))
 	s.Say(`
 When a node falls silent, Kubernetes cannot know whether its machine is dead or only out of reach, so it dares not start the
-pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own management
-controller (BMC), and moves the pods only when that answers exactly "Off".`)
+pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own device,
+its management controller (BMC) or its hypervisor, and moves the pods only when that says it is off.`)
 	s.Title("Starting")
-	w, err := begin(o.out)
+	w, err := begin(ctx, o.out, o.power)
 	if err != nil {
 		return err
 	}
@@ -128,7 +130,8 @@ controller (BMC), and moves the pods only when that answers exactly "Off".`)
   Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets' pods hang in
   Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes after that.
   What is faster here than in life: heartbeats. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s to "off seen" and what
-  follows. The machines and kubelets are simulated; the control plane, the Redfish calls and forcefence are real.`)
+  follows (not where a hypervisor tells of the power cut). The kubelets are simulated, and the machines but for libvirt's guests;
+  the control plane, the calls to the devices and forcefence are real.`)
 	s.Say("\n  Timeline: %s", timeline)
 	if !o.keep {
 		return nil
@@ -143,7 +146,7 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 		return err
 	}
 	done("etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
-	done = s.Step("%d machines, each with a BMC (Redfish over HTTPS) and a node", nodeCount)
+	done = s.Step("%d machines, %s", nodeCount, w.power.Machines())
 	if err := w.addNodes(ctx); err != nil {
 		return err
 	}
@@ -173,16 +176,10 @@ func (d *Demo) events() []Event {
 func keep(ctx context.Context, w *World, s *Screen) {
 	s.Title("Kept running")
 	s.Say("kubeconfig: %s", w.file("kubeconfig"))
-	for i := range nodeCount {
-		s.Say("bmc: %s %s", nodeName(i), w.bmcs[nodeName(i)].URL())
-	}
+	s.Say("%s", w.power.Help(w.out))
 	s.Say(`
-  Look around, and cut a machine's power yourself:
+  Look around:
     %s --kubeconfig %s get nodes
-    curl --cacert %s -u %s:$(cat %s) -H 'Content-Type: application/json' \
-      -d '{"ResetType": "ForceOff"}' %s/redfish/v1/Systems/%s/Actions/ComputerSystem.Reset
-  forcefence reads %s again when it changes. Ctrl-C ends it all.`,
-		w.c.KubectlPath(), w.file("kubeconfig"), w.file("bmc-ca.pem"), w.dc.Username(), w.file("bmc-password"),
-		w.bmcs[nodeName(0)].URL(), nodeName(0), w.file("config.yaml"))
+  forcefence reads %s again when it changes. Ctrl-C ends it all.`, w.c.KubectlPath(), w.file("kubeconfig"), w.file("config.yaml"))
 	<-ctx.Done()
 }

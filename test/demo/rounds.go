@@ -91,7 +91,7 @@ func (d *Demo) begin(ctx context.Context, number int, node string) (*Round, erro
 	if len(victims) != movable {
 		return nil, fmt.Errorf("%s has %d pods to move, want %d", node, len(victims), movable)
 	}
-	return NewRound(number, n, taint.DefaultKey, victims, d.s.Event, d.s.Note), nil
+	return NewRound(number, n, taint.DefaultKey, d.w.power.Device(), victims, d.s.Event, d.s.Note), nil
 }
 
 // follow runs f while everything that is seen goes to the round and its lines to the screen.
@@ -138,7 +138,9 @@ func (d *Demo) powerCut(ctx context.Context, r *Round) error {
 	if err := d.picture(ctx, r.node, "loses its power now"); err != nil {
 		return err
 	}
-	d.cut(r)
+	if err := d.cut(r); err != nil {
+		return err
+	}
 	if err := d.until(ctx, r, MarkRemoved); err != nil {
 		return err
 	}
@@ -146,7 +148,7 @@ func (d *Demo) powerCut(ctx context.Context, r *Round) error {
 }
 
 // cut takes the machine's power, which begins the round.
-func (d *Demo) cut(r *Round) {
+func (d *Demo) cut(r *Round) error {
 	runs := len(d.w.c.Node(r.node).Running())
 	d.w.OnPower(func(node string, at time.Time, on bool) {
 		switch {
@@ -158,13 +160,13 @@ func (d *Demo) cut(r *Round) {
 			r.Power(at, false, fmt.Sprintf("the plug of %s is pulled; %d pods died with it, nobody was told", node, runs))
 		}
 	})
-	d.w.machine(r.node).CutPower()
+	return d.w.machine(r.node).CutPower()
 }
 
 // silence is round 2.
 func (d *Demo) silence(ctx context.Context, r *Round) error {
 	d.s.Say("\n  The network of %s breaks: no heartbeat comes any more. Its pods run on and write to their volumes, so a second copy", r.node)
-	d.s.Say("  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's BMC can.")
+	d.s.Say("  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's %s can.", d.w.power.Device())
 	if err := d.picture(ctx, r.node, "falls silent now"); err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 	}
 	d.w.OnPower(func(node string, at time.Time, on bool) {
 		if node == r.node && !on {
-			r.Power(at, false, fmt.Sprintf("the BMC has powered the machine off; %d pods died with it", runs))
+			r.Power(at, false, fmt.Sprintf("the %s has powered the machine off; %d pods died with it", d.w.power.Device(), runs))
 		}
 	})
 	begun := time.Now()
@@ -188,7 +190,7 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 	if err := d.w.c.WaitNode(limit, r.node, poweredOnNotReady); err != nil {
 		return fmt.Errorf("%w: forcefence does not set its condition: %w", errCheck, err)
 	}
-	r.Note(time.Now(), `forcefence asked the BMC, which says "On": Node condition forcefence.io/PoweredOnNotReady is True`)
+	r.Note(time.Now(), fmt.Sprintf("forcefence asked the %s, which says that the machine is on: Node condition forcefence.io/PoweredOnNotReady is True", d.w.power.Device()))
 	text := ""
 	err = cluster.Until(limit, func(context.Context) (ok bool, _ error) {
 		text, ok = d.w.watch.NodeEvent(r.node, "PoweredOnNotReady")
@@ -279,7 +281,9 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 	}
 	d.w.c.Attacher().SetDelays(attach, slow)
 	defer d.w.c.Attacher().SetDelays(attach, attach)
-	d.cut(r)
+	if err := d.cut(r); err != nil {
+		return err
+	}
 	select {
 	case <-r.FirstTombstone():
 	case <-time.After(patience):
@@ -292,8 +296,10 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 		return err
 	}
 	r.Note(time.Now(), "forcefence is frozen here (SIGSTOP), so that the machine meets the middle of the eviction")
-	d.w.machine(r.node).PowerOn()
-	err := d.booted(ctx, r.node)
+	err := d.w.machine(r.node).PowerOn(ctx)
+	if err == nil {
+		err = d.booted(ctx, r.node)
+	}
 	if again := d.w.fence.Resume(); err == nil {
 		err = again
 	}
@@ -375,7 +381,9 @@ func (d *Demo) after(ctx context.Context, r *Round) error {
 	}
 	if m := d.w.machine(r.node); !m.Running() {
 		done := d.s.Step("somebody repairs %s and powers it on", r.node)
-		m.PowerOn()
+		if err := m.PowerOn(ctx); err != nil {
+			return err
+		}
 		if err := d.booted(ctx, r.node); err != nil {
 			return err
 		}

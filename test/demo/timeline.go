@@ -73,6 +73,7 @@ type Round struct {
 	number int
 	node   string
 	key    string                              // the mark's
+	device string                              // the word for what answers: "BMC"
 	tell   func(Event)                         // each event, once it is known
 	note   func(at time.Duration, text string) // what is worth a line and no event
 
@@ -108,9 +109,9 @@ type victim struct {
 }
 
 // NewRound describes a round before it begins. node is the Node as it is then.
-func NewRound(number int, node *corev1.Node, key string, victims []Victim, tell func(Event), note func(time.Duration, string)) *Round {
+func NewRound(number int, node *corev1.Node, key, device string, victims []Victim, tell func(Event), note func(time.Duration, string)) *Round {
 	r := &Round{
-		number: number, node: node.Name, key: key, tell: tell, note: note, has: map[Kind]bool{}, changed: make(chan struct{}),
+		number: number, node: node.Name, key: key, device: device, tell: tell, note: note, has: map[Kind]bool{}, changed: make(chan struct{}),
 		victims: map[types.UID]*victim{}, volumes: map[types.UID]types.UID{}, first: make(chan struct{}), held: map[types.UID]bool{},
 		bootID: node.Status.NodeInfo.BootID, inUse: len(node.Status.VolumesInUse), ready: true,
 	}
@@ -155,8 +156,10 @@ func (r *Round) Log(l Log) {
 	switch l.Msg {
 	case "Machine answered":
 		if l.State == "Off" {
-			r.add(OffSeen, l.Time, fmt.Sprintf("the BMC answers %q", l.Raw))
+			r.add(OffSeen, l.Time, fmt.Sprintf("the %s answers %q", r.device, l.Raw))
 		}
+	case "Device tells that the machine does not run":
+		r.note(l.Time.Sub(r.zero), fmt.Sprintf("an event of the %s: %q; forcefence asks at once", r.device, l.Raw))
 	case "Ended pods":
 		r.ended += l.Pods
 		r.settle(false)
@@ -167,7 +170,7 @@ func (r *Round) Log(l Log) {
 	case "Decided":
 		switch l.Why {
 		case string(fence.ProvenOff):
-			r.add(OffSeen, l.Time, "the BMC answers Off")
+			r.add(OffSeen, l.Time, fmt.Sprintf("the %s answers Off", r.device))
 		case string(evict.Confirmed):
 			r.add(Confirmed, l.Time, "asked again after the mark: still Off")
 		case string(evict.Returned):
@@ -216,7 +219,7 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 		r.phase = rec.Phase
 		switch rec.Phase {
 		case taint.PhasePoweringOff:
-			r.note(at.Sub(r.zero), "forcefence writes down that it will power the machine off, then asks the BMC to")
+			r.note(at.Sub(r.zero), fmt.Sprintf("forcefence writes down that it will power the machine off, then asks the %s to", r.device))
 		case taint.PhaseEvicting:
 			r.add(Evicting, at, fmt.Sprintf("%d pods to move", len(r.victims)))
 		}

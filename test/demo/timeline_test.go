@@ -33,7 +33,7 @@ func newTale() *tale {
 	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	t := &tale{n: n}
-	t.Round = NewRound(1, n, taint.DefaultKey, []Victim{
+	t.Round = NewRound(1, n, taint.DefaultKey, "BMC", []Victim{
 		{Name: "db-0", UID: "db-0", Attachments: []types.UID{"va"}}, {Name: "web-0", UID: "web-0"},
 	}, func(e Event) { t.told = append(t.told, e) }, func(_ time.Duration, text string) { t.notes = append(t.notes, text) })
 	t.Begin(t0)
@@ -201,7 +201,7 @@ func TestRound(t *testing.T) {
 
 func TestRoundNotBegun(t *testing.T) {
 	n := newTale().n
-	r := NewRound(1, n, taint.DefaultKey, nil, func(e Event) { t.Errorf("told %v before the beginning", e) }, func(time.Duration, string) {})
+	r := NewRound(1, n, taint.DefaultKey, "BMC", nil, func(e Event) { t.Errorf("told %v before the beginning", e) }, func(time.Duration, string) {})
 	r.Log(Log{Time: t0, Msg: "Machine answered", Node: "n", State: "Off"})
 	r.Power(t0, false, "")
 	if at, ok := r.When(OffSeen); ok {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/test/cluster"
-	"github.com/forcefence/forcefence/test/datacenter"
 )
 
 const (
@@ -46,12 +45,14 @@ const (
 
 // World is all that the demo runs: a data centre in software, a real control plane with simulated kubelets on it, and forcefence.
 type World struct {
-	out   string // folder for what the demo leaves behind
-	dc    *datacenter.DataCenter
-	bmcs  map[string]*datacenter.BMC // by node
-	c     *cluster.Cluster
-	watch *Watch
-	fence *cluster.Part // nil until it was started
+	out      string // folder for what the demo leaves behind
+	power    Power
+	machines map[string]Machine // by node
+	settings string             // of the configuration's provider
+	rule     string             // the machine of its rule
+	c        *cluster.Cluster
+	watch    *Watch
+	fence    *cluster.Part // nil until it was started
 
 	mode string // in the configuration file
 	port int    // of forcefence's health server
@@ -64,7 +65,7 @@ type World struct {
 func (w *World) file(name string) string { return filepath.Join(w.out, name) }
 
 // begin prepares the folder and the data centre.
-func begin(out string) (*World, error) {
+func begin(ctx context.Context, out, power string) (*World, error) {
 	out, err := filepath.Abs(out)
 	if err != nil {
 		return nil, err
@@ -72,14 +73,14 @@ func begin(out string) (*World, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
-	w := &World{out: out, bmcs: map[string]*datacenter.BMC{}, mode: "observe"}
+	w := &World{out: out, machines: map[string]Machine{}, mode: "observe"}
 	for _, old := range []string{"cluster", "timeline.json", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password", "bmc-ca.pem"} {
 		if err := os.RemoveAll(w.file(old)); err != nil {
 			return nil, err
 		}
 	}
-	w.dc = datacenter.New(datacenter.Options{PowerOffDelay: bmcTakes, Username: "forcefence"})
-	return w, nil
+	w.power, err = newPower(ctx, power)
+	return w, err
 }
 
 // startControlPlane builds the programs, if they are not in the cache, and starts them.
@@ -95,26 +96,29 @@ func (w *World) startControlPlane(ctx context.Context) (err error) {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
-// addNodes makes the machines, a BMC for each, and a node on each, which lives and dies with its machine's power.
+// addNodes makes the machines and a node on each, which lives and dies with its machine's power.
 func (w *World) addNodes(ctx context.Context) error {
-	machines := make([]*datacenter.Machine, nodeCount)
-	for i := range machines {
-		machines[i] = w.dc.AddMachine(nodeName(i))
-		w.bmcs[nodeName(i)] = w.dc.AddBMC(machines[i])
+	for i := range nodeCount {
+		m, err := w.power.Add(ctx, nodeName(i))
+		if err != nil {
+			return err
+		}
+		w.machines[m.Name()] = m
 	}
 	_, err := w.c.AddNodes(ctx, nodeCount, func(i int) cluster.NodeOptions {
-		m := machines[i]
-		return cluster.NodeOptions{
-			Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), StartDelay: podStart,
-			Annotations: map[string]string{bmcAnnotation: w.bmcs[m.Name()].URL()},
+		m := w.machine(nodeName(i))
+		o := cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), StartDelay: podStart}
+		if a := m.Address(); a != "" {
+			o.Annotations = map[string]string{bmcAnnotation: a}
 		}
+		return o
 	})
 	if err != nil {
 		return err
 	}
-	for _, m := range machines {
+	for _, m := range w.machines {
 		node := w.c.Node(m.Name())
-		m.OnChange(func(m *datacenter.Machine, on bool) {
+		m.OnChange(func(on bool) {
 			w.onPower(m.Name(), time.Now(), on)
 			if on {
 				node.PowerOn(m.BootID())
@@ -143,14 +147,7 @@ func (w *World) onPower(node string, at time.Time, on bool) {
 	}
 }
 
-func (w *World) machine(node string) *datacenter.Machine {
-	for _, m := range w.dc.Machines() {
-		if m.Name() == node {
-			return m
-		}
-	}
-	return nil
-}
+func (w *World) machine(node string) Machine { return w.machines[node] }
 
 // config is the configuration file as a user would write it.
 func (w *World) config() string {
@@ -165,17 +162,12 @@ listen:
 providers:
 - name: racks
   timeout: 2s
-  redfish:
-    username: %s
-    passwordFile: %q
-    caFile: %q
+  %s
 nodes:
 - name: workers
   provider: racks
-  machine:
-    from: annotation
-    annotation: %s
-`, w.mode, w.port, w.dc.Username(), w.file("bmc-password"), w.file("bmc-ca.pem"), bmcAnnotation)
+  machine: %s
+`, w.mode, w.port, w.settings, w.rule)
 }
 
 // setMode edits the configuration file as an editor does: a new file takes the old one's place.
@@ -200,10 +192,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if w.port, err = freePort(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(w.file("bmc-password"), []byte(w.dc.Password()+"\n"), 0o600); err != nil {
-		return err
-	}
-	if err := w.dc.WriteCA(w.file("bmc-ca.pem")); err != nil {
+	if w.settings, w.rule, err = w.power.Prepare(w.out); err != nil {
 		return err
 	}
 	if err := w.setMode("observe"); err != nil {
@@ -266,7 +255,7 @@ func (w *World) stop() {
 	if w.watch != nil {
 		w.watch.Stop()
 	}
-	_ = w.dc.Close() // nothing is left to do about an error
+	w.power.Close()
 	if w.c != nil {
 		w.c.Stop()
 	}
@@ -487,7 +476,7 @@ func (w *World) racks(ctx context.Context, remarks map[string]string) ([]Rack, e
 	var out []Rack
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		r := Rack{Node: n.Name, Power: strings.ToLower(string(w.machine(n.Name).State())), Ready: "NotReady", Mark: "-", Remark: remarks[n.Name]}
+		r := Rack{Node: n.Name, Power: w.machine(n.Name).State(), Ready: "NotReady", Mark: "-", Remark: remarks[n.Name]}
 		if isTrue(n, corev1.NodeReady) {
 			r.Ready = "Ready"
 		}

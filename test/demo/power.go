@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/hypervisor"
+)
+
+// Power is where the machines' power comes from, and the devices that forcefence asks about it.
+type Power interface {
+	// Add makes a machine and switches it on.
+	Add(ctx context.Context, name string) (Machine, error)
+	// Prepare writes what the configuration names into the folder, and returns the provider's settings and a rule's machine.
+	Prepare(dir string) (settings, machine string, err error)
+	// Device is the word for what answers: "BMC".
+	Device() string
+	// Machines says what they are: "each with a BMC and a node".
+	Machines() string
+	// Help says how to look at the machines and cut one's power by hand.
+	Help(dir string) string
+	Close()
+}
+
+// Machine is one machine's power. Its methods may be called at any time.
+type Machine interface {
+	Name() string
+	SystemUUID() string
+	BootID() string
+	Running() bool
+	State() string // "on", "off" or a word between them
+	CutPower() error
+	PowerOn(ctx context.Context) error
+	// OnChange has f called each time the machine lost or got its power, whoever did it.
+	OnChange(f func(on bool))
+	// Address is where a Node's annotation says its device is; "" if the node's system UUID is enough.
+	Address() string
+}
+
+// newPower makes the power that the flag names.
+func newPower(ctx context.Context, name string) (Power, error) {
+	switch name {
+	case "redfish":
+		dc := datacenter.New(datacenter.Options{PowerOffDelay: bmcTakes, Username: "forcefence"})
+		return &redfishPower{dc: dc, bmcs: map[string]*datacenter.BMC{}}, nil
+	case "libvirt":
+		h, err := hypervisor.Start(ctx, hypervisor.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return &libvirtPower{h: h}, nil
+	default:
+		return nil, fmt.Errorf("-power: %q is neither redfish nor libvirt", name)
+	}
+}
+
+// redfishPower is a data centre in software.
+type redfishPower struct {
+	dc   *datacenter.DataCenter
+	bmcs map[string]*datacenter.BMC // by node
+}
+
+func (p *redfishPower) Add(_ context.Context, name string) (Machine, error) {
+	m := p.dc.AddMachine(name)
+	p.bmcs[name] = p.dc.AddBMC(m)
+	return redfishMachine{m, p.bmcs[name].URL()}, nil
+}
+
+func (p *redfishPower) Prepare(dir string) (settings, machine string, err error) {
+	password, ca := filepath.Join(dir, "bmc-password"), filepath.Join(dir, "bmc-ca.pem")
+	if err := os.WriteFile(password, []byte(p.dc.Password()+"\n"), 0o600); err != nil {
+		return "", "", err
+	}
+	if err := p.dc.WriteCA(ca); err != nil {
+		return "", "", err
+	}
+	return fmt.Sprintf("redfish: {username: %s, passwordFile: %q, caFile: %q}", p.dc.Username(), password, ca),
+		fmt.Sprintf("{from: annotation, annotation: %s}", bmcAnnotation), nil
+}
+
+func (*redfishPower) Device() string { return "BMC" }
+
+func (*redfishPower) Machines() string { return "each with a BMC (Redfish over HTTPS) and a node" }
+
+func (p *redfishPower) Help(dir string) string {
+	var b strings.Builder
+	for i := range nodeCount {
+		fmt.Fprintf(&b, "bmc: %s %s\n", nodeName(i), p.bmcs[nodeName(i)].URL())
+	}
+	fmt.Fprintf(&b, `
+  Cut a machine's power yourself:
+    curl --cacert %s -u %s:$(cat %s) -H 'Content-Type: application/json' \
+      -d '{"ResetType": "ForceOff"}' %s/redfish/v1/Systems/%s/Actions/ComputerSystem.Reset`,
+		filepath.Join(dir, "bmc-ca.pem"), p.dc.Username(), filepath.Join(dir, "bmc-password"), p.bmcs[nodeName(0)].URL(), nodeName(0))
+	return b.String()
+}
+
+func (p *redfishPower) Close() { _ = p.dc.Close() } // nothing is left to do about an error
+
+type redfishMachine struct {
+	*datacenter.Machine
+	address string
+}
+
+func (m redfishMachine) State() string                 { return strings.ToLower(string(m.Machine.State())) }
+func (m redfishMachine) CutPower() error               { m.Machine.CutPower(); return nil }
+func (m redfishMachine) PowerOn(context.Context) error { m.Machine.PowerOn(); return nil }
+func (m redfishMachine) Address() string               { return m.address }
+
+func (m redfishMachine) OnChange(f func(on bool)) {
+	m.Machine.OnChange(func(_ *datacenter.Machine, on bool) { f(on) })
+}
+
+// libvirtPower is a real libvirtd with a QEMU guest for each node. The kubelets are as simulated as ever: the guests only have, or
+// lose, their power.
+type libvirtPower struct {
+	h        *hypervisor.Hypervisor
+	watching sync.WaitGroup
+	stop     []context.CancelFunc
+}
+
+func (p *libvirtPower) Add(ctx context.Context, name string) (Machine, error) {
+	d, err := p.h.AddDomain(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	watch, stop := context.WithCancel(context.Background())
+	p.stop = append(p.stop, stop)
+	m := &libvirtMachine{d: d, p: p, ctx: watch}
+	m.booted()
+	return m, nil
+}
+
+func (p *libvirtPower) Prepare(string) (settings, machine string, err error) {
+	return fmt.Sprintf("libvirt: {uri: %q}", p.h.URI()), "{from: systemUUID}", nil
+}
+
+func (*libvirtPower) Device() string { return "hypervisor" }
+
+func (*libvirtPower) Machines() string { return "each a QEMU guest of a real libvirtd, with a node" }
+
+func (p *libvirtPower) Help(string) string {
+	return fmt.Sprintf(`
+  Look at the machines, and cut one's power yourself:
+    virsh -c '%s' list --all
+    virsh -c '%s' destroy %s`, p.h.URI(), p.h.URI(), nodeName(0))
+}
+
+func (p *libvirtPower) Close() {
+	for _, stop := range p.stop {
+		stop()
+	}
+	p.watching.Wait()
+	_ = p.h.Stop() // nothing is left to do about an error
+}
+
+// libvirtMachine has power while its QEMU process runs, as the kernel says.
+type libvirtMachine struct {
+	d   *hypervisor.Domain
+	p   *libvirtPower
+	ctx context.Context // ends with the power's Close
+
+	mu   sync.Mutex // guards the rest
+	boot int
+	on   bool
+	call []func(bool)
+}
+
+// booted begins a boot: from now on the end of QEMU is the end of the power.
+func (m *libvirtMachine) booted() {
+	m.mu.Lock()
+	m.boot++
+	m.mu.Unlock()
+	m.tell(true)
+	m.p.watching.Go(func() {
+		for m.d.Running() {
+			if !wait(m.ctx, 10*time.Millisecond) {
+				return
+			}
+		}
+		m.tell(false)
+	})
+}
+
+func (m *libvirtMachine) tell(on bool) {
+	m.mu.Lock()
+	m.on = on
+	call := m.call
+	m.mu.Unlock()
+	for _, f := range call {
+		f(on)
+	}
+}
+
+func (m *libvirtMachine) Name() string       { return m.d.Name() }
+func (m *libvirtMachine) SystemUUID() string { return m.d.UUID() }
+func (*libvirtMachine) Address() string      { return "" }
+
+func (m *libvirtMachine) BootID() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Sprintf("%s-boot-%d", m.d.UUID(), m.boot)
+}
+
+func (m *libvirtMachine) Running() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.on
+}
+
+func (m *libvirtMachine) State() string {
+	if m.Running() {
+		return "on"
+	}
+	return "off"
+}
+
+func (m *libvirtMachine) OnChange(f func(on bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.call = append(m.call, f)
+}
+
+// CutPower kills QEMU; libvirt finds out by itself.
+func (m *libvirtMachine) CutPower() error { return m.d.Kill() }
+
+// PowerOn starts the guest, once libvirt knows that it is off.
+func (m *libvirtMachine) PowerOn(ctx context.Context) error {
+	if m.Running() {
+		return nil
+	}
+	for {
+		state, err := m.d.State(ctx)
+		if err == nil && strings.HasPrefix(state, "shut off") {
+			break
+		}
+		if !wait(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("powering on %s: libvirt says %q: %w", m.Name(), state, ctx.Err())
+		}
+	}
+	if err := m.d.Start(ctx); err != nil {
+		return fmt.Errorf("powering on %s: %w", m.Name(), err)
+	}
+	m.booted()
+	return nil
+}
