@@ -120,8 +120,9 @@ func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err e
 	if a.network != "unix" {
 		network = "tcp"
 	}
+	var socket net.Conn
 	for _, at := range a.at {
-		raw, err = d.DialContext(ctx, network, at)
+		socket, err = d.DialContext(ctx, network, at)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
 			break
 		}
@@ -133,18 +134,18 @@ func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err e
 		return nil, nil, providers.WithClass(providers.ErrUnreachable, err)
 	}
 	if a.network != "tls" {
-		return raw, raw, nil
+		return socket, socket, nil
 	}
-	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	conn, err = a.secure(ctx, raw, c)
+	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
+	conn, err = a.secure(ctx, socket, c)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = raw.Close()
+		_ = socket.Close()
 		return nil, nil, err
 	}
-	return conn, raw, nil
+	return conn, socket, nil
 }
 
 // secure does the handshake, and then waits for the byte by which libvirtd tells whether it accepts our certificate.

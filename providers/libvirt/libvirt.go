@@ -136,9 +136,10 @@ func (a address) key() string { return a.network + " " + strings.Join(a.at, " ")
 
 // Provider speaks to the daemons of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {
-	cfg   Config
-	opts  providers.Options
-	group []*hypervisor
+	cfg    Config
+	opts   providers.Options
+	group  []*hypervisor
+	rhythm rhythm
 }
 
 var (
@@ -152,7 +153,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: c, opts: o.Defaulted()}
+	p := &Provider{cfg: c, opts: o.Defaulted(), rhythm: calm}
 	for _, a := range addresses {
 		p.group = append(p.group, newHypervisor(a, &p.cfg))
 	}
@@ -408,20 +409,9 @@ func (a address) name() string {
 // find returns the UUID of the one domain that the target names. A domain may have another name on another hypervisor, and another
 // domain the same name: what counts is the UUID, which migrates with it.
 func (p *Provider) find(ctx context.Context, t providers.Target) (golibvirt.UUID, error) {
-	var uuids []golibvirt.UUID
-	key := t.ID
-	if key == "" {
-		key = t.SystemUUID
-	}
-	u, isUUID := providers.ParseUUID(key)
-	if isUUID {
-		uuids = append(uuids, u)
-		if swapped := providers.SwapUUID(u); swapped != u {
-			uuids = append(uuids, swapped)
-		}
-	}
-	if t.ID == "" && !isUUID {
-		return golibvirt.UUID{}, notFound("the node's system UUID is not known: name its domain")
+	uuids, err := candidates(t)
+	if err != nil {
+		return golibvirt.UUID{}, err
 	}
 	found, errs := make([][]golibvirt.Domain, len(p.group)), make([]error, len(p.group))
 	p.each(func(i int, h *hypervisor) { found[i], errs[i] = h.find(ctx, uuids, t.ID) })
@@ -446,6 +436,25 @@ func (p *Provider) find(ctx context.Context, t providers.Target) (golibvirt.UUID
 		return golibvirt.UUID{}, notFound("no domain has the UUID %s", t.SystemUUID)
 	}
 	return golibvirt.UUID{}, notFound("no domain has that name or UUID")
+}
+
+// candidates are the UUIDs, in both byte orders, under which a target is looked up: its ID's, if that is one, else the system's.
+func candidates(t providers.Target) ([]golibvirt.UUID, error) {
+	key := t.ID
+	if key == "" {
+		key = t.SystemUUID
+	}
+	u, ok := providers.ParseUUID(key)
+	switch swapped := providers.SwapUUID(u); {
+	case !ok && t.ID == "":
+		return nil, notFound("the node's system UUID is not known: name its domain")
+	case !ok:
+		return nil, nil
+	case swapped == u:
+		return []golibvirt.UUID{u}, nil
+	default:
+		return []golibvirt.UUID{u, swapped}, nil
+	}
 }
 
 func notFound(format string, a ...any) error {

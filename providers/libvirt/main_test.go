@@ -29,6 +29,20 @@ func must(t testing.TB, err error) {
 // newProvider makes a provider for these hypervisors' URIs; edit changes its configuration first. It ends with the test.
 func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
 	t.Helper()
+	p := openProvider(t, edit, uris...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if err := p.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+// openProvider is newProvider for a caller who closes it.
+func openProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
+	t.Helper()
 	c := libvirt.NewConfig()
 	if len(uris) == 1 {
 		c.URI = uris[0]
@@ -43,13 +57,6 @@ func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libv
 	}
 	p, err := libvirt.New(*c, providers.Options{Name: "rack-a", Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		if err := p.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
 	return p
 }
 

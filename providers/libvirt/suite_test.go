@@ -1,0 +1,179 @@
+package libvirt_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/hypervisor"
+)
+
+// TestConformance runs against a real libvirtd and a real guest; a proxy between them and the provider makes the faults.
+func TestConformance(t *testing.T) {
+	h := hypervisor.New(t, hypervisor.Options{})
+	guests := 0
+	for _, tt := range []struct {
+		name   string
+		target func(d *hypervisor.Domain) providers.Target
+		guard  bool
+	}{
+		{name: "by system UUID", target: target},
+		{
+			name: "by name, behind the guard",
+			target: func(d *hypervisor.Domain) providers.Target {
+				return providers.Target{Node: "n1", ID: d.Name(), SystemUUID: d.UUID()}
+			},
+			guard: true,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			providertest.Suite(t, providertest.Options{Timeout: timeout, Settle: timeout, New: func(t *testing.T) *providertest.Bench {
+				guests++
+				d := h.Guest(t, fmt.Sprintf("n%d", guests), hypervisor.Guest{})
+				t.Cleanup(func() { _ = d.Kill() }) // the next one has the processor to itself
+				x := newProxy(t, h.Socket())
+				x.uuid, _ = providers.ParseUUID(d.UUID())
+				var p providers.Provider = openProvider(t, nil, x.uri())
+				if tt.guard {
+					p = guard.New(p, guard.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000})
+				}
+				return &providertest.Bench{
+					Provider: p,
+					Target:   tt.target(d),
+					Missing:  providers.Target{Node: "n2", ID: "none"},
+					Running:  d.Running,
+					SetPower: func(on bool) { setPower(t, d, on) },
+					SetFault: x.set,
+				}
+			}})
+		})
+	}
+}
+
+// setPower cuts a guest's power by killing its QEMU, behind libvirt's back.
+func setPower(t testing.TB, d *hypervisor.Domain, on bool) {
+	t.Helper()
+	ctx := t.Context()
+	switch {
+	case on:
+		must(t, d.Start(ctx))
+	case d.Running():
+		must(t, d.Kill())
+		must(t, d.Await(ctx, "shut off (crashed)"))
+	}
+}
+
+// TestConformanceTLS is the same over TLS, with the faults of a network, and of certificates.
+func TestConformanceTLS(t *testing.T) {
+	h := hypervisor.New(t, hypervisor.Options{TLS: true})
+	stranger, err := hypervisor.NewAuthority()
+	must(t, err)
+	guests := 0
+	tail := "the proxy cannot look into TLS: the suite over the socket has it"
+	providertest.Suite(t, providertest.Options{
+		Timeout: timeout, Settle: timeout,
+		Without: map[providertest.Fault]string{
+			providertest.StaysOn: tail, providertest.StaysChanging: tail, providertest.StrangeWord: tail, providertest.OtherMachine: tail,
+		},
+		New: func(t *testing.T) *providertest.Bench {
+			guests++
+			d := h.Guest(t, fmt.Sprintf("n%d", guests), hypervisor.Guest{})
+			t.Cleanup(func() { _ = d.Kill() })
+			x := newPipe(t, h.TLSAddress())
+			dir := t.TempDir()
+			files := writeCredentials(t, dir, h.Authority(), h.Authority(), time.Now().Add(time.Hour))
+			p := openProvider(t, files, "qemu+tls://"+x.address()+"/session")
+			return &providertest.Bench{
+				Provider: p,
+				Target:   target(d),
+				Missing:  providers.Target{Node: "n2", ID: "none"},
+				Running:  d.Running,
+				SetPower: func(on bool) { setPower(t, d, on) },
+				SetFault: func(f providertest.Fault) {
+					signer := h.Authority()
+					if f == providertest.Denied {
+						signer = stranger
+					}
+					writeCredentials(t, dir, h.Authority(), signer, time.Now().Add(time.Hour))
+					x.set(f)
+				},
+			}
+		},
+	})
+}
+
+// writeCredentials writes the files of a TLS client and returns what sets them in a configuration.
+func writeCredentials(t testing.TB, dir string, server, client *hypervisor.Authority, until time.Time) func(*libvirt.Config) {
+	t.Helper()
+	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	must(t, server.WriteCA(ca))
+	c, err := client.Client(until)
+	must(t, err)
+	must(t, c.Write(cert, key))
+	return func(cfg *libvirt.Config) { cfg.CAFile, cfg.CertFile, cfg.KeyFile = ca, cert, key }
+}
+
+// pipe forwards bytes to a port.
+type pipe struct {
+	*proxy
+	listener net.Listener
+}
+
+func newPipe(t testing.TB, to string) *pipe {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	x := &pipe{listener: l, proxy: &proxy{changed: make(chan struct{})}}
+	x.peer = newPeerOn(t, l, func(c net.Conn) {
+		if f, _ := x.get(); f == providertest.Unreachable {
+			return
+		}
+		d, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer d.Close()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer c.Close()
+			x.pump(d, c, true)
+		}()
+		x.pump(c, d, false)
+		_ = d.Close()
+		<-ended
+	})
+	return x
+}
+
+func (x *pipe) address() string { return x.listener.Addr().String() }
+
+func (x *pipe) pump(from, to net.Conn, back bool) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		switch f, changed := x.get(); {
+		case f == providertest.Silent:
+			_, _ = io.Copy(io.Discard, from) // until it ends: a stream with a hole in it is of no use any more
+			return
+		case f == providertest.Slow && back:
+			select {
+			case <-time.After(providertest.SlowBy):
+			case <-changed:
+			}
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}

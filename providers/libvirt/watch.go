@@ -1,0 +1,231 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+var _ providers.Watcher = (*Provider)(nil)
+
+// rhythm is how a watch keeps its connection; tests have a faster one.
+type rhythm struct {
+	beat  time.Duration // between two questions whether the daemon still answers, and how long each may take
+	first time.Duration // until the first attempt after a connection was lost; doubles with each that fails
+	last  time.Duration // and stays at this
+}
+
+var calm = rhythm{beat: 5 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second}
+
+// Watch subscribes to the lifecycle events of each hypervisor, on a connection of its own. What an event says of a guest that can
+// migrate is what one hypervisor says: that it stopped there.
+//
+// A daemon that hangs sends no events and closes no connection, so it is asked a cheap question every few seconds. A connection that
+// ended, or on which that question was not answered in time, is made anew.
+func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+	w := watch{p: p, targets: targets, f: f}
+	errs := make([]error, len(p.group))
+	p.each(func(i int, h *hypervisor) { errs[i] = w.run(ctx, h) })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("watch (libvirt %s): %w", p.opts.Name, errors.Join(errs...))
+}
+
+type watch struct {
+	p       *Provider
+	targets []providers.Target
+	f       func(providers.Target, providers.Observation)
+}
+
+// run watches one hypervisor until ctx ends or its daemon has no events.
+func (w *watch) run(ctx context.Context, h *hypervisor) error {
+	log := w.p.opts.Log.With("provider", w.p.opts.Name, "hypervisor", h.name())
+	pause := w.p.rhythm.first
+	for {
+		subscribed, err := w.once(ctx, h)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, providers.ErrPermanent) {
+			log.Warn("Cannot watch a hypervisor", "err", err)
+			return err
+		}
+		if subscribed {
+			log.Warn("Lost the events of a hypervisor", "err", err)
+			pause = w.p.rhythm.first
+		} else {
+			log.Debug("Cannot reach a hypervisor for its events", "err", err, "again", pause)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, w.p.rhythm.last)
+	}
+}
+
+// once connects, subscribes, tells what has been missed, and then what happens, until the connection is lost or ctx ends.
+func (w *watch) once(ctx context.Context, h *hypervisor) (subscribed bool, err error) {
+	events := make(chan lifecycle, 64)
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return false, errClosed
+	}
+	l := h.connect(events)
+	l.users++
+	h.mu.Unlock()
+
+	within := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeoutCause(ctx, w.p.rhythm.beat, fmt.Errorf("no answer within %s", w.p.rhythm.beat))
+	}
+	first, cancel := within()
+	defer cancel()
+	if err := l.wait(first); err != nil {
+		return false, err
+	}
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer l.release()
+	defer l.retire()
+	// The subscription comes first: what happens while the targets are looked at is told twice rather than never.
+	if _, err := ask(first, l, func(rpc *golibvirt.Libvirt) (int32, error) {
+		return rpc.ConnectDomainEventCallbackRegisterAny(int32(golibvirt.DomainEventIDLifecycle), nil)
+	}); err != nil {
+		return false, fmt.Errorf("subscribing: %w", err)
+	}
+	wait.Go(func() { w.listen(ctx, l, events) })
+	for _, t := range w.targets {
+		if err := w.lookOver(ctx, l, t); err != nil {
+			return true, err
+		}
+	}
+	beat := time.NewTicker(w.p.rhythm.beat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return true, ctx.Err()
+		case <-l.wire.done:
+			return true, l.wire.err
+		case <-beat.C:
+		}
+		answer, cancel := within()
+		_, err := ask(answer, l, (*golibvirt.Libvirt).ConnectGetLibVersion)
+		if err != nil && answer.Err() != nil {
+			err = context.Cause(answer)
+		}
+		cancel()
+		if err != nil {
+			return true, fmt.Errorf("asking whether the daemon lives: %w", err)
+		}
+	}
+}
+
+// lookOver tells of a target that does not run. One that cannot be found, or not told from another, is passed over.
+func (w *watch) lookOver(ctx context.Context, l *link, t providers.Target) error {
+	ctx, cancel := context.WithTimeout(ctx, w.p.rhythm.beat)
+	defer cancel()
+	at := w.p.opts.Now()
+	uuids, err := candidates(t)
+	if err != nil {
+		return nil
+	}
+	found, err := l.find(ctx, uuids, t.ID)
+	if err != nil || len(found) == 0 || slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
+		return err
+	}
+	g, err := l.look(ctx, found[0].UUID)
+	switch {
+	case errors.Is(err, providers.ErrNotFound), err == nil && g.state == providers.PowerOn && !g.saved, err == nil && g.elsewhere:
+		return nil
+	case err != nil:
+		return err
+	}
+	w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: text(found[0].UUID), At: at})
+	return nil
+}
+
+// listen tells what events say, until the connection or ctx has ended.
+func (w *watch) listen(ctx context.Context, l *link, events <-chan lifecycle) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-events:
+			w.tell(e)
+			continue
+		case <-l.wire.done:
+		}
+		for ctx.Err() == nil { // what arrived before the end
+			select {
+			case e := <-events:
+				w.tell(e)
+				continue
+			default:
+			}
+			return
+		}
+		return
+	}
+}
+
+func (w *watch) tell(e lifecycle) {
+	state, raw, power := told(e)
+	if !power {
+		return
+	}
+	for _, t := range w.targets {
+		if e.isOf(t) {
+			w.f(t, providers.Observation{State: state, Raw: raw, SystemUUID: text(e.uuid), At: w.p.opts.Now()})
+		}
+	}
+}
+
+// isOf tells whether the event's domain is the target's: by name or UUID where the target has an ID, else by the system's UUID.
+func (e lifecycle) isOf(t providers.Target) bool {
+	if t.ID != "" && t.ID == e.name {
+		return true
+	}
+	uuids, err := candidates(t)
+	return err == nil && slices.Contains(uuids, golibvirt.UUID(e.uuid))
+}
+
+// told maps an event (virDomainEventType and the details of each); power is false for those that say nothing of power.
+func told(e lifecycle) (state providers.PowerState, raw string, power bool) {
+	detail := func(of ...string) string {
+		if int64(e.detail) < int64(len(of)) {
+			return " (" + of[e.detail] + ")"
+		}
+		return fmt.Sprintf(" (detail %d)", e.detail)
+	}
+	switch golibvirt.DomainEventType(e.event) {
+	case golibvirt.DomainEventStarted:
+		return providers.PowerOn, "event: started" + detail("booted", "migrated", "restored", "from snapshot", "wakeup", "recreated"), true
+	case golibvirt.DomainEventShutdown:
+		return providers.PowerChanging, "event: shutdown" + detail("finished", "by the guest", "by the host"), true
+	case golibvirt.DomainEventCrashed:
+		return providers.PowerUnknown, "event: crashed" + detail("panicked", "crash-loaded"), true
+	case golibvirt.DomainEventStopped:
+	default:
+		return providers.PowerUnknown, "", false
+	}
+	raw = "event: stopped" + detail("shutdown", "destroyed", "crashed", "migrated", "saved", "failed", "from snapshot", "recreated")
+	switch golibvirt.DomainEventStoppedDetailType(e.detail) {
+	case golibvirt.DomainEventStoppedShutdown, golibvirt.DomainEventStoppedDestroyed, golibvirt.DomainEventStoppedCrashed,
+		golibvirt.DomainEventStoppedFailed, golibvirt.DomainEventStoppedFromSnapshot:
+		return providers.PowerOff, raw, true
+	case golibvirt.DomainEventStoppedSaved:
+		return providers.PowerOn, raw, true // its memory may resume
+	}
+	return providers.PowerUnknown, raw, true
+}
