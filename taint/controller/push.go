@@ -155,7 +155,7 @@ func (r *Reconciler) watchDevice(ctx context.Context, w providers.Watcher, targe
 				return
 			}
 			r.hints.told(t.Node)
-			r.Log.Info("Device tells that the machine does not run", "node", t.Node, "state", o.State, "raw", o.Raw)
+			r.Log.Info("Device tells that the machine does not run", "node", t.Node, "state", o.State.String(), "raw", o.Raw)
 			select {
 			case wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}}}:
 			case <-ctx.Done():
