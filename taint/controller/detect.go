@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
@@ -174,7 +173,7 @@ func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericE
 		}
 		for _, n := range r.leases.turned() {
 			select {
-			case wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}}}:
+			case wake <- wakeUp(n):
 			case <-ctx.Done():
 				return
 			}

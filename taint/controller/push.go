@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -68,7 +69,8 @@ const (
 )
 
 // watchDevices keeps one Watch running for each provider whose devices push, over the machines of all nodes, and wakes a node when
-// its machine is told not to run. It blocks until ctx ends and all of them have returned.
+// its machine is told not to run. It wakes them all when the configuration changed: one may have been waiting for just that. It
+// blocks until ctx ends and all of its Watches have returned.
 func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.GenericEvent) {
 	running := map[providers.Watcher]*deviceWatch{}
 	defer func() {
@@ -81,8 +83,11 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 	var policy *Policy
 	var looked time.Time
 	for {
-		if now := r.Now(); r.Policy() != policy || now.Sub(looked) >= checkTargets {
-			policy, looked = r.Policy(), now
+		if p, now := r.Policy(), r.Now(); p != policy || now.Sub(looked) >= checkTargets {
+			if policy != nil && p != policy {
+				r.wakeAll(ctx, wake)
+			}
+			policy, looked = p, now
 			r.rewatch(ctx, running, r.watched(ctx, policy), wake)
 		}
 		select {
@@ -91,6 +96,25 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 		case <-tick.C:
 		}
 	}
+}
+
+// wakeAll has every known node looked at.
+func (r *Reconciler) wakeAll(ctx context.Context, wake chan<- event.GenericEvent) {
+	r.mu.Lock()
+	names := slices.Sorted(maps.Keys(r.nodes))
+	r.mu.Unlock()
+	for _, n := range names {
+		select {
+		case wake <- wakeUp(n):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// wakeUp is what the wake channel carries.
+func wakeUp(node string) event.GenericEvent {
+	return event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}
 }
 
 // watched returns the machines whose devices push, by provider, in the order of the nodes' names.
@@ -157,7 +181,7 @@ func (r *Reconciler) watchDevice(ctx context.Context, w providers.Watcher, targe
 			r.hints.told(t.Node)
 			r.Log.Info("Device tells that the machine does not run", "node", t.Node, "state", o.State.String(), "raw", o.Raw)
 			select {
-			case wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}}}:
+			case wake <- wakeUp(t.Node):
 			case <-ctx.Done():
 			}
 		})

@@ -168,8 +168,14 @@ func TestWatchDevices(t *testing.T) {
 		}
 
 		// A reload: the old provider is let go before it is closed, and one that panics is tried again now and then.
+		r.state("waiting")
 		policy.Store(policyOf(other))
 		time.Sleep(2 * checkPolicy)
+		if len(wake) != 1 {
+			t.Errorf("woken by the reload: got %d nodes, want the one that is known", len(wake))
+		} else if e := <-wake; e.Object.GetName() != "waiting" {
+			t.Errorf("woken by the reload: got %s", e.Object.GetName())
+		}
 		if got, _ := p.state(); got != nil {
 			t.Errorf("watched through the replaced provider: got %q, want none", got)
 		}
