@@ -7,6 +7,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type Options struct {
 	Timeout time.Duration // per call, waiting for a turn included; default 5s
 	Setting string        // how the file calls Timeout, for messages; default "timeout"
 
-	// Per device: providers.Grouper's word, else Target.ID, else Target.Node.
+	// Per device: providers.Grouper's word, else Target.ID, else Target.SystemUUID, else Target.Node.
 	Rate        rate.Limit // calls per second; default 10
 	Burst       int        // calls at once before Rate counts; default 10
 	Concurrency int        // calls in flight; default 2: BMCs are small computers
@@ -119,10 +120,7 @@ func (g *Provider) Device(t providers.Target) string {
 			return d
 		}
 	}
-	if t.ID != "" {
-		return t.ID
-	}
-	return t.Node
+	return cmp.Or(t.ID, t.SystemUUID, t.Node)
 }
 
 // Close refuses further calls, waits for those in flight and closes the inner provider if it has something to close. It blocks

@@ -221,22 +221,35 @@ func get(url string) (string, error) {
 // metric returns a series' value, by its name and labels as Prometheus prints them; 0 if it is not there.
 func (c *child) metric(series string) float64 {
 	c.w.t.Helper()
-	text, err := get("http://" + c.set.Metrics + "/metrics")
+	v, err := c.scrape(series)
 	must(c.w.t, err)
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
-			v, err := strconv.ParseFloat(value, 64)
-			must(c.w.t, err)
-			return v
-		}
-	}
-	return 0
+	return v
 }
 
-// untilMetric waits until a series has at least that value.
+func (c *child) scrape(series string) (float64, error) {
+	text, err := get("http://" + c.set.Metrics + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, nil
+}
+
+// untilMetric waits until a series has at least that value. The server of metrics may be up after that of health.
 func (c *child) untilMetric(series string, least float64) {
 	c.w.t.Helper()
-	c.w.until(fmt.Sprintf("%s >= %v", series, least), func() bool { return c.metric(series) >= least })
+	var have float64
+	err := poll(c.w.ctx, func() (ok bool, err error) {
+		have, err = c.scrape(series)
+		return err == nil && have >= least, err
+	})
+	if err != nil {
+		c.w.t.Fatalf("metric %s: got %v, want at least %v: %v", series, have, least, err)
+	}
 }
 
 // freeAddress is one that nobody listens on right now.

@@ -35,6 +35,7 @@ type plan struct {
 	node          func(i int, o *cluster.NodeOptions) // nil: all alike
 	seconds       time.Duration                       // how long the test may take; 0: 90 s
 	doubles       bool                                // the story is one in which doubles are the device's fault
+	own           *cluster.Options                    // a cluster of the test's own, with these; nil: one that is there
 }
 
 // world is one test's cluster, for as long as it runs: a namespace, nodes, and the machines under them with their BMCs.
@@ -84,7 +85,12 @@ func (h *host) askedSince(at time.Time) int {
 func newWorld(t *testing.T, p plan) *world {
 	t.Helper()
 	t.Parallel()
-	c := spare.get(t)
+	var c *cluster.Cluster
+	if p.own != nil {
+		c = cluster.ForTest(t, *p.own)
+	} else {
+		c = spare.get(t)
+	}
 	limit := 90 * time.Second
 	if p.seconds > 0 {
 		limit = p.seconds * time.Second

@@ -70,7 +70,7 @@ func (p *policies) current() *controller.Policy { return p.policy.Load() }
 
 // use makes the providers of cfg and puts it in force.
 func (p *policies) use(cfg *config.Config) error {
-	made, watchers := map[string]providers.Provider{}, map[string]providers.Watcher{}
+	made, watchers := map[string]*guard.Provider{}, map[string]providers.Watcher{}
 	var open []providers.Closer
 	for _, pc := range cfg.Providers {
 		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now})
@@ -124,7 +124,7 @@ func (p *policies) use(cfg *config.Config) error {
 }
 
 // machine finds the machine behind a node. A machine that two nodes claim is nobody's: fencing one would power off the other.
-func (p *policies) machine(cfg *config.Config, made map[string]providers.Provider, clash clashFunc, node *corev1.Node) (controller.Machine, error) {
+func (p *policies) machine(cfg *config.Config, made map[string]*guard.Provider, clash clashFunc, node *corev1.Node) (controller.Machine, error) {
 	m, err := cfg.Machine(node)
 	if err != nil {
 		return controller.Machine{}, err
@@ -138,14 +138,8 @@ func (p *policies) machine(cfg *config.Config, made map[string]providers.Provide
 	if m.Mode == config.Fence {
 		mode = fence.Fence
 	}
-	device := m.Target.ID
-	if g, ok := made[m.Provider].(providers.Grouper); ok {
-		device = g.Device(m.Target)
-	}
-	if device == "" {
-		device = m.Target.SystemUUID
-	}
-	return controller.Machine{Provider: made[m.Provider], Name: m.Provider, Device: m.Provider + "/" + device, Target: m.Target, Mode: mode}, nil
+	g := made[m.Provider]
+	return controller.Machine{Provider: g, Name: m.Provider, Device: m.Provider + "/" + g.Device(m.Target), Target: m.Target, Mode: mode}, nil
 }
 
 // clashFunc tells which machine of a node other nodes claim, too; "" if none.

@@ -1,0 +1,48 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/hypervisor"
+)
+
+// A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence is over
+// before that. A guest that is only paused is on, and nothing is done about its node.
+func TestHypervisorTellsOfPowerCut(t *testing.T) {
+	hv := hypervisor.New(t, hypervisor.Options{})
+	guests := []*hypervisor.Domain{hv.Guest(t, "dies", hypervisor.Guest{}), hv.Guest(t, "pauses", hypervisor.Guest{})}
+	w := newWorld(t, plan{nodes: 4, seconds: 120, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
+		if i < len(guests) {
+			o.SystemUUID = guests[i].UUID()
+			o.Labels["power"] = "libvirt"
+		}
+	}})
+	dies, pauses := w.hosts[0], w.hosts[1]
+	w.busy(dies)
+	before := w.pods()
+	c := w.start(settings{
+		Selector:  "world=" + w.ns + ",power!=libvirt",
+		Providers: fmt.Sprintf("- name: hv\n  libvirt: {uri: %q}", hv.URI()),
+		Rules:     fmt.Sprintf("- name: guests\n  selector: %q\n  provider: hv\n  machine: {from: systemUUID}", "power=libvirt,world="+w.ns),
+	})
+	c.untilMetric(`forcefence_machines{result="ok"}`, 4) // the leader has asked all: it watches, too
+
+	must(t, guests[1].Pause(t.Context()))
+	cut := time.Now()
+	must(t, guests[0].Kill())
+	dies.Node.PowerOff()
+	rec := w.untilDone(dies, taint.ResultEvicted)
+	if took := rec.At.Sub(cut); took > 20*time.Second {
+		t.Errorf("the fence was over %s after the power cut: a missed heartbeat would have done as well", took)
+	}
+	if rec.Device != "hv/"+guests[0].UUID() || len(rec.Evidence) < 2 || rec.Evidence[0].State != "Off" {
+		t.Errorf("record: got %+v, want device hv/%s and its answers", rec, guests[0].UUID())
+	}
+	c.untilMetric(`forcefence_device_events_total{state="Off"}`, 1)
+	w.untilReplaced(dies, before)
+	w.during(3*time.Second, "a guest that is paused", func() error { return w.alone(pauses) })
+}
