@@ -1,0 +1,147 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+const (
+	base      = "../../deploy/kustomize/base"
+	namespace = "forcefence-system"
+	account   = "system:serviceaccount:" + namespace + ":forcefence"
+	key       = taint.DefaultKey
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	klog.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+// world is one test's control plane with the manifests in it.
+type world struct {
+	t   *testing.T
+	c   *cluster.Cluster
+	ctx context.Context
+}
+
+// newWorld starts a control plane; the test runs in parallel with others from here on.
+func newWorld(t *testing.T, limit time.Duration, o cluster.Options) *world {
+	t.Helper()
+	t.Parallel()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("the world's %s are over", limit))
+	t.Cleanup(cancel)
+	return &world{t: t, c: cluster.ForTest(t, o), ctx: ctx}
+}
+
+// install applies the manifests as README.md says, and returns once their types were checked without a warning. The policies are in
+// force a moment later: poll.
+func (w *world) install() {
+	w.t.Helper()
+	_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "-k", base)
+	must(w.t, err)
+	w.until("the policies are checked", func() (bool, error) {
+		policies, err := w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, p := range policies.Items {
+			if p.Status.ObservedGeneration != p.Generation {
+				return false, fmt.Errorf("policy %s: its types are not checked yet", p.Name)
+			}
+			if p.Status.TypeChecking != nil && len(p.Status.TypeChecking.ExpressionWarnings) > 0 {
+				w.t.Fatalf("policy %s: %+v", p.Name, p.Status.TypeChecking.ExpressionWarnings)
+			}
+		}
+		return len(policies.Items) > 0, nil
+	})
+}
+
+// as is a client of a user that has only what RBAC grants.
+func (w *world) as(user string, groups ...string) kubernetes.Interface {
+	w.t.Helper()
+	cfg := w.c.RESTConfig()
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	client, err := kubernetes.NewForConfig(cfg)
+	must(w.t, err)
+	return client
+}
+
+// until waits for something to come true.
+func (w *world) until(what string, check func() (bool, error)) {
+	w.t.Helper()
+	if err := cluster.Until(w.ctx, func(context.Context) (bool, error) { return check() }); err != nil {
+		w.t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// manifests are the base as kubectl renders it.
+func manifests(t *testing.T, w *world) []unstructured.Unstructured {
+	t.Helper()
+	out, err := w.c.Kubectl(w.ctx, "kustomize", base)
+	must(t, err)
+	var list []unstructured.Unstructured
+	d := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(out), 1<<16)
+	for {
+		var u unstructured.Unstructured
+		if err := d.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, u)
+	}
+}
+
+// policies are those of the manifests, by name.
+func policies(t *testing.T, w *world) map[string]*admissionv1.ValidatingAdmissionPolicy {
+	t.Helper()
+	out := map[string]*admissionv1.ValidatingAdmissionPolicy{}
+	for _, u := range manifests(t, w) {
+		if u.GetKind() != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		var p admissionv1.ValidatingAdmissionPolicy
+		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p))
+		out[p.Name] = &p
+	}
+	return out
+}
+
+// replace puts another spec in place of a policy's.
+func (w *world) replace(p *admissionv1.ValidatingAdmissionPolicy) {
+	w.t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"validations": p.Spec.Validations}})
+	must(w.t, err)
+	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	must(w.t, err)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

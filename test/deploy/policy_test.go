@@ -1,0 +1,660 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// Who asks.
+const (
+	us             = "forcefence"      // the controller's ServiceAccount
+	editor         = "editor"          // may do anything to nodes, but not mark them
+	operator       = "operator"        // an editor with forcefence-operator
+	grantAlone     = "grant alone"     // forcefence-operator and nothing else
+	kubelet        = "kubelet"         // of node plain
+	markedKubelet  = "marked kubelet"  // of node marked
+	nodeController = "node controller" // the control plane's own, which taints and deletes nodes
+	admin          = "admin"
+)
+
+// What refuses, as the API server's answer tells it. A validation's message stands behind its policy's name.
+const (
+	byRBAC            = "is forbidden: User "
+	byNodeRestriction = "is not allowed to modify taints"
+
+	byMark = "'forcefence-mark' with binding 'forcefence-mark' denied request: "
+	mark1  = byMark + "the node's mark may be set, changed or taken off only by whoever may taint nodefences.forcefence.io"
+	record = byMark + "the node's fence record may be written only by whoever may taint nodefences.forcefence.io"
+	effect = byMark + "the mark's effect must be NoSchedule"
+
+	byDelete     = "'forcefence-node-delete' with binding 'forcefence-node-delete' denied request: "
+	deleteMarked = byDelete + "the node carries the mark of a fence; it may be deleted when the mark is off"
+	deleteOpen   = byDelete + "the node's fence is not done; it may be deleted afterwards"
+
+	byNode     = "'forcefence-controller-node' with binding 'forcefence-controller-node' denied request: "
+	otherTaint = byNode + "forcefence may change no taint but its mark"
+	otherSpec  = byNode + "forcefence may change nothing of a node's spec but its mark"
+	otherNote  = byNode + "forcefence may change no annotation of a node but its record"
+	otherMeta  = byNode + "forcefence may change no labels, finalizers or owners of a node"
+
+	byStatus     = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied request: "
+	statusMeta   = byStatus + "forcefence may not change labels or annotations through a node's status"
+	otherStatus  = byStatus + "forcefence may change nothing of a node's status but its volume lists and conditions"
+	listUnmarked = byStatus + "forcefence may change the volume lists of a marked node only"
+	listGrows    = byStatus + "forcefence may only take volumes off a node's lists"
+	otherCond    = byStatus + "forcefence may change no condition but its own, and Ready from True to Unknown"
+	readyPlain   = byStatus + "forcefence may change Ready of a marked node only"
+	condRemoved  = byStatus + "forcefence may remove no condition but its own"
+
+	byPod        = "'forcefence-controller-pod-status' with binding 'forcefence-controller-pod-status' denied request: "
+	podNote      = byPod + "forcefence may change no annotation of a pod but its own"
+	podMeta      = byPod + "forcefence may change no labels or finalizers of a pod"
+	podShape     = byPod + "forcefence may write no status but that of a fenced pod"
+	podFinished  = byPod + "forcefence may not end a pod that has finished"
+	podUnbound   = byPod + "forcefence may not end a pod that is bound to no node"
+	podStatus    = byPod + "forcefence may change nothing of a fenced pod's status but phase, reason, message and DisruptionTarget"
+	podCondition = byPod + "forcefence may change no condition of a pod but DisruptionTarget"
+
+	byPodDelete = "'forcefence-controller-pod-delete' with binding 'forcefence-controller-pod-delete' denied request: "
+	podAlive    = byPodDelete + "forcefence may delete no pod but those that it has ended"
+	podByName   = byPodDelete + "forcefence may delete a pod only by its UID and resourceVersion"
+)
+
+// request is something that somebody may try. It is sent as a dry run, which passes admission like any other.
+type request func(ctx context.Context, admin, c kubernetes.Interface) error
+
+// attempt is a row of the tables.
+type attempt struct {
+	name string
+	as   string
+	do   request
+	want string // part of the refusal; "" for a request that must pass
+}
+
+var dryRun = []string{metav1.DryRunAll}
+
+// onNode changes a Node, through its status where sub says so, by a patch of what differs.
+func onNode(name string, edit func(*corev1.Node), sub ...string) request {
+	return func(ctx context.Context, admin, c kubernetes.Interface) error {
+		n, err := admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		after := n.DeepCopy()
+		edit(after)
+		patch, err := difference(n, after, corev1.Node{})
+		if err != nil {
+			return err
+		}
+		_, err = c.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
+		return err
+	}
+}
+
+// onPod changes a pod's status.
+func onPod(name string, edit func(*corev1.Pod), sub ...string) request {
+	return func(ctx context.Context, admin, c kubernetes.Interface) error {
+		p, err := admin.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		after := p.DeepCopy()
+		edit(after)
+		patch, err := difference(p, after, corev1.Pod{})
+		if err != nil {
+			return err
+		}
+		_, err = c.CoreV1().Pods("default").Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
+		return err
+	}
+}
+
+func difference(before, after, kind any) ([]byte, error) {
+	b, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	a, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(b, a, kind)
+	if err == nil && string(patch) == "{}" {
+		err = fmt.Errorf("the row changes nothing")
+	}
+	return patch, err
+}
+
+func deleteNode(name string) request {
+	return func(ctx context.Context, _, c kubernetes.Interface) error {
+		return c.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun})
+	}
+}
+
+func createNode(edit func(*corev1.Node)) request {
+	return func(ctx context.Context, _, c kubernetes.Interface) error {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fresh"}}
+		edit(n)
+		_, err := c.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+}
+
+// deletePod deletes as the controller does, unless edit says otherwise.
+func deletePod(name string, edit func(*metav1.DeleteOptions)) request {
+	return func(ctx context.Context, admin, c kubernetes.Interface) error {
+		p, err := admin.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		zero := int64(0)
+		o := metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: &zero,
+			Preconditions: &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}}
+		edit(&o)
+		return c.CoreV1().Pods("default").Delete(ctx, name, o)
+	}
+}
+
+// Edits of a Node.
+
+func setMark(value string, e corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		noMark(n)
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: value, Effect: e})
+	}
+}
+
+func noMark(n *corev1.Node) {
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+func addTaint(k string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: k, Effect: corev1.TaintEffectNoSchedule})
+	}
+}
+
+func note(k, v string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Annotations[k] = v }
+}
+
+func noNote(k string) func(*corev1.Node) {
+	return func(n *corev1.Node) { delete(n.Annotations, k) }
+}
+
+func label(n *corev1.Node) { n.Labels["zone"] = "elsewhere" }
+
+func both(edits ...func(*corev1.Node)) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		for _, e := range edits {
+			e(n)
+		}
+	}
+}
+
+func condition(t corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		c := corev1.NodeCondition{Type: t, Status: s, Reason: "Test", LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}
+		for i := range n.Status.Conditions {
+			if n.Status.Conditions[i].Type == t {
+				n.Status.Conditions[i] = c
+				return
+			}
+		}
+		n.Status.Conditions = append(n.Status.Conditions, c)
+	}
+}
+
+func noCondition(t corev1.NodeConditionType) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+	}
+}
+
+func clearLists(n *corev1.Node) { n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil }
+
+// Edits of a pod.
+
+func tombstone(p *corev1.Pod) {
+	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason, "ended"
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: taint.TombstoneReason, LastTransitionTime: metav1.Now(),
+	})
+}
+
+func tombstoneAnd(edit func(*corev1.Pod)) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		tombstone(p)
+		edit(p)
+	}
+}
+
+const status = "status"
+
+// refusals are the things that must not happen.
+var refusals = []attempt{
+	{"mark a node", editor, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
+	{"take a mark off", editor, onNode("marked", noMark), mark1},
+	{"change a mark's value", editor, onNode("marked", setMark("other", corev1.TaintEffectNoSchedule)), mark1},
+	{"create a marked node", editor, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
+	{"register a marked node", kubelet, func(ctx context.Context, a, c kubernetes.Interface) error {
+		return createNode(func(n *corev1.Node) {
+			n.Name = "plain"
+			setMark("manual", corev1.TaintEffectNoSchedule)(n)
+		})(ctx, a, c)
+	}, mark1},
+	{"a kubelet marks its node", kubelet, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byNodeRestriction},
+	{"the node controller marks a node", nodeController, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
+	{"write a record", editor, onNode("plain", note(taint.RecordAnnotation, openRecord)), record},
+	{"write an empty record", editor, onNode("plain", note(taint.RecordAnnotation, "")), record},
+	{"change a record", editor, onNode("marked", note(taint.RecordAnnotation, doneRecord)), record},
+	{"take a record off", editor, onNode("done", noNote(taint.RecordAnnotation)), record},
+	{"write a record through the status", editor, onNode("plain", note(taint.RecordAnnotation, openRecord), status), record},
+	{"create a node with a record", editor, createNode(func(n *corev1.Node) {
+		n.Annotations = map[string]string{taint.RecordAnnotation: doneRecord}
+	}), record},
+	{"a kubelet writes its node's record", kubelet, onNode("plain", note(taint.RecordAnnotation, doneRecord)), record},
+	{"a kubelet closes its node's record", markedKubelet, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), record},
+	{"mark with the grant alone", grantAlone, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byRBAC},
+	{"mark with NoExecute", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoExecute)), effect},
+	{"mark with PreferNoSchedule", operator, onNode("plain", setMark("manual", corev1.TaintEffectPreferNoSchedule)), effect},
+	{"mark with NoExecute, as forcefence", us, onNode("plain", setMark("f-1", corev1.TaintEffectNoExecute)), effect},
+	{"mark with NoExecute, as admin", admin, onNode("plain", setMark("manual", corev1.TaintEffectNoExecute)), effect},
+	{"turn a mark into NoExecute", operator, onNode("marked", setMark("f-1", corev1.TaintEffectNoExecute)), effect},
+
+	{"delete a marked node", editor, deleteNode("marked"), deleteMarked},
+	{"delete a node marked by hand", editor, deleteNode("manual"), deleteMarked},
+	{"delete a node whose fence is open", editor, deleteNode("open"), deleteOpen},
+	{"delete a node whose record cannot be read", editor, deleteNode("broken"), deleteOpen},
+	{"the node controller deletes a marked node", nodeController, deleteNode("marked"), deleteMarked},
+	{"delete all nodes at once", editor, func(ctx context.Context, _, c kubernetes.Interface) error {
+		return c.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{LabelSelector: "fixture=marked"})
+	}, deleteMarked},
+
+	{"another taint", us, onNode("plain", addTaint("example.net/broken")), otherTaint},
+	{"another taint beside the mark", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), addTaint("example.net/broken"))), otherTaint},
+	{"take another taint off", us, onNode("marked", func(n *corev1.Node) { n.Spec.Taints = nil }), otherTaint},
+	{"cordon", us, onNode("plain", func(n *corev1.Node) { n.Spec.Unschedulable = true }), otherSpec},
+	{"uncordon", us, onNode("marked", func(n *corev1.Node) { n.Spec.Unschedulable = false }), otherSpec},
+	{"provider id", us, onNode("plain", func(n *corev1.Node) { n.Spec.ProviderID = "sim://1" }), otherSpec},
+	{"label a node", us, onNode("plain", label), otherMeta},
+	{"finalizer on a node", us, onNode("plain", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }), otherMeta},
+	{"another annotation of a node", us, onNode("plain", note("example.net/bmc", "https://192.0.2.1")), otherNote},
+	{"take another annotation off", us, onNode("marked", noNote("example.net/bmc")), otherNote},
+
+	{"label through a node's status", us, onNode("marked", label, status), statusMeta},
+	{"record through a node's status", us, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), statusMeta},
+	{"capacity", us, onNode("marked", func(n *corev1.Node) {
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+	}, status), otherStatus},
+	{"boot id", us, onNode("marked", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }, status), otherStatus},
+	{"addresses taken off", us, onNode("marked", func(n *corev1.Node) { n.Status.Addresses = nil }, status), otherStatus},
+	{"volume lists of an unmarked node", us, onNode("plain", clearLists, status), listUnmarked},
+	{"attached volumes of an unmarked node", us, onNode("plain", func(n *corev1.Node) { n.Status.VolumesAttached = nil }, status), listUnmarked},
+	{"one more volume in use", us, onNode("marked", func(n *corev1.Node) {
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
+	}, status), listGrows},
+	{"one more volume attached", us, onNode("marked", func(n *corev1.Node) {
+		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: "kubernetes.io/csi/sim^v2"})
+	}, status), listGrows},
+	{"Ready of an unmarked node", us, onNode("plain", condition(corev1.NodeReady, corev1.ConditionUnknown), status), readyPlain},
+	{"Ready to False", us, onNode("marked", condition(corev1.NodeReady, corev1.ConditionFalse), status), otherCond},
+	{"Ready to True", us, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), otherCond},
+	{"Ready's reason", us, onNode("dead", condition(corev1.NodeReady, corev1.ConditionUnknown), status), otherCond},
+	{"a condition of the kubelet's", us, onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), status), otherCond},
+	{"a condition of somebody else's", us, onNode("marked", condition("example.net/Broken", corev1.ConditionTrue), status), otherCond},
+	{"Ready taken away", us, onNode("marked", noCondition(corev1.NodeReady), status), condRemoved},
+
+	{"foreign annotation of a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/x"] = "2" }, status), podNote},
+	{"foreign annotation off a pod", us, onPod("runs", func(p *corev1.Pod) { delete(p.Annotations, "example.net/x") }, status), podNote},
+	{"label a pod", us, onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }, status), podMeta},
+	{"strip a pod's finalizers", us, onPod("runs", func(p *corev1.Pod) { p.Finalizers = nil }, status), podMeta},
+	{"a pod Succeeded", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, status), podShape},
+	{"a pod Failed for another reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), status), podShape},
+	{"a pod Failed without DisruptionTarget", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+	}, status), podShape},
+	{"reason alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podShape},
+	{"end a pod that succeeded", us, onPod("finished", tombstone, status), podFinished},
+	{"end a pod of no node", us, onPod("waits", tombstone, status), podUnbound},
+	{"end a pod and change its address", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
+		p.Status.PodIP, p.Status.PodIPs = "192.0.2.9", []corev1.PodIP{{IP: "192.0.2.9"}}
+	}), status), podStatus},
+	{"end a pod and forget its containers", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }), status), podStatus},
+	{"end a pod and change its readiness", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+	}), status), podCondition},
+	{"a pod's readiness", us, onPod("runs", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, status), podShape},
+	{"delete a running pod", us, deletePod("runs", func(*metav1.DeleteOptions) {}), podAlive},
+	{"delete a finished pod", us, deletePod("finished", func(*metav1.DeleteOptions) {}), podAlive},
+	{"delete an ended pod by name", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions = nil }), podByName},
+	{"delete an ended pod without resourceVersion", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.ResourceVersion = nil }), podByName},
+	{"delete an ended pod without UID", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.UID = nil }), podByName},
+
+	{"read a Secret", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		_, err := c.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
+		return err
+	}, byRBAC},
+	{"read ConfigMaps", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		_, err := c.CoreV1().ConfigMaps(namespace).Get(ctx, "forcefence", metav1.GetOptions{})
+		return err
+	}, byRBAC},
+	{"delete a node, as forcefence", us, deleteNode("plain"), byRBAC},
+	{"create a node, as forcefence", us, createNode(func(*corev1.Node) {}), byRBAC},
+	{"update a node", us, func(ctx context.Context, a, c kubernetes.Interface) error {
+		n, err := a.CoreV1().Nodes().Get(ctx, "plain", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		_, err = c.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{DryRun: dryRun})
+		return err
+	}, byRBAC},
+	{"patch a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["forcefence.io/x"] = "" }), byRBAC},
+	{"delete pods by the dozen", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{})
+	}, byRBAC},
+	{"evict a pod", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("default").EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "runs"},
+			DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun}})
+	}, byRBAC},
+	{"renew a kubelet's Lease", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		_, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}, metav1.UpdateOptions{DryRun: dryRun})
+		return err
+	}, byRBAC},
+	{"take another Lease of its namespace", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		_, err := c.CoordinationV1().Leases(namespace).Update(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.UpdateOptions{DryRun: dryRun})
+		return err
+	}, byRBAC},
+	{"lead in kube-system", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-scheduler", metav1.GetOptions{})
+		return err
+	}, byRBAC},
+	{"delete a VolumeAttachment", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		return c.StorageV1().VolumeAttachments().Delete(ctx, "va", metav1.DeleteOptions{DryRun: dryRun})
+	}, byRBAC},
+	{"loosen a policy", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		return c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, "forcefence-mark", metav1.DeleteOptions{DryRun: dryRun})
+	}, byRBAC},
+	{"grant itself more", us, func(ctx context.Context, _, c kubernetes.Interface) error {
+		_, err := c.RbacV1().ClusterRoles().Patch(ctx, "forcefence-controller", types.MergePatchType, []byte(`{"rules":[]}`), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}, byRBAC},
+}
+
+// passes are the things that nobody may be kept from.
+var passes = []attempt{
+	{"set mark and record", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
+	{"take mark off, close record", us, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
+	{"write the record", us, onNode("open", note(taint.RecordAnnotation, doneRecord)), ""},
+	{"clear the volume lists of a marked node", us, onNode("marked", clearLists, status), ""},
+	{"expire Ready of a marked node", us, onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
+	{"its own condition", us, onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue), status), ""},
+	{"its own condition changed", us, onNode("dead", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), ""},
+	{"end a running pod", us, onPod("runs", tombstone, status), ""},
+	{"end a pod that is being deleted", us, onPod("leaves", tombstone, status), ""},
+	{"spare a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-1/t" }, status), ""},
+	{"spare a pod for another fence", us, onPod("spared", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-2/t" }, status), ""},
+	{"nudge a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["forcefence.io/nudge"] = "1" }, status), ""},
+	{"delete an ended pod", us, deletePod("ended", func(*metav1.DeleteOptions) {}), ""},
+	{"delete an ended pod with grace, which it does not get", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = nil }), ""},
+
+	{"mark by hand", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), ""},
+	{"take a mark off by hand", operator, onNode("marked", noMark), ""},
+	{"take a NoExecute mark off by hand", operator, onNode("wrong", noMark), ""},
+	{"close a record by hand", operator, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
+	{"delete a marked node by hand", operator, deleteNode("marked"), ""},
+	{"delete an open fence's node by hand", operator, deleteNode("open"), ""},
+	{"mark as admin", admin, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), ""},
+
+	{"cordon", editor, onNode("marked", func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable }), ""},
+	{"another taint on a marked node", editor, onNode("marked", addTaint("example.net/broken")), ""},
+	{"another taint off a marked node", editor, onNode("marked", func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key != key })
+	}), ""},
+	{"label a marked node", editor, onNode("marked", label), ""},
+	{"label a node with a NoExecute mark", editor, onNode("wrong", label), ""},
+	{"annotate a node", editor, onNode("open", note("example.net/x", "1")), ""},
+	{"delete a node", editor, deleteNode("plain"), ""},
+	{"delete a node whose fence is done", editor, deleteNode("done"), ""},
+	{"create a node", editor, createNode(func(*corev1.Node) {}), ""},
+	{"any other change of a pod", editor, onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }), ""},
+	{"any other deletion of a pod", editor, deletePod("runs", func(o *metav1.DeleteOptions) { o.Preconditions, o.GracePeriodSeconds = nil, nil }), ""},
+
+	{"a kubelet's status", kubelet, onNode("plain", both(condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), clearLists), status), ""},
+	{"a kubelet's status under the mark", markedKubelet, onNode("marked", both(condition(corev1.NodeReady, corev1.ConditionTrue), func(n *corev1.Node) {
+		n.Status.NodeInfo.BootID = "b2"
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
+	}), status), ""},
+	{"a kubelet's own annotation under the mark", markedKubelet, onNode("marked", note("example.net/bmc", "https://192.0.2.9"), status), ""},
+	{"a kubelet registers", kubelet, func(ctx context.Context, a, c kubernetes.Interface) error {
+		err := createNode(func(n *corev1.Node) { n.Name = "plain" })(ctx, a, c)
+		if apierrors.IsAlreadyExists(err) { // it came through admission to the store
+			return nil
+		}
+		return err
+	}, ""},
+	{"the node controller's taints", nodeController, onNode("marked", addTaint(corev1.TaintNodeUnreachable)), ""},
+	{"the node controller's Ready", nodeController, onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
+	{"the node controller deletes a node", nodeController, deleteNode("plain"), ""},
+}
+
+const (
+	openRecord = `{"id":"f-1","phase":"Armed","nodeUID":"u","by":"me","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
+	doneRecord = `{"id":"f-1","phase":"Done","result":"Evicted","nodeUID":"u","by":"me","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
+	trickyOpen = `{"id":"f-1","phase":"Evicting","nodeUID":"u","by":"me","evidence":[{"raw":"\"phase\":\"Done\""}]}`
+)
+
+// fixtures makes the Nodes and pods that the rows are about, before any policy is there.
+func (w *world) fixtures() {
+	w.t.Helper()
+	core := w.c.Client().CoreV1()
+	mark := corev1.Taint{Key: key, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
+	for _, f := range []struct {
+		name   string
+		taints []corev1.Taint
+		record string
+		ready  corev1.ConditionStatus
+	}{
+		{"plain", nil, "", corev1.ConditionTrue},
+		{"marked", []corev1.Taint{mark}, openRecord, corev1.ConditionTrue},
+		{"dead", []corev1.Taint{mark}, openRecord, corev1.ConditionUnknown},
+		{"manual", []corev1.Taint{{Key: key, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}, "", corev1.ConditionTrue},
+		{"wrong", []corev1.Taint{{Key: key, Value: "manual", Effect: corev1.TaintEffectNoExecute}}, "", corev1.ConditionTrue},
+		{"open", nil, trickyOpen, corev1.ConditionTrue},
+		{"broken", nil, "{half a rec", corev1.ConditionTrue},
+		{"done", nil, doneRecord, corev1.ConditionTrue},
+	} {
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: f.name, Labels: map[string]string{"fixture": f.name}, Annotations: map[string]string{"example.net/bmc": "https://192.0.2.7"},
+			},
+			Spec: corev1.NodeSpec{Taints: append([]corev1.Taint{{Key: "example.net/own", Effect: corev1.TaintEffectNoSchedule}}, f.taints...), Unschedulable: f.name == "marked"},
+		}
+		if f.record != "" {
+			n.Annotations[taint.RecordAnnotation] = f.record
+		}
+		n, err := core.Nodes().Create(w.ctx, n, metav1.CreateOptions{})
+		must(w.t, err)
+		n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+		n.Status.NodeInfo.BootID = "b1"
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^v1"}
+		n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^v1", DevicePath: "/dev/x"}}
+		condition(corev1.NodeReady, f.ready)(n)
+		condition(corev1.NodeMemoryPressure, corev1.ConditionFalse)(n)
+		if f.name == "dead" {
+			condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)(n)
+		}
+		_, err = core.Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
+		must(w.t, err)
+	}
+	for _, name := range []string{"runs", "leaves", "spared", "ended", "finished", "waits"} {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.net/x": "1"}, Finalizers: []string{"example.net/hold"}},
+			Spec:       corev1.PodSpec{NodeName: "plain", Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}}},
+		}
+		if name == "waits" {
+			p.Spec.NodeName, p.Spec.SchedulerName = "", "nobody"
+		}
+		if name == "spared" {
+			p.Annotations[taint.SparedAnnotation] = "f-1/t"
+		}
+		p, err := core.Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
+		must(w.t, err)
+		p.Status.Phase = corev1.PodRunning
+		p.Status.PodIP, p.Status.PodIPs = "192.0.2.8", []corev1.PodIP{{IP: "192.0.2.8"}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: "sim.forcefence.io/app:1", ImageID: "x"}}
+		switch name {
+		case "ended":
+			tombstone(p)
+		case "finished":
+			p.Status.Phase = corev1.PodSucceeded
+		case "waits":
+			p.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		}
+		if name != "waits" {
+			_, err = core.Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
+			must(w.t, err)
+		}
+		if name == "leaves" {
+			must(w.t, core.Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
+		}
+	}
+	must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"}, Verbs: []string{"*"}},
+	}, editor, operator))
+}
+
+// grant gives users a ClusterRole of that name; without rules it is one that exists.
+func (w *world) grant(role string, rules []rbacv1.PolicyRule, users ...string) error {
+	rbac := w.c.Client().RbacV1()
+	if rules != nil {
+		if _, err := rbac.ClusterRoles().Create(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: role + "-"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role, APIGroup: rbacv1.GroupName}}
+	for _, u := range users {
+		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: u, APIGroup: rbacv1.GroupName})
+	}
+	_, err := rbac.ClusterRoleBindings().Create(w.ctx, b, metav1.CreateOptions{})
+	return err
+}
+
+// accounts are the clients of the rows.
+func (w *world) accounts() map[string]kubernetes.Interface {
+	return map[string]kubernetes.Interface{
+		us:             w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace),
+		editor:         w.as(editor),
+		operator:       w.as(operator),
+		grantAlone:     w.as(grantAlone),
+		kubelet:        w.as("system:node:plain", "system:nodes"),
+		markedKubelet:  w.as("system:node:marked", "system:nodes"),
+		nodeController: w.as("system:serviceaccount:kube-system:node-controller", "system:serviceaccounts", "system:serviceaccounts:kube-system"),
+		admin:          w.c.Client(),
+	}
+}
+
+// verdict tries a row and returns "" or what is wrong.
+func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) string {
+	err := a.do(w.ctx, w.c.Client(), accounts[a.as])
+	switch {
+	case a.want == "" && err != nil:
+		return fmt.Sprintf("got %v, want it to pass", err)
+	case a.want != "" && err == nil:
+		return fmt.Sprintf("it passed, want %q", a.want)
+	case a.want != "" && !strings.Contains(err.Error(), a.want):
+		return fmt.Sprintf("got %v, want %q", err, a.want)
+	}
+	return ""
+}
+
+// TestPolicies tries every row, then takes one validation after the other out of the policies and holds that the rows notice.
+func TestPolicies(t *testing.T) {
+	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
+	w := newWorld(t, 2*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w.fixtures()
+	w.install()
+	must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
+	accounts := w.accounts()
+	w.until("the policies refuse", func() (bool, error) {
+		for _, want := range []string{mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive} {
+			i := slices.IndexFunc(refusals, func(a attempt) bool { return a.want == want })
+			if bad := w.verdict(accounts, refusals[i]); bad != "" {
+				return false, fmt.Errorf("%s: %s", refusals[i].name, bad)
+			}
+		}
+		return true, nil
+	})
+	for _, a := range slices.Concat(refusals, passes) {
+		t.Run(a.as+": "+a.name, func(t *testing.T) {
+			if bad := w.verdict(accounts, a); bad != "" {
+				t.Error(bad)
+			}
+		})
+	}
+	if t.Failed() {
+		return
+	}
+	t.Run("each validation is needed", func(t *testing.T) { w.mutate(accounts) })
+}
+
+// mutate takes the i-th validation out of every policy, for each i, and waits until rows that must be refused for its sake pass.
+func (w *world) mutate(accounts map[string]kubernetes.Interface) {
+	whole := policies(w.t, w)
+	longest := 0
+	for _, p := range whole {
+		longest = max(longest, len(p.Spec.Validations))
+	}
+	for i := range longest {
+		missing := map[string]string{} // by the refusal that must not come any more: the policy's name
+		for _, name := range slices.Sorted(maps.Keys(whole)) {
+			p := whole[name].DeepCopy()
+			if i < len(p.Spec.Validations) {
+				missing[fmt.Sprintf("'%s' with binding '%[1]s' denied request: %s", name, p.Spec.Validations[i].Message)] = name
+				p.Spec.Validations = slices.Delete(p.Spec.Validations, i, i+1)
+			}
+			w.replace(p)
+		}
+		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		err := cluster.Until(ctx, func(context.Context) (bool, error) {
+			for refusal, name := range missing {
+				passed := false
+				for _, a := range refusals {
+					passed = passed || a.want == refusal && a.do(w.ctx, w.c.Client(), accounts[a.as]) == nil
+				}
+				if !passed {
+					return false, fmt.Errorf("validation %d of %s is not needed by any row: %s", i, name, refusal)
+				}
+			}
+			return true, nil
+		})
+		cancel()
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
+}
