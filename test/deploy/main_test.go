@@ -60,7 +60,7 @@ func newWorld(t *testing.T, limit time.Duration, o cluster.Options) *world {
 // force a moment later: poll.
 func (w *world) install() {
 	w.t.Helper()
-	_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "-k", base)
+	_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-k", base)
 	must(w.t, err)
 	w.until("the policies are checked", func() (bool, error) {
 		policies, err := w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
@@ -89,10 +89,17 @@ func (w *world) as(user string, groups ...string) kubernetes.Interface {
 	return client
 }
 
-// until waits for something to come true.
+// until waits for something to come true. The error of a check that is not true tells what is missing.
 func (w *world) until(what string, check func() (bool, error)) {
 	w.t.Helper()
-	if err := cluster.Until(w.ctx, func(context.Context) (bool, error) { return check() }); err != nil {
+	err := cluster.Until(w.ctx, func(context.Context) (bool, error) {
+		ok, err := check()
+		if ok {
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
 		w.t.Fatalf("waiting until %s: %v", what, err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +32,7 @@ const (
 	grantAlone     = "grant alone"     // forcefence-operator and nothing else
 	kubelet        = "kubelet"         // of node plain
 	markedKubelet  = "marked kubelet"  // of node marked
+	newKubelet     = "new kubelet"     // of a node that is not there yet
 	nodeController = "node controller" // the control plane's own, which taints and deletes nodes
 	admin          = "admin"
 )
@@ -257,12 +257,7 @@ var refusals = []attempt{
 	{"take a mark off", editor, onNode("marked", noMark), mark1},
 	{"change a mark's value", editor, onNode("marked", setMark("other", corev1.TaintEffectNoSchedule)), mark1},
 	{"create a marked node", editor, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
-	{"register a marked node", kubelet, func(ctx context.Context, a, c kubernetes.Interface) error {
-		return createNode(func(n *corev1.Node) {
-			n.Name = "plain"
-			setMark("manual", corev1.TaintEffectNoSchedule)(n)
-		})(ctx, a, c)
-	}, mark1},
+	{"register a marked node", newKubelet, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
 	{"a kubelet marks its node", kubelet, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byNodeRestriction},
 	{"the node controller marks a node", nodeController, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
 	{"write a record", editor, onNode("plain", note(taint.RecordAnnotation, openRecord)), record},
@@ -448,13 +443,8 @@ var passes = []attempt{
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
 	}), status), ""},
 	{"a kubelet's own annotation under the mark", markedKubelet, onNode("marked", note("example.net/bmc", "https://192.0.2.9"), status), ""},
-	{"a kubelet registers", kubelet, func(ctx context.Context, a, c kubernetes.Interface) error {
-		err := createNode(func(n *corev1.Node) { n.Name = "plain" })(ctx, a, c)
-		if apierrors.IsAlreadyExists(err) { // it came through admission to the store
-			return nil
-		}
-		return err
-	}, ""},
+	{"a kubelet registers", newKubelet, createNode(func(*corev1.Node) {}), ""},
+	{"a kubelet registers with another taint", newKubelet, createNode(addTaint("example.net/broken")), ""},
 	{"the node controller's taints", nodeController, onNode("marked", addTaint(corev1.TaintNodeUnreachable)), ""},
 	{"the node controller's Ready", nodeController, onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
 	{"the node controller deletes a node", nodeController, deleteNode("plain"), ""},
@@ -573,6 +563,7 @@ func (w *world) accounts() map[string]kubernetes.Interface {
 		grantAlone:     w.as(grantAlone),
 		kubelet:        w.as("system:node:plain", "system:nodes"),
 		markedKubelet:  w.as("system:node:marked", "system:nodes"),
+		newKubelet:     w.as("system:node:fresh", "system:nodes"),
 		nodeController: w.as("system:serviceaccount:kube-system:node-controller", "system:serviceaccounts", "system:serviceaccounts:kube-system"),
 		admin:          w.c.Client(),
 	}

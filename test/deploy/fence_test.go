@@ -1,0 +1,509 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/datacenter"
+)
+
+// person fences by hand and releases, with the two ClusterRoles for people and nothing else.
+const person = "person"
+
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ["` + account + `", "` + person + `"]
+- level: None
+`
+
+// justified are rights that a fence need not use, and why they are granted.
+var justified = map[string]string{
+	"taint forcefence.io/nodefences":  "it is no request: the policies ask the authorizer for it",
+	"patch events.k8s.io/events":      "counts an Event that is told again within some minutes",
+	"list nodes":                      "how informers begin where the API server does not stream lists (before Kubernetes 1.34)",
+	"list coordination.k8s.io/leases": "the same, and to look live when every Lease is stale after an outage",
+}
+
+// TestFence runs the real binary as the Deployment's pods would run it: once per pod, under a token of the ServiceAccount, with the
+// ConfigMap's file. The leader's node loses its power, with everything on it.
+func TestFence(t *testing.T) {
+	dir := t.TempDir()
+	audit := filepath.Join(dir, "audit.log")
+	must(t, os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600))
+	binary := build(t, dir)
+	w := newWorld(t, 100*time.Second, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
+		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
+	}})
+	w.install()
+	for _, role := range []string{"forcefence-operator", "forcefence-release"} {
+		must(t, w.grant(role, nil, person))
+	}
+	hosts := w.machines(dir, 5)
+	w.untilReplicas(nil)
+
+	// Whoever leads is to die: its process and its machine.
+	replicas := map[string]*cluster.Part{}
+	for _, p := range w.c.ReadyPods(namespace) {
+		replicas[p.Name] = w.replica(binary, dir, p.Name)
+	}
+	leader := w.leader("")
+	victim := hosts[w.pod(namespace, leader).Spec.NodeName]
+	w.busy(victim)
+	before := w.c.Pods("work")
+	old := w.pod(namespace, leader)
+
+	cut := time.Now()
+	replicas[leader].Kill()
+	victim.machine.CutPower()
+	survivor := w.leader(leader)
+	rec := w.untilDone(victim.Name(), taint.ResultEvicted)
+	if rec.By != survivor {
+		t.Errorf("record: got a fence by %s, want one by the survivor %s", rec.By, survivor)
+	}
+	t.Logf("fence done %s after the power cut", time.Since(cut).Round(100*time.Millisecond))
+	w.untilMoved(victim, before)
+
+	// The dead node's replica is replaced by Kubernetes' own eviction, not by the fence.
+	w.untilReplicas(victim)
+	t.Logf("replica replaced %s after the power cut", time.Since(cut).Round(100*time.Millisecond))
+	if p := w.pod(namespace, leader); p == nil || p.UID != old.UID || p.DeletionTimestamp == nil || taint.IsTombstone(p) {
+		t.Errorf("the dead node's replica: got %+v, want it being deleted, and not ended by a fence", p)
+	}
+
+	w.byHand(t, binary, dir, hosts, victim)
+
+	// The machine comes back: its kubelet says so through all policies, and nothing of before is left on it.
+	victim.machine.PowerOn()
+	w.until("the node is back", func() (bool, error) {
+		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, victim.Name(), metav1.GetOptions{})
+		return err == nil && cluster.IsReady(n) && n.Status.NodeInfo.BootID == victim.machine.BootID() && w.pod(namespace, leader) == nil, err
+	})
+
+	for name, p := range replicas {
+		p.Stop()
+		if text, err := os.ReadFile(p.LogFile()); err != nil || bytes.Contains(bytes.ToLower(text), []byte("forbidden")) {
+			t.Errorf("log of %s: %v\n%s", name, err, text)
+		}
+	}
+	w.rights(t, audit)
+	w.queues(t)
+}
+
+// byHand fences and releases a node that is only cut off, as a person would.
+func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host, victim *host) {
+	t.Helper()
+	kubeconfig := filepath.Join(dir, "person.kubeconfig")
+	must(t, w.c.WriteKubeconfig(kubeconfig, person))
+	run := func(program string, args ...string) (string, error) {
+		cmd := exec.CommandContext(w.ctx, program, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	var silent *host
+	for _, p := range w.c.ReadyPods("work") {
+		if p.Spec.NodeName != victim.Name() {
+			silent = hosts[p.Spec.NodeName]
+		}
+	}
+	silent.StopHeartbeats()
+	must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsNotReady))
+	if out, err := run(w.c.KubectlPath(), "taint", "node", silent.Name(), key+"=manual:NoSchedule"); err != nil {
+		t.Fatalf("kubectl taint as %s: %v: %s", person, err, out)
+	}
+	w.until("the mark is refused", func() (bool, error) {
+		list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{FieldSelector: "reason=MarkRefusedPoweredOn"})
+		return err == nil && len(list.Items) > 0, err
+	})
+	if out, err := run(binary, "release", silent.Name(), "--yes"); err != nil {
+		t.Fatalf("forcefence release as %s: %v: %s", person, err, out)
+	}
+	rec := w.untilDone(silent.Name(), taint.ResultReleased)
+	spared := 0
+	for _, p := range w.c.Pods("work") {
+		if p.Spec.NodeName == silent.Name() && taint.SparedBy(p) == rec.Token() {
+			spared++
+		}
+	}
+	if spared == 0 {
+		t.Error("release spared no pod: the right to write their status was not tried")
+	}
+	silent.ResumeHeartbeats()
+	must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsReady))
+}
+
+// host is a node and the machine under it.
+type host struct {
+	*cluster.Node
+	machine *datacenter.Machine
+}
+
+// machines makes nodes whose machines can be asked, and what the ConfigMap's file and the Deployment want of a user.
+func (w *world) machines(dir string, n int) map[string]*host {
+	w.t.Helper()
+	dc := datacenter.New(datacenter.Options{Username: "forcefence"})
+	w.t.Cleanup(func() { must(w.t, dc.Close()) })
+	must(w.t, dc.WriteCA(filepath.Join(dir, "ca.pem")))
+	must(w.t, os.WriteFile(filepath.Join(dir, "password"), []byte(dc.Password()+"\n"), 0o600))
+	hosts, list := map[string]*host{}, make([]*host, n)
+	for i := range n {
+		list[i] = &host{machine: dc.AddMachine(fmt.Sprintf("n%d", i))}
+		hosts[list[i].machine.Name()] = list[i]
+	}
+	nodes, err := w.c.AddNodes(w.ctx, n, func(i int) cluster.NodeOptions {
+		m := list[i].machine
+		return cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), SandboxRetry: 200 * time.Millisecond,
+			Annotations: map[string]string{"example.net/bmc": dc.AddBMC(m).URL()}}
+	})
+	must(w.t, err)
+	for i, h := range list {
+		h.Node = nodes[i]
+		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
+			if on {
+				h.PowerOn(m.BootID())
+				return
+			}
+			h.PowerOff()
+		})
+	}
+	return hosts
+}
+
+// untilReplicas waits until the Deployment's two pods run, on two nodes, none of them but.
+func (w *world) untilReplicas(but *host) {
+	w.t.Helper()
+	w.until("two replicas run", func() (bool, error) {
+		nodes := map[string]bool{}
+		for _, p := range w.c.ReadyPods(namespace) {
+			if but == nil || p.Spec.NodeName != but.Name() {
+				nodes[p.Spec.NodeName] = true
+			}
+		}
+		return len(nodes) == 2, fmt.Errorf("they run on %v", slices.Collect(maps.Keys(nodes)))
+	})
+}
+
+// configuration is the ConfigMap's file with what is different outside a pod: addresses, the password's place, the BMCs' authority.
+func (w *world) configuration(dir, metrics, health string) string {
+	w.t.Helper()
+	var text string
+	for _, u := range manifests(w.t, w) {
+		if u.GetKind() == "ConfigMap" {
+			var cm corev1.ConfigMap
+			must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &cm))
+			text = cm.Data["config.yaml"]
+		}
+	}
+	for from, to := range map[string]string{
+		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q}\nleaderElection: {namespace: %s}", metrics, health, namespace),
+		"passwordFile: /etc/forcefence-bmc/password":  fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem", dir),
+	} {
+		if strings.Count(text, from) != 1 {
+			w.t.Fatalf("config.yaml: want %q in it once:\n%s", from, text)
+		}
+		text = strings.Replace(text, from, to, 1)
+	}
+	return text
+}
+
+// replica runs the binary for a pod of the Deployment.
+func (w *world) replica(binary, dir, pod string) *cluster.Part {
+	w.t.Helper()
+	metrics, health := freeAddress(w.t), freeAddress(w.t)
+	config := filepath.Join(dir, pod+".yaml")
+	must(w.t, os.WriteFile(config, []byte(w.configuration(dir, metrics, health)), 0o600))
+	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
+	must(w.t, w.tokenKubeconfig(kubeconfig))
+	ready := func(ctx context.Context) error { return answers(ctx, "http://"+health+"/readyz") }
+	p := cluster.NewPart(pod, binary, []string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + pod, "--log-format=json"},
+		filepath.Join(dir, pod+".log"), ready, nil)
+	w.t.Cleanup(p.Stop)
+	w.t.Cleanup(func() {
+		if text, err := os.ReadFile(p.LogFile()); w.t.Failed() && err == nil {
+			w.t.Logf("%s printed:\n%s", pod, text)
+		}
+	})
+	must(w.t, p.Start(w.ctx))
+	return p
+}
+
+// tokenKubeconfig writes a kubeconfig with a token of the controller's ServiceAccount.
+func (w *world) tokenKubeconfig(file string) error {
+	hour := int64(3600)
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
+	token, err := w.c.Client().CoreV1().ServiceAccounts(namespace).CreateToken(w.ctx, "forcefence", req, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	cfg := w.c.RESTConfig()
+	return clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, file)
+}
+
+// leader waits until somebody leads, other than but.
+func (w *world) leader(but string) string {
+	w.t.Helper()
+	var who string
+	w.until("somebody leads", func() (bool, error) {
+		l, err := w.c.Client().CoordinationV1().Leases(namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
+		if err == nil && l.Spec.HolderIdentity != nil {
+			who = *l.Spec.HolderIdentity
+		}
+		return who != "" && who != but, err
+	})
+	return who
+}
+
+// pod is nil if there is none of that name.
+func (w *world) pod(ns, name string) *corev1.Pod {
+	for _, p := range w.c.Pods(ns) {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// busy puts work on a node: pods with volumes that go, one with a volume that stays because it tolerates the mark.
+func (w *world) busy(h *host) {
+	w.t.Helper()
+	api := w.c.Client()
+	cordon := func(yes bool) {
+		for _, n := range w.c.Nodes() {
+			if n == h.Node {
+				continue
+			}
+			_, err := api.CoreV1().Nodes().Patch(w.ctx, n.Name(), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
+			must(w.t, err)
+		}
+	}
+	_, err := api.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
+	must(w.t, err)
+	cordon(true)
+	for _, s := range []*appsv1.StatefulSet{
+		cluster.Workload{Namespace: "work", Name: "db", Replicas: 3, Volume: true}.StatefulSet(),
+		cluster.Workload{Namespace: "work", Name: "stays", Replicas: 1, Volume: true, Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}.StatefulSet(),
+	} {
+		_, err := api.AppsV1().StatefulSets("work").Create(w.ctx, s, metav1.CreateOptions{})
+		must(w.t, err)
+	}
+	// A StatefulSet deletes its ended pods by itself; those of a Deployment are left to us.
+	_, err = api.AppsV1().Deployments("work").Create(w.ctx, cluster.Workload{Namespace: "work", Name: "web", Replicas: 2}.Deployment(), metav1.CreateOptions{})
+	must(w.t, err)
+	must(w.t, w.c.WaitReadyPods(w.ctx, "work", 6))
+	cordon(false)
+}
+
+// untilDone waits for the end of a node's fence.
+func (w *world) untilDone(node string, want taint.Result) taint.Record {
+	w.t.Helper()
+	var rec taint.Record
+	w.until("the fence of "+node+" is done", func() (bool, error) {
+		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		r, err := taint.RecordOf(n)
+		if err != nil || r == nil {
+			return false, err
+		}
+		rec = *r
+		_, marked := taint.Find(n, key, rec.ID)
+		return rec.Phase == taint.PhaseDone && !marked, fmt.Errorf("phase %s", rec.Phase)
+	})
+	if rec.Result != want {
+		w.t.Fatalf("fence of %s: got %s, want %s", node, rec.Result, want)
+	}
+	return rec
+}
+
+// untilMoved waits until the pods of db and web run elsewhere with their volumes, and checks that the one that stays was left alone.
+func (w *world) untilMoved(h *host, before []*corev1.Pod) {
+	w.t.Helper()
+	w.until("pods run elsewhere", func() (bool, error) {
+		n := 0
+		for _, p := range w.c.ReadyPods("work") {
+			if !strings.HasPrefix(p.Name, "stays-") && p.Spec.NodeName != h.Name() {
+				n++
+			}
+		}
+		return n == 5, fmt.Errorf("%d of 5 do", n)
+	})
+	for _, b := range before {
+		if now := w.pod("work", b.Name); b.Name == "stays-0" && (now == nil || now.UID != b.UID || now.Status.Phase != corev1.PodRunning) {
+			w.t.Errorf("pod that tolerates the mark: got %+v, want it untouched", now)
+		}
+	}
+	vas, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+	must(w.t, err)
+	left := 0
+	for _, va := range vas.Items {
+		if va.Spec.NodeName == h.Name() {
+			left++
+		}
+	}
+	if left != 1 {
+		w.t.Errorf("volumes attached to the dead node: got %d, want the one of the pod that stays", left)
+	}
+}
+
+// rights compares what the ServiceAccount asked for, by the API server's audit log, with what it is granted.
+func (w *world) rights(t *testing.T, audit string) {
+	t.Helper()
+	text, err := os.ReadFile(audit)
+	must(t, err)
+	used, people := map[string]bool{}, 0
+	for line := range bytes.Lines(text) {
+		var e struct {
+			Verb, RequestURI string
+			User             struct{ Username string }
+			ObjectRef        *struct{ Resource, Subresource, Namespace, Name, APIGroup string }
+			ResponseStatus   struct {
+				Code    int
+				Message string
+			}
+		}
+		must(t, json.Unmarshal(line, &e))
+		if e.ResponseStatus.Code == http.StatusForbidden {
+			t.Errorf("%s was refused: %s %s: %s", e.User.Username, e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+		switch {
+		case e.User.Username == person:
+			people++
+		case e.ObjectRef != nil:
+			used[right(e.Verb, e.ObjectRef.APIGroup, strings.Trim(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"))+" "+e.ObjectRef.Namespace] = true
+		}
+	}
+	if people == 0 {
+		t.Error("audit log: got nothing of the person's, want it to tell of all")
+	}
+	for _, u := range manifests(t, w) {
+		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || u.GetName() == "forcefence-operator" || u.GetName() == "forcefence-release" {
+			continue
+		}
+		var role rbacv1.Role // a ClusterRole has its fields, too
+		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &role))
+		for _, rule := range role.Rules {
+			for _, group := range rule.APIGroups {
+				for _, res := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						granted, found := right(verb, group, res), false
+						for use := range used {
+							found = found || strings.HasPrefix(use, granted+" ") && (role.Namespace == "" || use == granted+" "+role.Namespace)
+						}
+						if !found && justified[granted] == "" {
+							t.Errorf("%s %s grants %q, which a fence does not use", u.GetKind(), u.GetName(), granted)
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("rights used: %v", slices.Sorted(maps.Keys(used)))
+}
+
+func right(verb, group, res string) string {
+	return verb + " " + strings.TrimPrefix(group+"/"+res, "/")
+}
+
+// queues holds that the ServiceAccount's requests are sorted as flowschema.yaml says.
+func (w *world) queues(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, w.tokenKubeconfig(file))
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	must(t, err)
+	client, err := rest.HTTPClientFor(cfg)
+	must(t, err)
+	for path, want := range map[string]string{
+		"/api/v1/nodes?limit=1": "forcefence",
+		"/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/forcefence": "forcefence-leader-election",
+	} {
+		fs, err := w.c.Client().FlowcontrolV1().FlowSchemas().Get(w.ctx, want, metav1.GetOptions{})
+		must(t, err)
+		w.until("requests for "+path+" are sorted into "+want, func() (bool, error) {
+			req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, cfg.Host+path, nil)
+			if err != nil {
+				return false, err
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				return false, err
+			}
+			defer resp.Body.Close()
+			got := resp.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+			return resp.StatusCode == http.StatusOK && got == string(fs.UID), fmt.Errorf("%s, FlowSchema %s, want %s", resp.Status, got, fs.UID)
+		})
+	}
+}
+
+// build compiles forcefence.
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a control plane")
+	}
+	out := filepath.Join(dir, "forcefence")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", out, "github.com/forcefence/forcefence/cmd/forcefence").CombinedOutput(); err != nil {
+		t.Fatalf("building forcefence: %v\n%s", err, said)
+	}
+	return out
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func answers(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
