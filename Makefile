@@ -4,7 +4,7 @@ GO ?= go
 # RACE=1 runs the tests with the race detector (needs a C compiler).
 RACEFLAG := $(if $(RACE),-race,)
 
-.PHONY: all demo test sim mutants lint build controlplane fuzz clean
+.PHONY: all demo test sim mutants lint build controlplane fuzz image clean
 
 all: build
 
@@ -37,6 +37,10 @@ lint: ## formatting, vet and golangci-lint at its pinned version
 fuzz: ## every fuzz test for FUZZTIME each
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
 	  $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),10s) $$p || exit 1; done; done
+
+image: ## the controller's image for linux/amd64 and linux/arm64, in out/forcefence.oci.tar; PUSH=registry.example.net/forcefence:v1 pushes it, too
+	cd .ci/image && $(GO) run . -source ../.. -out ../../out/forcefence.oci.tar \
+	  -version "$(or $(VERSION),$(shell git describe --tags --always --dirty 2>/dev/null),dev)" -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(PUSH),-push "$(PUSH)",)
 
 clean:
 	rm -rf bin out

@@ -1,0 +1,434 @@
+// Command image builds forcefence's container image for all platforms into one OCI archive, without a container runtime and without
+// a registry. ko does the work; this command gives it a base and checks what it made.
+//
+// ko wants its base from a registry, and the program needs nothing of one: it is static and brings no shell, no users, no time
+// zones. So the base is empty: an index with one image without layers per platform, served on 127.0.0.1 for as long as ko runs.
+//
+// There are no certificates of public authorities in it either, because any list that is built in grows old: the API server's comes
+// with the ServiceAccount, a BMC's with caFile. Who needs a public list mounts one and sets SSL_CERT_FILE.
+//
+// The same sources give the same bytes: times come from SOURCE_DATE_EPOCH, paths are trimmed, the archive's entries are sorted.
+//
+//	cd .ci/image && go run . -source ../.. -out ../../out/forcefence.oci.tar
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+const (
+	user       = "65532:65532"
+	program    = "./cmd/forcefence"
+	entrypoint = "/ko-app/forcefence"
+)
+
+var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
+
+func main() {
+	source := flag.String("source", ".", "folder of the sources")
+	out := flag.String("out", "out/forcefence.oci.tar", "the archive to write")
+	version := flag.String("version", "dev", "label org.opencontainers.image.version")
+	revision := flag.String("revision", "", "label org.opencontainers.image.revision")
+	push := flag.String("push", "", "where to push it as well, such as registry.example.net/forcefence:v1, with the password of docker login")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	labels := map[string]string{
+		"org.opencontainers.image.title":    "forcefence",
+		"org.opencontainers.image.licenses": "Apache-2.0",
+		"org.opencontainers.image.version":  *version,
+		"org.opencontainers.image.revision": *revision,
+	}
+	err := run(ctx, *source, *out, labels)
+	if err == nil && *push != "" {
+		err = pushTo(ctx, *out, *push)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, source, out string, labels map[string]string) error {
+	tmp, err := os.MkdirTemp("", "forcefence-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	base, stop, err := serveBase()
+	if err != nil {
+		return fmt.Errorf("serve base image: %w", err)
+	}
+	defer stop()
+	dir := filepath.Join(tmp, "layout")
+	if err := ko(ctx, source, base, dir, filepath.Join(tmp, "ko"), labels); err != nil {
+		return fmt.Errorf("build image: %w", err)
+	}
+	clean := filepath.Join(tmp, "clean")
+	if err := rebase(dir, clean); err != nil {
+		return fmt.Errorf("build image: %w", err)
+	}
+	if out, err = filepath.Abs(out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	if err := pack(clean, out); err != nil {
+		return fmt.Errorf("write %s: %w", out, err)
+	}
+	if err := check(out, filepath.Join(tmp, "check"), labels); err != nil {
+		return fmt.Errorf("check %s: %w", out, err)
+	}
+	return nil
+}
+
+// serveBase serves the empty base and returns its reference.
+func serveBase() (string, func(), error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	srv := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))), ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(ln) // ends with Close
+	}()
+	stop := func() {
+		_ = srv.Close()
+		<-done
+	}
+	index, err := baseIndex()
+	if err == nil {
+		var ref name.Reference
+		if ref, err = name.ParseReference(ln.Addr().String() + "/base:empty"); err == nil {
+			if err = remote.WriteIndex(ref, index); err == nil {
+				return ref.String(), stop, nil
+			}
+		}
+	}
+	stop()
+	return "", nil, err
+}
+
+func baseIndex() (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, p := range platforms {
+		img, err := mutate.ConfigFile(emptyImage(), &v1.ConfigFile{
+			OS: p.OS, Architecture: p.Architecture, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &p}})
+	}
+	return index, nil
+}
+
+func ko(ctx context.Context, source, base, dir, bin string, labels map[string]string) error {
+	if said, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/google/ko").CombinedOutput(); err != nil {
+		return fmt.Errorf("building ko: %w\n%s", err, said)
+	}
+	var wanted, list []string
+	for _, p := range platforms {
+		wanted = append(wanted, p.String())
+	}
+	for k, v := range labels {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	cmd := exec.CommandContext(ctx, bin, "build", program, "--push=false", "--oci-layout-path="+dir, "--platform="+strings.Join(wanted, ","),
+		"--sbom=none", "--image-user="+user, "--image-label="+strings.Join(list, ","), "--bare")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=forcefence", "KOCACHE=")
+	if os.Getenv("SOURCE_DATE_EPOCH") == "" {
+		when, err := lastCommit(ctx, source)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(cmd.Env, "SOURCE_DATE_EPOCH="+when)
+	}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("ko build: %w\n%s", err, said.String())
+	}
+	return nil
+}
+
+// rebase writes what ko made to another folder, without the base's address: it was another port each time.
+func rebase(from, to string) error {
+	made, err := open(from)
+	if err != nil {
+		return err
+	}
+	manifest, err := made.IndexManifest()
+	if err != nil {
+		return err
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, m := range manifest.Manifests {
+		old, err := made.Image(m.Digest)
+		if err != nil {
+			return err
+		}
+		layers, err := old.Layers()
+		if err != nil {
+			return err
+		}
+		config, err := old.ConfigFile()
+		if err != nil {
+			return err
+		}
+		img, err := mutate.AppendLayers(emptyImage(), layers...)
+		if err != nil {
+			return err
+		}
+		if img, err = mutate.ConfigFile(img, config); err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: m.Platform}})
+	}
+	path, err := layout.Write(to, empty.Index)
+	if err != nil {
+		return err
+	}
+	return path.AppendIndex(index)
+}
+
+func emptyImage() v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+}
+
+// open reads the one index of a layout.
+func open(dir string) (v1.ImageIndex, error) {
+	top, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := top.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	if n := len(manifest.Manifests); n != 1 {
+		return nil, fmt.Errorf("%d images, want 1", n)
+	}
+	return top.ImageIndex(manifest.Manifests[0].Digest)
+}
+
+// lastCommit is when the sources were last committed, in seconds; "0" where they are in no repository.
+func lastCommit(ctx context.Context, source string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", "-C", source, "log", "-1", "--format=%ct").Output()
+	if err != nil {
+		return "0", nil //nolint:nilerr // an archive of the sources has no history
+	}
+	when := strings.TrimSpace(string(out))
+	if _, err := strconv.ParseInt(when, 10, 64); err != nil {
+		return "", fmt.Errorf("reading the last commit's time: %w", err)
+	}
+	return when, nil
+}
+
+// pack writes a folder as an archive: sorted, and without times and owners.
+func pack(dir, out string) (err error) {
+	f, err := os.Create(out + ".new")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), out)
+		} else {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	w := tar.NewWriter(f)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o644, Size: int64(len(data)), Format: tar.FormatUSTAR}); err != nil {
+			return err
+		}
+		_, err = w.Write(data)
+		return err
+	})
+	return errors.Join(err, w.Close())
+}
+
+// check opens the archive again, as whoever imports it will, and holds it against what the manifests rely on.
+func check(archive, dir string, labels map[string]string) error {
+	if err := unpack(archive, dir); err != nil {
+		return err
+	}
+	index, err := open(dir)
+	if err != nil {
+		return err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	if got, want := len(manifest.Manifests), len(platforms); got != want {
+		return fmt.Errorf("%d platforms, want %d", got, want)
+	}
+	for i, want := range platforms {
+		m := manifest.Manifests[i]
+		if m.Platform == nil || !m.Platform.Equals(want) {
+			return fmt.Errorf("platform %v, want %s", m.Platform, want)
+		}
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			return err
+		}
+		if err := checkImage(img, want, labels); err != nil {
+			return fmt.Errorf("%s: %w", want, err)
+		}
+	}
+	info, err := os.Stat(archive)
+	if err != nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d bytes, %v, %s\n", archive, info.Size(), platforms, digest)
+	return nil
+}
+
+// pushTo sends the archive to a registry.
+func pushTo(ctx context.Context, archive, to string) error {
+	ref, err := name.ParseReference(to)
+	if err != nil {
+		return fmt.Errorf("push %s: %w", to, err)
+	}
+	dir, err := os.MkdirTemp("", "forcefence-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := unpack(archive, dir); err != nil {
+		return fmt.Errorf("read %s: %w", archive, err)
+	}
+	index, err := open(dir)
+	if err == nil {
+		err = remote.WriteIndex(ref, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	}
+	if err != nil {
+		return fmt.Errorf("push %s: %w", to, err)
+	}
+	return nil
+}
+
+func checkImage(img v1.Image, want v1.Platform, labels map[string]string) error {
+	c, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.OS != want.OS || c.Architecture != want.Architecture:
+		return fmt.Errorf("config is of %s/%s", c.OS, c.Architecture)
+	case !slices.Equal(c.Config.Entrypoint, []string{entrypoint}):
+		return fmt.Errorf("entrypoint %q, want %q", c.Config.Entrypoint, entrypoint)
+	case c.Config.User != user:
+		return fmt.Errorf("user %q, want %q", c.Config.User, user)
+	}
+	for k, v := range labels {
+		if c.Config.Labels[k] != v {
+			return fmt.Errorf("label %s: %q, want %q", k, c.Config.Labels[k], v)
+		}
+	}
+	// What the entrypoint names must be there, and of that machine: an ELF file's e_machine is 62 for amd64 and 183 for arm64.
+	machine := map[string]byte{"amd64": 62, "arm64": 183}[want.Architecture]
+	r := mutate.Extract(img)
+	defer r.Close()
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("no file %s", entrypoint)
+		} else if err != nil {
+			return err
+		}
+		if "/"+strings.TrimPrefix(h.Name, "/") != entrypoint {
+			continue
+		}
+		head := make([]byte, 20)
+		if _, err := io.ReadFull(t, head); err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(head, []byte("\x7fELF")) || head[18] != machine || h.Mode&0o111 != 0o111 {
+			return fmt.Errorf("%s (mode %o) is no program for %s", entrypoint, h.Mode, want)
+		}
+		return nil
+	}
+}
+
+func unpack(archive, dir string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for t := tar.NewReader(f); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if !filepath.IsLocal(h.Name) {
+			return fmt.Errorf("entry %q leads out of the archive", h.Name)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		data, err := io.ReadAll(t)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			return err
+		}
+	}
+}
