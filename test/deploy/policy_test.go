@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -294,18 +295,23 @@ var refusals = []attempt{
 	{"provider id", us, onNode("plain", func(n *corev1.Node) { n.Spec.ProviderID = "sim://1" }), otherSpec},
 	{"label a node", us, onNode("plain", label), otherMeta},
 	{"finalizer on a node", us, onNode("plain", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }), otherMeta},
+	{"strip a node's finalizers", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }), otherMeta},
 	{"another annotation of a node", us, onNode("plain", note("example.net/bmc", "https://192.0.2.1")), otherNote},
 	{"take another annotation off", us, onNode("marked", noNote("example.net/bmc")), otherNote},
 
 	{"label through a node's status", us, onNode("marked", label, status), statusMeta},
 	{"record through a node's status", us, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), statusMeta},
+	{"strip a node's finalizers through its status", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }, status), statusMeta},
+	{"finalizer through a node's status", us, onNode("dead", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }, status), statusMeta},
 	{"capacity", us, onNode("marked", func(n *corev1.Node) {
 		n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
 	}, status), otherStatus},
 	{"boot id", us, onNode("marked", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }, status), otherStatus},
 	{"addresses taken off", us, onNode("marked", func(n *corev1.Node) { n.Status.Addresses = nil }, status), otherStatus},
+	{"a field that was not there", us, onNode("marked", func(n *corev1.Node) { n.Status.Phase = corev1.NodeTerminated }, status), otherStatus},
 	{"volume lists of an unmarked node", us, onNode("plain", clearLists, status), listUnmarked},
 	{"attached volumes of an unmarked node", us, onNode("plain", func(n *corev1.Node) { n.Status.VolumesAttached = nil }, status), listUnmarked},
+	{"volumes in use of an unmarked node", us, onNode("plain", func(n *corev1.Node) { n.Status.VolumesInUse = nil }, status), listUnmarked},
 	{"one more volume in use", us, onNode("marked", func(n *corev1.Node) {
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
 	}, status), listGrows},
@@ -317,31 +323,51 @@ var refusals = []attempt{
 	{"Ready to True", us, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), otherCond},
 	{"Ready's reason", us, onNode("dead", condition(corev1.NodeReady, corev1.ConditionUnknown), status), otherCond},
 	{"a condition of the kubelet's", us, onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), status), otherCond},
+	{"a condition of the kubelet's to Unknown", us, onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionUnknown), status), otherCond},
 	{"a condition of somebody else's", us, onNode("marked", condition("example.net/Broken", corev1.ConditionTrue), status), otherCond},
 	{"Ready taken away", us, onNode("marked", noCondition(corev1.NodeReady), status), condRemoved},
 
 	{"foreign annotation of a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/x"] = "2" }, status), podNote},
 	{"foreign annotation off a pod", us, onPod("runs", func(p *corev1.Pod) { delete(p.Annotations, "example.net/x") }, status), podNote},
+	{"one more foreign annotation of a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/y"] = "1" }, status), podNote},
 	{"label a pod", us, onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }, status), podMeta},
 	{"strip a pod's finalizers", us, onPod("runs", func(p *corev1.Pod) { p.Finalizers = nil }, status), podMeta},
+	{"change a pod's finalizers", us, onPod("runs", func(p *corev1.Pod) { p.Finalizers = []string{"example.net/hold", "example.net/more"} }, status), podMeta},
 	{"a pod Succeeded", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, status), podShape},
 	{"a pod Failed for another reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), status), podShape},
 	{"a pod Failed without DisruptionTarget", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
 	}, status), podShape},
 	{"reason alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podShape},
+	{"a pod Unknown with a fenced pod's reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }), status), podShape},
+	{"a pod Failed with another condition True", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
+		p.Status.Conditions[len(p.Status.Conditions)-1].Type = corev1.PodReadyToStartContainers
+	}), status), podShape},
+	{"a pod Failed with DisruptionTarget False", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
+		p.Status.Conditions[len(p.Status.Conditions)-1].Status = corev1.ConditionFalse
+	}), status), podShape},
+	{"a pod Failed with another's DisruptionTarget", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
+		p.Status.Conditions[len(p.Status.Conditions)-1].Reason = "PreemptionByScheduler"
+	}), status), podShape},
 	{"end a pod that succeeded", us, onPod("finished", tombstone, status), podFinished},
+	{"end a pod that failed by itself", us, onPod("failed", tombstone, status), podFinished},
 	{"end a pod of no node", us, onPod("waits", tombstone, status), podUnbound},
 	{"end a pod and change its address", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.PodIP, p.Status.PodIPs = "192.0.2.9", []corev1.PodIP{{IP: "192.0.2.9"}}
 	}), status), podStatus},
 	{"end a pod and forget its containers", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }), status), podStatus},
+	{"end a pod and add to its status", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: time.Unix(1e9, 0)} }), status), podStatus},
 	{"end a pod and change its readiness", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
 	}), status), podCondition},
 	{"a pod's readiness", us, onPod("runs", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, status), podShape},
+	{"end a pod and forget its readiness", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
+		p.Status.Conditions = p.Status.Conditions[1:]
+	}), status), podCondition},
 	{"delete a running pod", us, deletePod("runs", func(*metav1.DeleteOptions) {}), podAlive},
 	{"delete a finished pod", us, deletePod("finished", func(*metav1.DeleteOptions) {}), podAlive},
+	{"delete a pod that failed by itself", us, deletePod("failed", func(*metav1.DeleteOptions) {}), podAlive},
+	{"delete a running pod with a fenced pod's reason", us, deletePod("odd", func(*metav1.DeleteOptions) {}), podAlive},
 	{"delete an ended pod by name", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions = nil }), podByName},
 	{"delete an ended pod without resourceVersion", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.ResourceVersion = nil }), podByName},
 	{"delete an ended pod without UID", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.UID = nil }), podByName},
@@ -482,25 +508,34 @@ func (w *world) fixtures() {
 			},
 			Spec: corev1.NodeSpec{Taints: append([]corev1.Taint{{Key: "example.net/own", Effect: corev1.TaintEffectNoSchedule}}, f.taints...), Unschedulable: f.name == "marked"},
 		}
+		if f.name == "marked" {
+			n.Finalizers = []string{"example.net/hold"}
+		}
 		if f.record != "" {
 			n.Annotations[taint.RecordAnnotation] = f.record
 		}
-		n, err := core.Nodes().Create(w.ctx, n, metav1.CreateOptions{})
+		_, err := core.Nodes().Create(w.ctx, n, metav1.CreateOptions{})
 		must(w.t, err)
-		n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
-		n.Status.NodeInfo.BootID = "b1"
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
-		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^v1"}
-		n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^v1", DevicePath: "/dev/x"}}
-		condition(corev1.NodeReady, f.ready)(n)
-		condition(corev1.NodeMemoryPressure, corev1.ConditionFalse)(n)
-		if f.name == "dead" {
-			condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)(n)
-		}
-		_, err = core.Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
-		must(w.t, err)
+		must(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller-manager annotates nodes that are new
+			n, err := core.Nodes().Get(w.ctx, f.name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+			n.Status.NodeInfo.BootID = "b1"
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+			n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^v1"}
+			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^v1", DevicePath: "/dev/x"}}
+			condition(corev1.NodeReady, f.ready)(n)
+			condition(corev1.NodeMemoryPressure, corev1.ConditionFalse)(n)
+			if f.name == "dead" {
+				condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)(n)
+			}
+			_, err = core.Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
+			return err
+		}))
 	}
-	for _, name := range []string{"runs", "leaves", "spared", "ended", "finished", "waits"} {
+	for _, name := range []string{"runs", "leaves", "spared", "ended", "finished", "failed", "odd", "waits"} {
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.net/x": "1"}, Finalizers: []string{"example.net/hold"}},
 			Spec:       corev1.PodSpec{NodeName: "plain", Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}}},
@@ -522,6 +557,10 @@ func (w *world) fixtures() {
 			tombstone(p)
 		case "finished":
 			p.Status.Phase = corev1.PodSucceeded
+		case "failed":
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+		case "odd":
+			p.Status.Reason = taint.TombstoneReason
 		case "waits":
 			p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 		}
