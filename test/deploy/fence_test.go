@@ -61,7 +61,7 @@ func TestFence(t *testing.T) {
 	audit := filepath.Join(dir, "audit.log")
 	must(t, os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600))
 	binary := build(t, dir)
-	w := newWorld(t, 100*time.Second, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
+	w := newWorld(t, 3*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
 	w.install()

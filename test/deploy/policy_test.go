@@ -625,7 +625,7 @@ func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) str
 // TestPolicies tries every row, then takes one validation after the other out of the policies and holds that the rows notice.
 func TestPolicies(t *testing.T) {
 	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
-	w := newWorld(t, 2*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t, 5*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	w.install()
 	must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
@@ -669,7 +669,7 @@ func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 			}
 			w.replace(p)
 		}
-		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
 		err := cluster.Until(ctx, func(context.Context) (bool, error) {
 			for refusal, name := range missing {
 				passed := false
