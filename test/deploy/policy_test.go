@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -637,7 +638,13 @@ func TestPolicies(t *testing.T) {
 				return false, fmt.Errorf("%s: %s", refusals[i].name, bad)
 			}
 		}
-		return true, nil
+		// What was granted last is in force a moment later, too.
+		review, err := w.c.Client().AuthorizationV1().SubjectAccessReviews().Create(w.ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: operator, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "taint", Group: "forcefence.io", Resource: "nodefences", Name: "plain",
+			}},
+		}, metav1.CreateOptions{})
+		return err == nil && review.Status.Allowed, err
 	})
 	for _, a := range slices.Concat(refusals, passes) {
 		t.Run(a.as+": "+a.name, func(t *testing.T) {
