@@ -52,6 +52,7 @@ const (
 	byDelete     = "'forcefence-node-delete' with binding 'forcefence-node-delete' denied request: "
 	deleteMarked = byDelete + "the node carries the mark of a fence; it may be deleted when the mark is off"
 	deleteOpen   = byDelete + "the node's fence is not done; it may be deleted afterwards"
+	deleteLied   = byDelete + "the node's device said Off of a machine that was on; forcefence release ends the distrust, deleting the node must not"
 
 	byNode     = "'forcefence-controller-node' with binding 'forcefence-controller-node' denied request: "
 	otherTaint = byNode + "forcefence may change no taint but its mark"
@@ -282,6 +283,7 @@ var refusals = []attempt{
 	{"delete a marked node", editor, deleteNode("marked"), deleteMarked},
 	{"delete a node marked by hand", editor, deleteNode("manual"), deleteMarked},
 	{"delete a node whose fence is open", editor, deleteNode("open"), deleteOpen},
+	{"delete a node whose device lied", editor, deleteNode("lied"), deleteLied},
 	{"delete a node whose record cannot be read", editor, deleteNode("broken"), deleteOpen},
 	{"the node controller deletes a marked node", nodeController, deleteNode("marked"), deleteMarked},
 	{"delete all nodes at once", editor, func(ctx context.Context, _, c kubernetes.Interface) error {
@@ -447,6 +449,7 @@ var passes = []attempt{
 	{"take a NoExecute mark off by hand", operator, onNode("wrong", noMark), ""},
 	{"close a record by hand", operator, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
 	{"delete a marked node by hand", operator, deleteNode("marked"), ""},
+	{"delete a node by hand whose device lied", operator, deleteNode("lied"), ""},
 	{"delete an open fence's node by hand", operator, deleteNode("open"), ""},
 	{"mark as admin", admin, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), ""},
 
@@ -502,6 +505,7 @@ func (w *world) fixtures() {
 		{"open", nil, trickyOpen, corev1.ConditionTrue},
 		{"broken", nil, "{half a rec", corev1.ConditionTrue},
 		{"done", nil, doneRecord, corev1.ConditionTrue},
+		{"lied", nil, strings.Replace(doneRecord, "Evicted", "NeverPoweredOff", 1), corev1.ConditionTrue},
 	} {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
