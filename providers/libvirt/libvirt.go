@@ -392,13 +392,16 @@ func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, e
 	p.each(func(i int, h *hypervisor) {
 		s.seen[i] = h.look(ctx, uuid)
 		if len(p.group) > 1 {
-			s.names[i] = h.name()
+			s.names[i] = h.host
+			if h.host == "" {
+				s.names[i] = fmt.Sprintf("uris[%d]", i) // short: the evidence has room for 64 bytes
+			}
 		}
 	})
 	return s, ctx.Err()
 }
 
-// name is how a hypervisor of a group is called in the evidence.
+// name is how a hypervisor is called in messages.
 func (a address) name() string {
 	if a.host != "" {
 		return a.host

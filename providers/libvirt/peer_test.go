@@ -78,9 +78,23 @@ func readFrame(r io.Reader) (frame, error) {
 // the test, and its connections with it.
 type peer struct {
 	socket string
-	mu     sync.Mutex // guards conns and ended
+	mu     sync.Mutex // guards what follows
 	conns  map[net.Conn]struct{}
+	all    int // ever accepted
 	ended  bool
+}
+
+// open counts the connections that are open, accepted those there ever were.
+func (p *peer) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
+func (p *peer) accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all
 }
 
 func newPeer(t testing.TB, serve func(net.Conn)) *peer {
@@ -105,6 +119,7 @@ func newPeerOn(t testing.TB, l net.Listener, serve func(net.Conn)) *peer {
 			}
 			p.mu.Lock()
 			p.conns[c] = struct{}{}
+			p.all++
 			if p.ended {
 				_ = c.Close()
 			}

@@ -1,7 +1,6 @@
 package libvirt_test
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -15,46 +14,24 @@ import (
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
-// TestConformance runs against a real libvirtd and a real guest; a proxy between them and the provider makes the faults.
+// TestConformance runs against a real libvirtd and a real guest, named by its domain and behind the guard, as in production; a
+// proxy between them and the provider makes the faults.
 func TestConformance(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{})
-	guests := 0
-	for _, tt := range []struct {
-		name   string
-		target func(d *hypervisor.Domain) providers.Target
-		guard  bool
-	}{
-		{name: "by system UUID", target: target},
-		{
-			name: "by name, behind the guard",
-			target: func(d *hypervisor.Domain) providers.Target {
-				return providers.Target{Node: "n1", ID: d.Name(), SystemUUID: d.UUID()}
-			},
-			guard: true,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			providertest.Suite(t, providertest.Options{Timeout: timeout, Settle: timeout, New: func(t *testing.T) *providertest.Bench {
-				guests++
-				d := h.Guest(t, fmt.Sprintf("n%d", guests), hypervisor.Guest{})
-				t.Cleanup(func() { _ = d.Kill() }) // the next one has the processor to itself
-				x := newProxy(t, h.Socket())
-				x.uuid, _ = providers.ParseUUID(d.UUID())
-				var p providers.Provider = openProvider(t, nil, x.uri())
-				if tt.guard {
-					p = guard.New(p, guard.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000})
-				}
-				return &providertest.Bench{
-					Provider: p,
-					Target:   tt.target(d),
-					Missing:  providers.Target{Node: "n2", ID: "none"},
-					Running:  d.Running,
-					SetPower: func(on bool) { setPower(t, d, on) },
-					SetFault: x.set,
-				}
-			}})
-		})
-	}
+	d := h.Guest(t, "n1", hypervisor.Guest{})
+	providertest.Suite(t, providertest.Options{Timeout: timeout, Settle: timeout, New: func(t *testing.T) *providertest.Bench {
+		must(t, d.Start(t.Context()))
+		x := newProxy(t, h.Socket())
+		x.uuid, _ = providers.ParseUUID(d.UUID())
+		return &providertest.Bench{
+			Provider: guard.New(openProvider(t, nil, x.uri()), guard.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000}),
+			Target:   providers.Target{Node: "n1", ID: d.Name(), SystemUUID: d.UUID()},
+			Missing:  providers.Target{Node: "n2", ID: "none"},
+			Running:  d.Running,
+			SetPower: func(on bool) { setPower(t, d, on) },
+			SetFault: x.set,
+		}
+	}})
 }
 
 // setPower cuts a guest's power by killing its QEMU, behind libvirt's back.
@@ -70,12 +47,12 @@ func setPower(t testing.TB, d *hypervisor.Domain, on bool) {
 	}
 }
 
-// TestConformanceTLS is the same over TLS, with the faults of a network, and of certificates.
+// TestConformanceTLS is the same over TLS and by the system's UUID, with the faults of a network, and of certificates.
 func TestConformanceTLS(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{TLS: true})
 	stranger, err := hypervisor.NewAuthority()
 	must(t, err)
-	guests := 0
+	d := h.Guest(t, "n1", hypervisor.Guest{})
 	tail := "the proxy cannot look into TLS: the suite over the socket has it"
 	providertest.Suite(t, providertest.Options{
 		Timeout: timeout, Settle: timeout,
@@ -83,9 +60,7 @@ func TestConformanceTLS(t *testing.T) {
 			providertest.StaysOn: tail, providertest.StaysChanging: tail, providertest.StrangeWord: tail, providertest.OtherMachine: tail,
 		},
 		New: func(t *testing.T) *providertest.Bench {
-			guests++
-			d := h.Guest(t, fmt.Sprintf("n%d", guests), hypervisor.Guest{})
-			t.Cleanup(func() { _ = d.Kill() })
+			must(t, d.Start(t.Context()))
 			x := newPipe(t, h.TLSAddress())
 			dir := t.TempDir()
 			files := writeCredentials(t, dir, h.Authority(), h.Authority(), time.Now().Add(time.Hour))

@@ -278,9 +278,10 @@ func (w *wire) message(h header, payload []byte) error {
 	}
 	select {
 	case w.events <- e:
+		return nil
 	case <-w.done:
+		return w.err
 	}
-	return nil
 }
 
 // pong answers the daemon's question whether we live. It asks only clients that said they would answer, and go-libvirt says

@@ -76,7 +76,7 @@ func (a *Authority) sign(hosts []string, use x509.ExtKeyUsage, until time.Time) 
 		Subject:      pkix.Name{CommonName: "forcefence"},
 		NotBefore:    time.Now().Add(-24 * time.Hour),
 		NotAfter:     until,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
+		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, // libvirtd refuses a certificate without the second
 		ExtKeyUsage:  []x509.ExtKeyUsage{use},
 	}
 	for _, h := range hosts {

@@ -1,0 +1,217 @@
+package libvirt_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/test/hypervisor"
+)
+
+// told is one call of a watch's function.
+type told struct {
+	node, raw string
+	state     providers.PowerState
+	at        time.Time
+}
+
+// watching runs a watch until the test ends, or stop is called, and returns what it tells.
+func watching(t testing.TB, p *libvirt.Provider, targets ...providers.Target) (tells <-chan told, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ch, over := make(chan told, 1000), make(chan error, 1)
+	go func() {
+		over <- p.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
+			if ctx.Err() == nil {
+				ch <- told{of.Node, o.Raw, o.State, time.Now()}
+			}
+		})
+	}()
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		select {
+		case err := <-over:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Watch: got %v", err)
+			}
+		case <-time.After(timeout):
+			t.Error("Watch does not return")
+		}
+	}
+	t.Cleanup(stop)
+	return ch, stop
+}
+
+// await waits until this is told, whatever else is.
+func await(t testing.TB, tells <-chan told, node string, state providers.PowerState, raw string) told {
+	t.Helper()
+	var seen []told
+	for deadline := time.After(timeout); ; {
+		select {
+		case x := <-tells:
+			seen = append(seen, x)
+			if x.node == node && x.state == state && x.raw == raw {
+				return x
+			}
+		case <-deadline:
+			t.Fatalf("%s: not told that it is %s (%q), only %v", node, state, raw, seen)
+		}
+	}
+}
+
+// TestWatch: events by UUID and by name; those of others are not told; what happened while nobody listened is.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	h := hypervisor.New(t, hypervisor.Options{})
+	ctx := t.Context()
+	n1, n2 := h.Guest(t, "g1", hypervisor.Guest{}), h.Guest(t, "g2", hypervisor.Guest{})
+	off := h.Guest(t, "g3", hypervisor.Guest{Stopped: true})
+	other := h.Guest(t, "g4", hypervisor.Guest{})
+	p := newProvider(t, nil, h.URI())
+	libvirt.SetRhythm(p, time.Second, 50*time.Millisecond, 200*time.Millisecond)
+	tells, stop := watching(t, p,
+		providers.Target{Node: "n1", SystemUUID: n1.UUID()},
+		providers.Target{Node: "n2", ID: "g2", SystemUUID: n2.UUID()},
+		providers.Target{Node: "n3", ID: off.UUID()},
+		providers.Target{Node: "unknown", ID: "no such domain"},
+		providers.Target{Node: "nothing"},
+	)
+	await(t, tells, "n3", providers.PowerOff, "shut off (unknown)")
+	must(t, other.Destroy(ctx))
+	must(t, n1.Kill())
+	if x := await(t, tells, "n1", providers.PowerOff, "event: stopped (failed)"); x.node == "" {
+		t.Error("nothing")
+	}
+	must(t, n2.Destroy(ctx))
+	await(t, tells, "n2", providers.PowerOff, "event: stopped (destroyed)")
+	must(t, n2.Start(ctx))
+	await(t, tells, "n2", providers.PowerOn, "event: started (booted)")
+	must(t, n2.Save(ctx))
+	await(t, tells, "n2", providers.PowerOn, "event: stopped (saved)")
+	must(t, n2.Start(ctx))
+	await(t, tells, "n2", providers.PowerOn, "event: started (restored)")
+
+	// The daemon dies, and the guest while nobody could tell.
+	h.KillDaemon()
+	must(t, n2.Kill())
+	must(t, h.StartDaemon(ctx))
+	await(t, tells, "n2", providers.PowerOff, "shut off (crashed)")
+	must(t, n2.Start(ctx))
+	await(t, tells, "n2", providers.PowerOn, "event: started (booted)")
+
+	// It hangs: the connection stays. It is asked, given up, and listened to again when it is back.
+	h.FreezeDaemon()
+	must(t, n2.Kill())
+	select {
+	case <-time.After(3 * time.Second): // three beats
+	case <-ctx.Done():
+	}
+	h.ThawDaemon()
+	must(t, n2.Await(ctx, "shut off (crashed)"))
+	await(t, tells, "n2", providers.PowerOff, "shut off (crashed)")
+	must(t, n2.Start(ctx))
+	await(t, tells, "n2", providers.PowerOn, "event: started (booted)")
+
+	stop()
+	must(t, n2.Destroy(ctx))
+	for {
+		select {
+		case x := <-tells:
+			if x.node == "" || x.raw == "event: stopped (destroyed)" {
+				t.Errorf("told after Watch had returned: %v", x)
+			}
+			continue
+		default:
+		}
+		break
+	}
+}
+
+// TestWatchIsRefused: a daemon without events is an error at once, the provider's other calls go on.
+func TestWatchIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, nil, newPeer(t, scripted(func(call frame) []frame {
+		return []frame{call.fail(3, "this function is not supported by the connection driver")}
+	})).uri())
+	err := p.Watch(t.Context(), []providers.Target{{Node: "n1", SystemUUID: anyUUID}}, func(providers.Target, providers.Observation) {
+		t.Error("told something")
+	})
+	if !errors.Is(err, providers.ErrPermanent) {
+		t.Errorf("got %v, want %v", err, providers.ErrPermanent)
+	}
+}
+
+// TestWatchGarbage: a peer that sends anything is connected to again and again, with pauses, until ctx ends.
+func TestWatchGarbage(t *testing.T) {
+	t.Parallel()
+	x := newPeer(t, func(c net.Conn) { _, _ = c.Write(xdr(3, 1, 2, 3)); _, _ = readFrame(c) })
+	p := newProvider(t, nil, x.uri())
+	libvirt.SetRhythm(p, time.Second, 10*time.Millisecond, 20*time.Millisecond)
+	_, stop := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	for deadline := time.Now().Add(timeout); x.accepted() < 5; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got %d connections", x.accepted())
+		}
+	}
+	stop()
+}
+
+// BenchmarkEvent is how long after a guest's end the event is told: after QEMU was killed, and after the reply to a destroy (what
+// may be negative: the event can come first).
+func BenchmarkEvent(b *testing.B) {
+	h := hypervisor.New(b, hypervisor.Options{})
+	d := h.Guest(b, "n1", hypervisor.Guest{})
+	p := newProvider(b, nil, h.URI())
+	tells, _ := watching(b, p, target(d))
+	ctx := b.Context()
+	end := map[string]func() time.Time{
+		"killed":    func() time.Time { now := time.Now(); must(b, d.Kill()); return now },
+		"destroyed": func() time.Time { must(b, d.Destroy(ctx)); return time.Now() },
+	}
+	for name, f := range end {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				must(b, d.Start(ctx))
+				for drained := false; !drained; {
+					select {
+					case <-tells:
+					default:
+						drained = true
+					}
+				}
+				b.StartTimer()
+				from := f()
+				raw := map[string]string{"killed": "event: stopped (failed)", "destroyed": "event: stopped (destroyed)"}[name]
+				x := await(b, tells, "n1", providers.PowerOff, raw)
+				b.ReportMetric(float64(x.at.Sub(from).Milliseconds()), "ms-last")
+				must(b, d.Await(ctx, map[string]string{"killed": "shut off (crashed)", "destroyed": "shut off (destroyed)"}[name]))
+			}
+		})
+	}
+}
+
+// BenchmarkState is one question about one guest, and about one of a group.
+func BenchmarkState(b *testing.B) {
+	h, other := hypervisor.New(b, hypervisor.Options{}), hypervisor.New(b, hypervisor.Options{})
+	d := h.Guest(b, "n1", hypervisor.Guest{Stopped: true})
+	for n, p := range []*libvirt.Provider{newProvider(b, nil, h.URI()), newProvider(b, nil, h.URI(), other.URI())} {
+		b.Run(fmt.Sprintf("%d hypervisors", n+1), func(b *testing.B) {
+			for b.Loop() {
+				if a := ask(b, p, target(d)); a.State != providers.PowerOff {
+					b.Fatalf("got %s, %v", a.State, a.Err)
+				}
+			}
+		})
+	}
+}
