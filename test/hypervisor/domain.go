@@ -149,16 +149,6 @@ func (d *Domain) Undefine(ctx context.Context) error {
 	return d.do(ctx, "undefine", "--managed-save", "--snapshots-metadata")
 }
 
-// Snapshot takes a snapshot of the domain's definition, and Revert returns to it.
-func (d *Domain) Snapshot(ctx context.Context, name string) error {
-	return d.do(ctx, "snapshot-create-as", name)
-}
-
-// Revert returns to a snapshot.
-func (d *Domain) Revert(ctx context.Context, name string) error {
-	return d.do(ctx, "snapshot-revert", name)
-}
-
 // Rename gives the domain another name; it must not run.
 func (d *Domain) Rename(ctx context.Context, name string) error {
 	if err := d.do(ctx, "domrename", name); err != nil {
