@@ -16,3 +16,7 @@ func daemonAttr(uid int) *syscall.SysProcAttr {
 }
 
 func start(cmd *exec.Cmd) error { return cmd.Start() }
+
+func adopt() {}
+
+func bury(int) {}

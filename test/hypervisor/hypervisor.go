@@ -42,6 +42,9 @@ type Hypervisor struct {
 	tcp  int
 	tls  int
 
+	buried chan struct{} // closed by Stop: no more guests are buried
+	burial sync.WaitGroup
+
 	stdin io.Closer // the end of it is what the sweeping shell waits for
 	sweep *exec.Cmd
 
@@ -87,7 +90,9 @@ func Start(ctx context.Context, o Options) (*Hypervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start hypervisor: %w", err)
 	}
-	h := &Hypervisor{dir: dir, opts: o}
+	h := &Hypervisor{dir: dir, opts: o, buried: make(chan struct{})}
+	adopt()
+	h.burial.Go(h.buryGuests)
 	if err := h.setUp(ctx); err != nil {
 		_ = h.Stop()
 		return nil, fmt.Errorf("start hypervisor: %w", err)
@@ -209,10 +214,49 @@ func (h *Hypervisor) Stop() error {
 		_ = h.stdin.Close()
 		_ = h.sweep.Wait() // kills what is left: its own errors are processes that have just ended
 	}
+	select {
+	case <-h.buried:
+	default:
+		close(h.buried)
+	}
+	h.burial.Wait()
 	if err := os.RemoveAll(h.dir); err != nil {
 		return fmt.Errorf("stop hypervisor: %w", err)
 	}
 	return nil
+}
+
+// buryGuests waits for the guests' processes as the machine's first process does. libvirtd says that a guest is off when its process
+// is no zombie any more, and the first process of a container may take seconds.
+func (h *Hypervisor) buryGuests() {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	known := map[int]bool{}
+	for {
+		guests, _ := filepath.Glob(filepath.Join(h.dir, "run/libvirt/qemu/run/*.pid"))
+		probes, _ := filepath.Glob(filepath.Join(h.dir, "config/libvirt/qemu/lib/qmp-*/qmp.pid")) // QEMU asked for its abilities
+		for _, f := range append(guests, probes...) {
+			if b, err := os.ReadFile(f); err == nil {
+				if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+					known[pid] = true
+				}
+			}
+		}
+		for pid := range known {
+			bury(pid)
+			if syscall.Kill(pid, 0) != nil {
+				delete(known, pid)
+			}
+		}
+		select {
+		case <-h.buried:
+			for pid := range known {
+				bury(pid)
+			}
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // StartDaemon starts the daemon again after StopDaemon or KillDaemon, and returns once it answers. Guests have lived on meanwhile.
