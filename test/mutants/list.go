@@ -82,6 +82,77 @@ var Mutants = []Mutant{
 		New: "	if s.PowerState == there {",
 	},
 
+	// libvirt.
+	{
+		Name: "libvirt: a saved guest is off (2)", File: "providers/libvirt/libvirt.go",
+		Old: "		g.state, g.saved = providers.PowerOn, true\n", New: "		g.state = providers.PowerOff\n",
+	},
+	{
+		Name: "libvirt: a guest that migrated away is off (2)", File: "providers/libvirt/libvirt.go",
+		Old: "		g.elsewhere = true\n", New: "		g.state = providers.PowerOff\n",
+	},
+	{
+		Name: "libvirt: a managed save image is not looked at (2)", File: "providers/libvirt/libvirt.go",
+		Old: "	if image {\n", New: "	if false {\n",
+	},
+	{
+		Name: "libvirt: a crashed guest is off (2)", File: "providers/libvirt/libvirt.go",
+		Old: "	default: // no state, crashed", New: "	case golibvirt.DomainCrashed:\n		g.state = providers.PowerOff\n		return g\n	default: // no state, crashed",
+	},
+	{
+		Name: "libvirt: shutting down is off (2)", File: "providers/libvirt/libvirt.go",
+		Old: "g.state = providers.PowerChanging // the guest", New: "g.state = providers.PowerOff // the guest",
+	},
+	{
+		Name: "libvirt: a paused guest is off (2)", File: "providers/libvirt/libvirt.go",
+		Old: "golibvirt.DomainPmsuspended:\n		g.state = providers.PowerOn\n", New: "golibvirt.DomainPmsuspended:\n		g.state = providers.PowerOff\n",
+	},
+	{
+		Name: "libvirt: a hypervisor that does not answer is passed over (4)", File: "providers/libvirt/libvirt.go",
+		Old: "		if g.err != nil && !g.absent() {\n", New: "		if false {\n",
+	},
+	{
+		Name: "libvirt: the first hypervisor's word counts (4)", File: "providers/libvirt/libvirt.go",
+		Old: "if best < 0 || weight(g) > weight(s.seen[best]) {", New: "if best < 0 {",
+	},
+	{
+		Name: "libvirt: the group is asked once", File: "providers/libvirt/libvirt.go",
+		Old: "if state == providers.PowerOff && len(p.group) > 1 {", New: "if false {",
+	},
+	{
+		Name: "libvirt: another machine is destroyed (3)", File: "providers/libvirt/libvirt.go",
+		Old: "	return p.do(ctx, \"power off\", t, func(ctx context.Context) error {\n		s, err := p.survey(ctx, t)\n		if err != nil {\n			return err\n		}\n		if err := providers.SameMachine(t.SystemUUID, text(s.uuid)); err != nil {\n			return err\n		}\n",
+		New: "	return p.do(ctx, \"power off\", t, func(ctx context.Context) error {\n		s, err := p.survey(ctx, t)\n		if err != nil {\n			return err\n		}\n",
+	},
+	{
+		Name: "libvirt: the domain's UUID is not told (3)", File: "providers/libvirt/libvirt.go",
+		Old: "Raw: raw, SystemUUID: text(s.uuid), At: asked}", New: "Raw: raw, At: asked}",
+	},
+	{
+		Name: "libvirt: a daemon that hangs keeps its caller", File: "providers/libvirt/link.go",
+		Old: "	case <-ctx.Done():\n		l.retire()\n		return none, ctx.Err()\n", New: "	case <-time.After(20 * time.Second):\n		l.retire()\n		return none, ctx.Err()\n",
+	},
+	{
+		Name: "libvirt: a packet of any length is passed on", File: "providers/libvirt/wire.go",
+		Old: "	case n < headerLen || n > maxPacket:\n", New: "	case n < 4:\n",
+	},
+	{
+		Name: "libvirt: an answer that nobody asked for is passed on", File: "providers/libvirt/wire.go",
+		Old: "	if !asked || procedure != h.procedure {\n", New: "	if !asked && replies[procedure] == nil {\n		replies[procedure] = func(*cursor) {}\n	}\n	if false {\n",
+	},
+	{
+		Name: "libvirt: a lost connection is not made again for events", File: "providers/libvirt/watch.go",
+		Old: "		if errors.Is(err, providers.ErrPermanent) {\n", New: "		if subscribed || errors.Is(err, providers.ErrPermanent) {\n",
+	},
+	{
+		Name: "libvirt: what happened while nobody watched is not told", File: "providers/libvirt/watch.go",
+		Old: "	for _, t := range w.targets {\n		if err := w.lookOver(", New: "	for _, t := range w.targets[:0] {\n		if err := w.lookOver(",
+	},
+	{
+		Name: "libvirt: a save is told as off", File: "providers/libvirt/watch.go",
+		Old: "		return providers.PowerOn, raw, true // its memory", New: "		return providers.PowerOff, raw, true // its memory",
+	},
+
 	// Deciding to ask, to power off and to mark: steps 1 to 5.
 	{
 		Name: "fence: changing is off (2)", File: "taint/fence/fence.go",
