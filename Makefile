@@ -4,7 +4,7 @@ GO ?= go
 # RACE=1 runs the tests with the race detector (needs a C compiler).
 RACEFLAG := $(if $(RACE),-race,)
 
-.PHONY: all demo test sim mutants lint build controlplane fuzz image clean
+.PHONY: all demo test sim mutants lint build controlplane fuzz image bench clean
 
 all: build
 
@@ -27,6 +27,10 @@ sim: ## the simulation alone, all its histories: with the race detector `make te
 
 mutants: controlplane ## weakens the protocol one line at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP"
 	$(GO) run ./test/mutants $(MUTANTSFLAGS)
+
+bench: build controlplane ## measures what is promised, in out/bench.jsonl; RUN=name runs one, RUN=peers what others take
+	@$(GO) build -o bin/bench ./test/bench # not go run: a signal would end that and leave the bench behind
+	bin/bench -forcefence bin/forcefence -out out/bench.jsonl $(if $(RUN),-run $(RUN),) $(BENCHFLAGS)
 
 lint: ## formatting, vet and golangci-lint at its pinned version
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

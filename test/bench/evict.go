@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+const (
+	evictionLimit   = 1.4 // times the floor
+	recoveryLimit   = 1.2 // times the floor
+	throughputLimit = 0.7 // of the floor
+	detachLimit     = 0.5 // seconds
+)
+
+func evict110(ctx context.Context, r *runner) error {
+	return r.eviction(ctx, load{volumes: 20, plain: 80, deployed: 10})
+}
+
+func evict500(ctx context.Context, r *runner) error {
+	return r.eviction(ctx, load{volumes: 100, plain: 350, deployed: 50})
+}
+
+// eviction times one node's pods and volumes. The victim is closed and one other node open, so that all pods come up there, and
+// that one is the next victim: nothing has to be moved between the turns, and no replacement can be bound to the dead node.
+func (r *runner) eviction(ctx context.Context, d load) error {
+	l, err := r.newLab(ctx, labOptions{nodes: 5, podsOnNode: 2 * d.pods()})
+	if err != nil {
+		return err
+	}
+	defer l.end()
+	if err := l.open(ctx, l.names[0]); err != nil {
+		return err
+	}
+	if err := l.deploy(ctx, d); err != nil {
+		return err
+	}
+	if err := l.running(ctx, d.pods(), l.names[:1]); err != nil {
+		return err
+	}
+	gone, requested := map[side][]float64{}, map[side][]float64{}
+	for i, s := range turns(r.o.pairs) {
+		victim, next := l.names[i%len(l.names)], l.names[(i+1)%len(l.names)]
+		if err := l.open(ctx, next); err != nil {
+			return err
+		}
+		if !wait(ctx, settle) {
+			return ctx.Err()
+		}
+		t, err := l.play(ctx, outage{victims: []string{victim}, side: s})
+		if err != nil {
+			return fmt.Errorf("turn %d: %w", i+1, err)
+		}
+		gone[s] = append(gone[s], t.evicted())
+		requested[s] = append(requested[s], t.requested())
+		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later", i+1, s, len(t.old), t.evicted(), len(t.vas), t.requested())
+	}
+	r.add(figure("off_seen to last pod gone", "s", gone[oursSide]).above(gone[floorSide]).atMost(evictionLimit * median(gone[floorSide])))
+	r.add(figure("the same, times the floor, pair by pair", "x", ratios(gone[oursSide], gone[floorSide])))
+	r.add(figure("last pod gone to last VolumeAttachment deletion request", "s", requested[oursSide]).above(requested[floorSide]).atMost(detachLimit))
+	return nil
+}

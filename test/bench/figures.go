@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Figure is one line of the file. Floor and Limit are nil where there is none, Holds where nothing is limited.
+type Figure struct {
+	Bench string   `json:"bench"`
+	Name  string   `json:"figure"`
+	Value float64  `json:"value"` // a median, where there are several
+	Unit  string   `json:"unit"`
+	Floor *float64 `json:"floor"`
+	Limit *float64 `json:"limit"`
+	Holds *bool    `json:"holds"`
+
+	Samples []float64 `json:"-"` // for the table: how many, and their extremes
+}
+
+// figure is the median of samples. Values are kept to a thousandth: a clock here shows no more.
+func figure(name, unit string, samples []float64) Figure {
+	return Figure{Name: name, Value: round(median(samples)), Unit: unit, Samples: samples}
+}
+
+// atMost limits the figure from above.
+func (f Figure) atMost(limit float64) Figure {
+	holds := f.Value <= limit
+	limit = round(limit)
+	f.Limit, f.Holds = &limit, &holds
+	return f
+}
+
+// atLeast limits the figure from below.
+func (f Figure) atLeast(limit float64) Figure {
+	holds := f.Value >= limit
+	limit = round(limit)
+	f.Limit, f.Holds = &limit, &holds
+	return f
+}
+
+// above gives the figure its floor.
+func (f Figure) above(floor []float64) Figure {
+	m := round(median(floor))
+	f.Floor = &m
+	return f
+}
+
+func round(v float64) float64 { return math.Round(v*1000) / 1000 }
+
+// median is NaN of no samples.
+func median(samples []float64) float64 {
+	if len(samples) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(samples))
+	mid := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[mid]
+	}
+	return (s[mid-1] + s[mid]) / 2
+}
+
+// ratios are ours over the floor, pair by pair.
+func ratios(ours, floor []float64) []float64 {
+	var out []float64
+	for i := range min(len(ours), len(floor)) {
+		if floor[i] != 0 {
+			out = append(out, ours[i]/floor[i])
+		}
+	}
+	return out
+}
+
+// side is whose turn it is.
+type side string
+
+const (
+	floorSide side = "floor"
+	oursSide  side = "ours"
+)
+
+// turns are n pairs; the first of a pair is the second of the next one.
+func turns(n int) []side {
+	var out []side
+	for i := range n {
+		if i%2 == 0 {
+			out = append(out, floorSide, oursSide)
+		} else {
+			out = append(out, oursSide, floorSide)
+		}
+	}
+	return out
+}
+
+// table is for people.
+func table(figures []Figure) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "bench\tfigure\tmedian\tmin..max\tn\tunit\tfloor\tlimit\tholds")
+	for _, f := range figures {
+		extremes, holds := "-", "-"
+		if len(f.Samples) > 1 {
+			extremes = number(slices.Min(f.Samples)) + ".." + number(slices.Max(f.Samples))
+		}
+		if f.Holds != nil {
+			holds = "NO"
+			if *f.Holds {
+				holds = "yes"
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n",
+			f.Bench, f.Name, number(f.Value), extremes, max(1, len(f.Samples)), f.Unit, optional(f.Floor), optional(f.Limit), holds)
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	return b.String()
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return number(*v)
+}
+
+// number has three digits behind the point, or none where they say nothing.
+func number(v float64) string {
+	if v == math.Trunc(v) {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	digits := 3
+	if math.Abs(v) >= 100 {
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+// store replaces the lines of those benches in the file, in one step, and keeps the others.
+func store(file string, benches []string, figures []Figure) error {
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("store figures: %w", err)
+	}
+	b, err := replace(old, benches, figures)
+	if err != nil {
+		return fmt.Errorf("store figures: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("store figures: %w", err)
+	}
+	if err := os.WriteFile(file+".new", b, 0o644); err != nil {
+		return fmt.Errorf("store figures: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("store figures: %w", err)
+	}
+	return nil
+}
+
+// replace puts figures in the place of the lines of those benches. A line that does not parse is dropped: this file has no other
+// writer.
+func replace(old []byte, benches []string, figures []Figure) ([]byte, error) {
+	var out bytes.Buffer
+	lines := bufio.NewScanner(bytes.NewReader(old))
+	for lines.Scan() {
+		var f Figure
+		if json.Unmarshal(lines.Bytes(), &f) != nil || slices.Contains(benches, f.Bench) {
+			continue
+		}
+		out.Write(lines.Bytes())
+		out.WriteByte('\n')
+	}
+	for _, f := range figures {
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
+			return nil, fmt.Errorf("figure %s of %s has no value", f.Name, f.Bench)
+		}
+		b, err := json.Marshal(f)
+		if err != nil {
+			return nil, err
+		}
+		out.Write(append(b, '\n'))
+	}
+	return out.Bytes(), lines.Err()
+}

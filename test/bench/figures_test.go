@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMedian(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		in   []float64
+		want float64
+	}{
+		{"one", []float64{3}, 3},
+		{"odd, out of order", []float64{9, 1, 5}, 5},
+		{"even", []float64{4, 1, 2, 3}, 2.5},
+		{"an outlier does not move it", []float64{1, 1, 1, 1, 1, 1, 100}, 1},
+	} {
+		in := slices.Clone(tt.in)
+		if got := median(in); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+		if !slices.Equal(in, tt.in) {
+			t.Errorf("%s: the samples were put into another order: %v", tt.name, in)
+		}
+	}
+	if got := median(nil); !math.IsNaN(got) {
+		t.Errorf("none: got %v, want NaN", got)
+	}
+}
+
+func TestTurnsAlternate(t *testing.T) {
+	got := turns(3)
+	want := []side{floorSide, oursSide, oursSide, floorSide, floorSide, oursSide}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestRatiosAreOfPairs(t *testing.T) {
+	if got, want := ratios([]float64{2, 9, 5}, []float64{1, 3, 0}), []float64{2, 3}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		f     Figure
+		holds bool
+	}{
+		{"at most, below", Figure{Value: 1}.atMost(2), true},
+		{"at most, equal", Figure{Value: 2}.atMost(2), true},
+		{"at most, above", Figure{Value: 2.001}.atMost(2), false},
+		{"at least, above", Figure{Value: 3}.atLeast(2), true},
+		{"at least, below", Figure{Value: 1.9}.atLeast(2), false},
+	} {
+		if got := *tt.f.Holds; got != tt.holds {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.holds)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	got := table([]Figure{
+		{Bench: "evict110", Name: "x", Value: 1.5, Unit: "s", Samples: []float64{1, 1.5, 2}},
+		Figure{Bench: "memory", Name: "VmRSS", Value: 123.456, Unit: "MB"}.atMost(80),
+	})
+	want := `bench     figure  median  min..max  n  unit  floor  limit  holds
+evict110  x       1.500   1..2      3  s     -      -      -
+memory    VmRSS   123.5   -         1  MB    -      80     NO
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestStoreReplacesItsOwnLines(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "new", "bench.jsonl")
+	floor := 1.0
+	for _, run := range []struct {
+		benches []string
+		figures []Figure
+	}{
+		{[]string{"a"}, []Figure{{Bench: "a", Name: "old", Value: 1, Unit: "s"}, {Bench: "a", Name: "old too", Value: 1, Unit: "s"}}},
+		{[]string{"memory", "idle"}, []Figure{{Bench: "memory", Name: "rss", Value: 2, Unit: "MB"}, {Bench: "idle", Name: "requests", Value: 3, Unit: "1/min"}}},
+		{[]string{"a"}, []Figure{Figure{Bench: "a", Name: "new", Value: 1.2, Unit: "s", Floor: &floor, Samples: []float64{1, 2}}.atMost(1.4)}},
+	} {
+		if err := store(file, run.benches, run.figures); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"bench":"memory","figure":"rss","value":2,"unit":"MB","floor":null,"limit":null,"holds":null}
+{"bench":"idle","figure":"requests","value":3,"unit":"1/min","floor":null,"limit":null,"holds":null}
+{"bench":"a","figure":"new","value":1.2,"unit":"s","floor":1,"limit":1.4,"holds":true}
+`
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestReplaceRefusesWhatWasNotMeasured(t *testing.T) {
+	if _, err := replace(nil, []string{"a"}, []Figure{figure("f", "s", nil)}); err == nil {
+		t.Error("got no error for a figure without samples")
+	}
+	got, err := replace([]byte("half a li\n"), []string{"a"}, nil)
+	if err != nil || !bytes.Equal(got, nil) {
+		t.Errorf("a broken line: got %q, %v, want nothing", got, err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "forcefence")
+	if err := os.WriteFile(bin, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string // in the error; "": none
+	}{
+		{"all", nil, ""},
+		{"one", []string{"-run", "evict110"}, ""},
+		{"peers", []string{"-run", "peers"}, ""},
+		{"unknown", []string{"-run", "nothing"}, `"nothing" is none of offseen`},
+		{"no pairs", []string{"-pairs", "0"}, "less than 1"},
+		{"left over", []string{"evict110"}, "unexpected argument"},
+	} {
+		_, err := parse(append([]string{"-forcefence", bin}, tt.args...))
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	if (bench{names: []string{"peers"}, asked: true}).chosen("") {
+		t.Error("a bench that is run by name only was chosen among all")
+	}
+}
