@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -130,6 +131,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"all", nil, ""},
 		{"one", []string{"-run", "evict110"}, ""},
+		{"a second name of one", []string{"-run", "idle"}, ""},
 		{"peers", []string{"-run", "peers"}, ""},
 		{"unknown", []string{"-run", "nothing"}, `"nothing" is none of offseen`},
 		{"no pairs", []string{"-pairs", "0"}, "less than 1"},
@@ -142,5 +144,34 @@ func TestParse(t *testing.T) {
 	}
 	if (bench{names: []string{"peers"}, asked: true}).chosen("") {
 		t.Error("a bench that is run by name only was chosen among all")
+	}
+}
+
+func TestKilobytes(t *testing.T) {
+	const status = "Name:\tforcefence\nVmHWM:\t   81234 kB\nVmRSS:\t   70000 kB\n"
+	for field, want := range map[string]float64{"VmRSS": 70000, "VmHWM": 81234, "VmSwap": 0} {
+		if got := kilobytes(status, field); got != want {
+			t.Errorf("%s: got %v, want %v", field, got, want)
+		}
+	}
+}
+
+func TestRequestsIn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	const lines = `{"verb":"update","requestURI":"/x","objectRef":{"resource":"leases","namespace":"kube-system","name":"forcefence"}}
+{"verb":"update","requestURI":"/x","objectRef":{"resource":"leases","namespace":"kube-system","name":"forcefence"}}
+{"verb":"watch","requestURI":"/x","objectRef":{"resource":"nodes"}}
+{"verb":"get","requestURI":"/readyz"}
+{"verb":"get","requ`
+	if err := os.WriteFile(file, []byte(lines), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := requestsIn(file)
+	want := map[string]int{"update leases kube-system forcefence": 2, "watch nodes": 1, "get /readyz": 1}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+	if got, err := requestsIn(file + ".none"); err != nil || len(got) != 0 {
+		t.Errorf("no file: got %v, %v, want nothing", got, err)
 	}
 }

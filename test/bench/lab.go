@@ -45,6 +45,7 @@ type labOptions struct {
 	bare       bool               // without forcefence
 	unwatched  bool               // without a watch of pods, nodes and attachments
 	devices    func(*lab) devices // nil: redfish
+	late       bool               // forcefence is started by the bench itself
 }
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
@@ -114,7 +115,7 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	if err := l.addNodes(ctx); err != nil {
 		return nil, err
 	}
-	if o.bare {
+	if o.bare || o.late {
 		return l, nil
 	}
 	return l, l.startForcefence(ctx)

@@ -44,6 +44,7 @@ var benches = []bench{
 	{names: []string{"recover"}, run: recovery},
 	{names: []string{"tenofsixty"}, run: tenOfSixty},
 	{names: []string{"evict500"}, run: evict500},
+	{names: []string{"memory", "idle"}, run: memory},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
 
@@ -82,8 +83,10 @@ func run() int {
 			return 130
 		}
 	}
-	fmt.Println()
-	fmt.Print(table(r.all))
+	if o.run == "" {
+		fmt.Println()
+		fmt.Print(table(r.all))
+	}
 	if failed || o.strict && slices.ContainsFunc(r.all, func(f Figure) bool { return f.Holds != nil && !*f.Holds }) {
 		return 1
 	}
