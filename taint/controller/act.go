@@ -188,6 +188,10 @@ const relistAttachments = 5 * time.Second
 // volumes of pods that may yet stay before the lists are cleared or the mark goes, and a live list of all attachments before the
 // mark goes, since the cache may be behind.
 func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error) {
+	if !evict.LooksAtPods(v.Look) {
+		v.Now = t.Now()
+		return evict.Step(*v), nil
+	}
 	pods, objects, err := t.pods(ctx)
 	if err != nil {
 		return evict.Decision{}, err

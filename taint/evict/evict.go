@@ -235,6 +235,12 @@ func Step(v View) Decision {
 	}
 }
 
+// LooksAtPods reports whether Step decides on the node's pods and attachments: not before the record says that the eviction began.
+// Until then a View may come without them, and the turns between the mark and the first tombstone cost no list.
+func LooksAtPods(l taint.Look) bool {
+	return l.Exists && l.Mark != nil && l.RecordErr == nil && l.Ours() && l.Record.Phase == taint.PhaseEvicting
+}
+
 // overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
 // fails each time (invariants 11, 13).
 func (v View) overdue(d Decision) Decision {

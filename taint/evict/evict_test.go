@@ -388,6 +388,13 @@ func TestStep(t *testing.T) {
 				t.Errorf("the view's pods were changed: %s, were %s", after, before)
 			}
 			checkRecord(t, tt.view, got)
+			if !LooksAtPods(tt.view.Look) {
+				other := tt.view
+				other.Pods, other.Attachments = []Pod{pod("x"), pod("y", tomb), pod("z", exempt)}, []Attachment{{Name: "va", PV: "x"}}
+				if diff := cmp.Diff(got, Step(other)); diff != "" {
+					t.Errorf("the decision hangs on pods that LooksAtPods says it does not look at (-without +with):\n%s", diff)
+				}
+			}
 		})
 	}
 }
