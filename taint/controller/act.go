@@ -32,6 +32,7 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 		Mode: t.machine.Mode, Suspect: t.st.suspect, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node),
 		AllStale: t.allStale(t.look.Name), Busy: t.busy(t.look.Name), NewID: newID(), By: t.By,
 	}
+	t.tellPods(0)
 	v.ControlPlane = isControlPlane(t.look.Labels)
 	if t.machineErr != nil {
 		v.Machine = t.machineErr.Error()
@@ -126,6 +127,9 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	t.tellEvict(v, d)
 	begin := t.Now()
 	done := func(phase string) { t.Metrics.phase(phase, t.Now().Sub(begin)) }
+	if d.Act == evict.Wait || d.Act == evict.Spare {
+		t.tellPods(tellWithin)
+	}
 	switch d.Act {
 	case evict.Leave:
 		return 0, false, nil
@@ -143,7 +147,7 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		ended, err := t.forEach(ctx, v, d, func(ctx context.Context, p evict.Pod) error { return t.writer.tombstone(ctx, p, t.look.Record.ID) })
 		done("tombstone")
 		t.Log.Info("Ended pods", "node", t.look.Name, "fence", t.look.Record.ID, "pods", len(ended))
-		t.tellPods(v, ended)
+		t.st.untold = append(t.st.untold, untold{t.Now(), ended, v.Look.Record.ID, t.answerDetail()})
 		return 0, true, err
 	case evict.ClearVolumes:
 		if !v.Holds(t.Now()) {
@@ -172,6 +176,7 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		}
 		t.Metrics.phase("evict", t.Now().Sub(d.Record.Since))
 		t.Log.Info("Took mark off", "node", t.look.Name, "fence", d.Record.ID, "result", d.Record.Result)
+		t.tellPods(0)
 		t.tellKept(v)
 		t.closed(d.Record)
 		return 0, true, nil

@@ -90,6 +90,7 @@ type nodeState struct {
 	alerted  string
 	listed   time.Time // when the attachments were last listed live
 	answered string    // the last answer that was logged
+	untold   []untold  // pods that were ended and have no Event yet
 	batch    *batch    // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 

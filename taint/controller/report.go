@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -195,12 +196,34 @@ func (t *turn) event(kind, reason, action, format string, args ...any) {
 	t.Events.Eventf(t.node, nil, kind, reason, action, format, args...)
 }
 
-// tellPods sends an Event to each pod that was ended, with the evidence.
-func (t *turn) tellPods(v evict.View, pods []evict.Pod) {
-	for _, p := range pods {
-		t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, taint.TombstoneReason, "Evict",
-			"The machine of node %s is off (%s): the pod was ended so that it can run elsewhere (fence %s).",
-			t.look.Name, t.answerDetail(), v.Look.Record.ID)
+// untold are pods that one act ended, and what was known when it did.
+type untold struct {
+	at        time.Time
+	pods      []evict.Pod
+	id, proof string
+}
+
+// tellWithin is how long the Events of ended pods may wait for the fence's end. A hundred of them would otherwise compete at the API
+// server with what they tell of: the deletions, the detaching and the replacements' start.
+const tellWithin = 2 * time.Second
+
+// tellPods sends an Event with the evidence to each pod that was ended at least that long ago and not told of yet. A process that
+// ends before that has told of the fence on the Node, and leaves the pods' own Events out.
+func (t *turn) tellPods(age time.Duration) {
+	list := t.st.untold
+	if len(list) == 0 || t.Now().Sub(list[0].at) < age {
+		return
+	}
+	t.st.untold = nil
+	if t.Leading() != nil {
+		return
+	}
+	for _, u := range list {
+		for _, p := range u.pods {
+			t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, taint.TombstoneReason, "Evict",
+				"The machine of node %s is off (%s): the pod was ended so that it can run elsewhere (fence %s).",
+				t.look.Name, u.proof, u.id)
+		}
 	}
 }
 
