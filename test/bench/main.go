@@ -50,7 +50,7 @@ var benches = []bench{
 
 type options struct {
 	forcefence, out, run string
-	pairs                int
+	pairs, pods          int
 	strict, logStages    bool
 }
 
@@ -107,6 +107,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.out, "out", "out/bench.jsonl", "file of the figures, one JSON object a line")
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
+	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {
