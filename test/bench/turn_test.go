@@ -1,0 +1,124 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var zero = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }
+
+func testPod(kind, name, uid, node string, ready bool) *corev1.Pod {
+	yes := true
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID(uid), OwnerReferences: []metav1.OwnerReference{{Kind: kind, Controller: &yes}},
+		},
+		Spec: corev1.PodSpec{NodeName: node},
+	}
+	if ready {
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	return p
+}
+
+func testAttachment(uid, node string, deleting bool) *storagev1.VolumeAttachment {
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: storagev1.VolumeAttachmentSpec{NodeName: node}}
+	if deleting {
+		va.DeletionTimestamp = &metav1.Time{Time: zero}
+	}
+	return va
+}
+
+func testNode(ready bool) *corev1.Node {
+	status := corev1.ConditionUnknown
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}},
+	}
+}
+
+// TestTurn plays an outage of one node with two StatefulSet pods, one of a Deployment, and one of a DaemonSet, beside another node.
+func TestTurn(t *testing.T) {
+	db0, db1 := testPod("StatefulSet", "db-0", "1", "n1", true), testPod("StatefulSet", "db-1", "2", "n1", true)
+	web := testPod("ReplicaSet", "web-a", "3", "n1", true)
+	list := []corev1.Pod{*db0, *db1, *web, *testPod("DaemonSet", "agent", "4", "n1", true), *testPod("StatefulSet", "q-0", "5", "n2", true)}
+	tn := newTurn([]string{"n1"}, list, []storagev1.VolumeAttachment{*testAttachment("va1", "n1", false), *testAttachment("va2", "n2", false)})
+
+	tn.pod(at(-1), db0, true) // before the cut: not of this turn
+	tn.begin(at(0))
+	tn.log(line{Time: at(2.5), Node: "n1", Msg: "Machine answered", State: "Unknown"})
+	tn.log(line{Time: at(2.6), Node: "n1", Msg: "Machine answered", State: "Off"})
+	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Machine answered", State: "Off"})
+	tn.stale(at(2.5))
+	tn.node(at(2.7), testNode(false))
+	for i, p := range []*corev1.Pod{db0, db1, web} {
+		tn.pod(at(3+float64(i)/10), p, true)
+	}
+	if got, want := tn.missing(false), "1 of 1 volumes are not detached"; got != want {
+		t.Errorf("missing: got %q, want %q", got, want)
+	}
+	tn.attachment(at(3.5), testAttachment("va1", "n1", true), false)
+	tn.attachment(at(3.6), testAttachment("va1", "n1", true), false)
+	tn.attachment(at(3.7), testAttachment("va1", "n1", true), true)
+	tn.attachment(at(3.8), testAttachment("va2", "n2", true), true)
+
+	tn.pod(at(4), testPod("StatefulSet", "db-0", "10", "n2", false), false)
+	tn.pod(at(4.1), testPod("StatefulSet", "db-0", "10", "n2", true), false)
+	tn.pod(at(4.2), testPod("StatefulSet", "db-0", "10", "n2", true), true) // somebody deletes a running replacement
+	tn.pod(at(4.3), testPod("StatefulSet", "db-1", "11", "n2", true), false)
+	if tn.isBack() {
+		t.Error("all run again, though one was deleted")
+	}
+	tn.pod(at(5), testPod("StatefulSet", "db-0", "12", "n2", true), false)
+	tn.pod(at(6), testPod("ReplicaSet", "web-b", "13", "n2", false), true) // never ran
+
+	if got := tn.missing(false); got != "" {
+		t.Errorf("missing: got %q, want nothing", got)
+	}
+	if got := tn.missing(true); got == "" {
+		t.Error("missing: got nothing, want the mark")
+	}
+	b := tn.recovered()
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"off_seen", tn.offSeen().Sub(zero).Seconds(), 2.6},
+		{"eviction", tn.evicted(), 0.6},
+		{"last attachment", tn.requested(), 0.3},
+		{"pods a second", tn.throughput(), 5},
+		{"back after the cut", b.cut, 5},
+		{"back after the first sign", b.sign, 2.5},
+		{"back after NotReady", b.notReady, 2.3},
+		{"running again", float64(tn.running()), 2},
+		{"replacements ended", float64(tn.deaths()), 1},
+	} {
+		if round(c.got) != c.want {
+			t.Errorf("%s: got %v, want %v", c.what, c.got, c.want)
+		}
+	}
+}
+
+// TestTurnOfTheFloor counts from the loop's start.
+func TestTurnOfTheFloor(t *testing.T) {
+	p := testPod("StatefulSet", "db-0", "1", "n1", true)
+	tn := newTurn([]string{"n1"}, []corev1.Pod{*p}, nil)
+	tn.begin(at(0))
+	tn.start(at(2))
+	tn.log(line{Time: at(1), Node: "n1", Msg: "Machine answered", State: "Off"})
+	tn.pod(at(3), p, true)
+	if got := tn.evicted(); got != 1 {
+		t.Errorf("got %v, want 1", got)
+	}
+}
