@@ -33,7 +33,7 @@ func CacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}: {Transform: func(o any) (any, error) {
 				if n, ok := o.(*corev1.Node); ok {
-					n.ManagedFields, n.Status.Images = nil, nil
+					slim(n)
 				}
 				return o, nil
 			}},
@@ -44,6 +44,21 @@ func CacheOptions() cache.Options {
 			&storagev1.VolumeAttachment{}: {Transform: cache.TransformStripManagedFields()},
 		},
 		DefaultTransform: cache.TransformStripManagedFields(),
+	}
+}
+
+// slim takes off a cached Node what nobody here reads. What is decided on is read live.
+func slim(n *corev1.Node) {
+	n.ManagedFields = nil
+	var ours []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady || c.Type == ConditionPoweredOn {
+			ours = append(ours, c)
+		}
+	}
+	n.Status = corev1.NodeStatus{
+		Conditions: ours, VolumesInUse: n.Status.VolumesInUse, VolumesAttached: n.Status.VolumesAttached,
+		NodeInfo: corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID},
 	}
 }
 
