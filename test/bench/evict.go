@@ -57,7 +57,7 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later", i+1, s, len(t.old), t.evicted(), len(t.vas), t.requested())
 	}
 	r.add(figure("off_seen to last pod gone", "s", gone[oursSide]).above(gone[floorSide]).atMost(evictionLimit * median(gone[floorSide])))
-	r.add(figure("the same, times the floor, pair by pair", "x", ratios(gone[oursSide], gone[floorSide])))
+	r.add(figure("off_seen to last pod gone, times the floor, pair by pair", "x", ratios(gone[oursSide], gone[floorSide])))
 	detach := figure("last pod gone to last VolumeAttachment deletion request", "s", requested[oursSide]).above(requested[floorSide])
 	if limited {
 		detach = detach.atMost(detachLimit)

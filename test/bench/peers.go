@@ -71,7 +71,7 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 			i+1, name, offset.Seconds(), back.notReady, t.deaths())
 	}
 	r.add(figure("out-of-service by hand, "+name+": NotReady to every StatefulSet pod running", "s", took))
-	r.add(figure("the same: running replacements that anything deleted, in all turns", "pods", []float64{float64(deaths)}))
+	r.add(figure("out-of-service by hand, "+name+": running replacements that anything deleted, in all turns", "pods", []float64{float64(deaths)}))
 	if !stock {
 		return nil
 	}

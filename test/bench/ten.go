@@ -38,6 +38,6 @@ func tenOfSixty(ctx context.Context, r *runner) error {
 		r.say("%2d %-5s %d pods of %d nodes gone in %.3f s: %.0f pods/s", i+1, s, len(t.old), dead, t.evicted(), t.throughput())
 	}
 	r.add(figure("pods gone a second", "1/s", rate[oursSide]).above(rate[floorSide]).atLeast(throughputLimit * median(rate[floorSide])))
-	r.add(figure("the same, times the floor, pair by pair", "x", ratios(rate[oursSide], rate[floorSide])))
+	r.add(figure("pods gone a second, times the floor, pair by pair", "x", ratios(rate[oursSide], rate[floorSide])))
 	return nil
 }
