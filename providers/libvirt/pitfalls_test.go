@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -139,7 +140,9 @@ func TestDomainsOfAKind(t *testing.T) {
 	}
 	// A third one is called as the second one's UUID.
 	h.Guest(t, other.UUID(), hypervisor.Guest{Stopped: true})
-	expectClass(t, p, providers.Target{Node: "n1", ID: other.UUID()}, providers.ErrNotFound)
+	if a := ask(t, p, providers.Target{Node: "n1", ID: other.UUID()}); !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(a.Err.Error(), "2 domains match") {
+		t.Errorf("got %s (%q), %v; want both named", a.State, a.Raw, a.Err)
+	}
 
 	// Undefined while it runs, it is transient and on; destroyed then, it is not known: nothing is proven.
 	must(t, other.Undefine(ctx))
@@ -311,6 +314,25 @@ func TestMigratesWhileAsked(t *testing.T) {
 	expect(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID}, providers.PowerOn, "running (migrated) on uris[0]")
 }
 
+// TestRestoredWhileAsked: a domain whose reason a restart has hidden is restored from its image between the two questions. Asked the
+// other way round it would be off, with no image.
+func TestRestoredWhileAsked(t *testing.T) {
+	t.Parallel()
+	uuid, _ := providers.ParseUUID(anyUUID)
+	var asked atomic.Int32
+	p := newProvider(t, nil, newPeer(t, scripted(func(call frame) []frame {
+		switch {
+		case call.procedure() == procLookupByUUID:
+			return peerDomain(uuid, 5, 0, 1)(call)
+		case asked.Add(1) == 1:
+			return peerDomain(uuid, 5, 0, 1)(call)
+		default:
+			return peerDomain(uuid, 1, 3, 0)(call)
+		}
+	})).uri())
+	expect(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID}, providers.PowerOn, "running (restored)")
+}
+
 // TestNeighbours: a caller who gives up, or whose time is over, does not take the answers of others with him.
 func TestNeighbours(t *testing.T) {
 	t.Parallel()
@@ -355,6 +377,35 @@ func TestNeighbours(t *testing.T) {
 	close(stuck)
 	if a := <-patient; a.State != providers.PowerOff || a.Err != nil {
 		t.Errorf("the neighbour got %s, %v; want Off", a.State, a.Err)
+	}
+}
+
+// TestHangingConnection: a connection that answers no more (its other end lost its power, say, and nobody tells) is given up by
+// the caller whose time is over, and the next one gets another.
+func TestHangingConnection(t *testing.T) {
+	t.Parallel()
+	uuid, _ := providers.ParseUUID(anyUUID)
+	var accepted atomic.Int32
+	x := newPeer(t, func(c net.Conn) {
+		hangs := accepted.Add(1) == 1
+		scripted(func(call frame) []frame {
+			if hangs && call.procedure() == procGetState {
+				return nil
+			}
+			return peerDomain(uuid, 5, 2, 0)(call)
+		})(c)
+	})
+	p, of := newProvider(t, nil, x.uri()), providers.Target{Node: "n1", SystemUUID: anyUUID}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := p.State(ctx, of); !errors.Is(err, providers.ErrUnreachable) {
+		t.Errorf("got %v", err)
+	}
+	expect(t, p, of, providers.PowerOff, "shut off (destroyed)")
+	for deadline := time.Now().Add(timeout); x.open() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are open, want the new one", x.open())
+		}
 	}
 }
 

@@ -187,6 +187,42 @@ func TestOpeningIsGuarded(t *testing.T) {
 	}
 }
 
+// TestEndsWhileOpening: the peer closes right behind its last answer. go-libvirt's reader must not see the end before its other half
+// has finished opening (the race detector sees to it, and Disconnected would never be closed).
+func TestEndsWhileOpening(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		ours, theirs := net.Pipe()
+		go func() {
+			defer theirs.Close()
+			for _, answer := range [][]uint32{{1, 0}, {}} {
+				b := make([]byte, headerLen)
+				if _, err := io.ReadFull(theirs, b); err != nil {
+					return
+				}
+				if _, err := io.CopyN(io.Discard, theirs, int64(binary.BigEndian.Uint32(b))-headerLen); err != nil {
+					return
+				}
+				_, _ = theirs.Write(packet(programRemote, parseHeader(b).procedure, typeReply, uint32(parseHeader(b).serial), statusOK, answer...))
+			}
+		}()
+		w := newWire(ours, ours, nil)
+		rpc := golibvirt.NewWithDialer(dialer{w})
+		err := rpc.ConnectToURI("qemu:///system")
+		w.release()
+		w.kill(io.EOF)
+		<-w.ended
+		if err != nil {
+			continue
+		}
+		select {
+		case <-rpc.Disconnected():
+		case <-time.After(20 * time.Second):
+			t.Fatal("go-libvirt does not know that it is disconnected")
+		}
+	}
+}
+
 // TestEventsAreDecoded here, and a broken one ends the connection.
 func TestEventsAreDecoded(t *testing.T) {
 	t.Parallel()

@@ -71,9 +71,7 @@ func TestNothingIsLeft(t *testing.T) {
 		_, _ = os.Stdout.WriteString("ready " + h.URI() + " " + d.UUID() + "\n")
 		select {} // until killed
 	}
-	if missing := hypervisor.Missing(); missing != "" {
-		t.Skip("SKIPPED: " + missing)
-	}
+	hypervisor.Need(t)
 	child := exec.Command(os.Args[0], "-test.run=^TestNothingIsLeft$", "-test.v")
 	child.Env = append(os.Environ(), role+"=1")
 	out, err := child.StdoutPipe()

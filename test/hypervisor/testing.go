@@ -8,15 +8,23 @@ import (
 // Require is set to 1 where a missing program must fail the tests instead of skipping them.
 const Require = "FORCEFENCE_REQUIRE_LIBVIRT"
 
+// Need skips a test where libvirt is not installed, loudly.
+func Need(t testing.TB) {
+	t.Helper()
+	missing := Missing()
+	switch {
+	case missing == "":
+	case os.Getenv(Require) == "1":
+		t.Fatal(missing)
+	default:
+		t.Skip("SKIPPED: " + missing)
+	}
+}
+
 // New starts a hypervisor for a test, which is skipped where libvirt is not installed, and ends it with the test.
 func New(t testing.TB, o Options) *Hypervisor {
 	t.Helper()
-	if missing := Missing(); missing != "" {
-		if os.Getenv(Require) == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip("SKIPPED: " + missing)
-	}
+	Need(t)
 	h, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
