@@ -104,11 +104,7 @@ func (w *watch) once(ctx context.Context, h *hypervisor) (subscribed bool, err e
 		return false, fmt.Errorf("subscribing: %w", err)
 	}
 	wait.Go(func() { w.listen(ctx, l, events) })
-	for _, t := range w.targets {
-		if err := w.lookOver(ctx, l, t); err != nil {
-			return true, err
-		}
-	}
+	wait.Go(func() { w.lookOver(ctx, l) })
 	beat := time.NewTicker(w.p.rhythm.beat)
 	defer beat.Stop()
 	for {
@@ -131,28 +127,46 @@ func (w *watch) once(ctx context.Context, h *hypervisor) (subscribed bool, err e
 	}
 }
 
-// lookOver tells of a target that does not run. One that cannot be found, or not told from another, is passed over.
-func (w *watch) lookOver(ctx context.Context, l *link, t providers.Target) error {
+// lookOver tells of the targets that do not run, and looks again at each beat for a while: a daemon that has just started says
+// running of a guest that died meanwhile until it has tried to reach its QEMU, and sends no event when it finds out.
+func (w *watch) lookOver(ctx context.Context, l *link) {
+	const rounds = 12
+	down := make([]bool, len(w.targets))
+	for range rounds {
+		for i, t := range w.targets {
+			was := down[i]
+			at := w.p.opts.Now()
+			g, uuid, ok := w.look(ctx, l, t)
+			down[i] = ok && !g.elsewhere && (g.state != providers.PowerOn || g.saved)
+			if down[i] && !was {
+				w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: text(uuid), At: at})
+			}
+		}
+		select {
+		case <-time.After(w.p.rhythm.beat):
+		case <-l.wire.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look asks for one target. One that cannot be found, or not told from another, or that does not answer in time (libvirtd says nothing
+// of a domain that it is destroying) is passed over: whether the daemon lives is asked elsewhere.
+func (w *watch) look(ctx context.Context, l *link, t providers.Target) (g sighting, uuid golibvirt.UUID, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, w.p.rhythm.beat)
 	defer cancel()
-	at := w.p.opts.Now()
 	uuids, err := candidates(t)
 	if err != nil {
-		return nil
+		return g, uuid, false
 	}
 	found, err := l.find(ctx, uuids, t.ID)
 	if err != nil || len(found) == 0 || slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
-		return err
+		return g, uuid, false
 	}
-	g, err := l.look(ctx, found[0].UUID)
-	switch {
-	case errors.Is(err, providers.ErrNotFound), err == nil && g.state == providers.PowerOn && !g.saved, err == nil && g.elsewhere:
-		return nil
-	case err != nil:
-		return err
-	}
-	w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: text(found[0].UUID), At: at})
-	return nil
+	g, err = l.look(ctx, found[0].UUID)
+	return g, found[0].UUID, err == nil
 }
 
 // listen tells what events say, until the connection or ctx has ended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,4 +215,24 @@ func BenchmarkState(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestWatchLateTruth: a daemon that says running at first, and then off, without an event.
+func TestWatchLateTruth(t *testing.T) {
+	t.Parallel()
+	uuid, _ := providers.ParseUUID(anyUUID)
+	var asked atomic.Int32
+	p := newProvider(t, nil, newPeer(t, scripted(func(call frame) []frame {
+		switch {
+		case call.procedure() == procRegister || call.procedure() == 157:
+			return []frame{call.reply(make([]uint32, map[uint32]int{procRegister: 1, 157: 2}[call.procedure()])...)}
+		case call.procedure() == procGetState && asked.Add(1) == 1:
+			return []frame{call.reply(1, 1)}
+		default:
+			return peerDomain(uuid, 5, 3, 0)(call)
+		}
+	})).uri())
+	libvirt.SetRhythm(p, 100*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond)
+	tells, _ := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	await(t, tells, "n1", providers.PowerOff, "shut off (crashed)")
 }
