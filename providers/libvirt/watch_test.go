@@ -242,3 +242,23 @@ func TestWatchLateTruth(t *testing.T) {
 	tells, _ := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
 	await(t, tells, "n1", providers.PowerOff, "shut off (crashed)")
 }
+
+// TestWatchNoticesSilence: a daemon that hangs keeps its connection open; the watch makes another.
+func TestWatchNoticesSilence(t *testing.T) {
+	t.Parallel()
+	x := newPeer(t, scripted(func(call frame) []frame {
+		if call.procedure() == procRegister {
+			return []frame{call.reply(0)}
+		}
+		return nil
+	}))
+	p := newProvider(t, nil, x.uri())
+	libvirt.SetRhythm(p, 50*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond)
+	_, stop := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	for deadline := time.Now().Add(timeout); x.accepted() < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got %d connections", x.accepted())
+		}
+	}
+	stop()
+}
