@@ -38,14 +38,14 @@ const (
 // labOptions describe what a bench is measured on.
 type labOptions struct {
 	nodes      int
-	podsOnNode int                // that a node takes; 0: 500
-	grace      time.Duration      // until a silent node is NotReady; 0: cluster.FastNodeGrace; -1: stock
-	kcmQPS     int                // as cluster.Options'
-	apiServer  []string           // arguments of the API server
-	bare       bool               // without forcefence
-	unwatched  bool               // without a watch of pods, nodes and attachments
-	devices    func(*lab) devices // nil: redfish
-	late       bool               // forcefence is started by the bench itself
+	podsOnNode int                                          // that a node takes; 0: 500
+	grace      time.Duration                                // until a silent node is NotReady; 0: cluster.FastNodeGrace; -1: stock
+	kcmQPS     int                                          // as cluster.Options'
+	apiServer  []string                                     // arguments of the API server
+	bare       bool                                         // without forcefence
+	unwatched  bool                                         // without a watch of pods, nodes and attachments
+	devices    func(context.Context, *lab) (devices, error) // nil: redfish
+	late       bool                                         // forcefence is started by the bench itself
 }
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
@@ -79,9 +79,11 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 		return nil, err
 	}
 	if o.devices == nil {
-		o.devices = func(l *lab) devices { return redfish{l.dc, l.dir} }
+		o.devices = newRedfish
 	}
-	l.devs = o.devices(l)
+	if l.devs, err = o.devices(ctx, l); err != nil {
+		return nil, err
+	}
 	grace := o.grace
 	switch {
 	case grace == 0:

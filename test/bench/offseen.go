@@ -6,24 +6,30 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
 // source is a way in which forcefence comes to know that a machine is off.
 type source struct {
 	name    string
-	devices func(*lab) devices
-	push    bool    // the device tells by itself: the limit counts from the power cut, else from the first sign of death
-	limit   float64 // seconds
+	devices func(context.Context, *lab) (devices, error)
+	missing func() string // what must be installed, "" if nothing is missing; nil: nothing must
+	push    bool          // the device tells by itself: the limit counts from the power cut, else from the first sign of death
+	limit   float64       // seconds
 }
 
 // sources are measured one after another. One that pushes, such as a hypervisor with events, is an entry here and a type of devices.
 var sources = []source{
-	{name: "Redfish", devices: func(l *lab) devices { return redfish{l.dc, l.dir} }, limit: 1},
+	{name: "Redfish", devices: newRedfish, limit: 1},
+	{name: "libvirt's events", devices: newLibvirt, push: true, limit: 2, missing: hypervisor.Missing},
 }
 
 // offSeen times the way from a power cut to the first Off that forcefence has.
 func offSeen(ctx context.Context, r *runner) error {
 	for _, s := range sources {
+		if s.missing != nil && s.missing() != "" {
+			return fmt.Errorf("%s: %s", s.name, s.missing())
+		}
 		if err := r.offSeenBy(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
