@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -181,7 +182,7 @@ func (p *Process) deviceEvent(node string) {
 	})
 }
 
-// look reads Node, Lease, pods and attachments live, one after the other.
+// look reads Node and Lease live, in either order, then pods and attachments.
 func (k *worker) look() {
 	w, name := k.w, k.m.name
 	k.busy = true
@@ -197,15 +198,20 @@ func (k *worker) look() {
 		}
 		return err != nil
 	}
-	k.call(func() error { node = w.api.node(name); return nil }, func(err error) {
+	var lease *coordinationv1.Lease
+	first, second := func() error { node = w.api.node(name); return nil }, func() error { lease = w.api.lease(name); return nil }
+	if w.chance(0.5) { // they are sent together: either may be the older one
+		first, second = second, first
+	}
+	k.call(first, func(err error) {
 		if failed(err) {
 			return
 		}
-		k.call(func() error { l = taint.See(node, w.api.lease(name), taint.DefaultKey, sent, w.now); return nil }, func(err error) {
+		k.call(second, func(err error) {
 			if failed(err) {
 				return
 			}
-			l.Got = w.now
+			l = taint.See(node, lease, taint.DefaultKey, sent, w.now)
 			k.call(func() error { ps = w.api.podsOn(name); return nil }, func(err error) {
 				if failed(err) {
 					return
