@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,18 +40,9 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 	}
 	v.Distrusted = t.distrusted
 	if t.st.suspect.Why != "" {
-		pods, objects, err := t.pods(ctx)
-		if err == nil {
-			err = t.resolve(ctx, pods, objects, false)
-		}
-		if err != nil {
+		if v.Work, err = t.work(ctx); err != nil {
 			return 0, false, err
 		}
-		atts, err := t.cachedAttachments(ctx)
-		if err != nil {
-			return 0, false, err
-		}
-		v.Work = evict.Work(pods, atts)
 	}
 	v.Now = t.Now() // the lists took their time
 	d := fence.Step(v)
@@ -94,6 +86,32 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 	default:
 		return 0, false, fmt.Errorf("unknown act %d", d.Act)
 	}
+}
+
+// workHolds is how long work that was found counts: it is a reason to ask and to mark, and what a mark finds to do is listed anew.
+const workHolds = time.Second
+
+// work reports whether a fence would have something to do.
+func (t *turn) work(ctx context.Context) (bool, error) {
+	if age := t.Now().Sub(t.st.worked); age >= 0 && age < workHolds {
+		return true, nil
+	}
+	pods, objects, err := t.pods(ctx)
+	if err == nil {
+		err = t.resolve(ctx, pods, objects, false)
+	}
+	if err != nil {
+		return false, err
+	}
+	atts, err := t.cachedAttachments(ctx)
+	if err != nil {
+		return false, err
+	}
+	work := evict.Work(pods, atts)
+	if work {
+		t.st.worked = t.Now()
+	}
+	return work, nil
 }
 
 // powerOff sends the power-off that the record announced. The error is remembered, not returned: fence.Step sends it again.
@@ -153,10 +171,14 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		if !v.Holds(t.Now()) {
 			return 0, true, nil
 		}
-		if err := t.writer.clear(ctx, t.look, d.InUse, d.Attached); err != nil {
+		var ended []evict.Pod // what is to be deleted next is listed meanwhile
+		var g errgroup.Group
+		g.Go(func() error { return t.writer.clear(ctx, t.look, d.InUse, d.Attached) })
+		g.Go(func() (err error) { ended, _, err = t.pods(ctx); return err })
+		if err := g.Wait(); err != nil {
 			return 0, false, err
 		}
-		t.st.evict.Cleared = true
+		t.st.evict.Cleared, t.st.ended, t.st.endedAt = true, ended, t.Now()
 		done("clear")
 		t.Log.Info("Cleared volume lists", "node", t.look.Name, "fence", t.look.Record.ID,
 			"inUse", len(t.look.InUse)-len(d.InUse), "attached", len(t.look.Attached)-len(d.Attached))
@@ -197,6 +219,9 @@ func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error
 		v.Now = t.Now()
 		return evict.Step(*v), nil
 	}
+	if d, ok, err := t.deleteNow(ctx, v); ok || err != nil {
+		return d, err
+	}
 	pods, objects, err := t.pods(ctx)
 	if err != nil {
 		return evict.Decision{}, err
@@ -227,6 +252,28 @@ func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error
 	}
 	v.Now = t.Now()
 	return evict.Step(*v), nil
+}
+
+// deleteNow decides by the pods that were listed while the volume lists were cleared, if that was just now and the decision is to
+// delete: each deletion names a UID and a resourceVersion, so a pod that changed since is looked at again. Any other decision wants a
+// new list.
+func (t *turn) deleteNow(ctx context.Context, v *evict.View) (_ evict.Decision, ok bool, err error) {
+	pods := t.st.ended
+	t.st.ended = nil
+	if age := t.Now().Sub(t.st.endedAt); len(pods) == 0 || age < 0 || age > workHolds {
+		return evict.Decision{}, false, nil
+	}
+	view := *v
+	view.Pods = pods
+	if view.Attachments, err = t.cachedAttachments(ctx); err != nil {
+		return evict.Decision{}, false, err
+	}
+	view.Now = t.Now()
+	if d := evict.Step(view); d.Act == evict.Delete && !d.Returned {
+		*v = view
+		return d, true, nil
+	}
+	return evict.Decision{}, false, nil
 }
 
 // closed counts a fence that ended.

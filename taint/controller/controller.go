@@ -91,6 +91,9 @@ type nodeState struct {
 	listed   time.Time // when the attachments were last listed live
 	answered string    // the last answer that was logged
 	untold   []untold  // pods that were ended and have no Event yet
+	worked   time.Time // when a list last showed work for a fence
+	ended    []evict.Pod
+	endedAt  time.Time // when ended was listed, while the volume lists were cleared
 	batch    *batch    // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 

@@ -86,7 +86,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	attachments := source.Kind(mgr.GetCache(), &storagev1.VolumeAttachment{},
 		handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, va *storagev1.VolumeAttachment) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: va.Spec.NodeName}}}
-		}))
+		}),
+		// A fence waits for attachments to go. What changes of them until then comes while the attach/detach controller is at its
+		// busiest, and a look at each change would cost it time.
+		predicate.TypedFuncs[*storagev1.VolumeAttachment]{UpdateFunc: func(event.TypedUpdateEvent[*storagev1.VolumeAttachment]) bool { return false }})
 	if err := c.Watch(attachments); err != nil {
 		return fmt.Errorf("watching volume attachments: %w", err)
 	}

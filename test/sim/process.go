@@ -199,15 +199,15 @@ func (k *worker) look() {
 		return err != nil
 	}
 	var lease *coordinationv1.Lease
-	first, second := func() error { node = w.api.node(name); return nil }, func() error { lease = w.api.lease(name); return nil }
+	first, second := func() { node = w.api.node(name) }, func() { lease = w.api.lease(name) }
 	if w.chance(0.5) { // they are sent together: either may be the older one
 		first, second = second, first
 	}
-	k.call(first, func(err error) {
+	k.call(func() error { first(); return nil }, func(err error) {
 		if failed(err) {
 			return
 		}
-		k.call(second, func(err error) {
+		k.call(func() error { second(); return nil }, func(err error) {
 			if failed(err) {
 				return
 			}
