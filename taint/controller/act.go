@@ -110,6 +110,7 @@ func (t *turn) work(ctx context.Context) (bool, error) {
 	work := evict.Work(pods, atts)
 	if work {
 		t.st.worked = t.Now()
+		t.keep(pods)
 	}
 	return work, nil
 }
@@ -171,14 +172,15 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		if !v.Holds(t.Now()) {
 			return 0, true, nil
 		}
-		var ended []evict.Pod // what is to be deleted next is listed meanwhile
+		var pods []evict.Pod // what is to be deleted next is listed meanwhile
 		var g errgroup.Group
 		g.Go(func() error { return t.writer.clear(ctx, t.look, d.InUse, d.Attached) })
-		g.Go(func() (err error) { ended, _, err = t.pods(ctx); return err })
+		g.Go(func() (err error) { pods, _, err = t.pods(ctx); return err })
 		if err := g.Wait(); err != nil {
 			return 0, false, err
 		}
-		t.st.evict.Cleared, t.st.ended, t.st.endedAt = true, ended, t.Now()
+		t.st.evict.Cleared = true
+		t.keep(pods)
 		done("clear")
 		t.Log.Info("Cleared volume lists", "node", t.look.Name, "fence", t.look.Record.ID,
 			"inUse", len(t.look.InUse)-len(d.InUse), "attached", len(t.look.Attached)-len(d.Attached))
@@ -219,7 +221,7 @@ func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error
 		v.Now = t.Now()
 		return evict.Step(*v), nil
 	}
-	if d, ok, err := t.deleteNow(ctx, v); ok || err != nil {
+	if d, ok, err := t.decideByKept(ctx, v); ok || err != nil {
 		return d, err
 	}
 	pods, objects, err := t.pods(ctx)
@@ -254,13 +256,20 @@ func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error
 	return evict.Step(*v), nil
 }
 
-// deleteNow decides by the pods that were listed while the volume lists were cleared, if that was just now and the decision is to
-// delete: each deletion names a UID and a resourceVersion, so a pod that changed since is looked at again. Any other decision wants a
-// new list.
-func (t *turn) deleteNow(ctx context.Context, v *evict.View) (_ evict.Decision, ok bool, err error) {
-	pods := t.st.ended
-	t.st.ended = nil
-	if age := t.Now().Sub(t.st.endedAt); len(pods) == 0 || age < 0 || age > workHolds {
+// keptHolds is how long a list may be kept for the next act.
+const keptHolds = time.Second
+
+// keep keeps a list for decideByKept. An API server answers two consistent lists of a resource that nobody writes to 100 ms apart: it
+// waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36, ConditionalProgressRequester).
+func (t *turn) keep(pods []evict.Pod) { t.st.kept, t.st.keptAt = pods, t.Now() }
+
+// decideByKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of
+// these writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing
+// is found by the list that follows. Any other decision wants a list of its own.
+func (t *turn) decideByKept(ctx context.Context, v *evict.View) (_ evict.Decision, ok bool, err error) {
+	pods := t.st.kept
+	t.st.kept = nil
+	if age := t.Now().Sub(t.st.keptAt); len(pods) == 0 || age < 0 || age > keptHolds {
 		return evict.Decision{}, false, nil
 	}
 	view := *v
@@ -269,7 +278,7 @@ func (t *turn) deleteNow(ctx context.Context, v *evict.View) (_ evict.Decision, 
 		return evict.Decision{}, false, err
 	}
 	view.Now = t.Now()
-	if d := evict.Step(view); d.Act == evict.Delete && !d.Returned {
+	if d := evict.Step(view); d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned {
 		*v = view
 		return d, true, nil
 	}

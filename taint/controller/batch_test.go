@@ -284,3 +284,64 @@ func TestClearingNeedsTheProof(t *testing.T) {
 		}
 	}
 }
+
+// A list that was kept serves to end pods and to delete ended ones, for a moment and once, and for nothing else.
+func TestDecideByKept(t *testing.T) {
+	ended := []evict.Pod{{Name: "a", UID: "1", ResourceVersion: "1", Terminal: true, Tombstone: true}}
+	runs := []evict.Pod{{Name: "a", UID: "1", ResourceVersion: "1", Deleting: true}}
+	done := []evict.Pod{{Name: "a", UID: "1", ResourceVersion: "1", Terminal: true}}
+	for _, tc := range []struct {
+		name  string
+		kept  []evict.Pod
+		age   time.Duration
+		lease string // the node's, at the look
+		want  evict.Act
+	}{
+		{"an ended pod, just listed", ended, 0, "1", evict.Delete},
+		{"a pod that runs, just listed", runs, 0, "1", evict.Tombstone},
+		{"listed a while ago", ended, 2 * time.Second, "1", evict.Unmark}, // the server has no pods any more
+		{"a heartbeat since", ended, 0, "2", evict.Unmark},
+		{"a heartbeat since, and a pod that runs", runs, 0, "2", evict.Unmark},
+		{"nothing to do by the kept list", done, 0, "1", evict.Unmark},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			tn, v := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
+			tn.Live, tn.Cache = server{}, server{}
+			tn.st.kept, tn.st.keptAt = tc.kept, c.now
+			v.Look.LeaseRV = tc.lease
+			c.now = c.now.Add(tc.age)
+			d, err := tn.decide(t.Context(), &v)
+			if err != nil || d.Act != tc.want || (d.Act == evict.Unmark) != (len(v.Pods) == 0) {
+				t.Errorf("got %s (%s) of %d pods, error %v, want %s", d.Act, d.Why, len(v.Pods), err, tc.want)
+			}
+			if d, err := tn.decide(t.Context(), &v); err != nil || d.Act != evict.Unmark {
+				t.Errorf("the second time: got %s, error %v, want a new list", d.Act, err)
+			}
+		})
+	}
+}
+
+// Work that a list showed counts for a moment; that there was none does not.
+func TestWorkHolds(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	tn, _ := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseArmed)
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+	for _, step := range []struct {
+		after time.Duration
+		pods  []corev1.Pod
+		want  bool
+	}{
+		{0, nil, false},
+		{0, []corev1.Pod{pod}, true},
+		{workHolds / 2, nil, true},
+		{workHolds, nil, false},
+		{0, []corev1.Pod{pod}, true},
+	} {
+		c.now = c.now.Add(step.after)
+		tn.Live, tn.Cache = server{pods: step.pods}, server{}
+		if got, err := tn.work(t.Context()); err != nil || got != step.want {
+			t.Errorf("at %s with %d pods: got %v, error %v, want %v", c.now.Format(time.TimeOnly), len(step.pods), got, err, step.want)
+		}
+	}
+}

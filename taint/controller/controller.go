@@ -92,8 +92,8 @@ type nodeState struct {
 	answered string    // the last answer that was logged
 	untold   []untold  // pods that were ended and have no Event yet
 	worked   time.Time // when a list last showed work for a fence
-	ended    []evict.Pod
-	endedAt  time.Time // when ended was listed, while the volume lists were cleared
+	kept     []evict.Pod
+	keptAt   time.Time // when kept was listed: before the mark, or while the volume lists were cleared
 	batch    *batch    // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 

@@ -205,7 +205,7 @@ type untold struct {
 
 // tellWithin is how long the Events of ended pods may wait for the fence's end. A hundred of them would otherwise compete at the API
 // server with what they tell of: the deletions, the detaching and the replacements' start.
-const tellWithin = 2 * time.Second
+const tellWithin = 10 * time.Second
 
 // tellPods sends an Event with the evidence to each pod that was ended at least that long ago and not told of yet. A process that
 // ends before that has told of the fence on the Node, and leaves the pods' own Events out.

@@ -83,13 +83,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err := c.Watch(nodes); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
-	attachments := source.Kind(mgr.GetCache(), &storagev1.VolumeAttachment{},
-		handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, va *storagev1.VolumeAttachment) []reconcile.Request {
-			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: va.Spec.NodeName}}}
-		}),
-		// A fence waits for attachments to go. What changes of them until then comes while the attach/detach controller is at its
-		// busiest, and a look at each change would cost it time.
-		predicate.TypedFuncs[*storagev1.VolumeAttachment]{UpdateFunc: func(event.TypedUpdateEvent[*storagev1.VolumeAttachment]) bool { return false }})
+	attachments := source.Kind(mgr.GetCache(), &storagev1.VolumeAttachment{}, attachmentsGone())
 	if err := c.Watch(attachments); err != nil {
 		return fmt.Errorf("watching volume attachments: %w", err)
 	}
@@ -113,6 +107,27 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("watching devices: %w", err)
 	}
 	return nil
+}
+
+// coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and
+// a look at each would cost it time.
+const coalesce = 100 * time.Millisecond
+
+// attachmentsGone wakes the node of an attachment that has gone, or come. A fence waits for the first; what changes of one until then
+// says nothing.
+func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile.Request] {
+	node := func(va *storagev1.VolumeAttachment) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Name: va.Spec.NodeName}}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*storagev1.VolumeAttachment], q queue) {
+			q.Add(node(e.Object))
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*storagev1.VolumeAttachment], q queue) {
+			q.AddAfter(node(e.Object), coalesce)
+		},
+	}
 }
 
 // leaderRunnable runs on the leader: the wake channel's reader does, too.

@@ -146,7 +146,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "libvirt: what happened while nobody watched is not told", File: "providers/libvirt/watch.go",
-		Old: "	for _, t := range w.targets {\n		if err := w.lookOver(", New: "	for _, t := range w.targets[:0] {\n		if err := w.lookOver(",
+		Old: "	wait.Go(func() { w.lookOver(ctx, l) })\n", New: "",
 	},
 	{
 		Name: "libvirt: a save is told as off", File: "providers/libvirt/watch.go",
@@ -559,6 +559,14 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: the mark goes by the cache's attachments (11)", File: "taint/controller/act.go",
 		Old: "	if ends || waits &&", New: "	if waits &&",
+	},
+	{
+		Name: "controller: a kept list says that nothing is left (11)", File: "taint/controller/act.go",
+		Old: "d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned {", New: "d.Act != evict.Leave {",
+	},
+	{
+		Name: "controller: a kept list never grows old", File: "taint/controller/act.go",
+		Old: "len(pods) == 0 || age < 0 || age > keptHolds {", New: "len(pods) == 0 {",
 	},
 	{
 		Name: "controller: volumes are cleared after the proof has gone (1)", File: "taint/controller/act.go",

@@ -41,6 +41,9 @@ type worker struct {
 	fence fence.Memory
 	evict evict.Memory
 
+	kept   []evict.Pod // the last list, which may serve for the next act
+	keptAt time.Time
+
 	busy bool   // in the middle of look, step, act
 	turn int    // counts looks: a wait that was cut short is dropped
 	seen string // what the last look saw: nothing to do until it differs
@@ -266,6 +269,7 @@ func (k *worker) fenceStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 		v.Machine = "no provider"
 	}
 	d := fence.Step(v)
+	k.keep(ps)
 	w.logf("%s: %s: %s %s", k.name, k.m.name, d.Act, d.Why)
 	switch d.Act {
 	case fence.Leave:
@@ -383,6 +387,10 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 		Now: w.now, Look: l, Memory: k.evict, Settings: k.Process.evict, Pods: ps, Attachments: as, Device: k.device(), By: k.name,
 	}
 	d := evict.Step(v)
+	if by, ok := k.byKept(v); ok {
+		d = by
+	}
+	k.keep(ps)
 	w.logf("%s: %s: %s %s %s", k.name, k.m.name, d.Act, d.Why, d.Detail)
 	if d.Alert != "" {
 		w.check.alert(k.m.name, d.Alert)
@@ -426,6 +434,22 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 			n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, d.Record.ID)
 		}, "Unmark")
 	}
+}
+
+func (k *worker) keep(ps []evict.Pod) { k.kept, k.keptAt = ps, k.w.now }
+
+// byKept decides by an earlier list, as taint/controller does now and then to end pods and to delete ended ones.
+func (k *worker) byKept(v evict.View) (evict.Decision, bool) {
+	if age := k.w.now.Sub(k.keptAt); k.kept == nil || age > time.Second || !k.w.chance(0.5) {
+		return evict.Decision{}, false
+	}
+	v.Pods = k.kept
+	d := evict.Step(v)
+	if d.Act != evict.Tombstone && (d.Act != evict.Delete || d.Returned) {
+		return evict.Decision{}, false
+	}
+	k.w.count("by a kept list")
+	return d, true
 }
 
 // each acts on the pods in their order, a few at a time, each only while the proof holds: one that ran out is asked for again,

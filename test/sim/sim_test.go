@@ -56,14 +56,15 @@ func TestBareNodesAreFoundOut(t *testing.T) {
 	if race || testing.Short() {
 		t.Skip("needs thousands of histories: resourceVersions alone make it rare")
 	}
-	_, _, failed := playMany(0, 3000, func(uint64) Scenario { return Bare })
+	const histories = 10_000
+	_, _, failed := playMany(0, histories, func(uint64) Scenario { return Bare })
 	found := 0
 	for _, f := range failed {
 		if f.v.Invariant == "10" {
 			found++
 		}
 	}
-	t.Logf("%d of 3000 histories run something twice", found)
+	t.Logf("%d of %d histories run something twice", found, histories)
 	if found == 0 {
 		t.Error("no history without the hook broke invariant 10: the checker is blind")
 	}
@@ -76,7 +77,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
-		"crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted",
+		"crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)
