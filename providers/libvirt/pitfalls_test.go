@@ -6,6 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -476,15 +481,41 @@ func TestAddressTrouble(t *testing.T) {
 	expectClass(t, newProvider(t, files, "qemu+tls://127.0.0.2:"+port+"/session"), target(d), providers.ErrUnreachable)
 }
 
-// TestSocketPermission: a socket that is not ours is a denial, not an absence. Root may open any.
+// TestSocketPermission: a socket that is not ours is a denial, not an absence. Root may open any, and has nobody run the test.
 func TestSocketPermission(t *testing.T) {
 	t.Parallel()
 	if syscall.Getuid() == 0 {
-		t.Skip("root may open every socket")
+		asNobody(t)
+		return
 	}
 	h := hypervisor.New(t, hypervisor.Options{})
 	must(t, syscall.Chmod(h.Socket(), 0))
 	expectClass(t, newProvider(t, nil, h.URI()), providers.Target{Node: "n1", SystemUUID: anyUUID}, providers.ErrDenied)
+}
+
+// asNobody runs the test in a process of the user nobody.
+func asNobody(t *testing.T) {
+	t.Helper()
+	u, err := user.Lookup("nobody")
+	must(t, err)
+	uid, err := strconv.Atoi(u.Uid)
+	must(t, err)
+	dir, err := os.MkdirTemp("", "nobody") // t.TempDir's parents are closed to others
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	must(t, os.Chmod(dir, 0o755))
+	self, err := os.ReadFile(os.Args[0])
+	must(t, err)
+	program := filepath.Join(dir, "libvirt.test")
+	must(t, os.WriteFile(program, self, 0o755))
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), hypervisor.Require + "=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
 }
 
 // TestIdle: libvirtd's own keepalive does not end a connection that nobody uses (keepalive_interval is 1 s in test/hypervisor, and

@@ -57,6 +57,8 @@ type Options struct {
 	New func(t *testing.T) *Bench
 	// Without names the faults which the family cannot have, and why; checks that need them are skipped.
 	Without map[Fault]string
+	// Elsewhere are faults that another run of the suite has, over another transport: their checks are left out, not skipped.
+	Elsewhere []Fault
 
 	Timeout time.Duration // per call; default 5s
 	Prompt  time.Duration // from the end of a call's context until it has returned; default 1s
@@ -67,6 +69,9 @@ type Options struct {
 // looks for leaked goroutines.
 func Suite(t *testing.T, o Options) {
 	for _, c := range checks {
+		if slices.ContainsFunc(c.needs, func(f Fault) bool { return slices.Contains(o.Elsewhere, f) }) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			for _, f := range c.needs {
 				if why, without := o.Without[f]; without {
