@@ -138,6 +138,7 @@ func (t *turn) powerOff(ctx context.Context) {
 
 // evict takes a marked node one act further.
 func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err error) {
+	t.st.worked = time.Time{} // this fence does that work: the next one wants a list of its own
 	v := evict.View{Look: t.look, Memory: t.st.evict, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By}
 	d, err := t.decide(ctx, &v)
 	if err != nil {

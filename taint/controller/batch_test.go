@@ -278,7 +278,11 @@ func TestClearingNeedsTheProof(t *testing.T) {
 		if stands {
 			tn.Events = pause{c: c}
 		}
+		tn.st.worked = c.now
 		_, _, err := tn.evict(t.Context())
+		if !tn.st.worked.IsZero() {
+			t.Error("the work that this fence does would begin another")
+		}
 		if want := map[bool]int{false: 1, true: 0}[stands]; writes != want || errors.Is(err, errStale) != (want == 1) {
 			t.Errorf("stopped %v: got %d writes, error %v, want %d", stands, writes, err, want)
 		}

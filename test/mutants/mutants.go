@@ -211,7 +211,7 @@ func (h hunter) test(ctx context.Context, overlay, args string) (failed bool, sa
 	switch {
 	case err == nil:
 		return false, said, nil
-	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") && !strings.Contains(said, "[build failed]"):
+	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") && !strings.Contains(said, "[build failed]") && !strings.Contains(said, "[setup failed]"):
 		return true, said, nil
 	default:
 		return false, said, fmt.Errorf("go test %s: %w\n%s", args, err, said)
