@@ -13,12 +13,13 @@
 // Guests that can migrate need all the hypervisors of their group in one provider, because a domain that is off on one may run on
 // another:
 //
-//   - name: group-1
-//     libvirt:
-//     uris:
-//   - qemu+tls://hv1.example.net/system
-//   - qemu+tls://hv2.example.net/system
-//     caFile: ...
+//	providers:
+//	- name: group-1
+//	  libvirt:
+//	    uris:
+//	    - qemu+tls://hv1.example.net/system
+//	    - qemu+tls://hv2.example.net/system
+//	    caFile: ...
 //
 // It promises that a state was asked from every hypervisor of the group in that call, that a domain whose memory is kept (saved,
 // paused, crashed and preserved) is never off, that no domain is guessed, undefined or deleted, and that neither a daemon that hangs

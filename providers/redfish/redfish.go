@@ -12,11 +12,12 @@
 // systems and the node's system UUID is not enough to tell them apart. With an address in the configuration one BMC answers for
 // all targets, and their IDs are the systems' Ids, UUIDs or serial numbers; no ID means by the node's system UUID:
 //
-//   - name: enclosure-3
-//     redfish:
-//     address: https://10.0.0.3
-//     username: fence
-//     passwordEnv: ENCLOSURE_3_PASSWORD
+//	providers:
+//	- name: enclosure-3
+//	  redfish:
+//	    address: https://10.0.0.3
+//	    username: fence
+//	    passwordEnv: ENCLOSURE_3_PASSWORD
 //
 // It promises that a state was read from the system's own resource in that call, that a machine is never guessed, that a reset is
 // sent at most once per call, and that credentials reach no host but the BMC.
