@@ -173,11 +173,15 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		if !v.Holds(t.Now()) {
 			return 0, true, nil
 		}
-		var pods []evict.Pod // what is to be deleted next is listed meanwhile
+		var pods []evict.Pod // what is to be deleted next is listed meanwhile; without it, it is listed then
 		var g errgroup.Group
-		g.Go(func() error { return t.writer.clear(ctx, t.look, d.InUse, d.Attached) })
-		g.Go(func() (err error) { pods, _, err = t.pods(ctx); return err })
-		if err := g.Wait(); err != nil {
+		g.Go(func() error {
+			pods, _, _ = t.pods(ctx)
+			return nil
+		})
+		err := t.writer.clear(ctx, t.look, d.InUse, d.Attached)
+		_ = g.Wait() // no error: the list may fail
+		if err != nil {
 			return 0, false, err
 		}
 		t.st.evict.Cleared = true

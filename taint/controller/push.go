@@ -88,7 +88,11 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 				r.wakeAll(ctx, wake)
 			}
 			policy, looked = p, now
-			r.rewatch(ctx, running, r.watched(ctx, policy), wake)
+			if want, err := r.watched(ctx, policy); err != nil {
+				r.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
+			} else {
+				r.rewatch(ctx, running, want, wake)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -118,11 +122,10 @@ func wakeUp(node string) event.GenericEvent {
 }
 
 // watched returns the machines whose devices push, by provider, in the order of the nodes' names.
-func (r *Reconciler) watched(ctx context.Context, policy *Policy) map[providers.Watcher][]providers.Target {
+func (r *Reconciler) watched(ctx context.Context, policy *Policy) (map[providers.Watcher][]providers.Target, error) {
 	var nodes corev1.NodeList
 	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		r.Log.Warn("Cannot list nodes", "error", err)
-		return nil
+		return nil, fmt.Errorf("listing cached nodes: %w", err)
 	}
 	out := map[providers.Watcher][]providers.Target{}
 	for i := range nodes.Items {
@@ -133,7 +136,7 @@ func (r *Reconciler) watched(ctx context.Context, policy *Policy) map[providers.
 	for _, targets := range out {
 		slices.SortFunc(targets, func(a, b providers.Target) int { return cmp.Compare(a.Node, b.Node) })
 	}
-	return out
+	return out, nil
 }
 
 // rewatch ends the Watches whose targets changed, and begins those that are missing.

@@ -569,6 +569,10 @@ var Mutants = []Mutant{
 		Old: "len(pods) == 0 || age < 0 || age > keptHolds {", New: "len(pods) == 0 {",
 	},
 	{
+		Name: "controller: the work of a fence begins another", File: "taint/controller/act.go",
+		Old: "	t.st.worked = time.Time{} // this fence", New: "	// this fence",
+	},
+	{
 		Name: "controller: volumes are cleared after the proof has gone (1)", File: "taint/controller/act.go",
 		Old: "		if !v.Holds(t.Now()) {\n			return 0, true, nil\n		}\n", New: "",
 	},
