@@ -1,0 +1,100 @@
+package nri
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// BaseName is the plugin's name without its index: what required_plugins names and what its configuration file is called. The one
+// that the runtime starts itself and the one of the DaemonSet share it, so that each stands in for the other.
+const BaseName = "forcefence"
+
+// Indexes of the two plugins on a node. NRI calls plugins in their order; which of the two answers first does not matter.
+const (
+	PreInstalledIndex = "10" // started by the runtime, before it serves its first request: covers the boot
+	DaemonIndex       = "20" // started by the DaemonSet: covers a crash and an upgrade of the other
+)
+
+// Defaults of Config.
+const (
+	DefaultStateDir = "/run/forcefence"
+	DefaultLogFile  = "/var/log/forcefence-node.log"
+	DefaultPath     = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
+)
+
+// Config is what the hook is told about its node: the content of NRI's /etc/nri/conf.d/forcefence.conf, which the runtime hands
+// to both plugins. It holds no secret.
+//
+//	nodeName: n3
+//	kubeconfig: /etc/kubernetes/kubelet.conf
+type Config struct {
+	NodeName   string `yaml:"nodeName"`           // the Node's name, as the kubelet registered it
+	Kubeconfig string `yaml:"kubeconfig"`         // the kubelet's own; absolute; read again when it changes
+	TaintKey   string `yaml:"taintKey,omitempty"` // the mark's; default taint.DefaultKey
+	StateDir   string `yaml:"stateDir,omitempty"` // on a tmpfs, lost with the boot; default DefaultStateDir
+	LogFile    string `yaml:"logFile,omitempty"`  // rotated at 5 MB, one old one kept; default DefaultLogFile; "none" for none
+	Path       string `yaml:"path,omitempty"`     // PATH for a kubeconfig's exec credential; default DefaultPath
+}
+
+// ParseConfig reads a configuration and fills in the defaults. The error names every fault.
+func ParseConfig(text string) (Config, error) {
+	var c Config
+	dec := yaml.NewDecoder(bytes.NewReader([]byte(text)))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
+	}
+	for _, f := range []struct {
+		field *string
+		value string
+	}{{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.LogFile, DefaultLogFile}, {&c.Path, DefaultPath}} {
+		if *f.field == "" {
+			*f.field = f.value
+		}
+	}
+	if err := c.check(); err != nil {
+		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
+	}
+	return c, nil
+}
+
+func (c Config) check() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+	}
+	if c.NodeName == "" {
+		fault("nodeName", "missing")
+	} else if faults := validation.IsDNS1123Subdomain(c.NodeName); len(faults) > 0 {
+		fault("nodeName", "%q: %s", c.NodeName, strings.Join(faults, "; "))
+	}
+	if c.Kubeconfig == "" {
+		fault("kubeconfig", "missing: the path of the kubelet's own")
+	}
+	for _, p := range []struct{ field, path string }{{"kubeconfig", c.Kubeconfig}, {"stateDir", c.StateDir}, {"logFile", c.LogFile}} {
+		if p.path != "" && !filepath.IsAbs(p.path) && (p.field != "logFile" || p.path != "none") {
+			fault(p.field, "%q is not an absolute path", p.path)
+		}
+	}
+	if faults := validation.IsQualifiedName(c.TaintKey); len(faults) > 0 {
+		fault("taintKey", "%q: %s", c.TaintKey, strings.Join(faults, "; "))
+	}
+	return errors.Join(errs...)
+}
+
+// Marshal returns the configuration's text, which ParseConfig reads back.
+func (c Config) Marshal() ([]byte, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("writing the hook's configuration: %w", err)
+	}
+	return yaml.Marshal(c)
+}

@@ -1,0 +1,83 @@
+package nri
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// Status is what a plugin knows, as it is written to its status file: for people (`forcefence-node status`), and for the plugin
+// itself after a restart on the same boot, which an API outage must not turn into a node that starts nothing.
+type Status struct {
+	Plugin  string    `json:"plugin"` // index and name: 10-forcefence
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"` // of the process
+
+	Runtime    string    `json:"runtime,omitempty"`   // name and version, as it introduced itself: containerd v2.4.2
+	NRI        string    `json:"nri,omitempty"`       // the runtime's version of NRI, where it tells
+	Registered time.Time `json:"registered,omitzero"` // with the runtime; zero: not now
+	Guards     []string  `json:"guards,omitempty"`    // the requests it answers: RunPodSandbox, ValidateContainerAdjustment
+	Error      string    `json:"error,omitempty"`     // why the API server could not be read, if the last attempt failed
+	BootID     string    `json:"bootID"`              // the machine's own
+	Node       NodeView  `json:"node"`
+	Held       []Held    `json:"held,omitempty"` // oldest first
+	Pods       []PodView `json:"pods,omitempty"` // bound to the node, not terminal
+}
+
+// NodeView is the last state of the own Node that was read.
+type NodeView struct {
+	Name string    `json:"name"`
+	UID  string    `json:"uid,omitempty"`
+	Mark string    `json:"mark,omitempty"` // the mark as a taint: key=value:effect; "" if there is none
+	At   time.Time `json:"at,omitzero"`    // when it last changed or was read
+	admit.Node
+}
+
+// PodView is what is kept of a pod.
+type PodView struct {
+	UID    string          `json:"uid"`
+	Exempt taint.Exemption `json:"exempt,omitempty"`
+}
+
+// Held is a pod that may not start now.
+type Held struct {
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	UID       string       `json:"uid"`
+	Why       admit.Reason `json:"why"`
+	Since     time.Time    `json:"since"`
+	Last      time.Time    `json:"last"`  // asked
+	Times     int          `json:"times"` // asked
+}
+
+// ReadStatuses returns what the node's plugins last wrote, in the order of their indexes. A folder that is not there gives none.
+func ReadStatuses(stateDir string) ([]Status, error) {
+	files, err := filepath.Glob(filepath.Join(stateDir, "[0-9][0-9].json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Status
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading status: %w", err)
+		}
+		var s Status
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("reading status %s: %w", file, err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
