@@ -27,6 +27,7 @@ type Status struct {
 	Guards     []string  `json:"guards,omitempty"`    // the requests it answers: RunPodSandbox, ValidateContainerAdjustment
 	Error      string    `json:"error,omitempty"`     // why the API server could not be read, if the last attempt failed
 	BootID     string    `json:"bootID"`              // the machine's own
+	TaintKey   string    `json:"taintKey"`
 	Node       NodeView  `json:"node"`
 	Held       []Held    `json:"held,omitempty"` // oldest first
 	Pods       []PodView `json:"pods,omitempty"` // bound to the node, not terminal
@@ -66,18 +67,26 @@ func ReadStatuses(stateDir string) ([]Status, error) {
 	}
 	var all []Status
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		s, err := readStatus(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading status: %w", err)
-		}
-		var s Status
-		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("reading status %s: %w", file, err)
+			return nil, err
 		}
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+func readStatus(file string) (Status, error) {
+	var s Status
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("reading status %s: %w", file, err)
+	}
+	return s, nil
 }

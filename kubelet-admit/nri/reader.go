@@ -1,0 +1,288 @@
+package nri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+const (
+	readTimeout = 3 * time.Second // of one GET or LIST
+	readEvery   = time.Second     // until the first success of a boot; then the pause doubles
+	readPause   = 8 * time.Second // at most
+	watchPause  = 100 * time.Millisecond
+)
+
+// reader keeps a view in step with the API server: one quorum GET of the own Node and one quorum LIST of its pods, then a watch of
+// each. It begins anew after any failure, with connections of its own: those from before a network outage stay dead for up to
+// half a minute after its end.
+type reader struct {
+	kubeconfig string
+	node       string
+	view       *view
+	failed     func(error) // told when reading fails, and nil when it works again
+}
+
+// run reads until ctx ends.
+func (r *reader) run(ctx context.Context) {
+	pause := readEvery
+	for ctx.Err() == nil {
+		synced := false
+		err := r.session(ctx, func() {
+			synced = true
+			r.failed(nil)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		r.failed(err)
+		switch {
+		case synced, !r.view.read(): // once a second until the first success: a node that boots waits for it
+			pause = readEvery
+		default:
+			pause = min(2*pause, readPause)
+		}
+		jittered := pause - pause/5 + rand.N(2*pause/5)
+		select {
+		case <-ctx.Done():
+		case <-time.After(jittered):
+		}
+	}
+}
+
+// session reads and watches until something fails. synced is called once the view is in step.
+func (r *reader) session(ctx context.Context, synced func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	api, err := newClient(r.kubeconfig)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer api.close()
+	defer cancel() // first: the connections of running watches are not idle
+
+	node, err := api.node(ctx, r.node)
+	if err != nil {
+		return err
+	}
+	if isMarked(node, r.view.key) {
+		r.view.seeNode(node, time.Now()) // at once; its absence waits for the pods
+	}
+	nodes := api.follow(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)
+	pods, stop, err := r.pods(ctx, api)
+	if err != nil {
+		return err
+	}
+	defer func() { stop() }()
+	r.view.seeNode(node, time.Now())
+	synced()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case ev := <-pods:
+			pod, ok := ev.Object.(*corev1.Pod)
+			if !ok {
+				return fmt.Errorf("watch pods: %w", ev.err())
+			}
+			r.view.seePod(pod, ev.Type == watch.Deleted)
+		case ev := <-nodes:
+			node, ok := ev.Object.(*corev1.Node)
+			if !ok {
+				return fmt.Errorf("watch node %s: %w", r.node, ev.err())
+			}
+			if ev.Type == watch.Deleted {
+				r.view.unread()
+				return fmt.Errorf("node %s was deleted", r.node)
+			}
+			if r.view.marked() && !isMarked(node, r.view.key) {
+				// Under the mark pods may have been ended, and our watch of them may be behind that of the Node.
+				stop()
+				if pods, stop, err = r.pods(ctx, api); err != nil {
+					stop = func() {}
+					return err
+				}
+			}
+			r.view.seeNode(node, time.Now())
+		}
+	}
+}
+
+// pods lists the node's pods into the view and watches them from there.
+func (r *reader) pods(ctx context.Context, api *client) (events <-chan event, stop func(), err error) {
+	selector := fields.OneTermEqualSelector("spec.nodeName", r.node)
+	list, err := api.pods(ctx, selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.view.seePods(list.Items)
+	ctx, cancel := context.WithCancel(ctx)
+	return api.follow(ctx, "pods", selector, list.ResourceVersion), cancel, nil
+}
+
+func isMarked(node *corev1.Node, key string) bool {
+	_, marked := taint.Find(node, key, "")
+	return marked
+}
+
+// client is the few calls that the kubelet's credentials allow and the hook needs. It knows the core group only: the whole
+// clientset takes several MB of memory.
+type client struct {
+	rest      *rest.RESTClient
+	transport *http.Transport
+	params    runtime.ParameterCodec
+}
+
+// LoadKubeconfig reads a kubeconfig as the hook does: with the content of the files it names, so that rotated certificates count
+// from the next call on.
+func LoadKubeconfig(path string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
+	}
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
+	}
+	cfg.CertFile, cfg.KeyFile, cfg.CAFile = "", "", ""
+	cfg.UserAgent = "forcefence-node"
+	cfg.QPS = -1
+	return cfg, nil
+}
+
+func newClient(kubeconfig string) (*client, error) {
+	cfg, err := LoadKubeconfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	cfg.GroupVersion, cfg.APIPath = &corev1.SchemeGroupVersion, "/api"
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+
+	tc, err := cfg.TransportConfig() // an exec credential's certificate included
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+	}
+	tlsConfig, err := transport.TLSConfigFor(tc)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+	}
+	t := &http.Transport{TLSClientConfig: tlsConfig, TLSHandshakeTimeout: readTimeout, Proxy: tc.Proxy}
+	if tc.DialHolder != nil {
+		t.DialContext = tc.DialHolder.Dial
+	}
+	rt, err := transport.HTTPWrappersForConfig(tc, utilnet.SetTransportDefaults(t)) // HTTP/2 with health checks
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+	}
+	rc, err := rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+	}
+	return &client{rest: rc, transport: t, params: runtime.NewParameterCodec(scheme)}, nil
+}
+
+func (c *client) close() { c.transport.CloseIdleConnections() }
+
+// node is a quorum read.
+func (c *client) node(ctx context.Context, name string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	node := &corev1.Node{}
+	if err := c.rest.Get().Resource("nodes").Name(name).Do(ctx).Into(node); err != nil {
+		return nil, fmt.Errorf("get node %s: %w", name, err)
+	}
+	return node, nil
+}
+
+// pods is a quorum list: without a resourceVersion the API server asks etcd.
+func (c *client) pods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	list := &corev1.PodList{}
+	opts := &metav1.ListOptions{FieldSelector: selector.String()}
+	if err := c.rest.Get().Resource("pods").VersionedParams(opts, c.params).Do(ctx).Into(list); err != nil {
+		return nil, fmt.Errorf("list pods of the node: %w", err)
+	}
+	return list, nil
+}
+
+// event is a change, or without an object the end of a watch that cannot go on.
+type event struct {
+	watch.Event
+	cause error
+}
+
+func (e event) err() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
+
+// follow watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
+// that the server ends by its time is taken up where it was.
+func (c *client) follow(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
+	out := make(chan event)
+	send := func(e event) bool {
+		select {
+		case out <- e:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	once := func() error {
+		opts := &metav1.ListOptions{
+			FieldSelector: selector.String(), ResourceVersion: version, AllowWatchBookmarks: true, Watch: true,
+		}
+		w, err := c.rest.Get().Resource(resource).VersionedParams(opts, c.params).Watch(ctx)
+		if err != nil {
+			return err
+		}
+		defer w.Stop()
+		for ev := range w.ResultChan() {
+			obj, ok := ev.Object.(metav1.Object)
+			if !ok || ev.Type == watch.Error {
+				return apierrors.FromObject(ev.Object)
+			}
+			version = obj.GetResourceVersion()
+			if ev.Type != watch.Bookmark && !send(event{Event: ev}) {
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+	go func() {
+		for {
+			err := once()
+			if err == nil {
+				select {
+				case <-time.After(watchPause):
+					continue
+				case <-ctx.Done():
+					err = ctx.Err()
+				}
+			}
+			send(event{cause: err})
+			return
+		}
+	}()
+	return out
+}

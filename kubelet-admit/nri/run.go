@@ -1,0 +1,264 @@
+package nri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+)
+
+const (
+	reconnectEvery = time.Second
+	writeEvery     = 200 * time.Millisecond // a status file, at most
+	bootIDFile     = "/proc/sys/kernel/random/boot_id"
+)
+
+// Options of Run.
+type Options struct {
+	Version string    // of the program, for the status
+	Log     io.Writer // in addition to the configuration's file; nil: none
+
+	// What follows is for a plugin that the runtime did not start itself.
+	ConfigFile string // read at each connection; "": the runtime hands it over
+	Socket     string // "": NRI's default
+	// Registered is called after each registration, in a goroutine of its own that Run waits for.
+	Registered func(ctx context.Context, c Config, log *slog.Logger)
+
+	bootIDFile string // for tests
+}
+
+// StartedByRuntime reports whether the runtime started this process as a pre-installed plugin.
+func StartedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
+
+// Run is the hook. Started by the runtime, it returns when the runtime closes the connection; else it connects again, once a
+// second, until ctx ends. It returns an error where going on makes no sense: a configuration with faults, or a runtime that does
+// not answer; whoever started it starts it again.
+func Run(ctx context.Context, o Options) error {
+	if o.bootIDFile == "" {
+		o.bootIDFile = bootIDFile
+	}
+	h := &hook{opts: o, started: time.Now(), name: DaemonIndex + "-" + BaseName}
+	if StartedByRuntime() {
+		h.name = os.Getenv(api.PluginIdxEnvVar) + "-" + os.Getenv(api.PluginNameEnvVar)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer h.end()
+	defer cancel()
+	h.ctx = ctx
+	h.plugin = &plugin{configure: h.configure}
+	if StartedByRuntime() {
+		return h.plugin.serve(ctx, stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
+	}
+	return h.connect()
+}
+
+// hook is one run of a plugin: what outlives its connections.
+type hook struct {
+	opts    Options
+	name    string
+	started time.Time
+	ctx     context.Context // Run's: ends the reader and the writer
+	plugin  *plugin
+	work    sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	config   *Config    // nil: not configured yet
+	view     *view
+	log      *slog.Logger
+	closeLog func()
+	readErr  string
+}
+
+// connect serves one connection after the other.
+func (h *hook) connect() error {
+	text, err := os.ReadFile(h.opts.ConfigFile)
+	if err != nil {
+		return fmt.Errorf("reading the hook's configuration: %w (is the hook installed on this node?)", err)
+	}
+	if _, err := h.configure(string(text)); err != nil {
+		return err
+	}
+	opts := []stub.Option{stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex), stub.WithLogger(stubLog{h.log})}
+	if h.opts.Socket != "" {
+		opts = append(opts, stub.WithSocketPath(h.opts.Socket))
+	}
+	last := ""
+	for h.ctx.Err() == nil {
+		err := h.plugin.serve(h.ctx, opts...)
+		if errors.Is(err, errStuck) {
+			return err
+		}
+		if h.ctx.Err() != nil {
+			break
+		}
+		if text := fmt.Sprint(err); text != last { // a socket that is not there would fill the log
+			h.log.Warn("Not connected to the runtime", "err", text)
+			last = text
+		}
+		select {
+		case <-h.ctx.Done():
+		case <-time.After(reconnectEvery):
+		}
+	}
+	return nil
+}
+
+// configure begins to read the API server, at the first call; it does not wait for it. The runtime gives a plugin five seconds to
+// register, and holds back every other plugin meanwhile.
+func (h *hook) configure(text string) (*view, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.config != nil { // an external plugin connects again; a new configuration comes with a new process
+		if h.opts.Registered != nil {
+			h.registered()
+		}
+		return h.view, nil
+	}
+	c, err := ParseConfig(text)
+	if err != nil {
+		return nil, err
+	}
+	h.log, h.closeLog = newLog(c.LogFile, h.opts.Log)
+	h.log = h.log.With("plugin", h.name)
+	// NRI gives a plugin no environment; the container's has nothing to do with the host's programs.
+	if err := errors.Join(os.Setenv("PATH", c.Path), setenvIfEmpty("HOME", "/root")); err != nil {
+		return nil, err
+	}
+	bootID, err := os.ReadFile(h.opts.bootIDFile)
+	if err != nil {
+		h.log.Error("Cannot read the machine's boot id: every ordinary pod is held", "err", err)
+	}
+	v := newView(c.NodeName, c.TaintKey, strings.TrimSpace(string(bootID)))
+	if before, err := readStatus(h.file(c)); err == nil && v.restore(before) {
+		h.log.Info("Took over what the plugin before this one knew", "at", before.Node.At, "mark", before.Node.Mark)
+	}
+	h.config, h.view = &c, v
+	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
+	r := &reader{kubeconfig: c.Kubeconfig, node: c.NodeName, view: v, failed: h.failed}
+	h.work.Go(func() { r.run(h.ctx) })
+	h.work.Go(func() { h.write(h.ctx) })
+	return v, nil
+}
+
+func setenvIfEmpty(key, value string) error {
+	if os.Getenv(key) != "" {
+		return nil
+	}
+	return os.Setenv(key, value)
+}
+
+// registered waits for the registration to be over and calls the option. mu is held.
+func (h *hook) registered() {
+	c := *h.config
+	h.work.Go(func() {
+		for !h.plugin.registered() {
+			select {
+			case <-h.ctx.Done():
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		h.opts.Registered(h.ctx, c, h.log)
+	})
+}
+
+// failed notes how reading goes.
+func (h *hook) failed(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	h.mu.Lock()
+	before := h.readErr
+	h.readErr = text
+	h.mu.Unlock()
+	switch {
+	case text == before:
+		return
+	case text != "":
+		h.log.Warn("Cannot read the API server; the last state seen decides", "err", text)
+	default:
+		h.log.Info("In step with the API server")
+	}
+	h.view.change()
+}
+
+// write keeps the status file and the log in step with the view, apart from the answers: a slow disk must not hold up the runtime.
+func (h *hook) write(ctx context.Context) {
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			h.tellAll()
+			return
+		case t := <-h.view.told:
+			h.log.Info(t.what, t.args...)
+		case <-h.view.changed:
+			h.tellAll()
+			if err := h.writeStatus(); err != nil && err.Error() != failed {
+				failed = err.Error()
+				h.log.Error("Cannot write the status: a restart during an API outage will hold pods", "err", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(writeEvery):
+			}
+		}
+	}
+}
+
+func (h *hook) tellAll() {
+	for {
+		select {
+		case t := <-h.view.told:
+			h.log.Info(t.what, t.args...)
+		default:
+			return
+		}
+	}
+}
+
+func (h *hook) file(c Config) string { return filepath.Join(c.StateDir, h.name[:2]+".json") }
+
+func (h *hook) writeStatus() error {
+	s := Status{Plugin: h.name, Version: h.opts.Version, PID: os.Getpid(), Started: h.started}
+	h.view.fill(&s)
+	h.plugin.fill(&s)
+	h.mu.Lock()
+	s.Error = h.readErr
+	h.mu.Unlock()
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	file := h.file(*h.config)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// end waits for what configure began.
+func (h *hook) end() {
+	h.work.Wait()
+	if h.config == nil {
+		return
+	}
+	if err := h.writeStatus(); err != nil { // not registered any more
+		h.log.Error("Cannot write the status", "err", err)
+	}
+	h.closeLog()
+}

@@ -1,0 +1,244 @@
+package nri
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// request is what the runtime tells of the pod that asks to start.
+type request struct {
+	namespace, name, uid string
+	annotations          map[string]string // the kubelet's own among them: kubernetes.io/config.source cannot be forged (FACTS)
+}
+
+// view is the hook's memory: what was last read of the own Node and its pods, and which pods are held. The zero maps hold every
+// pod that is not static. It is safe for concurrent use; nothing in it waits.
+type view struct {
+	key    string // the mark's
+	bootID string // the machine's own; "": cannot be read, and then Ready is never believed
+
+	mu    sync.Mutex // guards what follows
+	node  NodeView
+	pods  map[string]taint.Exemption // by UID: bound to the node and not terminal
+	held  map[string]*Held           // by UID
+	holds map[admit.Reason]error     // what the runtime is told, made when the node's state changes: a request allocates nothing
+
+	changed chan struct{} // holds one: a status file has something to tell
+	told    chan tell     // what happened, for the log; overflow is dropped rather than waited for
+}
+
+// tell is a line for the log.
+type tell struct {
+	what string // a constant
+	args []any
+}
+
+func newView(nodeName, key, bootID string) *view {
+	v := &view{
+		key: key, bootID: bootID, node: NodeView{Name: nodeName}, pods: map[string]taint.Exemption{}, held: map[string]*Held{},
+		changed: make(chan struct{}, 1), told: make(chan tell, 256),
+	}
+	v.word()
+	return v
+}
+
+// restore takes over what a plugin before this one knew: on this boot, of this Node, about this mark. An API outage during an
+// upgrade must not keep a running node's containers from being restarted.
+func (v *view) restore(s Status) bool {
+	if s.BootID == "" || s.BootID != v.bootID || s.TaintKey != v.key || s.Node.Name != v.node.Name || !s.Node.Read {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.node = s.Node
+	for _, p := range s.Pods {
+		v.pods[p.UID] = p.Exempt
+	}
+	v.word()
+	return true
+}
+
+// ask answers the runtime: nil lets the pod start, an error holds it. It never waits, and where it allows it allocates nothing.
+func (v *view) ask(r request, now func() time.Time) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	exemption, known := v.pods[r.uid]
+	if !known {
+		exemption = v.static(r)
+	}
+	allow, why := admit.Decide(v.node.Node, admit.Pod{Exempt: exemption != taint.NotExempt, Known: known})
+	h := v.held[r.uid]
+	switch {
+	case allow && h == nil:
+		return nil
+	case allow:
+		delete(v.held, r.uid)
+		v.tell("Admitted pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why), "held", now().Sub(h.Since))
+		return nil
+	case h == nil:
+		h = &Held{Namespace: r.namespace, Name: r.name, UID: r.uid, Since: now()}
+		v.held[r.uid] = h
+	}
+	if h.Why != why {
+		v.tell("Holding pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why))
+	}
+	h.Why, h.Last, h.Times = why, now(), h.Times+1
+	v.change()
+	return v.holds[why]
+}
+
+// static pods are not bound by the API server and go by the hash of their file: only what the kubelet says of them counts.
+func (v *view) static(r request) taint.Exemption {
+	if len(r.annotations) == 0 {
+		return taint.NotExempt
+	}
+	pod := corev1.Pod{}
+	pod.Annotations = r.annotations
+	if e := taint.Exempt(&pod, v.key); e == taint.ExemptStatic {
+		return e
+	}
+	return taint.NotExempt
+}
+
+// read reports whether the own Node was read on this boot.
+func (v *view) read() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.node.Read
+}
+
+// marked reports whether the mark was there when the Node was last seen.
+func (v *view) marked() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.node.Marked
+}
+
+// unread forgets the Node: it was deleted. What is recreated under its name has lost its taints.
+func (v *view) unread() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.node.Read {
+		v.tell("The own Node was deleted")
+	}
+	v.node.Read = false
+	v.word()
+	v.change()
+}
+
+// seeNode takes over a Node that was read. One without the mark may only be seen after the pods were listed anew, if it carried the
+// mark before or was never read: pods may have been ended meanwhile, and are known no more.
+func (v *view) seeNode(node *corev1.Node, now time.Time) {
+	mark, marked := taint.Find(node, v.key, "")
+	text := ""
+	if marked {
+		text = fmt.Sprintf("%s=%s:%s", v.key, mark.Value, mark.Effect)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before := v.node
+	v.node.UID, v.node.Mark, v.node.Read, v.node.Marked = string(node.UID), text, true, marked
+	v.node.ReadySeen = before.ReadySeen || v.readyNow(node)
+	if before.UID == v.node.UID && before.Mark == v.node.Mark && before.Node == v.node.Node {
+		return
+	}
+	v.node.At = now
+	v.tell("Own Node changed", "node", v.node.Name, "mark", text, "ready_on_this_boot", v.node.ReadySeen, "before", before.Mark)
+	v.word()
+	v.change()
+}
+
+// readyNow: a Ready that the kubelet left behind before a crash carries the boot id of then.
+func (v *view) readyNow(node *corev1.Node) bool {
+	return v.bootID != "" && node.Status.NodeInfo.BootID == v.bootID &&
+		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+}
+
+// seePods takes over a consistent list of the node's pods.
+func (v *view) seePods(pods []corev1.Pod) {
+	seen := make(map[string]taint.Exemption, len(pods))
+	for i := range pods {
+		if !terminal(&pods[i]) {
+			seen[string(pods[i].UID)] = taint.Exempt(&pods[i], v.key)
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pods = seen
+	maps.DeleteFunc(v.held, func(uid string, _ *Held) bool { _, there := seen[uid]; return !there })
+	v.change()
+}
+
+// seePod takes over a change of one pod.
+func (v *view) seePod(pod *corev1.Pod, deleted bool) {
+	uid := string(pod.UID)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before, there := v.pods[uid]
+	if deleted || terminal(pod) {
+		delete(v.pods, uid)
+		delete(v.held, uid)
+	} else if exempt := taint.Exempt(pod, v.key); !there || exempt != before {
+		v.pods[uid] = exempt
+	} else {
+		return // most changes of a pod are of its status
+	}
+	v.change()
+}
+
+func terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// fill writes what the view knows into a status.
+func (v *view) fill(s *Status) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.BootID, s.TaintKey, s.Node = v.bootID, v.key, v.node
+	s.Held, s.Pods = nil, make([]PodView, 0, len(v.pods))
+	for _, h := range v.held {
+		s.Held = append(s.Held, *h)
+	}
+	slices.SortFunc(s.Held, func(a, b Held) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
+	for uid, exempt := range v.pods {
+		s.Pods = append(s.Pods, PodView{UID: uid, Exempt: exempt})
+	}
+	slices.SortFunc(s.Pods, func(a, b PodView) int { return cmp.Compare(a.UID, b.UID) })
+}
+
+// word makes the errors of the present state. mu is held, or nobody else knows v.
+func (v *view) word() {
+	v.holds = map[admit.Reason]error{}
+	for _, why := range []admit.Reason{admit.NodeUnread, admit.NodeMarked, admit.NodeNeverReady, admit.PodUnknown} {
+		text := fmt.Sprintf("forcefence: held on node %s: %s", v.node.Name, why)
+		if why == admit.NodeMarked {
+			text += " (" + v.node.Mark + ")"
+		}
+		v.holds[why] = fmt.Errorf("%s", text)
+	}
+}
+
+func (v *view) change() {
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (v *view) tell(what string, args ...any) {
+	select {
+	case v.told <- tell{what, args}:
+	default:
+	}
+}
