@@ -2,6 +2,7 @@ package nri
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -53,18 +54,20 @@ func ParseConfig(text string) (Config, error) {
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
 	}
-	for _, f := range []struct {
-		field *string
-		value string
-	}{{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.LogFile, DefaultLogFile}, {&c.Path, DefaultPath}} {
-		if *f.field == "" {
-			*f.field = f.value
-		}
-	}
+	c.setDefaults()
 	if err := c.check(); err != nil {
 		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
 	}
 	return c, nil
+}
+
+func (c *Config) setDefaults() {
+	for _, f := range []struct {
+		field *string
+		value string
+	}{{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.LogFile, DefaultLogFile}, {&c.Path, DefaultPath}} {
+		*f.field = cmp.Or(*f.field, f.value)
+	}
 }
 
 func (c Config) check() error {
@@ -91,8 +94,9 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Marshal returns the configuration's text, which ParseConfig reads back.
+// Marshal returns the configuration's text, defaults included, which ParseConfig reads back.
 func (c Config) Marshal() ([]byte, error) {
+	c.setDefaults()
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("writing the hook's configuration: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,10 +24,12 @@ import (
 )
 
 const (
-	readTimeout = 3 * time.Second // of one GET or LIST
-	readEvery   = time.Second     // until the first success of a boot; then the pause doubles
-	readPause   = 8 * time.Second // at most
+	dialTimeout = 1500 * time.Millisecond // one lost SYN is sent again after a second
+	readTimeout = 5 * time.Second         // of one GET or LIST
+	readEvery   = time.Second             // until the first success of a boot; then the pause doubles
+	readPause   = 8 * time.Second         // at most
 	watchPause  = 100 * time.Millisecond
+	watchIdle   = 10 * time.Second // without a word from the API server, before it is asked for a sign of life
 )
 
 // reader keeps a view in step with the API server: one quorum GET of the own Node and one quorum LIST of its pods, then a watch of
@@ -188,11 +190,19 @@ func newClient(kubeconfig string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
 	}
-	t := &http.Transport{TLSClientConfig: tlsConfig, TLSHandshakeTimeout: readTimeout, Proxy: tc.Proxy}
+	t := &http.Transport{
+		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: readTimeout, Proxy: tc.Proxy, ForceAttemptHTTP2: true,
+		// A watch whose network went away hears nothing: this is how long it stays blind after the network is back.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: watchIdle, PingTimeout: readTimeout},
+	}
+	if t.Proxy == nil {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	if tc.DialHolder != nil {
 		t.DialContext = tc.DialHolder.Dial
 	}
-	rt, err := transport.HTTPWrappersForConfig(tc, utilnet.SetTransportDefaults(t)) // HTTP/2 with health checks
+	rt, err := transport.HTTPWrappersForConfig(tc, t)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
 	}

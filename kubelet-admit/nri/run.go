@@ -201,8 +201,8 @@ func (h *hook) write(ctx context.Context) {
 		case <-ctx.Done():
 			h.tellAll()
 			return
-		case t := <-h.view.told:
-			h.log.Info(t.what, t.args...)
+		case r := <-h.view.told:
+			h.say(r)
 		case <-h.view.changed:
 			h.tellAll()
 			if err := h.writeStatus(); err != nil && err.Error() != failed {
@@ -220,12 +220,16 @@ func (h *hook) write(ctx context.Context) {
 func (h *hook) tellAll() {
 	for {
 		select {
-		case t := <-h.view.told:
-			h.log.Info(t.what, t.args...)
+		case r := <-h.view.told:
+			h.say(r)
 		default:
 			return
 		}
 	}
+}
+
+func (h *hook) say(r slog.Record) {
+	_ = h.log.Handler().Handle(context.Background(), r) // nowhere to tell that the log cannot be written
 }
 
 func (h *hook) file(c Config) string { return filepath.Join(c.StateDir, h.name[:2]+".json") }

@@ -3,6 +3,7 @@ package nri
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -32,20 +33,14 @@ type view struct {
 	held  map[string]*Held           // by UID
 	holds map[admit.Reason]error     // what the runtime is told, made when the node's state changes: a request allocates nothing
 
-	changed chan struct{} // holds one: a status file has something to tell
-	told    chan tell     // what happened, for the log; overflow is dropped rather than waited for
-}
-
-// tell is a line for the log.
-type tell struct {
-	what string // a constant
-	args []any
+	changed chan struct{}    // holds one: a status file has something to tell
+	told    chan slog.Record // what happened, for the log; overflow is dropped rather than waited for
 }
 
 func newView(nodeName, key, bootID string) *view {
 	v := &view{
 		key: key, bootID: bootID, node: NodeView{Name: nodeName}, pods: map[string]taint.Exemption{}, held: map[string]*Held{},
-		changed: make(chan struct{}, 1), told: make(chan tell, 256),
+		changed: make(chan struct{}, 1), told: make(chan slog.Record, 256),
 	}
 	v.word()
 	return v
@@ -237,8 +232,10 @@ func (v *view) change() {
 }
 
 func (v *view) tell(what string, args ...any) {
+	r := slog.NewRecord(time.Now(), slog.LevelInfo, what, 0)
+	r.Add(args...)
 	select {
-	case v.told <- tell{what, args}:
+	case v.told <- r:
 	default:
 	}
 }

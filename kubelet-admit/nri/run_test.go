@@ -1,0 +1,547 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// shared is a real API server; nil under -short. Nothing but a test changes an object.
+var shared *cluster.Cluster
+
+func TestMain(m *testing.M) {
+	nrilog.Set(quiet{})
+	os.Exit(cluster.Main(m, cluster.Options{}, func(c *cluster.Cluster) {
+		if shared = c; c != nil {
+			c.ControllerManager().Stop()
+			c.Scheduler().Stop()
+		}
+	}))
+}
+
+type quiet struct{}
+
+func (quiet) Debugf(context.Context, string, ...any) {}
+func (quiet) Infof(context.Context, string, ...any)  {}
+func (quiet) Warnf(context.Context, string, ...any)  {}
+func (quiet) Errorf(context.Context, string, ...any) {}
+
+// lab is a node in pieces: the runtime's half of NRI (the real one), a Node with pods on the real API server, a kubelet's
+// kubeconfig that leads there through a cable which can be cut, and the hook.
+type lab struct {
+	t      *testing.T
+	node   string
+	dir    string
+	cable  *cable // to the API server
+	cord   *cable // to the runtime
+	nri    *adaptation.Adaptation
+	config Config
+	boot   string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
+	l := &lab{t: t, node: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), dir: t.TempDir(), boot: testBoot}
+	l.cable = newCable(t, "tcp", "127.0.0.1:0", "tcp", strings.TrimPrefix(shared.URL(), "https://"))
+	l.config = Config{NodeName: l.node, Kubeconfig: filepath.Join(l.dir, "kubelet.conf"), StateDir: filepath.Join(l.dir, "run"), LogFile: "none"}
+	l.kubeconfig("system:node:" + l.node)
+	l.startNRI()
+	return l
+}
+
+// kubeconfig is the kubelet's, through the cable; a user without groups may do nothing.
+func (l *lab) kubeconfig(user string, groups ...string) {
+	l.t.Helper()
+	if strings.HasPrefix(user, "system:node:") {
+		groups = append(groups, "system:nodes")
+	}
+	file := filepath.Join(l.dir, "kubeconfig.new")
+	l.must(shared.WriteKubeconfig(file, user, groups...))
+	c, err := clientcmd.LoadFromFile(file)
+	l.must(err)
+	for _, cluster := range c.Clusters {
+		cluster.Server = "https://" + l.cable.address
+	}
+	l.must(clientcmd.WriteToFile(*c, file))
+	l.must(os.Rename(file, l.config.Kubeconfig))
+}
+
+func (l *lab) startNRI() {
+	l.t.Helper()
+	sync := func(ctx context.Context, cb adaptation.SyncCB) error { _, err := cb(ctx, nil, nil); return err }
+	update := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	n, err := adaptation.New("containerd", "v2.4.2", sync, update, adaptation.WithSocketPath(l.socket()+".runtime"),
+		adaptation.WithPluginPath(filepath.Join(l.dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(l.dir, "conf")))
+	l.must(err)
+	l.must(n.Start())
+	l.nri = n
+	l.t.Cleanup(n.Stop)
+	l.cord = newCable(l.t, "unix", l.socket(), "unix", l.socket()+".runtime")
+}
+
+// stopNRI is the runtime's end: its connections break and its socket is gone.
+func (l *lab) stopNRI() {
+	l.nri.Stop()
+	l.cord.snap()
+}
+
+func (l *lab) socket() string { return filepath.Join(l.dir, "nri.sock") }
+
+// hook starts the hook and returns once it has registered; it ends with the test, or by stop.
+func (l *lab) hook() (stop func()) {
+	l.t.Helper()
+	text, err := l.config.Marshal()
+	l.must(err)
+	file, bootID := filepath.Join(l.dir, "forcefence.conf"), filepath.Join(l.dir, "boot_id")
+	l.must(errors.Join(os.WriteFile(file, text, 0o600), os.WriteFile(bootID, []byte(l.boot+"\n"), 0o600)))
+	ctx, cancel := context.WithCancel(l.t.Context())
+	registered, done := make(chan struct{}, 8), make(chan error, 1)
+	opts := Options{Version: "test", Log: l.t.Output(), ConfigFile: file, Socket: l.socket(), bootIDFile: bootID}
+	opts.Registered = func(context.Context, Config, *slog.Logger) { registered <- struct{}{} }
+	go func() { done <- Run(ctx, opts) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			l.t.Errorf("the hook ended: %v", err)
+		}
+	})
+	l.t.Cleanup(stop)
+	select {
+	case <-registered:
+	case err := <-done:
+		done <- err
+		l.t.Fatalf("the hook ended: %v", err)
+	case <-time.After(10 * time.Second):
+		l.t.Fatal("the hook did not register")
+	}
+	return stop
+}
+
+// runPod is the kubelet's request to the runtime for a sandbox: "" or why it failed.
+func (l *lab) runPod(pod *corev1.Pod) string {
+	sandbox := &api.PodSandbox{
+		Id: "sandbox", Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID),
+		Annotations: map[string]string{"kubernetes.io/config.source": "api"},
+	}
+	if err := l.nri.RunPodSandbox(l.t.Context(), &adaptation.RunPodSandboxRequest{Pod: sandbox}); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// createContainer likewise.
+func (l *lab) createContainer(pod *corev1.Pod) string {
+	_, err := l.nri.CreateContainer(l.t.Context(), &adaptation.CreateContainerRequest{
+		Pod:       &api.PodSandbox{Id: "sandbox", Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
+		Container: &api.Container{Id: "container", Name: "c"},
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// until waits for an answer that holds the word; "" is leave to start.
+func (l *lab) until(pod *corev1.Pod, word string) time.Duration {
+	l.t.Helper()
+	start := time.Now()
+	for ; time.Since(start) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
+		if got := l.runPod(pod); word == "" && got == "" || word != "" && strings.Contains(got, word) {
+			return time.Since(start)
+		}
+	}
+	l.t.Fatalf("pod %s is told %q, want %q", pod.Name, l.runPod(pod), word)
+	return 0
+}
+
+func (l *lab) addNode() *corev1.Node {
+	l.t.Helper()
+	node, err := shared.Client().CoreV1().Nodes().Create(l.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.node}}, metav1.CreateOptions{})
+	l.must(err)
+	l.t.Cleanup(func() {
+		_ = shared.Client().CoreV1().Nodes().Delete(context.Background(), l.node, metav1.DeleteOptions{})
+	})
+	return node
+}
+
+// change applies f to the Node as it is now, status included.
+func (l *lab) change(f func(*corev1.Node)) {
+	l.t.Helper()
+	nodes := shared.Client().CoreV1().Nodes()
+	node, err := nodes.Get(l.t.Context(), l.node, metav1.GetOptions{})
+	l.must(err)
+	f(node)
+	updated, err := nodes.Update(l.t.Context(), node, metav1.UpdateOptions{})
+	l.must(err)
+	updated.Status = node.Status
+	_, err = nodes.UpdateStatus(l.t.Context(), updated, metav1.UpdateOptions{})
+	l.must(err)
+}
+
+func readyOn(boot string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.NodeInfo.BootID = boot
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	}
+}
+
+func mark(n *corev1.Node)   { n.Spec.Taints = append(n.Spec.Taints, testMark) }
+func unmark(n *corev1.Node) { n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, "f1") }
+
+// addPod binds a pod to the node.
+func (l *lab) addPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	l.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: l.node + "-" + name, Namespace: "default"}}
+	p.Spec.NodeName, p.Spec.Containers = l.node, []corev1.Container{{Name: "c", Image: "x"}}
+	for _, f := range change {
+		f(p)
+	}
+	p, err := shared.Client().CoreV1().Pods("default").Create(l.t.Context(), p, metav1.CreateOptions{})
+	l.must(err)
+	l.t.Cleanup(func() {
+		_ = shared.Client().CoreV1().Pods("default").Delete(context.Background(), p.Name, *metav1.NewDeleteOptions(0))
+	})
+	return p
+}
+
+func tolerant(p *corev1.Pod) {
+	p.Spec.Tolerations = []corev1.Toleration{{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists}}
+}
+
+func (l *lab) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// TestBoot goes through a boot as KEP scenarios 1 and 2 have it: no network, then the mark, then none.
+func TestBoot(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn("the boot before"))
+	l.change(mark)
+	ordinary, exempt := l.addPod("a"), l.addPod("b", tolerant)
+	l.cable.cut()
+	l.hook()
+	l.until(ordinary, "node was not read yet on this boot")
+	if got := l.createContainer(ordinary); !strings.Contains(got, "held on node "+l.node) {
+		t.Errorf("a container of it: got %q", got)
+	}
+	l.cable.mend()
+	t.Logf("network back: %s until the mark was known", l.until(ordinary, "forcefence.io/node-shutdown=f1:NoSchedule").Round(time.Millisecond))
+	l.until(exempt, "")
+	if got := l.createContainer(exempt); got != "" {
+		t.Errorf("a container of an exempt pod: got %q", got)
+	}
+	l.change(unmark)
+	l.until(ordinary, "node was not Ready yet on this boot")
+	l.change(readyOn(testBoot))
+	l.until(ordinary, "")
+	if got := l.createContainer(ordinary); got != "" {
+		t.Errorf("a container: got %q", got)
+	}
+	l.change(mark)
+	l.until(ordinary, "marked")
+	l.change(unmark)
+	t.Logf("mark taken off: %s until the pod may start", l.until(ordinary, "").Round(time.Millisecond))
+}
+
+// TestEndedUnderTheMark: what was ended while the mark was there is not known when it goes, and never starts.
+func TestEndedUnderTheMark(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	ended, other := l.addPod("a"), l.addPod("b")
+	l.hook()
+	l.until(ended, "")
+	l.change(mark)
+	l.until(ended, "marked")
+	ended.Status.Phase = corev1.PodFailed
+	_, err := shared.Client().CoreV1().Pods("default").UpdateStatus(t.Context(), ended, metav1.UpdateOptions{})
+	l.must(err)
+	l.change(unmark)
+	for range 200 {
+		if got := l.runPod(ended); got == "" {
+			t.Fatal("a pod that was ended may start")
+		}
+		if l.runPod(other) == "" {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	l.until(other, "")
+	l.until(ended, "not known")
+}
+
+// TestAPIOutage: a node that was clear goes on, also past a restart of the hook; another boot does not.
+func TestAPIOutage(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	pod := l.addPod("a")
+	stop := l.hook()
+	l.until(pod, "")
+	l.cable.cut()
+	if got := l.runPod(pod); got != "" {
+		t.Errorf("API server gone: got %q", got)
+	}
+	time.Sleep(2 * writeEvery) // the status is behind by that much at most
+	stop()
+	stop = l.hook()
+	if got := l.runPod(pod); got != "" {
+		t.Errorf("the hook restarted: got %q", got)
+	}
+	stop()
+	l.boot = "7b1f8a6e-4bb5-41b0-8a5c-7d4fd1f8cc00"
+	l.hook()
+	if got := l.runPod(pod); !strings.Contains(got, "not read yet") {
+		t.Errorf("the machine booted again: got %q", got)
+	}
+}
+
+// TestMarkedDuringOutage: after an outage the Node counts as it is then.
+func TestMarkedDuringOutage(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	pod := l.addPod("a")
+	l.hook()
+	l.until(pod, "")
+	l.cable.cut()
+	l.change(mark)
+	l.cable.mend()
+	t.Logf("network back: %s until the mark was known", l.until(pod, "marked").Round(time.Millisecond))
+}
+
+// TestCredentials: a kubeconfig that is refused, one that cannot be read, and one that is put in its place.
+func TestCredentials(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	pod := l.addPod("a")
+	l.kubeconfig("somebody")
+	l.hook()
+	l.until(pod, "not read yet")
+	l.untilStatus("forbidden")
+	l.must(os.WriteFile(l.config.Kubeconfig, []byte("clusters: ["), 0o600))
+	l.untilStatus("reading kubeconfig")
+	l.kubeconfig("system:node:" + l.node)
+	l.until(pod, "")
+	l.untilStatus("")
+}
+
+func (l *lab) untilStatus(word string) {
+	l.t.Helper()
+	l.status("error "+word, func(s Status) bool {
+		return word == "" && s.Error == "" || word != "" && strings.Contains(s.Error, word)
+	})
+}
+
+// status waits for what the status file tells.
+func (l *lab) status(want string, check func(Status) bool) {
+	l.t.Helper()
+	var all []Status
+	for range 200 {
+		var err error
+		all, err = ReadStatuses(l.config.StateDir)
+		l.must(err)
+		if len(all) == 1 && check(all[0]) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	l.t.Fatalf("status: got %+v, want %s", all, want)
+}
+
+// TestNodeDeleted: a Node that is not there was not read; what is recreated has lost its taints, and counts when it is Ready again.
+func TestNodeDeleted(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	pod := l.addPod("a")
+	l.hook()
+	l.until(pod, "")
+	l.must(shared.Client().CoreV1().Nodes().Delete(t.Context(), l.node, metav1.DeleteOptions{}))
+	l.until(pod, "not read yet")
+	l.untilStatus("not found")
+	l.addNode()
+	l.until(pod, "")
+}
+
+// TestSocketVanishes: the runtime stops and its socket goes; the hook comes back to the one that follows.
+func TestSocketVanishes(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	pod := l.addPod("a")
+	l.hook()
+	l.until(pod, "")
+	l.stopNRI()
+	l.change(mark)
+	l.status("not registered", func(s Status) bool { return s.Registered.IsZero() && s.Node.Marked })
+	l.startNRI()
+	if got := l.runPod(pod); got != "" {
+		t.Fatalf("nobody is registered with the new runtime: got %q", got)
+	}
+	l.until(pod, "marked")
+}
+
+func TestRunWithoutConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	if err := Run(t.Context(), Options{ConfigFile: filepath.Join(dir, "none")}); err == nil || !strings.Contains(err.Error(), "installed") {
+		t.Errorf("no file: got %v", err)
+	}
+	file := filepath.Join(dir, "c")
+	if err := os.WriteFile(file, []byte("nodeName: x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), Options{ConfigFile: file}); err == nil || !strings.Contains(err.Error(), "kubeconfig: missing") {
+		t.Errorf("faults: got %v", err)
+	}
+}
+
+func TestKnowsValidators(t *testing.T) {
+	for version, want := range map[string]bool{
+		"": false, "unknown": false, "v0.9.0": false, "v0.9.1-0.20250219030224-e597e7849f24": false, "v0.10.0": true, "v0.12.3": true,
+		"v1.0.0": true, "0.12.3": false, "v0": false,
+	} {
+		if got := knowsValidators(version); got != want {
+			t.Errorf("knowsValidators(%q) = %v, want %v", version, got, want)
+		}
+	}
+}
+
+// cable is a relay between two addresses that can be cut: then it swallows everything and lets nothing new through, as a network
+// does that is down.
+type cable struct {
+	address string
+	listen  net.Listener
+	to      func() (net.Conn, error)
+	ctx     context.Context
+	relays  sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	down  chan struct{}
+	up    chan struct{}
+	conns []net.Conn
+}
+
+func newCable(t *testing.T, network, address, toNetwork, toAddress string) *cable {
+	t.Helper()
+	ln, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &cable{
+		address: ln.Addr().String(), listen: ln, ctx: ctx, down: make(chan struct{}), up: make(chan struct{}),
+		to: func() (net.Conn, error) { return net.Dial(toNetwork, toAddress) },
+	}
+	close(c.up)
+	t.Cleanup(func() {
+		cancel()
+		c.snap()
+		c.relays.Wait()
+	})
+	c.relays.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.relays.Go(func() { c.relay(conn) })
+		}
+	})
+	return c
+}
+
+func (c *cable) relay(near net.Conn) {
+	defer near.Close()
+	c.mu.Lock()
+	up, down := c.up, c.down
+	c.mu.Unlock()
+	select {
+	case <-up:
+	case <-c.ctx.Done():
+		return
+	}
+	far, err := c.to()
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	c.mu.Lock()
+	c.conns = append(c.conns, near, far)
+	c.mu.Unlock()
+	ended := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		c.relays.Go(func() {
+			defer func() { ended <- struct{}{} }()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := way[0].Read(buf)
+				select {
+				case <-down: // swallowed, and the ends are not told
+					<-c.ctx.Done()
+					return
+				default:
+				}
+				if err == nil {
+					_, err = way[1].Write(buf[:n])
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	<-ended
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.down)
+	c.up = make(chan struct{})
+}
+
+// mend lets new connections through; the old ones stay dead, as after an outage that outlived them.
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = make(chan struct{})
+	close(c.up)
+}
+
+// snap breaks all connections and ends the relay.
+func (c *cable) snap() {
+	c.listen.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+}

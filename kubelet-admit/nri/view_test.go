@@ -1,0 +1,289 @@
+package nri
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/taint"
+)
+
+const testBoot = "0f5ad2be-6c2f-4a3a-9d3c-4b8d4f4f5a11"
+
+func testNode(bootID string, ready corev1.ConditionStatus, taints ...corev1.Taint) *corev1.Node {
+	n := &corev1.Node{}
+	n.Name, n.UID = "n1", "node-uid"
+	n.Spec.Taints = taints
+	n.Status.NodeInfo.BootID = bootID
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	return n
+}
+
+func testPod(uid string, change ...func(*corev1.Pod)) corev1.Pod {
+	p := corev1.Pod{}
+	p.Namespace, p.Name, p.UID = "default", "pod-"+uid, types.UID(uid)
+	for _, c := range change {
+		c(&p)
+	}
+	return p
+}
+
+func daemon(p *corev1.Pod) {
+	yes := true
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}
+}
+
+func phase(is corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = is } }
+
+var testMark = corev1.Taint{Key: taint.DefaultKey, Value: "f1", Effect: corev1.TaintEffectNoSchedule}
+
+func askFor(uid string, annotations map[string]string) request {
+	return request{"default", "pod-" + uid, uid, annotations}
+}
+
+// answer is why a pod is held, or "" if it may start.
+func answer(v *view, r request) string {
+	if err := v.ask(r, time.Now); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// TestView plays histories: what is seen, and what a pod that asks then is told.
+func TestView(t *testing.T) {
+	const (
+		unread  = "forcefence: held on node n1: node was not read yet on this boot"
+		markedT = "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=f1:NoSchedule)"
+		never   = "forcefence: held on node n1: node was not Ready yet on this boot"
+		unknown = "forcefence: held on node n1: pod is not known to the API server"
+	)
+	ready, crashed := testNode(testBoot, corev1.ConditionTrue), testNode("the boot before", corev1.ConditionTrue)
+	marked := testNode(testBoot, corev1.ConditionTrue, testMark)
+	static := map[string]string{"kubernetes.io/config.source": "file"}
+	fromAPI := map[string]string{"kubernetes.io/config.source": "api", "forcefence.io/x": "y"}
+	type step struct {
+		see func(*view)
+		ask request
+		say string
+	}
+	node := func(n *corev1.Node) func(*view) { return func(v *view) { v.seeNode(n, time.Now()) } }
+	pods := func(p ...corev1.Pod) func(*view) { return func(v *view) { v.seePods(p) } }
+	pod := func(p corev1.Pod, deleted bool) func(*view) { return func(v *view) { v.seePod(&p, deleted) } }
+	a := askFor("a", fromAPI)
+	for name, steps := range map[string][]step{
+		"nothing was read": {
+			{ask: a, say: unread},
+			{see: pods(testPod("a")), ask: a, say: unread},
+			{ask: askFor("hash", static)},
+		},
+		"a boot": {
+			{see: pods(testPod("a")), ask: a, say: unread},
+			{see: node(crashed), ask: a, say: never},
+			{see: node(testNode(testBoot, corev1.ConditionFalse)), ask: a, say: never},
+			{see: node(ready), ask: a},
+			{see: node(testNode(testBoot, corev1.ConditionUnknown)), ask: a}, // it was Ready on this boot
+		},
+		"the mark comes and goes": {
+			{see: pods(testPod("a"), testPod("d", daemon))},
+			{see: node(ready), ask: a},
+			{see: node(marked), ask: a, say: markedT},
+			{ask: askFor("d", fromAPI)},
+			{ask: askFor("hash", static)},
+			{see: pod(testPod("a", phase(corev1.PodFailed)), false), ask: a, say: markedT},
+			{see: node(ready), ask: a, say: unknown}, // it was ended
+		},
+		"a mark with another effect": {
+			{see: pods(testPod("a"))},
+			{see: node(testNode(testBoot, corev1.ConditionTrue, corev1.Taint{Key: taint.DefaultKey, Effect: taint.EffectForceEviction}))},
+			{ask: a, say: "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=:ForceEviction)"},
+		},
+		"a pod comes and goes": {
+			{see: node(ready), ask: a, say: unknown},
+			{see: pod(testPod("a"), false), ask: a},
+			{see: pod(testPod("a"), true), ask: a, say: unknown},
+			{see: pod(testPod("b", phase(corev1.PodSucceeded)), false), ask: askFor("b", nil), say: unknown},
+		},
+		"the Node is deleted": {
+			{see: pods(testPod("a"))},
+			{see: node(ready), ask: a},
+			{see: (*view).unread, ask: a, say: unread},
+			{see: node(ready), ask: a},
+		},
+		"without an UID": {
+			{see: node(ready), ask: askFor("", fromAPI), say: unknown},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView("n1", taint.DefaultKey, testBoot)
+			for i, s := range steps {
+				if s.see != nil {
+					s.see(v)
+				}
+				if s.ask.name == "" {
+					continue
+				}
+				if got := answer(v, s.ask); got != s.say {
+					t.Errorf("step %d: got %q, want %q", i, got, s.say)
+				}
+			}
+		})
+	}
+}
+
+func TestNoBootIDIsNeverReady(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, "")
+	v.seePods([]corev1.Pod{testPod("a")})
+	v.seeNode(testNode("", corev1.ConditionTrue), time.Now())
+	if got := answer(v, askFor("a", nil)); !strings.Contains(got, string(admit.NodeNeverReady)) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestHeldPodsAreTold(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := func() time.Time { clock = clock.Add(time.Second); return clock }
+	for range 3 {
+		_ = v.ask(askFor("a", nil), now)
+	}
+	_ = v.ask(askFor("b", nil), now)
+	var s Status
+	v.fill(&s)
+	if len(s.Held) != 2 || s.Held[0].UID != "a" || s.Held[0].Times != 3 || s.Held[0].Why != admit.NodeUnread ||
+		!s.Held[0].Since.Before(s.Held[0].Last) || s.Held[1].Name != "pod-b" {
+		t.Fatalf("held: got %+v", s.Held)
+	}
+	v.seePods([]corev1.Pod{testPod("a")})
+	v.seeNode(testNode(testBoot, corev1.ConditionTrue), clock)
+	if v.fill(&s); len(s.Held) != 1 {
+		t.Errorf("b is bound to the node no more: got %+v", s.Held)
+	}
+	if got := answer(v, askFor("a", nil)); got != "" {
+		t.Errorf("got %q", got)
+	}
+	if v.fill(&s); len(s.Held) != 0 {
+		t.Errorf("a may start: got %+v", s.Held)
+	}
+}
+
+// TestRestore: only what was known on this boot, of this Node and this mark.
+func TestRestore(t *testing.T) {
+	before := newView("n1", taint.DefaultKey, testBoot)
+	before.seePods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
+	before.seeNode(testNode(testBoot, corev1.ConditionTrue), time.Now())
+	var s Status
+	before.fill(&s)
+	for name, tt := range map[string]struct {
+		change func(*Status)
+		node   string
+		want   bool
+	}{
+		"same boot":         {node: "n1", want: true},
+		"another boot":      {node: "n1", change: func(s *Status) { s.BootID = "another" }},
+		"no boot id":        {node: "n1", change: func(s *Status) { s.BootID = "" }},
+		"another node":      {node: "n2"},
+		"another mark":      {node: "n1", change: func(s *Status) { s.TaintKey = "example.net/off" }},
+		"was never read":    {node: "n1", change: func(s *Status) { s.Node.Read = false }},
+		"marked at the end": {node: "n1", change: func(s *Status) { s.Node.Marked, s.Node.Mark = true, "x" }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := s
+			if tt.change != nil {
+				tt.change(&s)
+			}
+			v := newView(tt.node, taint.DefaultKey, testBoot)
+			if got := v.restore(s); got != tt.want {
+				t.Fatalf("restore: got %v, want %v", got, tt.want)
+			}
+			wantStart := tt.want && !s.Node.Marked
+			if got := answer(v, askFor("a", nil)); (got == "") != wantStart {
+				t.Errorf("a known pod: got %q, want it to start: %v", got, wantStart)
+			}
+			if got := answer(v, askFor("d", nil)); (got == "") != tt.want {
+				t.Errorf("an exempt one: got %q, want it to start: %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// FuzzView: whatever is seen, an ordinary pod starts only where the design allows it.
+func FuzzView(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7})
+	f.Add([]byte{2, 16, 8, 3})
+	f.Fuzz(func(t *testing.T, story []byte) {
+		v := newView("n1", taint.DefaultKey, testBoot)
+		read, marked, ready, known := false, false, false, false
+		for _, b := range story {
+			switch b % 8 {
+			case 0, 1, 2, 3: // a Node: Ready or not, of this boot or not, marked or not
+				status, boot := corev1.ConditionFalse, "another"
+				if b&8 != 0 {
+					status = corev1.ConditionTrue
+				}
+				if b&16 != 0 {
+					boot = testBoot
+				}
+				n := testNode(boot, status)
+				if marked = b%2 == 1; marked {
+					n.Spec.Taints = []corev1.Taint{testMark}
+				}
+				v.seeNode(n, time.Time{})
+				read, ready = true, ready || b&24 == 24
+			case 4:
+				v.unread()
+				read = false
+			case 5:
+				p := testPod("a", phase([]corev1.PodPhase{"", corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}[b>>3%4]))
+				v.seePod(&p, b&128 != 0)
+				known = b&128 == 0 && b>>3%4 < 2
+			case 6:
+				v.seePods(nil)
+				known = false
+			case 7:
+				v.seePods([]corev1.Pod{testPod("a"), testPod("b")})
+				known = true
+			}
+			want := read && !marked && ready && known
+			if got := answer(v, askFor("a", nil)) == ""; got != want {
+				t.Fatalf("read %v, marked %v, ready %v, known %v: starts %v", read, marked, ready, known, got)
+			}
+		}
+	})
+}
+
+// BenchmarkAsk is the decision with 500 pods on the node.
+func BenchmarkAsk(b *testing.B) {
+	var all []corev1.Pod
+	for i := range 500 {
+		all = append(all, testPod(fmt.Sprint(i)))
+	}
+	fromAPI := map[string]string{"kubernetes.io/config.source": "api"}
+	for name, n := range map[string]*corev1.Node{
+		"allow": testNode(testBoot, corev1.ConditionTrue), "hold": testNode(testBoot, corev1.ConditionTrue, testMark),
+	} {
+		b.Run(name, func(b *testing.B) {
+			v := newView("n1", taint.DefaultKey, testBoot)
+			v.seePods(all)
+			v.seeNode(n, time.Now())
+			r := askFor("250", fromAPI)
+			took := make([]time.Duration, 0, b.N)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				start := time.Now()
+				_ = v.ask(r, time.Now)
+				took = append(took, time.Since(start))
+			}
+			b.StopTimer()
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
+		})
+	}
+}
