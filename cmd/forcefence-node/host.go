@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// hostFlags say where the host is, and what is on it.
+type hostFlags struct {
+	root    string
+	runtime string
+	site    install.Site
+}
+
+func (h *hostFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&h.root, "root", "/", "the host's root: in a container, where it is mounted; every other path is below it")
+	f.StringVar(&h.runtime, "runtime", "", "containerd or cri-o (default: the one that runs)")
+	f.StringVar(&h.site.Containerd, "containerd", "containerd", "containerd's program; k3s has its own under /var/lib/rancher/k3s/data/current/bin")
+	f.StringVar(&h.site.CRIO, "crio", "crio", "CRI-O's program")
+	f.StringVar(&h.site.Config, "containerd-config", "", "the runtime's configuration (default: /etc/containerd/config.toml or /etc/crio/crio.conf)")
+	f.StringVar(&h.site.ConfDir, "conf-dir", "", "its drop-ins (default: /etc/containerd/conf.d or /etc/crio/crio.conf.d)")
+	f.StringVar(&h.site.Unit, "runtime-unit", "", "systemd's name for it (default: containerd or crio)")
+}
+
+// enter makes the host's root this process's, so that every path is the host's, links included, and the host's programs run: the
+// runtime, and a kubeconfig's exec credential. It needs CAP_SYS_CHROOT, and cannot be undone. The own executable is opened before:
+// it is not on the host.
+func (h *hostFlags) enter() (binary func() (io.ReadCloser, error), err error) {
+	h.site.Runtime = install.RuntimeName(h.runtime)
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, fmt.Errorf("opening the own executable: %w", err)
+	}
+	info, err := self.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("opening the own executable: %w", err)
+	}
+	if filepath.Clean(h.root) != "/" {
+		if err := syscall.Chroot(h.root); err != nil {
+			return nil, fmt.Errorf("changing the root to %s: %w", h.root, err)
+		}
+		if err := os.Chdir("/"); err != nil {
+			return nil, fmt.Errorf("changing the root to %s: %w", h.root, err)
+		}
+	}
+	return func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(self, 0, info.Size())), nil }, nil
+}
+
+// configFlags are the hook's configuration.
+func configFlags(f *pflag.FlagSet, c *nri.Config) {
+	f.StringVar(&c.NodeName, "node-name", os.Getenv("NODE_NAME"), "the Node's name (default: $NODE_NAME)")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "/etc/kubernetes/kubelet.conf",
+		"the kubelet's own; k3s: /var/lib/rancher/k3s/agent/kubelet.kubeconfig, EKS: /var/lib/kubelet/kubeconfig")
+	f.StringVar(&c.TaintKey, "taint-key", taint.DefaultKey, "the mark's key, where the controller's configuration names another")
+	f.StringVar(&c.StateDir, "state-dir", nri.DefaultStateDir, "what the hook remembers of this boot: on a tmpfs")
+	f.StringVar(&c.LogFile, "log-file", nri.DefaultLogFile, "the hook's log, rotated at 5 MB; none for none")
+	f.StringVar(&c.Path, "path", nri.DefaultPath, "PATH for host programs and the kubeconfig's exec credential")
+}

@@ -1,0 +1,67 @@
+// Command forcefence-node is the node's side of forcefence: the hook, which the container runtime starts as a plugin of NRI and a
+// DaemonSet runs beside it, and what puts it on the host: one file per command. Every command returns an error; run prints it and
+// turns it into the exit status.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// NRI tells a plugin that it starts which one it is, and gives it no arguments.
+const pluginNameVariable = "NRI_PLUGIN_NAME"
+
+// run executes one command line and returns the exit status after all it started has stopped. SIGINT and SIGTERM end the command's
+// context.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	var err error
+	if len(args) == 0 && os.Getenv(pluginNameVariable) != "" {
+		err = pluginMain(ctx)
+	} else {
+		err = root.ExecuteContext(ctx)
+	}
+	var status exitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	default:
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+}
+
+// exitStatus is an answer that a script can read: no failure, and nothing to print.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "forcefence-node",
+		Short: "Hold the pods of a node that may have been fenced, until its mark is gone",
+		// Errors are printed by run: a usage text below them would hide them.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(newRun(), newInstall(), newUninstall(), newStatus())
+	return root
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+// statusHeld is status's answer while pods are held: not 1, which is any failure, nor 2, which shells use themselves.
+const statusHeld exitStatus = 3
+
+func newStatus() *cobra.Command {
+	var host hostFlags
+	var stateDir, output, ready string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say what the hook of this host knows and holds",
+		Long: "Say whether the node is marked, which pods are held, since when and why, which plugins are connected, and which protection\n" +
+			"the node has. It asks the hook's status files and the runtime, not the API server.\n\n" +
+			"Exit status: 0 no pod is held; 3 some are; 1 it cannot be told, because no plugin runs or something failed.\n" +
+			"With --ready: 0 if the plugin of that index (" + nri.PreInstalledIndex + " the runtime's, " + nri.DaemonIndex +
+			" the DaemonSet's) is registered with the runtime, else 1.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("--output %q: text or json", output)
+			}
+			if _, err := host.enter(); err != nil {
+				return err
+			}
+			plugins, err := ofThisBoot(stateDir)
+			if err != nil {
+				return err
+			}
+			if ready != "" {
+				return checkReady(plugins, ready)
+			}
+			host.site.StateDir = stateDir
+			v := newView(plugins)
+			facts, err := install.ReadFacts(cmd.Context(), install.Host{}, host.site)
+			if err != nil {
+				v.Problem = err.Error() // what the plugins say is worth telling all the same
+			} else {
+				p := install.Assess(facts)
+				v.Protection = &p
+			}
+			if err := v.print(cmd.OutOrStdout(), output, time.Now()); err != nil {
+				return err
+			}
+			return v.answer()
+		},
+	}
+	host.add(cmd.Flags())
+	cmd.Flags().StringVar(&stateDir, "state-dir", nri.DefaultStateDir, "where the hook's status files are")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVar(&ready, "ready", "", "only check that this plugin is registered; an index, "+nri.DaemonIndex+" if none is given")
+	cmd.Flags().Lookup("ready").NoOptDefVal = nri.DaemonIndex
+	return cmd
+}
+
+// ofThisBoot returns what the plugins said since the machine came up.
+func ofThisBoot(stateDir string) ([]nri.Status, error) {
+	all, err := nri.ReadStatuses(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("reading the machine's boot id: %w", err)
+	}
+	return slices.DeleteFunc(all, func(s nri.Status) bool { return s.BootID != strings.TrimSpace(string(boot)) }), nil
+}
+
+func checkReady(plugins []nri.Status, index string) error {
+	for _, s := range plugins {
+		if !strings.HasPrefix(s.Plugin, index+"-") {
+			continue
+		}
+		if s.Registered.IsZero() {
+			return fmt.Errorf("%s is not registered with the runtime", s.Plugin)
+		}
+		return nil
+	}
+	return fmt.Errorf("plugin %s-%s has not run on this boot", index, nri.BaseName)
+}
+
+// view is what status tells.
+type view struct {
+	Node       string              `json:"node,omitempty"`
+	Mark       string              `json:"mark,omitempty"`
+	Clear      bool                `json:"clear"` // a plugin is registered, and no pod is held
+	Protection *install.Protection `json:"protection,omitempty"`
+	Problem    string              `json:"problem,omitempty"` // why the protection is not known
+	Held       []nri.Held          `json:"held"`
+	Plugins    []nri.Status        `json:"plugins"`
+}
+
+// newView puts together what the plugins say. The one that read the Node last knows the mark; a pod may be held by each of them.
+func newView(plugins []nri.Status) view {
+	v := view{Plugins: plugins, Held: []nri.Held{}}
+	var at time.Time
+	byUID := map[string]nri.Held{}
+	for _, s := range plugins {
+		v.Node = cmp.Or(v.Node, s.Node.Name)
+		if s.Node.At.After(at) {
+			at, v.Mark = s.Node.At, s.Node.Mark
+		}
+		if s.Registered.IsZero() {
+			continue // it is not asked about pods any more
+		}
+		v.Clear = true
+		for _, h := range s.Held {
+			if known, ok := byUID[h.UID]; ok {
+				if known.Since.Before(h.Since) {
+					h.Since = known.Since
+				}
+				h.Times = max(h.Times, known.Times)
+			}
+			byUID[h.UID] = h
+		}
+	}
+	for _, h := range byUID {
+		v.Held = append(v.Held, h)
+	}
+	slices.SortFunc(v.Held, func(a, b nri.Held) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	v.Clear = v.Clear && len(v.Held) == 0
+	return v
+}
+
+func (v view) answer() error {
+	switch {
+	case v.Clear:
+		return nil
+	case len(v.Held) > 0:
+		return statusHeld
+	default:
+		return fmt.Errorf("whether pods are held cannot be told: no plugin is registered with the runtime")
+	}
+}
+
+func (v view) print(w io.Writer, output string, now time.Time) error {
+	if output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	var b strings.Builder
+	mark := "not marked"
+	switch {
+	case v.Mark != "":
+		mark = "marked " + v.Mark
+	case !slices.ContainsFunc(v.Plugins, func(s nri.Status) bool { return s.Node.Read }):
+		mark = "not read on this boot"
+	}
+	fmt.Fprintf(&b, "node:        %s: %s\n", cmp.Or(v.Node, "unknown"), mark)
+	if v.Protection != nil {
+		fmt.Fprintf(&b, "protection:  %s: %s\n", v.Protection.Level, v.Protection.Sentence())
+	} else {
+		fmt.Fprintf(&b, "protection:  unknown: %s\n", v.Problem)
+	}
+	for _, s := range v.Plugins {
+		state := "not registered"
+		if !s.Registered.IsZero() {
+			state = fmt.Sprintf("registered with %s for %s", cmp.Or(s.Runtime, "the runtime"), age(now, s.Registered))
+		}
+		fmt.Fprintf(&b, "plugin:      %s %s: %s\n", s.Plugin, s.Version, state)
+		if s.Error != "" {
+			fmt.Fprintf(&b, "             reading the API server: %s\n", s.Error)
+		}
+	}
+	if len(v.Plugins) == 0 {
+		fmt.Fprintln(&b, "plugin:      none has run on this boot")
+	}
+	for _, h := range v.Held {
+		fmt.Fprintf(&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name, age(now, h.Since), h.Times, h.Why)
+	}
+	if len(v.Held) == 0 {
+		fmt.Fprintln(&b, "held:        no pod")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func age(now, since time.Time) time.Duration { return now.Sub(since).Round(time.Second) }

@@ -1,0 +1,87 @@
+package install
+
+import "fmt"
+
+// Level is how much the hook holds on to.
+type Level string
+
+// The levels, from the strongest.
+const (
+	FailClosed Level = "fail-closed" // without the hook, ordinary containers do not start
+	FailOpen   Level = "fail-open"   // the hook holds pods while it runs; without it they start
+	None       Level = "none"        // nothing holds pods
+)
+
+// Protection is what a node has, for people.
+type Protection struct {
+	Level  Level  `json:"level"`
+	Reason string `json:"reason"`           // one sentence
+	Advice string `json:"advice,omitempty"` // what to do for more; "" if there is nothing
+}
+
+// Facts are what Assess needs to know of a node. The zero value is a node without a runtime that we know.
+type Facts struct {
+	Runtime RuntimeName `json:"runtime,omitempty"`
+	Version Version     `json:"version"`
+	NRI     NRI         `json:"nri"`    // as configured on disk
+	Plugin  bool        `json:"plugin"` // the pre-installed plugin and its configuration are in place
+
+	Running        bool   `json:"running"`        // the runtime's process was seen
+	PluginPending  bool   `json:"pluginPending"`  // the running runtime started before the plugin came
+	ConfigPending  bool   `json:"configPending"`  // the running runtime started before its configuration last changed
+	UpgradePending bool   `json:"upgradePending"` // it runs the plugin of before the last upgrade
+	StillRequired  bool   `json:"stillRequired"`  // it requires the plugin although its configuration does so no more
+	WhyNotRequired string `json:"whyNotRequired,omitempty"`
+	RestartCommand string `json:"restartCommand,omitempty"`
+}
+
+// Assess says which protection a node has. Fail-closed is said only where the running runtime is known to have read all of it.
+func Assess(f Facts) Protection {
+	name := fmt.Sprintf("%s %s", f.Runtime, f.Version)
+	restart := "restart it"
+	if f.RestartCommand != "" {
+		restart = f.RestartCommand
+	}
+	switch {
+	case f.Runtime != Containerd && f.Runtime != CRIO:
+		return Protection{None, "No container runtime with NRI was found on this node.",
+			"Use containerd 2.2 or later, or CRI-O 1.34 or later."}
+	case !f.Runtime.hasNRI(f.Version):
+		return Protection{None, name + " has no NRI.", "Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
+	case !f.NRI.Enabled:
+		return Protection{None, "NRI is switched off in the configuration of " + name + ".", "Enable NRI there and " + restart + "."}
+	case !f.Plugin:
+		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
+	case !f.Running:
+		return Protection{FailOpen, "The process of " + name + " was not found, so what it has read is not known.",
+			"Start it, or give the host's /proc."}
+	case f.PluginPending:
+		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the DaemonSet's plugin holds pods.",
+			"At the next boot it is in place; for now: " + restart + "."}
+	case !f.Runtime.hasValidator(f.Version):
+		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
+			"Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
+	case !f.NRI.requires(pluginName):
+		p := Protection{FailOpen, name + " does not require the plugin: if it stops, pods start.", "Install with --required-plugins."}
+		if f.WhyNotRequired != "" {
+			p.Advice = f.WhyNotRequired
+		}
+		return p
+	case f.ConfigPending:
+		return Protection{FailOpen, name + " started before it was configured to require the plugin.", "For now: " + restart + "."}
+	default:
+		p := Protection{FailClosed, name + " requires the plugin: if it stops, ordinary containers do not start.", ""}
+		if f.UpgradePending {
+			p.Advice = "The running plugin is replaced by the installed version at the runtime's next start."
+		}
+		return p
+	}
+}
+
+// Sentence is the reason with the advice.
+func (p Protection) Sentence() string {
+	if p.Advice == "" {
+		return p.Reason
+	}
+	return p.Reason + " " + p.Advice
+}

@@ -1,0 +1,295 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+const (
+	pluginName  = nri.BaseName
+	defaultPath = nri.DefaultPath
+
+	// PluginFile is what the pre-installed plugin is called in NRI's folder.
+	PluginFile = nri.PreInstalledIndex + "-" + nri.BaseName
+	// ConfigFile is what its configuration, which the DaemonSet's plugin gets as well, is called in NRI's other folder.
+	ConfigFile = nri.BaseName + ".conf"
+)
+
+// Site names the host's runtime and where its files are. The zero value is a runtime as its own packages install it.
+type Site struct {
+	Runtime    RuntimeName // "": the one whose process runs
+	Containerd string      // the program; default containerd
+	CRIO       string      // the program; default crio
+	Config     string      // the runtime's configuration; default /etc/containerd/config.toml or /etc/crio/crio.conf
+	ConfDir    string      // its drop-ins; default /etc/containerd/conf.d or /etc/crio/crio.conf.d
+	Unit       string      // systemd's name for it; default containerd or crio; k3s, where that runs it
+	StateDir   string      // of the hook; default nri.DefaultStateDir
+}
+
+// UnknownRuntimeError says that no runtime was found that the hook can be installed for.
+type UnknownRuntimeError struct{ Why string }
+
+func (e *UnknownRuntimeError) Error() string { return "finding the container runtime: " + e.Why }
+
+// resolve fills in the defaults.
+func (s Site) resolve(h Host) (Site, error) {
+	if s.StateDir == "" {
+		s.StateDir = nri.DefaultStateDir
+	}
+	switch s.Runtime {
+	case Containerd, CRIO:
+	case "":
+		for _, name := range []RuntimeName{Containerd, CRIO} {
+			if len(h.processes(name)) == 0 {
+				continue
+			}
+			if s.Runtime != "" {
+				return s, &UnknownRuntimeError{"containerd and CRI-O both run: say which with --runtime"}
+			}
+			s.Runtime = name
+		}
+		if s.Runtime == "" {
+			return s, &UnknownRuntimeError{"neither containerd nor CRI-O runs: say which with --runtime"}
+		}
+	default:
+		return s, &UnknownRuntimeError{fmt.Sprintf("%q is not known: containerd or cri-o", s.Runtime)}
+	}
+	config, confDir, unit := "/etc/containerd/config.toml", "/etc/containerd/conf.d", "containerd"
+	if s.Runtime == CRIO {
+		config, confDir, unit = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "crio"
+	}
+	for _, f := range []struct {
+		field *string
+		value string
+	}{{&s.Containerd, "containerd"}, {&s.CRIO, "crio"}, {&s.Config, config}, {&s.ConfDir, confDir}, {&s.Unit, unit}} {
+		if *f.field == "" {
+			*f.field = f.value
+		}
+	}
+	return s, nil
+}
+
+// dropIn is the file that requires the plugin. Runtimes take drop-ins in the order of their names, and the last one wins.
+func (s Site) dropIn() string {
+	if s.Runtime == CRIO {
+		return filepath.Join(s.ConfDir, "99-"+pluginName+".conf")
+	}
+	return filepath.Join(s.ConfDir, "99-"+pluginName+".toml")
+}
+
+func (s Site) restart() string { return "systemctl restart " + s.Unit }
+
+// ReadFacts asks the host's runtime. A runtime that is not known is no error: the facts are those of a node without one, and why is
+// told beside them.
+func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
+	s, err := s.resolve(h)
+	var unknown *UnknownRuntimeError
+	if errors.As(err, &unknown) {
+		return Facts{}, nil
+	}
+	if err != nil {
+		return Facts{}, err
+	}
+	return readFacts(ctx, h, s)
+}
+
+func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
+	f := Facts{Runtime: s.Runtime, RestartCommand: s.restart()}
+	program := s.Containerd
+	if s.Runtime == CRIO {
+		program = s.CRIO
+	}
+	out, err := h.exec(ctx, program, "--version")
+	if err != nil {
+		return f, fmt.Errorf("asking the runtime's version: %w", err)
+	}
+	if f.Version, err = ParseVersion(string(out)); err != nil {
+		return f, fmt.Errorf("asking the runtime's version: %w", err)
+	}
+	d, err := dump(ctx, h, s)
+	if err != nil {
+		return f, err
+	}
+	f.NRI = d.nri
+	if f.Plugin, err = inPlace(f.NRI); err != nil {
+		return f, err
+	}
+
+	ps := h.processes(s.Runtime)
+	f.Running = len(ps) > 0
+	r := h.readRecord(s.StateDir, ps)
+	f.PluginPending, f.UpgradePending, f.ConfigPending, f.StillRequired = r.Plugin, r.Upgrade, r.Config, r.Released
+	f.WhyNotRequired = r.WhyNotRequired
+	if len(r.Processes) == 0 { // none of ours, or lost: then the files' times tell
+		if f.PluginPending, err = newer(filepath.Join(f.NRI.PluginDir, PluginFile), h, ps); err != nil {
+			return f, err
+		}
+	}
+	for _, file := range []string{s.Config, s.dropIn()} {
+		changed, err := newer(file, h, ps)
+		if err != nil {
+			return f, err
+		}
+		f.ConfigPending = f.ConfigPending || changed
+	}
+	return f, nil
+}
+
+// inPlace tells whether the runtime would start the plugin, and hand it a configuration that it takes.
+func inPlace(n NRI) (bool, error) {
+	info, err := os.Stat(filepath.Join(n.PluginDir, PluginFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	text, err := os.ReadFile(filepath.Join(n.ConfigDir, ConfigFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, bad := nri.ParseConfig(string(text))
+	return bad == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && info.Size() > 0, nil
+}
+
+// dumped is a runtime's whole configuration, merged from all its files.
+type dumped struct {
+	nri  NRI
+	text []byte
+}
+
+func parse(s Site, text []byte) (dumped, error) {
+	read := ParseContainerd
+	if s.Runtime == CRIO {
+		read = ParseCRIO
+	}
+	n, err := read(text)
+	return dumped{nri: n, text: text}, err
+}
+
+// dump asks the runtime for its configuration as it would read it now.
+func dump(ctx context.Context, h Host, s Site) (dumped, error) {
+	var text []byte
+	var err error
+	if s.Runtime == CRIO {
+		text, err = h.exec(ctx, s.CRIO, "--config", s.Config, "--config-dir", s.ConfDir, "config")
+	} else {
+		text, err = h.exec(ctx, s.Containerd, "--config", s.Config, "config", "dump")
+	}
+	if err != nil {
+		return dumped{}, fmt.Errorf("asking the runtime for its configuration: %w", err)
+	}
+	return parse(s, text)
+}
+
+// trial asks the runtime what its configuration would be without our drop-in, or with another one in its place (with; nil: none). The
+// files that it reads for that lie in the staging folder and are gone when this returns.
+func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err error) {
+	dir := filepath.Join(stageDir(s.ConfDir), "trial")
+	if err := os.RemoveAll(dir); err != nil {
+		return dumped{}, err
+	}
+	defer func() {
+		err = errors.Join(err, os.RemoveAll(dir))
+		_ = os.Remove(filepath.Dir(dir)) // not if something else is staged
+	}()
+	candidate := filepath.Join(dir, filepath.Base(s.dropIn()))
+	if with != nil {
+		if err := h.write(candidate, 0o644, contentOf(with)); err != nil {
+			return dumped{}, err
+		}
+	} else if err := h.makeDir(dir); err != nil {
+		return dumped{}, err
+	}
+	if s.Runtime == CRIO {
+		others, err := filepath.Glob(filepath.Join(s.ConfDir, "*"))
+		if err != nil {
+			return dumped{}, err
+		}
+		for _, file := range others {
+			info, err := os.Stat(file)
+			if file == s.dropIn() || err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return dumped{}, err
+			}
+			if err := h.write(filepath.Join(dir, filepath.Base(file)), 0o644, contentOf(text)); err != nil {
+				return dumped{}, err
+			}
+		}
+		s.ConfDir = dir
+		return dump(ctx, h, s)
+	}
+	// containerd has no folder of its own: the configuration's imports name it. So a copy of the configuration imports what that one
+	// does, but for our file.
+	root, err := readRoot(s)
+	if err != nil {
+		return dumped{}, err
+	}
+	imports := slices.DeleteFunc(root.imports, func(file string) bool { return file == s.dropIn() })
+	if with != nil {
+		imports = append(imports, candidate)
+	}
+	root.all["imports"] = imports
+	text, err := toml.Marshal(root.all)
+	if err != nil {
+		return dumped{}, err
+	}
+	s.Config = filepath.Join(dir, "config.toml")
+	if err := h.write(s.Config, 0o600, contentOf(text)); err != nil {
+		return dumped{}, err
+	}
+	return dump(ctx, h, s)
+}
+
+type rootConfig struct {
+	all     map[string]any
+	version int64
+	imports []string // absolute, patterns expanded, as containerd does
+}
+
+func readRoot(s Site) (rootConfig, error) {
+	text, err := os.ReadFile(s.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		return rootConfig{}, refusal{fmt.Errorf("containerd has no %s: make one that imports %s", s.Config, filepath.Join(s.ConfDir, "*.toml"))}
+	}
+	if err != nil {
+		return rootConfig{}, err
+	}
+	r := rootConfig{all: map[string]any{}}
+	if err := toml.Unmarshal(text, &r.all); err != nil {
+		return rootConfig{}, fmt.Errorf("reading %s: %w", s.Config, err)
+	}
+	r.version, _ = r.all["version"].(int64)
+	list, _ := r.all["imports"].([]any)
+	for _, entry := range list {
+		pattern, _ := entry.(string)
+		pattern = filepath.Clean(pattern)
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(s.Config), pattern)
+		}
+		files := []string{pattern}
+		if strings.Contains(pattern, "*") {
+			if files, err = filepath.Glob(pattern); err != nil {
+				return rootConfig{}, fmt.Errorf("reading %s: imports: %q: %w", s.Config, pattern, err)
+			}
+		}
+		r.imports = append(r.imports, files...)
+	}
+	return r, nil
+}

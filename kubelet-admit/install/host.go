@@ -1,0 +1,287 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stageName is a folder beside the one that a file goes into: on the same file system as a rule, and read by nobody.
+const stageName = ".forcefence-stage"
+
+// Host is where it is installed. The zero value is the machine that this process sees.
+type Host struct {
+	Proc string // where procfs is; "": /proc
+	Path string // PATH of host programs; "": nri.DefaultPath
+	// Exec runs a host program and returns its standard output; nil runs it as a child. The error holds what it wrote to stderr.
+	Exec func(ctx context.Context, name string, args ...string) ([]byte, error)
+
+	before func(op, path string) error // asked before every change of a file; tests let it fail
+}
+
+// execTimeout bounds one host program: a config dump takes 30 ms, a restart of a busy runtime some seconds.
+const execTimeout = 90 * time.Second
+
+func (h Host) exec(ctx context.Context, name string, args ...string) ([]byte, error) {
+	if h.Exec != nil {
+		return h.Exec(ctx, name, args...)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("no end after %s", execTimeout))
+	defer cancel()
+	bin, err := h.lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, bin, args...)
+	// Our own environment is the container's, whose paths mean nothing on the host. systemctl takes a changed root for a chroot and
+	// would do nothing: it is told that this one is the host's.
+	cmd.Env = []string{"PATH=" + h.path(), "LC_ALL=C", "SYSTEMD_IGNORE_CHROOT=1"}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lastLines(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}
+
+func (h Host) path() string {
+	if h.Path != "" {
+		return h.Path
+	}
+	return defaultPath
+}
+
+// lookup finds a program as the host's own PATH would: exec.LookPath asks the environment of this process.
+func (h Host) lookup(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range filepath.SplitList(h.path()) {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w in %s", name, exec.ErrNotFound, h.path())
+}
+
+// lastLines keeps what a person needs of a program's complaint.
+func lastLines(s string) string {
+	const most = 600
+	s = strings.TrimSpace(s)
+	if len(s) > most {
+		s = "..." + s[len(s)-most:]
+	}
+	return s
+}
+
+func (h Host) ask(op, path string) error {
+	if h.before == nil {
+		return nil
+	}
+	if err := h.before(op, path); err != nil {
+		return &fs.PathError{Op: op, Path: path, Err: err}
+	}
+	return nil
+}
+
+// staged is a complete file that waits for its rename; nil is one whose content is in place already.
+type staged struct{ from, to string }
+
+// stage writes a file beside its place, synced to disk. It returns nil if the content and the mode in place are the same.
+func (h Host) stage(dst string, mode fs.FileMode, content func() (io.ReadCloser, error)) (*staged, error) {
+	same, err := h.same(dst, mode, content)
+	if err != nil || same {
+		return nil, err
+	}
+	dir := filepath.Dir(dst)
+	if err := h.makeDir(dir); err != nil {
+		return nil, err
+	}
+	s := &staged{from: filepath.Join(stageDir(dir), filepath.Base(dst)), to: dst}
+	if err := h.write(s.from, mode, content); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// stageDir is beside a folder, not in it; where that is a link, beside the folder it leads to.
+func stageDir(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	return filepath.Join(filepath.Dir(dir), stageName)
+}
+
+func (h Host) write(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (err error) {
+	if err := h.makeDir(filepath.Dir(file)); err != nil {
+		return err
+	}
+	in, err := content()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := h.ask("create", file); err != nil {
+		return err
+	}
+	_ = os.Remove(file) // of a crash: its mode and its links are not ours to keep
+	// Not executable before it is complete, wherever it may lie.
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := h.ask("write", file); err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	if err := h.ask("sync", file); err != nil {
+		return err
+	}
+	if err := out.Sync(); err != nil {
+		return err
+	}
+	if err := h.ask("chmod", file); err != nil {
+		return err
+	}
+	return out.Chmod(mode)
+}
+
+// commit puts a staged file in its place, at once and for good.
+func (h Host) commit(s *staged) error {
+	if s == nil {
+		return nil
+	}
+	if err := h.ask("rename", s.to); err != nil {
+		return err
+	}
+	if err := os.Rename(s.from, s.to); err != nil {
+		if errors.Is(err, syscall.EXDEV) {
+			return fmt.Errorf("%w: %s is a file system of its own: mount one that holds its parent, too", err, filepath.Dir(s.to))
+		}
+		return err
+	}
+	return h.syncDir(filepath.Dir(s.to))
+}
+
+// same tells whether a file has this content and mode. Anything there that is not a plain file is an error: it is not ours.
+func (h Host) same(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (bool, error) {
+	info, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !info.Mode().IsRegular() {
+		return false, fmt.Errorf("%s is not a plain file (%s): remove it, it was not put there by install", file, info.Mode().Type())
+	}
+	if info.Mode().Perm() != mode {
+		return false, nil
+	}
+	want, err := content()
+	if err != nil {
+		return false, err
+	}
+	defer want.Close()
+	got, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer got.Close()
+	return equal(got, want)
+}
+
+func equal(a, b io.Reader) (bool, error) {
+	const chunk = 64 << 10
+	bufA, bufB := make([]byte, chunk), make([]byte, chunk)
+	for {
+		nA, errA := io.ReadFull(a, bufA)
+		nB, errB := io.ReadFull(b, bufB)
+		if !bytes.Equal(bufA[:nA], bufB[:nB]) {
+			return false, nil
+		}
+		for _, err := range []error{errA, errB} {
+			if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+				return false, err
+			}
+		}
+		if errA != nil || errB != nil {
+			return true, nil
+		}
+	}
+}
+
+// makeDir makes a folder and its parents. A link to a folder is followed.
+func (h Host) makeDir(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := h.ask("mkdir", dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%w, and it is no folder (or a link to nothing): remove it", err)
+		}
+		return err
+	}
+	return h.syncDir(filepath.Dir(dir))
+}
+
+// remove removes a file or an empty folder, for good; one that is not there is no error. It tells whether it was there.
+func (h Host) remove(file string) (bool, error) {
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := h.ask("remove", file); err != nil {
+		return false, err
+	}
+	if err := os.Remove(file); err != nil {
+		return false, err
+	}
+	return true, h.syncDir(filepath.Dir(file))
+}
+
+// removeAll removes a folder that is all ours, and what is in it.
+func (h Host) removeAll(dir string) (bool, error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := h.ask("remove", dir); err != nil {
+		return false, err
+	}
+	return true, os.RemoveAll(dir)
+}
+
+func (h Host) syncDir(dir string) error {
+	if err := h.ask("sync", dir); err != nil {
+		return err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+func contentOf(b []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
+}

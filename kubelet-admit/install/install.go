@@ -1,0 +1,316 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+// Options of Install.
+type Options struct {
+	Host   Host
+	Site   Site // StateDir is the Config's
+	Config nri.Config
+	Binary func() (io.ReadCloser, error) // the plugin's; read up to twice
+
+	RequiredPlugins bool // let the runtime refuse containers while the plugin is missing
+	RestartRuntime  bool // restart the runtime if it has not read all of it
+
+	// Tests replace these.
+	connect func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error)
+	pods    func(ctx context.Context, client rest.Interface, node string) ([]corev1.Pod, error)
+}
+
+// Result is what was done, line by line, for people.
+type Result struct {
+	Done       []string
+	Warnings   []string
+	Protection Protection
+}
+
+type installer struct {
+	Options
+	site   Site
+	facts  Facts
+	client rest.Interface
+	result Result
+
+	dropInWritten bool
+}
+
+func (in *installer) tell(what, done string) {
+	in.result.Done = append(in.result.Done, what+": "+done)
+}
+
+func (in *installer) warn(format string, args ...any) {
+	in.result.Warnings = append(in.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// ours is every name under which a version of the plugin may lie in NRI's folder, and its configuration beside it.
+var (
+	ours       = regexp.MustCompile(`^[0-9][0-9]-` + pluginName + `$`)
+	oursConfig = regexp.MustCompile(`^[0-9][0-9]-` + pluginName + `\.conf$`)
+	pluginLike = regexp.MustCompile(`^[0-9][0-9]-`)
+)
+
+// Install puts the plugin, its configuration and, if asked, the runtime's requirement in place; it may be repeated, and after a
+// crash it completes what was begun. First it tests that the plugin will be able to read its Node: a hook that cannot would hold
+// every pod. Nothing is changed before everything that is going to be put in place lies complete on its file system.
+//
+// A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
+func Install(ctx context.Context, o Options) (Result, error) {
+	if o.connect == nil {
+		o.connect = Connect
+	}
+	if o.pods == nil {
+		o.pods = listPods
+	}
+	in := &installer{Options: o}
+	err := in.run(ctx)
+	return in.result, err
+}
+
+func (in *installer) run(ctx context.Context) error {
+	config, err := in.Config.Marshal()
+	if err != nil {
+		return err
+	}
+	in.Host.Path = in.Config.Path
+	client, node, err := in.connect(ctx, in.Config)
+	if err != nil {
+		return err
+	}
+	in.client = client
+	if in.site, err = in.whichRuntime(node); err != nil {
+		return err
+	}
+	if in.facts, err = readFacts(ctx, in.Host, in.site); err != nil {
+		return err
+	}
+	if !in.site.Runtime.hasNRI(in.facts.Version) || !in.facts.NRI.Enabled {
+		in.facts.Plugin = false
+		in.result.Protection = Assess(in.facts)
+		in.tell("plugin", "not installed")
+		return nil
+	}
+	// Whatever happens: the staging folders hold nothing that is needed.
+	defer func() {
+		for _, dir := range in.stageDirs() {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	if err := in.putPlugin(config); err != nil {
+		return fmt.Errorf("installing the plugin: %w", err)
+	}
+	if in.RequiredPlugins {
+		err = in.require(ctx)
+	} else {
+		err = in.release()
+	}
+	var no refusal
+	why := ""
+	if errors.As(err, &no) {
+		why = fmt.Sprintf("It is not required because of this: %v.", no)
+		in.warn("the plugin is not required: %v", err)
+	} else if err != nil {
+		return fmt.Errorf("requiring the plugin: %w", err)
+	}
+	if why != in.facts.WhyNotRequired {
+		if err := in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.WhyNotRequired = why }); err != nil {
+			return err
+		}
+	}
+	return in.conclude(ctx)
+}
+
+// whichRuntime takes the kubelet's word for the runtime that it uses: others may run beside it.
+func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
+	s := in.Site
+	s.StateDir = in.Config.StateDir
+	if s.Runtime == "" && node != nil {
+		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
+		s.Runtime = RuntimeName(name)
+	}
+	return s.resolve(in.Host)
+}
+
+func (in *installer) stageDirs() []string {
+	return []string{stageDir(in.facts.NRI.PluginDir), stageDir(in.facts.NRI.ConfigDir), stageDir(in.site.ConfDir)}
+}
+
+func (in *installer) putPlugin(config []byte) error {
+	n, h := in.facts.NRI, in.Host
+	pluginFile, configFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.ConfigDir, ConfigFile)
+
+	// The larger one first: it finds a full disk or a folder that is read-only before anything has changed.
+	const executable, readable = 0o755, 0o644
+	plugin, err := h.stage(pluginFile, executable, in.Binary)
+	if err != nil {
+		return err
+	}
+	conf, err := h.stage(configFile, readable, contentOf(config))
+	if err != nil {
+		return err
+	}
+	strays, err := matching(n.ConfigDir, oursConfig)
+	if err != nil {
+		return err
+	}
+	old, err := matching(n.PluginDir, ours)
+	if err != nil {
+		return err
+	}
+	if plugin != nil || conf != nil { // the runtime hands the configuration over when the plugin registers
+		first := !in.facts.Plugin && len(old) == 0
+		if err := h.note(in.site.StateDir, in.site.Runtime, func(r *record) {
+			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
+		}); err != nil {
+			return err
+		}
+	}
+	// The configuration before the plugin: a plugin without one holds nothing. NRI prefers one with an index to ours.
+	if err := h.commit(conf); err != nil {
+		return err
+	}
+	in.tell(configFile, did(conf))
+	for _, file := range strays {
+		if _, err := h.remove(file); err != nil {
+			return err
+		}
+		in.tell(file, "removed")
+	}
+	if err := h.commit(plugin); err != nil {
+		return err
+	}
+	in.tell(pluginFile, did(plugin))
+	// Another version only after ours is there: two that hold are safe, none is not.
+	for _, file := range old {
+		if filepath.Base(file) == PluginFile {
+			continue
+		}
+		if _, err := h.remove(file); err != nil {
+			return err
+		}
+		in.tell(file, "removed: another version of the plugin")
+	}
+	return in.strangers()
+}
+
+func did(s *staged) string {
+	if s == nil {
+		return "unchanged"
+	}
+	return "written"
+}
+
+// matching returns the files of a folder whose names match; a folder that is not there has none.
+func matching(dir string, name *regexp.Regexp) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && name.MatchString(e.Name()) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// strangers warns of what would keep the runtime from starting: NRI takes any executable in its folder for a plugin, and one whose
+// name does not begin with an index for a fatal error.
+func (in *installer) strangers() error {
+	entries, err := os.ReadDir(in.facts.NRI.PluginDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || e.IsDir() || info.Mode()&0o111 == 0 || pluginLike.MatchString(e.Name()) {
+			continue
+		}
+		in.warn("%s is an executable whose name does not begin with an index, as in 10-name: the runtime will not start until it is removed",
+			filepath.Join(in.facts.NRI.PluginDir, e.Name()))
+		if in.RestartRuntime {
+			in.RestartRuntime = false
+			in.warn("the runtime is not restarted")
+		}
+	}
+	return nil
+}
+
+// conclude says what the node has now, and restarts the runtime where that is asked for and of use.
+func (in *installer) conclude(ctx context.Context) error {
+	look := func() (err error) {
+		if in.facts, err = readFacts(ctx, in.Host, in.site); err != nil {
+			return err
+		}
+		in.result.Protection = Assess(in.facts)
+		return nil
+	}
+	if err := look(); err != nil {
+		return err
+	}
+	due := in.facts.due()
+	if due == "" {
+		return nil
+	}
+	if !in.RestartRuntime {
+		in.warn("%s must be started again (%s, or the next boot): %s", in.site.Runtime, in.site.restart(), due)
+		return nil
+	}
+	if err := restart(ctx, in.Host, in.site); err != nil {
+		if in.dropInWritten { // what it read well in a dump may still be what it does not start with
+			_, bad := in.Host.remove(in.site.dropIn())
+			err = errors.Join(err, bad)
+			if bad == nil {
+				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err, restart(ctx, in.Host, in.site))
+			}
+		}
+		return err
+	}
+	in.tell(string(in.site.Runtime), "restarted: "+due)
+	return look()
+}
+
+// due says what the running runtime does not know yet; "" for nothing.
+func (f Facts) due() string {
+	var due []string
+	for _, d := range []struct {
+		is  bool
+		why string
+	}{
+		{f.PluginPending, "it does not start the plugin yet"},
+		{f.UpgradePending, "it runs the plugin's last version"},
+		{f.ConfigPending && f.NRI.requires(pluginName), "it does not require the plugin yet"},
+		{f.StillRequired && !f.NRI.requires(pluginName), "it still requires the plugin, and refuses ordinary containers where that is missing"},
+	} {
+		if d.is {
+			due = append(due, d.why)
+		}
+	}
+	return strings.Join(due, "; ")
+}
+
+// restart restarts the runtime. Its containers go on running: their shims are not its children.
+func restart(ctx context.Context, h Host, s Site) error {
+	if _, err := h.exec(ctx, "systemctl", "restart", s.Unit); err != nil {
+		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w", s.Runtime, err)
+	}
+	return nil
+}

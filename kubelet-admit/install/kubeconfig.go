@@ -1,0 +1,88 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+// apiTimeout is for one request, an exec credential's program included.
+const apiTimeout = 20 * time.Second
+
+// Connect reads the own Node, live, with nothing but what the plugin will have: the kubelet's kubeconfig, and an environment that
+// holds PATH alone. A hook that could not do this would hold every pod of the node. It changes this process's environment while it
+// runs: nothing else may read it meanwhile.
+func Connect(ctx context.Context, c nri.Config) (rest.Interface, *corev1.Node, error) {
+	defer onlyPath(c.Path)()
+	client, err := newClient(c.Kubeconfig)
+	if err != nil {
+		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %w: name another one with --kubeconfig", err)
+	}
+	node, err := getNode(ctx, client, c.NodeName)
+	switch {
+	case err == nil:
+		return client, node, nil
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // the Node authorizer forbids a node to read others, there or not
+		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: there is no Node %s that %s may read: give the name that the kubelet "+
+			"registered with --node-name: %w", c.NodeName, c.Kubeconfig, err)
+	case apierrors.IsUnauthorized(err):
+		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: the API server does not accept the credential in %s: name the one that "+
+			"the kubelet uses with --kubeconfig: %w", c.Kubeconfig, err)
+	default:
+		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: reading Node %s with %s and PATH=%s: %w", c.NodeName, c.Kubeconfig, c.Path, err)
+	}
+}
+
+func newClient(kubeconfig string) (rest.Interface, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	cfg.GroupVersion, cfg.APIPath = &corev1.SchemeGroupVersion, "/api"
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.UserAgent, cfg.Timeout = "forcefence-node", apiTimeout
+	return rest.RESTClientFor(cfg)
+}
+
+// getNode reads live: a GET without a resourceVersion.
+func getNode(ctx context.Context, client rest.Interface, name string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, apiTimeout, fmt.Errorf("no answer within %s", apiTimeout))
+	defer cancel()
+	var node corev1.Node
+	if err := client.Get().Resource("nodes").Name(name).Do(ctx).Into(&node); err != nil {
+		return nil, err
+	}
+	return &node, nil
+}
+
+// onlyPath empties the environment but for PATH, until the function that it returns is called.
+func onlyPath(path string) (restore func()) {
+	before := os.Environ()
+	os.Clearenv()
+	_ = os.Setenv("PATH", path) // fails for names and values with a NUL only
+	return func() {
+		os.Clearenv()
+		for _, e := range before {
+			if key, value, ok := strings.Cut(e, "="); ok {
+				_ = os.Setenv(key, value)
+			}
+		}
+	}
+}

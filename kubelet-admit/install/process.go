@@ -1,0 +1,104 @@
+package install
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticks is USER_HZ, the unit of start times in procfs: 100 on every architecture that Linux and Kubernetes share.
+const ticks = 100
+
+// process is one process of the runtime. Its start in ticks since boot tells it from a later one with its pid, whatever happens to
+// the wall clock.
+type process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+}
+
+func (h Host) proc() string {
+	if h.Proc != "" {
+		return h.Proc
+	}
+	return "/proc"
+}
+
+// command is what the kernel calls the runtime's process.
+func (n RuntimeName) command() string {
+	if n == CRIO {
+		return "crio"
+	}
+	return string(n)
+}
+
+// processes returns the runtime's, in the order of their pids. Another one of that name, in a container, is one of them: that can
+// only make us say that a restart is still due.
+func (h Host) processes(name RuntimeName) []process {
+	dirs, _ := filepath.Glob(filepath.Join(h.proc(), "[0-9]*")) // the pattern is well formed
+	var found []process
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		if command, start, ok := parseStat(stat); ok && command == name.command() {
+			found = append(found, process{PID: pid, Start: start})
+		}
+	}
+	slices.SortFunc(found, func(a, b process) int { return a.PID - b.PID })
+	return found
+}
+
+// parseStat reads /proc/PID/stat: the command in parentheses, which may hold spaces and parentheses itself, and field 22.
+func parseStat(stat []byte) (command string, start uint64, ok bool) {
+	from, to := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if from < 0 || to < from {
+		return "", 0, false
+	}
+	const startField = 22 - 3 // the first field behind the command is the third
+	fields := strings.Fields(string(stat[to+1:]))
+	if len(fields) <= startField || fields[0] == "Z" {
+		return "", 0, false
+	}
+	start, err := strconv.ParseUint(fields[startField], 10, 64)
+	return string(stat[from+1 : to]), start, err == nil
+}
+
+// began is when the oldest of them started, on the wall clock; zero if that cannot be told.
+func (h Host) began(ps []process) time.Time {
+	if len(ps) == 0 {
+		return time.Time{}
+	}
+	text, err := os.ReadFile(filepath.Join(h.proc(), "stat"))
+	if err != nil {
+		return time.Time{}
+	}
+	for line := range strings.Lines(string(text)) {
+		if boot, ok := strings.CutPrefix(line, "btime "); ok {
+			seconds, err := strconv.ParseInt(strings.TrimSpace(boot), 10, 64)
+			if err != nil {
+				return time.Time{}
+			}
+			first := slices.MinFunc(ps, func(a, b process) int { return int(int64(a.Start) - int64(b.Start)) })
+			return time.Unix(seconds, 0).Add(time.Duration(first.Start) * (time.Second / ticks))
+		}
+	}
+	return time.Time{}
+}
+
+func (h Host) bootID() (string, error) {
+	id, err := os.ReadFile(filepath.Join(h.proc(), "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("reading the machine's boot id: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
+}

@@ -1,0 +1,135 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// ConditionType is the Node's condition: True with reason FailClosed or FailOpen, False with reason None. Its message is the
+// protection's sentence.
+const ConditionType corev1.NodeConditionType = "ForcefenceGuard"
+
+// Reasons of the condition and of its Event.
+const (
+	reasonFailClosed = "FailClosed"
+	reasonFailOpen   = "FailOpen"
+	reasonNone       = "None"
+)
+
+// reportAttempts: the kubelet writes the same object; somebody who conflicts with us so often does nothing else.
+const reportAttempts = 5
+
+// Report tells which protection a node has: a condition on the Node and, where that changes, an Event. Both are written with the
+// kubelet's own credential (client speaks core/v1), which may do so for its own Node. It may be repeated: a condition that says the
+// same already is left alone.
+func Report(ctx context.Context, client rest.Interface, node string, p Protection) error {
+	want := condition(p, metav1.Now())
+	var changed *corev1.Node
+	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
+		changed = nil
+		for _, c := range n.Status.Conditions {
+			if c.Type != ConditionType {
+				continue
+			}
+			if c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message {
+				return nil
+			}
+			if c.Status == want.Status {
+				want.LastTransitionTime = c.LastTransitionTime
+			}
+		}
+		changed = n
+		return want
+	})
+	if err != nil {
+		return fmt.Errorf("reporting the node's protection: %w", err)
+	}
+	if changed == nil {
+		return nil
+	}
+	if err := client.Post().Resource("events").Namespace(metav1.NamespaceDefault).Body(event(changed, want)).Do(ctx).Error(); err != nil {
+		return fmt.Errorf("reporting the node's protection: creating Event: %w", err)
+	}
+	return nil
+}
+
+// RemoveReport takes the condition away. A Node that is gone has none.
+func RemoveReport(ctx context.Context, client rest.Interface, node string) error {
+	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
+		for _, c := range n.Status.Conditions {
+			if c.Type == ConditionType {
+				return map[string]string{"type": string(ConditionType), "$patch": "delete"}
+			}
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the node's condition %s: %w", ConditionType, err)
+	}
+	return nil
+}
+
+// patchStatus changes one condition of the Node that was read, and of no other; change returns nil for nothing to do.
+func patchStatus(ctx context.Context, client rest.Interface, name string, change func(*corev1.Node) any) error {
+	var err error
+	for range reportAttempts {
+		var n *corev1.Node
+		if n, err = getNode(ctx, client, name); err != nil {
+			return err
+		}
+		c := change(n)
+		if c == nil {
+			return nil
+		}
+		patch, bad := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
+			"status":   map[string]any{"conditions": []any{c}},
+		})
+		if bad != nil {
+			return bad
+		}
+		err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").Body(patch).Do(ctx).Error()
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func condition(p Protection, now metav1.Time) corev1.NodeCondition {
+	c := corev1.NodeCondition{
+		Type: ConditionType, Status: corev1.ConditionFalse, Reason: reasonNone, Message: p.Sentence(),
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	switch p.Level {
+	case FailClosed:
+		c.Status, c.Reason = corev1.ConditionTrue, reasonFailClosed
+	case FailOpen:
+		c.Status, c.Reason = corev1.ConditionTrue, reasonFailOpen
+	}
+	return c
+}
+
+func event(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
+	kind := corev1.EventTypeNormal
+	if c.Reason != reasonFailClosed {
+		kind = corev1.EventTypeWarning
+	}
+	now := metav1.Now()
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.guard.%x", n.Name, time.Now().UnixNano()), Namespace: metav1.NamespaceDefault},
+		// kubectl describe looks a Node's Events up by its name as UID, as the kubelet writes them.
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)},
+		Reason:         string(ConditionType) + c.Reason, Message: c.Message, Type: kind,
+		Source:         corev1.EventSource{Component: "forcefence-node", Host: n.Name},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+}

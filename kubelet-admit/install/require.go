@@ -1,0 +1,260 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// TolerateAnnotation is what a pod carries, with the value "true", to start also where the plugin is missing: exempt pods, which the
+// hook never holds. A host whose runtime is configured with a key of its own keeps that one.
+const TolerateAnnotation = "forcefence.io/tolerate-missing"
+
+// refusal is why the plugin is not required though that was asked for: no failure, but something that a person has to change first.
+// The hook itself works, and the node's protection says what it lacks.
+type refusal struct{ error }
+
+// require lets the runtime refuse containers while the plugin is missing. Where an exempt pod would be refused as well it enables
+// nothing; but what was enabled before stays: to take it away would weaken every node to which somebody deploys a DaemonSet without
+// the annotation, and our own DaemonSet carries it, so that a node cannot lock itself out.
+func (in *installer) require(ctx context.Context) error {
+	if !in.site.Runtime.hasValidator(in.facts.Version) {
+		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.site.Runtime, in.facts.Version)}
+	}
+	base, err := trial(ctx, in.Host, in.site, nil)
+	if err != nil {
+		return fmt.Errorf("trying the runtime's configuration without a drop-in of ours: %w", err)
+	}
+	want := base.nri
+	want.Validator = true
+	if !slices.Contains(want.Required, pluginName) {
+		want.Required = append(slices.Clone(want.Required), pluginName)
+	}
+	if want.Annotation == "" {
+		want.Annotation = TolerateAnnotation
+	}
+	enabled := in.facts.NRI.requires(pluginName)
+
+	intolerant, err := in.intolerant(ctx, want.Annotation)
+	if err != nil {
+		return err
+	}
+	if len(intolerant) > 0 {
+		list := strings.Join(intolerant, ", ")
+		if !enabled {
+			return refusal{fmt.Errorf("without it these exempt pods could not start, for they lack the annotation %s: \"true\": %s",
+				want.Annotation, list)}
+		}
+		in.warn("the plugin is required, and these exempt pods could not start without it, for they lack the annotation %s: \"true\": %s",
+			want.Annotation, list)
+	}
+	if reflect.DeepEqual(want, base.nri) {
+		in.tell("required plugins", "unchanged: the host's own configuration requires it")
+		return nil
+	}
+	content, err := in.dropInText(want)
+	if err != nil {
+		return err
+	}
+	file := in.site.dropIn()
+	s, err := in.Host.stage(file, 0o644, contentOf(content))
+	if err != nil {
+		return err
+	}
+	if s == nil && enabled {
+		in.tell(file, "unchanged")
+		return nil
+	}
+	would, err := trial(ctx, in.Host, in.site, content)
+	if err != nil {
+		return fmt.Errorf("trying %s: %w", file, err)
+	}
+	if err := onlyValidator(in.site, base, would, want); err != nil {
+		return refusal{fmt.Errorf("trying %s: %w", file, err)}
+	}
+	return in.replaceDropIn(ctx, s, want)
+}
+
+// replaceDropIn puts the drop-in in its place, and what was there back if the runtime does not read it as it should.
+func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) error {
+	file := in.site.dropIn()
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if s == nil {
+		old = nil // it lies there already, and the runtime does not read it
+	}
+	if err := in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Config, r.Released = true, false }); err != nil {
+		return err
+	}
+	if err := in.Host.commit(s); err != nil {
+		return err
+	}
+	now, err := dump(ctx, in.Host, in.site)
+	if err == nil && !reflect.DeepEqual(now.nri, want) {
+		err = refusal{fmt.Errorf("the runtime does not take it: let %s import %s, and no later file set required_plugins",
+			in.site.Config, filepath.Join(in.site.ConfDir, "*"+filepath.Ext(file)))}
+	}
+	if err == nil {
+		in.tell(file, "written")
+		in.dropInWritten = true
+		return nil
+	}
+	undo := func() error {
+		if old == nil {
+			_, err := in.Host.remove(file)
+			return err
+		}
+		s, err := in.Host.stage(file, 0o644, contentOf(old))
+		if err != nil {
+			return err
+		}
+		return in.Host.commit(s)
+	}
+	if bad := undo(); bad != nil {
+		return fmt.Errorf("taking %s away again: %w (%w)", file, bad, err)
+	}
+	return fmt.Errorf("checking %s, which is taken away again: %w", file, err)
+}
+
+// release takes our drop-in away.
+func (in *installer) release() error {
+	there, err := release(in.Host, in.site, in.facts)
+	if there {
+		in.tell(in.site.dropIn(), "removed: --required-plugins is not set any more")
+	}
+	return err
+}
+
+func release(h Host, s Site, f Facts) (there bool, err error) {
+	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if f.NRI.requires(pluginName) && !f.ConfigPending && f.Running {
+		if err := h.note(s.StateDir, s.Runtime, func(r *record) { r.Released = true }); err != nil {
+			return false, err
+		}
+	}
+	return h.remove(s.dropIn())
+}
+
+// dropInText is the drop-in. A list in a later file replaces the one of an earlier file (containerd 2.4.2, measured), so that it
+// repeats what others require.
+func (in *installer) dropInText(want NRI) ([]byte, error) {
+	table, keys := "plugins.'"+nriPlugin+"'.default_validator", [3]string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"}
+	var b strings.Builder
+	b.WriteString("# Written by forcefence-node install --required-plugins, and taken away by forcefence-node uninstall.\n")
+	if in.site.Runtime == CRIO {
+		table = "crio.nri.default_validator"
+		keys = [3]string{"nri_enable_default_validator", "nri_validator_required_plugins", "nri_validator_tolerate_missing_plugins_annotation"}
+	} else {
+		root, err := readRoot(in.site)
+		if err != nil {
+			return nil, err
+		}
+		const oldest = 2 // names plugins as we do
+		fmt.Fprintf(&b, "version = %d\n\n", max(root.version, oldest))
+	}
+	values, err := toml.Marshal(map[string]any{keys[0]: true, keys[1]: want.Required, keys[2]: want.Annotation})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(&b, "[%s]\n%s", table, values)
+	return []byte(b.String()), nil
+}
+
+// onlyValidator checks that a drop-in does what it should, and nothing else.
+func onlyValidator(s Site, base, would dumped, want NRI) error {
+	if !reflect.DeepEqual(would.nri, want) {
+		return fmt.Errorf("the runtime would read %+v instead of %+v", would.nri, want)
+	}
+	if s.Runtime == CRIO {
+		return nil // its whole configuration is text with comments
+	}
+	before, err := withoutValidator(base.text)
+	if err != nil {
+		return err
+	}
+	after, err := withoutValidator(would.text)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(before, after) {
+		return fmt.Errorf("it would change more of the runtime's configuration than the validator's")
+	}
+	return nil
+}
+
+func withoutValidator(dump []byte) (map[string]any, error) {
+	var all map[string]any
+	if err := toml.Unmarshal(dump, &all); err != nil {
+		return nil, err
+	}
+	delete(all, "imports")
+	plugins, _ := all["plugins"].(map[string]any)
+	section, _ := plugins[nriPlugin].(map[string]any)
+	validator, _ := section["default_validator"].(map[string]any)
+	for _, key := range []string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"} {
+		delete(validator, key)
+	}
+	return all, nil
+}
+
+// intolerant lists the exempt pods of the node that the runtime would refuse while the plugin is missing, DaemonSets by their name.
+func (in *installer) intolerant(ctx context.Context, annotation string) ([]string, error) {
+	pods, err := in.pods(ctx, in.client, in.Config.NodeName)
+	if err != nil {
+		return nil, fmt.Errorf("listing the node's exempt pods: %w", err)
+	}
+	var names []string
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		why := taint.Exempt(pod, in.Config.TaintKey)
+		if why == taint.NotExempt || tolerates(pod, annotation) {
+			continue
+		}
+		name := pod.Namespace + "/" + pod.Name
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == "DaemonSet" {
+			name = pod.Namespace + "/" + owner.Name
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", name, why))
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// tolerates reads the annotation as NRI's validator does: what strconv.ParseBool takes for true. One that it does not understand
+// refuses the container even where the plugin is present.
+func tolerates(pod *corev1.Pod, annotation string) bool {
+	yes, err := strconv.ParseBool(pod.Annotations[annotation])
+	return err == nil && yes
+}
+
+func listPods(ctx context.Context, client rest.Interface, node string) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, apiTimeout, fmt.Errorf("no answer within %s", apiTimeout))
+	defer cancel()
+	var list corev1.PodList
+	// The Node authorizer lets a node list its own pods only.
+	if err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).Into(&list); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}

@@ -1,0 +1,182 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+// Uninstall takes everything away that Install and the plugin left on the host, also of an install that was broken off, and the
+// Node's condition. It may be repeated. It goes on after an error and returns them all.
+//
+// The order: what requires the plugin, the plugin, its configuration, and then its traces. A runtime that was not restarted since
+// goes on running the plugin that it started, from a file without a name, and goes on requiring it: that process is what lets
+// ordinary pods start until the restart, so it is not ended here, nor should the DaemonSet's be before the runtime was restarted.
+func Uninstall(ctx context.Context, o Options) (Result, error) {
+	if o.connect == nil {
+		o.connect = Connect
+	}
+	in := &installer{Options: o}
+	err := in.undo(ctx)
+	return in.result, err
+}
+
+func (in *installer) undo(ctx context.Context) error {
+	var errs []error
+	failed := func(err error) bool {
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return err != nil
+	}
+	in.Host.Path = in.Config.Path
+	in.Site.StateDir = in.Config.StateDir
+	facts, known := NRI{}.withDefaults(), true
+	var err error
+	if in.site, err = in.Site.resolve(in.Host); err == nil {
+		in.facts, err = readFacts(ctx, in.Host, in.site)
+		facts = in.facts.NRI.withDefaults()
+	}
+	if err != nil { // a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
+		known = false
+		in.warn("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
+	}
+
+	gone := func(file string, there bool, err error) {
+		if !failed(err) && there {
+			in.tell(file, "removed")
+		}
+	}
+	for _, s := range in.everySite() {
+		there, err := release(in.Host, s, in.facts)
+		gone(s.dropIn(), there, err)
+	}
+	if len(errs) > 0 { // a runtime that will require a plugin which is not there refuses every ordinary container
+		return errors.Join(errs...)
+	}
+	still := known && in.requiredNow()
+
+	plugins, err := matching(facts.PluginDir, ours)
+	failed(err)
+	configs, err := matching(facts.ConfigDir, oursConfig)
+	failed(err)
+	configFile := filepath.Join(facts.ConfigDir, ConfigFile)
+	config := in.installed(configFile)
+	for _, file := range append(append(plugins, configs...), configFile) {
+		there, err := in.Host.remove(file)
+		gone(file, there, err)
+	}
+	stages := []string{stageDir(facts.PluginDir), stageDir(facts.ConfigDir)}
+	for _, s := range in.everySite() {
+		stages = append(stages, stageDir(s.ConfDir))
+	}
+	for _, dir := range stages {
+		there, err := in.Host.removeAll(dir)
+		gone(dir, there, err)
+	}
+	restarted := false
+	if still && in.RestartRuntime {
+		if restarted = !failed(restart(ctx, in.Host, in.site)); restarted {
+			in.tell(string(in.site.Runtime), "restarted: it required the plugin")
+		}
+	}
+	if still && !restarted {
+		in.warn("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, or ordinary containers are "+
+			"refused once the plugin that it started ends; now: %s", in.site.Runtime, in.site.restart())
+	} else if known && !restarted && len(plugins) > 0 && len(in.Host.processes(in.site.Runtime)) > 0 {
+		in.warn("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the node is marked",
+			in.site.Runtime, in.site.restart())
+	}
+	in.removeTraces(config, still && !restarted, gone)
+	failed(in.removeCondition(ctx, config))
+	return errors.Join(errs...)
+}
+
+// everySite: the drop-in is looked for with every runtime, if it is not known which one it is.
+func (in *installer) everySite() []Site {
+	if in.site.Runtime != "" && in.site.ConfDir != "" {
+		return []Site{in.site}
+	}
+	var all []Site
+	for _, name := range []RuntimeName{Containerd, CRIO} {
+		s := in.Site
+		s.Runtime = name
+		if s, err := s.resolve(in.Host); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// requiredNow tells whether the running runtime requires the plugin: it read that, or was not restarted since it was taken away.
+func (in *installer) requiredNow() bool {
+	r := in.Host.readRecord(in.site.StateDir, in.Host.processes(in.site.Runtime))
+	return r.Released || in.facts.Running && in.facts.NRI.requires(pluginName) && !in.facts.ConfigPending
+}
+
+// installed is the configuration that the plugin has; where there is none, or a broken one, the one of the command line.
+func (in *installer) installed(file string) nri.Config {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return in.Config
+	}
+	c, err := nri.ParseConfig(string(text))
+	if err != nil {
+		return in.Config
+	}
+	return c
+}
+
+// removeTraces removes what the plugin wrote. The record stays while it has something to tell: the next uninstall, or status, asks it.
+func (in *installer) removeTraces(c nri.Config, keepRecord bool, gone func(string, bool, error)) {
+	var files []string
+	for _, pattern := range []string{"[0-9][0-9].json*", ".[0-9][0-9].json*", recordName + "*"} { // by name: the folder may be shared
+		if keepRecord && strings.HasPrefix(pattern, recordName) {
+			continue
+		}
+		some, err := filepath.Glob(filepath.Join(c.StateDir, pattern))
+		gone(c.StateDir, false, err)
+		files = append(files, some...)
+	}
+	for _, file := range files {
+		there, err := in.Host.remove(file)
+		gone(file, there, err)
+	}
+	if rest, err := os.ReadDir(c.StateDir); err == nil && len(rest) == 0 {
+		there, err := in.Host.remove(c.StateDir)
+		gone(c.StateDir, there, err)
+	}
+	if c.LogFile == "none" {
+		return
+	}
+	ext := filepath.Ext(c.LogFile)
+	rotated, err := filepath.Glob(strings.TrimSuffix(c.LogFile, ext) + "-[0-9]*" + ext)
+	gone(c.LogFile, false, err)
+	for _, file := range append(rotated, c.LogFile) {
+		there, err := in.Host.remove(file)
+		gone(file, there, err)
+	}
+}
+
+func (in *installer) removeCondition(ctx context.Context, c nri.Config) error {
+	if c.NodeName == "" {
+		return nil
+	}
+	if _, err := os.Stat(c.Kubeconfig); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the node's condition: %w", err)
+	}
+	client, _, err := in.connect(ctx, c)
+	if err != nil {
+		return fmt.Errorf("removing the node's condition: %w", err)
+	}
+	if client == nil {
+		return nil
+	}
+	return RemoveReport(ctx, client, c.NodeName)
+}
