@@ -199,12 +199,12 @@ func dump(ctx context.Context, h Host, s Site) (dumped, error) {
 // files that it reads for that lie in the staging folder and are gone when this returns.
 func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err error) {
 	dir := filepath.Join(stageDir(s.ConfDir), "trial")
-	if err := os.RemoveAll(dir); err != nil {
+	if _, err := h.removeAll(dir); err != nil {
 		return dumped{}, err
 	}
 	defer func() {
-		err = errors.Join(err, os.RemoveAll(dir))
-		_ = os.Remove(filepath.Dir(dir)) // not if something else is staged
+		_, bad := h.removeAll(dir)
+		err = errors.Join(err, bad)
 	}()
 	candidate := filepath.Join(dir, filepath.Base(s.dropIn()))
 	if with != nil {

@@ -107,7 +107,7 @@ func (in *installer) run(ctx context.Context) error {
 	// Whatever happens: the staging folders hold nothing that is needed.
 	defer func() {
 		for _, dir := range in.stageDirs() {
-			_ = os.RemoveAll(dir)
+			_, _ = in.Host.removeAll(dir)
 		}
 	}()
 	if err := in.putPlugin(config); err != nil {

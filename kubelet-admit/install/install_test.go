@@ -1,0 +1,354 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+func TestInstall(t *testing.T) {
+	l := newLab(t)
+	r := l.mustInstall()
+	l.pluginFolder("version 1")
+	if got := l.read("opt/nri/plugins/10-forcefence"); got != "version 1" {
+		t.Errorf("the plugin is %q", got)
+	}
+	c, err := nri.ParseConfig(l.read("etc/nri/conf.d/forcefence.conf"))
+	if diff := cmp.Diff(l.opts.Config, c); err != nil || diff != "" {
+		t.Errorf("its configuration: %v\n%s", err, diff)
+	}
+	if r.Protection.Level != FailOpen || !l.facts().PluginPending {
+		t.Errorf("got %+v, want fail-open until the runtime's next start", r.Protection)
+	}
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "systemctl restart containerd") {
+		t.Errorf("warnings %q, want that the runtime must be restarted", r.Warnings)
+	}
+	if len(l.calls) != 0 {
+		t.Errorf("called %q without being asked to", l.calls)
+	}
+
+	l.start(200)
+	if f := l.facts(); f.PluginPending {
+		t.Error("a restarted runtime has read it all")
+	}
+	before := l.tree(true)
+	r = l.mustInstall()
+	if diff := cmp.Diff(before, l.tree(true)); diff != "" {
+		t.Errorf("the second install changed something:\n%s", diff)
+	}
+	for _, line := range r.Done {
+		if !strings.HasSuffix(line, ": unchanged") {
+			t.Errorf("said %q", line)
+		}
+	}
+	if len(r.Warnings) != 0 {
+		t.Errorf("warned %q", r.Warnings)
+	}
+}
+
+// TestUpgrade: another version, of which the running runtime knows nothing until its next start; one under another index goes, after
+// ours is there, and so does a configuration that NRI would prefer to ours.
+func TestUpgrade(t *testing.T) {
+	l := newLab(t)
+	l.mustInstall()
+	l.start(200)
+	l.write("opt/nri/plugins/05-forcefence", "version 0")
+	must(t, os.Chmod(l.path("opt/nri/plugins/05-forcefence"), 0o755))
+	l.write("opt/nri/plugins/05-forcefence-other", "another's")
+	l.write("etc/nri/conf.d/10-forcefence.conf", "nodeName: old\n")
+	l.opts.Binary = contentOf([]byte("version 2"))
+	r := l.mustInstall()
+	if got := l.read("opt/nri/plugins/10-forcefence"); got != "version 2" {
+		t.Errorf("the plugin is %q", got)
+	}
+	for _, gone := range []string{"opt/nri/plugins/05-forcefence", "etc/nri/conf.d/10-forcefence.conf"} {
+		if _, err := os.Lstat(l.path(gone)); err == nil {
+			t.Errorf("%s is still there", gone)
+		}
+	}
+	l.read("opt/nri/plugins/05-forcefence-other") // not ours
+	if f := l.facts(); !f.UpgradePending || f.PluginPending {
+		t.Errorf("got %+v, want an upgrade that is due", f)
+	}
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "last version") {
+		t.Errorf("warned %q", r.Warnings)
+	}
+}
+
+// TestRefused: nothing is changed where it cannot be done as it should.
+func TestRefused(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		setup func(*lab)
+		want  string
+	}{
+		{"kubeconfig fails", func(l *lab) {
+			l.opts.connect = func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+				return nil, nil, errors.New("testing the kubelet's kubeconfig: no")
+			}
+		}, "testing the kubelet's kubeconfig: no"},
+		{"unknown runtime", func(l *lab) {
+			l.opts.Site.Runtime = ""
+			l.opts.connect = func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+				return nil, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "docker://20.10.1"}}}, nil
+			}
+		}, `finding the container runtime: "docker" is not known: containerd or cri-o`},
+		{"no node name", func(l *lab) { l.opts.Config.NodeName = "" }, "nodeName: missing"},
+		{"runtime does not answer", func(l *lab) { l.write("etc/containerd/config.toml", "= broken") }, "asking the runtime for its configuration"},
+		{"the plugin is a link", func(l *lab) {
+			l.write("elsewhere", "x")
+			must(l.t, os.MkdirAll(l.path("opt/nri/plugins"), 0o755))
+			must(l.t, os.Symlink(l.path("elsewhere"), l.path("opt/nri/plugins/10-forcefence")))
+		}, "10-forcefence is not a plain file"},
+		{"the plugin is a folder", func(l *lab) { must(l.t, os.MkdirAll(l.path("opt/nri/plugins/10-forcefence"), 0o755)) }, "10-forcefence is not a plain file"},
+		{"the plugin folder is a file", func(l *lab) { l.write("opt/nri/plugins", "x") }, "opt/nri/plugins"},
+		{"the plugin folder is a link to nothing", func(l *lab) {
+			must(l.t, os.MkdirAll(l.path("opt/nri"), 0o755))
+			must(l.t, os.Symlink(l.path("nowhere"), l.path("opt/nri/plugins")))
+		}, "link to nothing"},
+		{"the configuration is a link", func(l *lab) {
+			l.write("elsewhere", "x")
+			must(l.t, os.MkdirAll(l.path("etc/nri/conf.d"), 0o755))
+			must(l.t, os.Symlink(l.path("elsewhere"), l.path("etc/nri/conf.d/forcefence.conf")))
+		}, "forcefence.conf is not a plain file"},
+		{"read-only", func(l *lab) {
+			l.opts.Host.before = func(op, path string) error {
+				if strings.HasPrefix(path, l.path("opt")) {
+					return syscall.EROFS
+				}
+				return nil
+			}
+		}, "read-only file system"},
+		{"disk full", func(l *lab) {
+			l.opts.Host.before = func(op, path string) error {
+				if op == "write" && strings.HasSuffix(path, "10-forcefence") {
+					return syscall.ENOSPC
+				}
+				return nil
+			}
+		}, "no space left on device"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLab(t)
+			tc.setup(l)
+			before := l.links()
+			_, err := l.install()
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got error %v, want %q", err, tc.want)
+			}
+			l.opts.Host.before = nil
+			if diff := cmp.Diff(before, l.links()); diff != "" {
+				t.Errorf("it left something:\n%s", diff)
+			}
+		})
+	}
+}
+
+// links is the names of all that lies on the host, links to nothing included, but for empty folders.
+func (l *lab) links() []string {
+	var all []string
+	must(l.t, filepath.Walk(l.dir, func(file string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			all = append(all, file)
+		}
+		return err
+	}))
+	return all
+}
+
+// TestReadOnly is a folder that really is: on a machine where a mount is allowed.
+func TestReadOnly(t *testing.T) {
+	l := newLab(t)
+	must(t, os.MkdirAll(l.path("opt"), 0o755))
+	if err := syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_RDONLY, "size=1m"); err != nil {
+		t.Skipf("mounting a tmpfs: %v", err)
+	}
+	defer func() { must(t, syscall.Unmount(l.path("opt"), 0)) }()
+	before := l.tree(true)
+	if _, err := l.install(); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("got %v, want a file system that is read-only", err)
+	}
+	if diff := cmp.Diff(before, l.tree(true)); diff != "" {
+		t.Errorf("it left something:\n%s", diff)
+	}
+	must(t, syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_REMOUNT, "size=64k"))
+	l.opts.Binary = contentOf(make([]byte, 1<<20))
+	if _, err := l.install(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want a disk that is full", err)
+	}
+	if diff := cmp.Diff(before, l.tree(true)); diff != "" {
+		t.Errorf("it left something:\n%s", diff)
+	}
+}
+
+func TestLinkedFolder(t *testing.T) {
+	l := newLab(t)
+	must(t, os.MkdirAll(l.path("data/plugins"), 0o755))
+	must(t, os.MkdirAll(l.path("opt/nri"), 0o755))
+	must(t, os.Symlink(l.path("data/plugins"), l.path("opt/nri/plugins")))
+	var staged []string
+	l.opts.Host.before = func(op, path string) error {
+		if op == "write" {
+			staged = append(staged, path)
+		}
+		return nil
+	}
+	l.mustInstall()
+	if got := l.read("data/plugins/10-forcefence"); got != "version 1" {
+		t.Errorf("the plugin is %q", got)
+	}
+	if want := l.path("data/.forcefence-stage/10-forcefence"); len(staged) == 0 || staged[0] != want {
+		t.Errorf("staged %q, want it where the link leads: %s", staged, want)
+	}
+}
+
+func TestNoNRI(t *testing.T) {
+	for _, tc := range []struct{ name, version, config string }{
+		{"too old", "v1.6.31", ""},
+		{"switched off", "v2.4.2", "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"},
+		{"disabled by name", "v2.4.2", "version = 3\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLab(t)
+			l.version = tc.version
+			if tc.config != "" {
+				l.write("etc/containerd/config.toml", tc.config)
+			}
+			before := l.tree(true)
+			r := l.mustInstall()
+			if r.Protection.Level != None {
+				t.Errorf("got %+v", r.Protection)
+			}
+			if diff := cmp.Diff(before, l.tree(true)); diff != "" {
+				t.Errorf("it left something:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFaults lets every change of a file fail in turn, with all later ones (a crash, nothing is cleaned up) and alone, of a first
+// install and of an upgrade: at no time is there anything in the plugin folder but complete plugins with a configuration, and
+// running it again completes it, in one go.
+func TestFaults(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		for _, upgrade := range []bool{false, true} {
+			t.Run(fmt.Sprintf("crash=%v,upgrade=%v", crash, upgrade), func(t *testing.T) {
+				prepare := func(l *lab) {
+					l.pods = []corev1.Pod{daemonPod("a", "cni", "true")}
+					if upgrade {
+						l.opts.Binary = contentOf([]byte("version 0"))
+						l.mustInstall()
+						l.start(200)
+					}
+					l.opts.RequiredPlugins = true
+					l.opts.Binary = contentOf([]byte("version 1"))
+				}
+				whole := newLab(t)
+				prepare(whole)
+				whole.mustInstall()
+				want := whole.inPlace()
+
+				n := 1
+				for ; ; n++ {
+					l := newLab(t)
+					prepare(l)
+					reached := l.failAt(n, crash)
+					_, err := l.install()
+					if !*reached {
+						must(t, err)
+						break
+					}
+					// A staging folder that could not be removed is no failure: it holds nothing, and the next install removes it.
+					if err != nil && !errors.Is(err, errFault) {
+						t.Errorf("change %d: got error %v", n, err)
+					}
+					l.pluginFolder("version 0", "version 1")
+					l.opts.Host.before = nil
+					if upgrade && !l.facts().Plugin {
+						t.Errorf("change %d: an upgrade leaves no plugin", n)
+					}
+					l.mustInstall()
+					l.pluginFolder("version 1")
+					if diff := cmp.Diff(want, l.inPlace()); diff != "" {
+						t.Errorf("change %d: running it again does not complete it:\n%s", n, diff)
+					}
+				}
+				if n < 20 {
+					t.Errorf("only %d changes: which were they?", n-1)
+				}
+				t.Logf("%d changes failed in turn", n-1)
+			})
+		}
+	}
+}
+
+// inPlace is the tree with the lab's own folder and the record, whose pids differ, left out.
+func (l *lab) inPlace() map[string]string {
+	all := map[string]string{}
+	for name, content := range l.tree(false) {
+		if filepath.Base(name) != recordName {
+			all[name] = strings.ReplaceAll(content, l.dir, "")
+		}
+	}
+	return all
+}
+
+func TestRestart(t *testing.T) {
+	l := newLab(t)
+	l.opts.RestartRuntime = true
+	l.opts.RequiredPlugins = true
+	r := l.mustInstall()
+	if diff := cmp.Diff([]string{"systemctl restart containerd"}, l.calls); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if r.Protection.Level != FailClosed || len(r.Warnings) != 0 {
+		t.Errorf("got %+v, warnings %q", r.Protection, r.Warnings)
+	}
+	l.mustInstall()
+	if len(l.calls) != 1 {
+		t.Errorf("restarted again: %q", l.calls)
+	}
+
+	// A stranger in the folder would keep the runtime from coming up.
+	l.opts.Binary = contentOf([]byte("version 2"))
+	l.write("opt/nri/plugins/tool", "x")
+	must(t, os.Chmod(l.path("opt/nri/plugins/tool"), 0o755))
+	r = l.mustInstall()
+	if len(l.calls) != 1 || !strings.Contains(strings.Join(r.Warnings, "\n"), "will not start until it is removed") {
+		t.Errorf("calls %q, warnings %q", l.calls, r.Warnings)
+	}
+}
+
+// TestRestartFails: a runtime that does not come up with the drop-in gets another start without it.
+func TestRestartFails(t *testing.T) {
+	l := newLab(t)
+	l.opts.RestartRuntime, l.opts.RequiredPlugins = true, true
+	tries := 0
+	l.opts.Host.Exec = func(ctx context.Context, name string, args ...string) ([]byte, error) {
+		if name == "systemctl" {
+			tries++
+			if _, err := os.Stat(l.path("etc/containerd/conf.d/99-forcefence.toml")); err == nil {
+				return nil, errors.New("it does not start")
+			}
+		}
+		return l.exec(ctx, name, args...)
+	}
+	_, err := l.install()
+	if err == nil || !strings.Contains(err.Error(), "taken away again") || tries != 2 {
+		t.Errorf("got error %v after %d tries", err, tries)
+	}
+	if f := l.facts(); f.NRI.requires(pluginName) {
+		t.Error("the drop-in is still there")
+	}
+}

@@ -1,0 +1,271 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// realContainerd names a containerd to ask in place of the one below.
+const realContainerd = "FORCEFENCE_TEST_CONTAINERD"
+
+// lab is a host in a folder: its runtime, procfs and API server are ours, its files are real.
+type lab struct {
+	t       *testing.T
+	dir     string
+	opts    Options
+	version string
+	pods    []corev1.Pod
+	calls   []string // host programs, without the runtime's questions
+}
+
+func newLab(t *testing.T) *lab {
+	dir := t.TempDir()
+	l := &lab{t: t, dir: dir, version: "v2.4.2"}
+	l.opts = Options{
+		Host: Host{Proc: l.path("proc"), Exec: l.exec},
+		Site: Site{Runtime: Containerd, Config: l.path("etc/containerd/config.toml"), ConfDir: l.path("etc/containerd/conf.d")},
+		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey, StateDir: l.path("run/forcefence"),
+			LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
+		Binary: contentOf([]byte("version 1")),
+		connect: func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+			return nil, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.2"}}}, nil
+		},
+		pods: func(context.Context, rest.Interface, string) ([]corev1.Pod, error) { return l.pods, nil },
+	}
+	l.write("etc/containerd/config.toml", fmt.Sprintf(`version = 3
+imports = ["conf.d/*.toml"]
+[plugins.'io.containerd.nri.v1.nri']
+plugin_path = '%s'
+plugin_config_path = '%s'
+`, l.path("opt/nri/plugins"), l.path("etc/nri/conf.d")))
+	l.write("kubelet.conf", "")
+	l.write("proc/stat", "cpu 1\nbtime 1000000000\n")
+	l.write("proc/sys/kernel/random/boot_id", "boot-1\n")
+	l.start(100)
+	return l
+}
+
+func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
+
+func (l *lab) write(name, content string) {
+	l.t.Helper()
+	must(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o755))
+	must(l.t, os.WriteFile(l.path(name), []byte(content), 0o644))
+}
+
+func (l *lab) read(name string) string {
+	l.t.Helper()
+	text, err := os.ReadFile(l.path(name))
+	must(l.t, err)
+	return string(text)
+}
+
+// start starts the runtime as this pid, in place of the one that ran; its start is far in the future of every file.
+func (l *lab) start(pid int) {
+	l.t.Helper()
+	old, _ := filepath.Glob(l.path("proc/[0-9]*"))
+	for _, dir := range old {
+		must(l.t, os.RemoveAll(dir))
+	}
+	const decades = 100 * 365 * 24 * 3600 * ticks
+	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, decades+pid))
+}
+
+// exec answers as containerd does (2.4.2: sections of plugins are merged key by key, a list replaces, imports are read after the file
+// that names them), and takes notice of the rest.
+func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, error) {
+	switch {
+	case name == "containerd" && slices.Equal(args, []string{"--version"}):
+		return []byte("containerd github.com/containerd/containerd/v2 " + l.version + " 0123abc\n"), nil
+	case name == "containerd" && len(args) == 4 && args[2] == "config" && args[3] == "dump":
+		all := map[string]any{"plugins": map[string]any{nriPlugin: map[string]any{"disable": false, "default_validator": map[string]any{}}}}
+		if err := l.merge(all, args[1]); err != nil {
+			return nil, err
+		}
+		return toml.Marshal(all)
+	case name == "systemctl":
+		l.calls = append(l.calls, name+" "+strings.Join(args, " "))
+		l.start(1000 + len(l.calls))
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("%s %v: not here", name, args)
+	}
+}
+
+func (l *lab) merge(all map[string]any, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var c map[string]any
+	if err := toml.Unmarshal(text, &c); err != nil {
+		return err
+	}
+	imports, _ := c["imports"].([]any)
+	deep(all, c)
+	for _, p := range imports {
+		pattern := p.(string)
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(file), pattern)
+		}
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := l.merge(all, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func deep(to, from map[string]any) {
+	for key, value := range from {
+		a, isMap := value.(map[string]any)
+		b, wasMap := to[key].(map[string]any)
+		if isMap && wasMap {
+			deep(b, a)
+			continue
+		}
+		to[key] = value
+	}
+}
+
+// useReal takes the real containerd in place of ours.
+func (l *lab) useReal() {
+	l.t.Helper()
+	program := os.Getenv(realContainerd)
+	if program == "" {
+		l.t.Skipf("%s is not set", realContainerd)
+	}
+	l.opts.Host.Exec = nil
+	l.opts.Site.Containerd = program
+}
+
+func (l *lab) install() (Result, error) { return Install(l.t.Context(), l.opts) }
+
+func (l *lab) mustInstall() Result {
+	l.t.Helper()
+	r, err := l.install()
+	if err != nil {
+		l.t.Fatalf("install: %v\n%q", err, r)
+	}
+	return r
+}
+
+func (l *lab) facts() Facts {
+	l.t.Helper()
+	s := l.opts.Site
+	s.StateDir = l.opts.Config.StateDir
+	f, err := ReadFacts(l.t.Context(), l.opts.Host, s)
+	must(l.t, err)
+	return f
+}
+
+// tree is every file of the host but for procfs: its name, mode, content, and time with the times.
+func (l *lab) tree(times bool) map[string]string {
+	l.t.Helper()
+	all := map[string]string{}
+	must(l.t, filepath.WalkDir(l.dir, func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(l.dir, file)
+		if name == "proc" {
+			return filepath.SkipDir
+		}
+		info, err := e.Info()
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		all[name] = fmt.Sprintf("%s %s", info.Mode(), text)
+		if times {
+			all[name] += info.ModTime().String()
+		}
+		return err
+	}))
+	return all
+}
+
+// pluginFolder fails the test if NRI would find anything there but complete plugins.
+func (l *lab) pluginFolder(complete ...string) {
+	l.t.Helper()
+	entries, err := os.ReadDir(l.path("opt/nri/plugins"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	must(l.t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		must(l.t, err)
+		content := l.read("opt/nri/plugins/" + e.Name())
+		if !ours.MatchString(e.Name()) || info.Mode() != 0o755 || !slices.Contains(complete, content) {
+			l.t.Errorf("the plugin folder holds %s, %s, %q", e.Name(), info.Mode(), content)
+		}
+		if _, err := os.Stat(l.path("etc/nri/conf.d/forcefence.conf")); err != nil {
+			l.t.Errorf("a plugin is there without its configuration: %v", err)
+		}
+	}
+}
+
+var errFault = errors.New("fault")
+
+// failAt lets the nth change of a file fail, and with crash every one after it: nothing is cleaned up then.
+func (l *lab) failAt(n int, crash bool) (reached *bool) {
+	reached = new(bool)
+	count := 0
+	l.opts.Host.before = func(string, string) error {
+		count++
+		if count == n || crash && count > n {
+			*reached = true
+			return errFault
+		}
+		return nil
+	}
+	return reached
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pod(name string, change func(*corev1.Pod)) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{}}}
+	change(&p)
+	return p
+}
+
+func daemonPod(name, owner string, tolerate string) corev1.Pod {
+	return pod(name, func(p *corev1.Pod) {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: owner, Controller: &yes}}
+		if tolerate != "" {
+			p.Annotations[TolerateAnnotation] = tolerate
+		}
+	})
+}
+
+func keys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
