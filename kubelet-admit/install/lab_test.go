@@ -268,4 +268,3 @@ func daemonPod(name, owner string, tolerate string) corev1.Pod {
 }
 
 func keys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
-

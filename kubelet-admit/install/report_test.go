@@ -1,0 +1,259 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// TestAPI is what is done on the API server, with a kubelet's own rights: the Node authorizer and NodeRestriction judge it.
+func TestAPI(t *testing.T) {
+	c := cluster.ForTest(t, cluster.Options{})
+	admin := c.Client().CoreV1()
+	for _, name := range []string{"n1", "n2"} {
+		_, err := c.AddNode(t.Context(), cluster.NodeOptions{Name: name})
+		must(t, err)
+	}
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubelet.conf")
+	must(t, c.WriteKubeconfig(kubeconfig, "system:node:n1", "system:nodes"))
+	config := nri.Config{NodeName: "n1", Kubeconfig: kubeconfig, TaintKey: taint.DefaultKey, Path: nri.DefaultPath}
+
+	t.Run("kubeconfig", func(t *testing.T) { testConnect(t, c, config) })
+	t.Run("exec credential", func(t *testing.T) { testExecCredential(t, c, config) })
+
+	client, node, err := Connect(t.Context(), config)
+	must(t, err)
+	if node.Name != "n1" {
+		t.Fatalf("got Node %q", node.Name)
+	}
+
+	t.Run("pods", func(t *testing.T) {
+		ns, err := c.CreateNamespace(t.Context(), "install")
+		must(t, err)
+		for name, node := range map[string]string{"mine": "n1", "theirs": "n2"} {
+			_, err := admin.Pods(ns).Create(t.Context(), &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			}, metav1.CreateOptions{})
+			must(t, err)
+		}
+		pods, err := listPods(t.Context(), client, "n1")
+		must(t, err)
+		if len(pods) != 1 || pods[0].Name != "mine" {
+			t.Errorf("got %d pods", len(pods))
+		}
+		if _, err := listPods(t.Context(), client, "n2"); !apierrors.IsForbidden(err) {
+			t.Errorf("another node's pods: got %v, want that it is forbidden", err)
+		}
+	})
+
+	t.Run("report", func(t *testing.T) {
+		closed := Protection{Level: FailClosed, Reason: "It holds."}
+		for _, step := range []struct {
+			p      Protection
+			status corev1.ConditionStatus
+			reason string
+			kind   string // of the Event; "" for none
+		}{
+			{closed, corev1.ConditionTrue, "FailClosed", corev1.EventTypeNormal},
+			{closed, corev1.ConditionTrue, "FailClosed", ""},
+			{Protection{FailOpen, "It may not hold.", "Do this."}, corev1.ConditionTrue, "FailOpen", corev1.EventTypeWarning},
+			{Protection{Level: None, Reason: "Nothing does."}, corev1.ConditionFalse, "None", corev1.EventTypeWarning},
+		} {
+			before, events := guard(t, admin.Nodes().Get), len(guardEvents(t, c))
+			must(t, Report(t.Context(), client, "n1", step.p))
+			after := guard(t, admin.Nodes().Get)
+			if after == nil || after.Status != step.status || after.Reason != step.reason || after.Message != step.p.Sentence() {
+				t.Errorf("%+v: got %+v", step.p, after)
+			}
+			all := guardEvents(t, c)
+			if step.kind == "" {
+				if len(all) != events || *after != *before {
+					t.Errorf("%+v: said again, it changed something", step.p)
+				}
+				continue
+			}
+			if len(all) != events+1 {
+				t.Errorf("%+v: got %d Events, want one more than %d", step.p, len(all), events)
+				continue
+			}
+			if e := all["ForcefenceGuard"+step.reason]; e.Type != step.kind || e.Message != step.p.Sentence() || e.InvolvedObject.UID != "n1" {
+				t.Errorf("%+v: got Event %+v", step.p, e)
+			}
+			if before != nil && before.Status == after.Status && !before.LastTransitionTime.Equal(&after.LastTransitionTime) {
+				t.Errorf("%+v: the status stayed, its time of transition did not", step.p)
+			}
+		}
+		others := len(conditions(t, admin.Nodes().Get))
+		for range 2 {
+			must(t, RemoveReport(t.Context(), client, "n1"))
+			if g := guard(t, admin.Nodes().Get); g != nil {
+				t.Errorf("still there: %+v", g)
+			}
+		}
+		if left := len(conditions(t, admin.Nodes().Get)); left != others-1 || left == 0 {
+			t.Errorf("%d conditions are left of %d", left, others)
+		}
+		if err := Report(t.Context(), client, "n2", closed); !apierrors.IsForbidden(err) {
+			t.Errorf("another's Node: got %v, want that it is forbidden", err)
+		}
+	})
+
+	// Somebody else writes the Node between the read and the patch.
+	t.Run("conflict", func(t *testing.T) {
+		times := 0
+		must(t, patchStatus(t.Context(), client, "n1", func(n *corev1.Node) any {
+			if times++; times == 1 {
+				n.ResourceVersion = "1"
+			}
+			return condition(Protection{Level: FailOpen, Reason: "x"}, metav1.Now())
+		}))
+		if times != 2 || guard(t, admin.Nodes().Get) == nil {
+			t.Errorf("tried %d times", times)
+		}
+	})
+
+	t.Run("uninstall", func(t *testing.T) {
+		l := newLab(t)
+		l.opts.connect = nil
+		l.opts.Config.Kubeconfig = kubeconfig
+		l.mustInstall()
+		must(t, Report(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
+		l.opts.Config.NodeName = "wrong" // what was installed knows better
+		l.uninstall()
+		if g := guard(t, admin.Nodes().Get); g != nil {
+			t.Errorf("still there: %+v", g)
+		}
+	})
+}
+
+type getNodeFunc func(context.Context, string, metav1.GetOptions) (*corev1.Node, error)
+
+func conditions(t *testing.T, get getNodeFunc) []corev1.NodeCondition {
+	t.Helper()
+	n, err := get(t.Context(), "n1", metav1.GetOptions{})
+	must(t, err)
+	return n.Status.Conditions
+}
+
+func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
+	t.Helper()
+	for _, c := range conditions(t, get) {
+		if c.Type == ConditionType {
+			return &c
+		}
+	}
+	return nil
+}
+
+// guardEvents are the Node's Events of ours, by their reasons.
+func guardEvents(t *testing.T, c *cluster.Cluster) map[string]corev1.Event {
+	t.Helper()
+	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
+	must(t, err)
+	all := map[string]corev1.Event{}
+	for _, e := range list.Items {
+		if strings.HasPrefix(e.Reason, string(ConditionType)) {
+			all[e.Reason] = e
+		}
+	}
+	return all
+}
+
+func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	expired := filepath.Join(t.TempDir(), "token")
+	cfg, err := clientcmd.LoadFromFile(good.Kubeconfig)
+	must(t, err)
+	for name := range cfg.AuthInfos {
+		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: "of-yesterday"}
+	}
+	must(t, clientcmd.WriteToFile(*cfg, expired))
+	for _, tc := range []struct {
+		name   string
+		change func(*nri.Config)
+		want   string
+	}{
+		{"no file", func(c *nri.Config) { c.Kubeconfig = "/nowhere" }, "/nowhere: no such file or directory: name another one with --kubeconfig"},
+		{"empty", func(c *nri.Config) { c.Kubeconfig = empty }, "name another one with --kubeconfig"},
+		{"refused credential", func(c *nri.Config) { c.Kubeconfig = expired }, "the API server does not accept the credential in"},
+		{"no such Node", func(c *nri.Config) { c.NodeName = "n9" }, "there is no Node n9 that"},
+		{"another's Node", func(c *nri.Config) { c.NodeName = "n2" }, "there is no Node n2 that"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			config := good
+			tc.change(&config)
+			if _, _, err := Connect(t.Context(), config); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+			// And the hook is not enabled.
+			l := newLab(t)
+			l.opts.connect = nil
+			l.opts.Config.Kubeconfig, l.opts.Config.NodeName = config.Kubeconfig, config.NodeName
+			if _, err := l.install(); err == nil || len(keys(l.tree(false))) != 2 {
+				t.Errorf("got %v, and %q", err, keys(l.tree(false)))
+			}
+		})
+	}
+	// A Node that was deleted, asked by somebody who may read it.
+	config := good
+	config.Kubeconfig, config.NodeName = c.Kubeconfig(), "n9"
+	if _, _, err := Connect(t.Context(), config); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want not found", err)
+	}
+}
+
+// testExecCredential: a credential from a program, which is found by PATH alone, as on EKS: NRI gives a plugin no environment.
+func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
+	dir := t.TempDir()
+	rc, err := c.RESTConfigFor("system:node:n1", "system:nodes")
+	must(t, err)
+	credential, err := json.Marshal(map[string]any{
+		"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+		"status": map[string]string{"clientCertificateData": string(rc.CertData), "clientKeyData": string(rc.KeyData)},
+	})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "answer.json"), credential, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "get-credential"), fmt.Appendf(nil,
+		"#!/bin/sh\n[ -z \"$LEAKED\" ] || { echo LEAKED is set >&2; exit 1; }\ncat %s\n", filepath.Join(dir, "answer.json")), 0o755))
+
+	cfg, err := clientcmd.LoadFromFile(good.Kubeconfig)
+	must(t, err)
+	for name := range cfg.AuthInfos {
+		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+			APIVersion: "client.authentication.k8s.io/v1", Command: "get-credential", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		}}
+	}
+	config := good
+	config.Kubeconfig = filepath.Join(dir, "kubeconfig")
+	must(t, clientcmd.WriteToFile(*cfg, config.Kubeconfig))
+
+	t.Setenv("PATH", os.Getenv("PATH")+":"+dir) // ours finds it, the plugin's would not
+	t.Setenv("LEAKED", "yes")                   // the plugin will not have it
+	if _, _, err := Connect(t.Context(), config); err == nil || !strings.Contains(err.Error(), "get-credential") {
+		t.Errorf("without the program in PATH: got %v", err)
+	}
+	config.Path += ":" + dir
+	if _, _, err := Connect(t.Context(), config); err != nil {
+		t.Errorf("with it: %v", err)
+	}
+	if os.Getenv("LEAKED") != "yes" || !strings.HasSuffix(os.Getenv("PATH"), dir) {
+		t.Error("our own environment was not restored")
+	}
+}

@@ -1,0 +1,208 @@
+package install
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var versionTexts = []struct {
+	text string
+	want Version
+	bad  bool
+}{
+	{"containerd github.com/containerd/containerd/v2 v2.4.2 0123456789abcdef", Version{2, 4, 2}, false},
+	{"containerd github.com/containerd/containerd/v2 2.4.2 \n", Version{2, 4, 2}, false},
+	{"containerd github.com/containerd/containerd 1.7.27-0ubuntu1~22.04.1 ", Version{1, 7, 27}, false},
+	{"containerd github.com/k3s-io/containerd v2.1.5-k3s1 abc", Version{2, 1, 5}, false},
+	{"containerd containerd.io 2.2.0-rc.1 x", Version{2, 2, 0}, false},
+	{"containerd github.com/containerd/containerd/v2 2.0.0+unknown ", Version{2, 0, 0}, false},
+	{"crio version 1.34.1\nVersion:        1.34.1\nGitCommit: 12.0.0x\nGoVersion: go1.24.3", Version{1, 34, 1}, false},
+	{"Version:  1.33.0\n", Version{1, 33, 0}, false},
+	{"containerd github.com/containerd/containerd/v2 unknown", Version{}, true},
+	{"containerd 2.4", Version{}, true},
+	{"", Version{}, true},
+	{"1234567.0.0", Version{}, true},
+}
+
+func TestParseVersion(t *testing.T) {
+	for _, tc := range versionTexts {
+		got, err := ParseVersion(tc.text)
+		if got != tc.want || (err != nil) != tc.bad {
+			t.Errorf("%q: got %v, %v; want %v", tc.text, got, err, tc.want)
+		}
+	}
+}
+
+func FuzzParseVersion(f *testing.F) {
+	for _, tc := range versionTexts {
+		f.Add(tc.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		v, err := ParseVersion(text)
+		if err != nil {
+			if v != (Version{}) {
+				t.Errorf("%v beside an error", v)
+			}
+			return
+		}
+		if again, err := ParseVersion(v.String()); again != v || err != nil {
+			t.Errorf("%v is read back as %v, %v", v, again, err)
+		}
+	})
+}
+
+var containerdDumps = []struct {
+	name, text string
+	want       NRI
+	bad        bool
+}{
+	{"2.4", "version = 4\ndisabled_plugins = []\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\nsocket_path = '/s'\nplugin_path = '/p'\n" +
+		"plugin_config_path = '/c'\ndisable_connections = true\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n" +
+		"reject_oci_hook_adjustment = false\nrequired_plugins = ['a', 'forcefence']\ntolerate_missing_plugins_annotation = 'k'\n",
+		NRI{Enabled: true, Socket: "/s", PluginDir: "/p", ConfigDir: "/c", Validator: true, Required: []string{"a", "forcefence"}, Annotation: "k"}, false},
+	{"1.7", "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\nplugin_path = \"/opt/nri/plugins\"\n",
+		NRI{Socket: defaultSocket, PluginDir: "/opt/nri/plugins", ConfigDir: defaultConfigDir, External: true}, false},
+	{"disabled by name", "disabled_plugins = ['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
+		NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, External: true}, false},
+	{"none", "version = 2\n", NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+	{"no TOML", "x", NRI{}, true},
+	{"another type", "[plugins.'io.containerd.nri.v1.nri']\ndisable = 'no'\n", NRI{}, true},
+}
+
+func TestParseContainerd(t *testing.T) {
+	for _, tc := range containerdDumps {
+		got, err := ParseContainerd([]byte(tc.text))
+		if diff := cmp.Diff(tc.want, got); diff != "" || (err != nil) != tc.bad {
+			t.Errorf("%s: %v; -want +got:\n%s", tc.name, err, diff)
+		}
+	}
+}
+
+func FuzzParseContainerd(f *testing.F) {
+	for _, tc := range containerdDumps {
+		f.Add(tc.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := ParseContainerd([]byte(text))
+		checkParsed(t, n, err)
+	})
+}
+
+func checkParsed(t *testing.T, n NRI, err error) {
+	if err != nil && (n.Enabled || n.Validator) {
+		t.Errorf("got %+v beside an error: that could be taken for a protection", n)
+	}
+	if err == nil && (n.PluginDir == "" || n.ConfigDir == "" || n.Socket == "") {
+		t.Errorf("got %+v: without a folder", n)
+	}
+}
+
+// TestRealContainerd: a real one's own defaults.
+func TestRealContainerd(t *testing.T) {
+	program := os.Getenv(realContainerd)
+	if program == "" {
+		t.Skipf("%s is not set", realContainerd)
+	}
+	out, err := exec.Command(program, "--version").Output()
+	must(t, err)
+	if v, err := ParseVersion(string(out)); err != nil || !Containerd.hasValidator(v) {
+		t.Errorf("%q: got %v, %v", out, v, err)
+	}
+	out, err = exec.Command(program, "--config", filepath.Join(t.TempDir(), "none.toml"), "config", "dump").Output()
+	must(t, err)
+	got, err := ParseContainerd(out)
+	want := NRI{Enabled: true, External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, Required: []string{}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v; -want +got:\n%s", err, diff)
+	}
+}
+
+// These are in CRI-O's form, in our words: it cannot run where these tests do.
+var crioConfigs = []struct {
+	name, text string
+	want       NRI
+	bad        bool
+}{
+	{"as it comes: every setting is a comment", `
+# The runtime's tables.
+[crio]
+# root = "/var/lib/containers/storage"
+[crio.runtime]
+# enable_nri = false
+# Where NRI is set up.
+#
+[crio.nri]
+
+# Turns NRI on or off.
+# enable_nri = true
+
+# The socket.
+# nri_listen = "/var/run/nri/nri.sock"
+
+# nri_plugin_dir = "/opt/nri/plugins"
+# nri_plugin_config_dir = "/etc/nri/conf.d"
+# nri_disable_connections = false
+# nri_plugin_registration_timeout = "5s"
+
+# A validator that is built in.
+#
+# [crio.nri.default_validator]
+# nri_enable_default_validator = false
+# nri_validator_reject_oci_hook_adjustment = false
+# nri_validator_required_plugins = [
+# ]
+# nri_validator_tolerate_missing_plugins_annotation = ""
+[crio.stats]
+# enable_nri = false
+`, NRI{Enabled: true, External: true, Socket: "/var/run/nri/nri.sock", PluginDir: "/opt/nri/plugins", ConfigDir: "/etc/nri/conf.d",
+		Required: []string{}}, false},
+	{"configured", `
+[crio.nri]
+# enable_nri = true
+nri_plugin_dir = "/usr/local/nri"
+nri_disable_connections = true
+[crio.nri.default_validator]
+nri_enable_default_validator = true
+nri_validator_required_plugins = [
+	"other",
+	"forcefence",
+]
+nri_validator_tolerate_missing_plugins_annotation = "forcefence.io/tolerate-missing"
+`, NRI{Enabled: true, Socket: defaultSocket, PluginDir: "/usr/local/nri", ConfigDir: defaultConfigDir, Validator: true,
+		Required: []string{"other", "forcefence"}, Annotation: "forcefence.io/tolerate-missing"}, false},
+	{"what is no comment wins, before and after", `
+[crio.nri]
+enable_nri = false
+# enable_nri = true
+# nri_listen = "/a"
+nri_listen = "/b"
+`, NRI{External: true, Socket: "/b", PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+	{"a list in one line", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\"a\"]\n",
+		NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, Required: []string{"a"}}, false},
+	{"too old for NRI", "[crio.runtime]\n", NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+	{"a list without an end", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\n\"a\",\n", NRI{}, true},
+	{"another type", "[crio.nri]\nenable_nri = \"yes\"\n", NRI{}, true},
+}
+
+func TestParseCRIO(t *testing.T) {
+	for _, tc := range crioConfigs {
+		got, err := ParseCRIO([]byte(tc.text))
+		if diff := cmp.Diff(tc.want, got); diff != "" || (err != nil) != tc.bad {
+			t.Errorf("%s: %v; -want +got:\n%s", tc.name, err, diff)
+		}
+	}
+}
+
+func FuzzParseCRIO(f *testing.F) {
+	for _, tc := range crioConfigs {
+		f.Add(tc.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := ParseCRIO([]byte(text))
+		checkParsed(t, n, err)
+	})
+}

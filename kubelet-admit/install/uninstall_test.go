@@ -1,0 +1,143 @@
+package install
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func (l *lab) uninstall() Result {
+	l.t.Helper()
+	r, err := Uninstall(l.t.Context(), l.opts)
+	if err != nil {
+		l.t.Fatalf("uninstall: %v", err)
+	}
+	return r
+}
+
+// traces are what the running plugin leaves.
+func (l *lab) traces() {
+	l.write("run/forcefence/10.json", "{}")
+	l.write("run/forcefence/20.json.new", "{}")
+	l.write("log/forcefence-node.log", "x")
+	l.write("log/forcefence-node-2026-01-02T03-04-05.678.log", "x")
+	l.write("log/forcefence-nodes.log", "somebody else's")
+}
+
+func TestUninstall(t *testing.T) {
+	l := newLab(t)
+	l.write("opt/nri/plugins/05-other", "somebody else's")
+	l.write("log/forcefence-nodes.log", "somebody else's")
+	before := l.tree(false)
+	l.opts.RequiredPlugins, l.opts.RestartRuntime = true, true
+	l.mustInstall()
+	l.traces()
+	l.opts.RestartRuntime = false
+
+	// The running runtime has read that it requires the plugin.
+	for i := range 2 {
+		r := l.uninstall()
+		if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got, "still requires the plugin until it is started again") {
+			t.Errorf("%d: warned %q", i, got)
+		}
+	}
+	after := l.tree(false)
+	delete(after, "run/forcefence/"+recordName) // while it has something to tell
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+	l.start(5000)
+	r := l.uninstall()
+	if diff := cmp.Diff(before, l.tree(false)); diff != "" || len(r.Warnings) != 0 {
+		t.Errorf("warned %q, -before +after:\n%s", r.Warnings, diff)
+	}
+	if r = l.uninstall(); len(r.Done)+len(r.Warnings) != 0 {
+		t.Errorf("a second time it said %+v", r)
+	}
+	for _, dir := range []string{"run/forcefence", "opt/nri/.forcefence-stage", "etc/nri/.forcefence-stage", "etc/containerd/.forcefence-stage"} {
+		if _, err := os.Lstat(l.path(dir)); err == nil {
+			t.Errorf("%s is left", dir)
+		}
+	}
+}
+
+func TestUninstallRestarts(t *testing.T) {
+	l := newLab(t)
+	l.opts.RequiredPlugins, l.opts.RestartRuntime = true, true
+	l.mustInstall()
+	r := l.uninstall()
+	if len(l.calls) != 2 || len(r.Warnings) != 0 {
+		t.Errorf("calls %q, warnings %q", l.calls, r.Warnings)
+	}
+	if r = l.uninstall(); len(l.calls) != 2 {
+		t.Errorf("restarted again: %q", l.calls)
+	}
+}
+
+// TestUninstallHalfInstalled: whatever an install that crashed has left goes, and so does what an uninstall that crashed has left.
+func TestUninstallHalfInstalled(t *testing.T) {
+	n := 1
+	for ; ; n++ {
+		l := newLab(t)
+		before := l.tree(false)
+		l.opts.RequiredPlugins = true
+		reached := l.failAt(n, true)
+		_, _ = l.install()
+		l.opts.Host.before = nil
+		l.uninstall()
+		if diff := cmp.Diff(before, l.tree(false)); diff != "" {
+			t.Errorf("install stopped at change %d: -before +after:\n%s", n, diff)
+		}
+		if !*reached {
+			break
+		}
+	}
+	m := 1
+	for ; ; m++ {
+		l := newLab(t)
+		before := l.tree(false)
+		l.opts.RequiredPlugins = true
+		l.mustInstall()
+		l.traces()
+		must(t, os.Remove(l.path("log/forcefence-nodes.log")))
+		reached := l.failAt(m, true)
+		_, err := Uninstall(t.Context(), l.opts)
+		if *reached != (err != nil) {
+			t.Errorf("uninstall stopped at change %d: got error %v", m, err)
+		}
+		l.pluginFolder("version 1")
+		// Never required without the plugin: the next start would refuse every ordinary container.
+		if f := l.facts(); f.NRI.requires(pluginName) && !f.Plugin {
+			t.Errorf("uninstall stopped at change %d: the plugin is required and gone", m)
+		}
+		l.opts.Host.before = nil
+		l.uninstall()
+		if diff := cmp.Diff(before, l.tree(false)); diff != "" {
+			t.Errorf("uninstall stopped at change %d: -before +after:\n%s", m, diff)
+		}
+		if !*reached {
+			break
+		}
+	}
+	if n < 15 || m < 8 {
+		t.Errorf("only %d and %d changes: which were they?", n-1, m-1)
+	}
+	t.Logf("%d changes of an install, %d of an uninstall", n-1, m-1)
+}
+
+// TestUninstallWithoutRuntime: a host whose runtime is gone is cleaned all the same, as far as its folders are known.
+func TestUninstallWithoutRuntime(t *testing.T) {
+	l := newLab(t)
+	l.opts.RequiredPlugins = true
+	l.mustInstall()
+	must(t, os.Remove(l.path("etc/containerd/config.toml")))
+	r := l.uninstall()
+	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "could not be asked") {
+		t.Errorf("warned %q", r.Warnings)
+	}
+	if _, err := os.Lstat(l.path(dropInFile)); err == nil {
+		t.Error("the drop-in is still there")
+	}
+}
