@@ -2,19 +2,91 @@ package main
 
 import (
 	"context"
-	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// pluginMain is the process that the runtime starts itself.
-func pluginMain(context.Context) error { return errors.New("the hook is not wired yet") }
+// pluginMain is the process that the runtime starts itself, from NRI's folder and without arguments.
+func pluginMain(ctx context.Context) error {
+	frugal()
+	return nri.Run(ctx, nri.Options{Version: version()})
+}
 
 func newRun() *cobra.Command {
-	return &cobra.Command{
+	var host hostFlags
+	var config, socket string
+	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the hook beside the one that the runtime starts",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return pluginMain(cmd.Context()) },
+		Long: "Run the hook as a second plugin of the runtime: it stands in for the one that the runtime started itself, which nobody starts\n" +
+			"again if it dies and which an upgrade leaves as it is. It reads the configuration that `install` wrote, connects again when the\n" +
+			"runtime restarts, and tells on the Node which protection it has (condition ForcefenceGuard).",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := host.enter(); err != nil {
+				return err
+			}
+			frugal()
+			return nri.Run(cmd.Context(), nri.Options{
+				Version: version(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
+				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) { report(ctx, host.site, c, log) },
+			})
+		},
 	}
+	host.add(cmd.Flags())
+	cmd.Flags().StringVar(&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf", "the hook's configuration, as install wrote it")
+	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock", "NRI's socket")
+	return cmd
+}
+
+// report tells the node's protection. What the runtime has read is known from its processes' start, so it is asked anew at each
+// registration.
+func report(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
+	facts, err := install.ReadFacts(ctx, install.Host{}, site)
+	if err != nil {
+		log.Error("Cannot tell which protection the node has", "err", err)
+		return
+	}
+	p := install.Assess(facts)
+	log.Info("Protection", "level", p.Level, "says", p.Sentence())
+	for { // the API server may be away just now
+		if err = tellNode(ctx, c, p); err == nil {
+			return
+		}
+		log.Warn("Cannot tell the Node its protection", "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(reportEvery):
+		}
+	}
+}
+
+func tellNode(ctx context.Context, c nri.Config, p install.Protection) error {
+	client, closeIdle, err := nri.NewClient(c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	defer closeIdle()
+	return install.Report(ctx, client, c.NodeName, p)
+}
+
+const reportEvery = 15 * time.Second
+
+// frugal keeps the heap small: the hook is on every node, twice, and has nothing to hurry for but its answers, which allocate nothing.
+func frugal() { debug.SetGCPercent(25) }
+
+// version is that of the build.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
 }

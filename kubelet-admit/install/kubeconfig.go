@@ -9,11 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
@@ -26,7 +22,7 @@ const apiTimeout = 20 * time.Second
 // runs: nothing else may read it meanwhile.
 func Connect(ctx context.Context, c nri.Config) (rest.Interface, *corev1.Node, error) {
 	defer onlyPath(c.Path)()
-	client, err := newClient(c.Kubeconfig)
+	client, _, err := nri.NewClient(c.Kubeconfig)
 	if err != nil {
 		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %w: name another one with --kubeconfig", err)
 	}
@@ -43,22 +39,6 @@ func Connect(ctx context.Context, c nri.Config) (rest.Interface, *corev1.Node, e
 	default:
 		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: reading Node %s with %s and PATH=%s: %w", c.NodeName, c.Kubeconfig, c.Path, err)
 	}
-}
-
-func newClient(kubeconfig string) (rest.Interface, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
-	}
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
-	cfg.GroupVersion, cfg.APIPath = &corev1.SchemeGroupVersion, "/api"
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.UserAgent, cfg.Timeout = "forcefence-node", apiTimeout
-	return rest.RESTClientFor(cfg)
 }
 
 // getNode reads live: a GET without a resourceVersion.

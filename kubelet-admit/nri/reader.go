@@ -72,13 +72,14 @@ func (r *reader) run(ctx context.Context) {
 // session reads and watches until something fails. synced is called once the view is in step.
 func (r *reader) session(ctx context.Context, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
-	api, err := newClient(r.kubeconfig)
+	rc, closeIdle, err := NewClient(r.kubeconfig)
 	if err != nil {
 		cancel()
 		return err
 	}
-	defer api.close()
+	defer closeIdle()
 	defer cancel() // first: the connections of running watches are not idle
+	api := client{rc}
 
 	node, err := api.node(ctx, r.node)
 	if err != nil {
@@ -128,7 +129,7 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 }
 
 // pods lists the node's pods into the view and watches them from there.
-func (r *reader) pods(ctx context.Context, api *client) (events <-chan event, stop func(), err error) {
+func (r *reader) pods(ctx context.Context, api client) (events <-chan event, stop func(), err error) {
 	selector := fields.OneTermEqualSelector("spec.nodeName", r.node)
 	list, err := api.pods(ctx, selector)
 	if err != nil {
@@ -144,79 +145,69 @@ func isMarked(node *corev1.Node, key string) bool {
 	return marked
 }
 
-// client is the few calls that the kubelet's credentials allow and the hook needs. It knows the core group only: the whole
-// clientset takes several MB of memory.
-type client struct {
-	rest      *rest.RESTClient
-	transport *http.Transport
-	params    runtime.ParameterCodec
+// client is the few calls that the kubelet's credentials allow and the hook needs.
+type client struct{ rest rest.Interface }
+
+// NewClient makes a client of the core group from a kubeconfig, with the content of the files it names, so that a rotated certificate
+// counts from the next client on, and with connections of its own, which end with the function that it returns. It knows no
+// other group: the whole clientset takes several MB of memory.
+func NewClient(kubeconfig string) (_ rest.Interface, closeIdle func(), err error) {
+	c, closeIdle, err := newClient(kubeconfig)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+	}
+	return c, closeIdle, nil
 }
 
-// LoadKubeconfig reads a kubeconfig as the hook does: with the content of the files it names, so that rotated certificates count
-// from the next call on.
-func LoadKubeconfig(path string) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+func newClient(kubeconfig string) (rest.Interface, func(), error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
+		return nil, nil, err
 	}
 	if err := rest.LoadTLSFiles(cfg); err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
+		return nil, nil, err
 	}
 	cfg.CertFile, cfg.KeyFile, cfg.CAFile = "", "", ""
-	cfg.UserAgent = "forcefence-node"
-	cfg.QPS = -1
-	return cfg, nil
-}
-
-func newClient(kubeconfig string) (*client, error) {
-	cfg, err := LoadKubeconfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	cfg.GroupVersion, cfg.APIPath = &corev1.SchemeGroupVersion, "/api"
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	cfg.UserAgent, cfg.QPS = "forcefence-node", -1
 
 	tc, err := cfg.TransportConfig() // an exec credential's certificate included
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		return nil, nil, err
 	}
 	tlsConfig, err := transport.TLSConfigFor(tc)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		return nil, nil, err
 	}
 	t := &http.Transport{
 		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: readTimeout, Proxy: tc.Proxy, ForceAttemptHTTP2: true,
+		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		// A watch whose network went away hears nothing: this is how long it stays blind after the network is back.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: watchIdle, PingTimeout: readTimeout},
 	}
 	if t.Proxy == nil {
 		t.Proxy = http.ProxyFromEnvironment
 	}
-	t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	if tc.DialHolder != nil {
 		t.DialContext = tc.DialHolder.Dial
 	}
 	rt, err := transport.HTTPWrappersForConfig(tc, t)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		return nil, nil, err
 	}
-	rc, err := rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})
-	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
-	}
-	return &client{rest: rc, transport: t, params: runtime.NewParameterCodec(scheme)}, nil
+	c, err := rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})
+	return c, t.CloseIdleConnections, err
 }
 
-func (c *client) close() { c.transport.CloseIdleConnections() }
-
 // node is a quorum read.
-func (c *client) node(ctx context.Context, name string) (*corev1.Node, error) {
+func (c client) node(ctx context.Context, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	node := &corev1.Node{}
@@ -227,12 +218,12 @@ func (c *client) node(ctx context.Context, name string) (*corev1.Node, error) {
 }
 
 // pods is a quorum list: without a resourceVersion the API server asks etcd.
-func (c *client) pods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
+func (c client) pods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list := &corev1.PodList{}
 	opts := &metav1.ListOptions{FieldSelector: selector.String()}
-	if err := c.rest.Get().Resource("pods").VersionedParams(opts, c.params).Do(ctx).Into(list); err != nil {
+	if err := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Do(ctx).Into(list); err != nil {
 		return nil, fmt.Errorf("list pods of the node: %w", err)
 	}
 	return list, nil
@@ -248,7 +239,7 @@ func (e event) err() error { return cmp.Or(e.cause, fmt.Errorf("unexpected objec
 
 // follow watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
 // that the server ends by its time is taken up where it was.
-func (c *client) follow(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
+func (c client) follow(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {
 		select {
@@ -262,7 +253,7 @@ func (c *client) follow(ctx context.Context, resource string, selector fields.Se
 		opts := &metav1.ListOptions{
 			FieldSelector: selector.String(), ResourceVersion: version, AllowWatchBookmarks: true, Watch: true,
 		}
-		w, err := c.rest.Get().Resource(resource).VersionedParams(opts, c.params).Watch(ctx)
+		w, err := c.rest.Get().Resource(resource).VersionedParams(opts, metav1.ParameterCodec).Watch(ctx)
 		if err != nil {
 			return err
 		}
