@@ -94,7 +94,9 @@ type nodeState struct {
 	worked   time.Time // when a list last showed work for a fence
 	kept     []evict.Pod
 	keptAt   time.Time // when kept was listed: before the mark, or while the volume lists were cleared
-	batch    *batch    // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
+	nudging  nudging
+	guard    string // for the metric of nodes by protection
+	batch    *batch // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 
 // New makes a Reconciler.
@@ -117,6 +119,15 @@ const maxSteps = 50
 // pod writes.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	st := r.state(req.Name)
+	res, err := r.advance(ctx, req, st)
+	if after := r.nudge(ctx, req.Name, st); after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) {
+		res.RequeueAfter = after
+	}
+	return res, err
+}
+
+// advance is Reconcile without the nudges of held pods.
+func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
 	if idle, err := r.idle(ctx, req.Name, st); err != nil || idle {
 		return reconcile.Result{}, err
 	}
@@ -148,6 +159,9 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (bool
 		return true, nil
 	}
 	l := taint.See(&node, nil, r.Key, r.Now(), r.Now())
+	guard, why := taint.Guard(&node)
+	r.setGuard(st, protection(guard, why))
+	st.nudging.saw(l, guard, r.Now())
 	st.suspect = r.suspicion(l, st.suspect)
 	r.leases.know(name)
 	done := l.Record == nil || l.Record.Phase == taint.PhaseDone && (l.Record.BootID != l.BootID || !l.IsReady() ||
@@ -177,6 +191,8 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	}
 	st.fence.Saw(l)
 	st.evict.Saw(l)
+	guard, _ := taint.Guard(node)
+	st.nudging.saw(l, guard, r.Now())
 	r.notePowering(name, l.Record.Open() && l.Record.Phase == taint.PhasePoweringOff)
 	policy := r.Policy()
 	m, machineErr := policy.Machine(node)
@@ -245,6 +261,8 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
 	}
 	r.setState(st, "")
+	r.setGuard(st, "")
+	st.nudging = nudging{}
 	r.leases.drop(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()

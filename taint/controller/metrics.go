@@ -13,6 +13,8 @@ type Metrics struct {
 	nodes    *prometheus.GaugeVec
 	machines *prometheus.GaugeVec
 	pushes   *prometheus.CounterVec
+	nudges   *prometheus.CounterVec
+	guards   *prometheus.GaugeVec
 }
 
 // NewMetrics registers them.
@@ -35,7 +37,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.pushes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",
 	}, []string{"state"})
-	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes)
+	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_nudges_total", Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
+	}, []string{"result"})
+	m.guards = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forcefence_node_guard", Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
+	}, []string{"protection"})
+	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.guards)
 	return m
 }
 

@@ -52,7 +52,7 @@ func slim(n *corev1.Node) {
 	n.ManagedFields = nil
 	var ours []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady || c.Type == ConditionPoweredOn {
+		if c.Type == corev1.NodeReady || c.Type == ConditionPoweredOn || c.Type == taint.GuardCondition {
 			ours = append(ours, c)
 		}
 	}
@@ -142,7 +142,9 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {
 		r.stopBatch(n.Name)
 	}
-	same := o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
+	oldGuard, oldWhy := taint.Guard(e.ObjectOld)
+	guard, why := taint.Guard(e.ObjectNew)
+	same := guard == oldGuard && why == oldWhy && o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
 		e.ObjectOld.Annotations[taint.RecordAnnotation] == e.ObjectNew.Annotations[taint.RecordAnnotation] &&
 		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&

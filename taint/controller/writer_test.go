@@ -36,6 +36,7 @@ var nodeWrites = map[string]func(context.Context, writer, taint.Look) error{
 var podWrites = map[string]func(context.Context, writer, evict.Pod) error{
 	"tombstone": func(ctx context.Context, w writer, p evict.Pod) error { return w.tombstone(ctx, p, "f-1") },
 	"spare":     func(ctx context.Context, w writer, p evict.Pod) error { return w.spare(ctx, p, "f-1/then") },
+	"nudge":     func(ctx context.Context, w writer, p evict.Pod) error { return w.nudge(ctx, p) },
 	"delete":    func(ctx context.Context, w writer, p evict.Pod) error { return w.delete(ctx, p) },
 }
 

@@ -191,6 +191,12 @@ func (b *boot) register() bool {
 		},
 		Spec: corev1.NodeSpec{ProviderID: o.ProviderID, Taints: o.Taints},
 	}
+	if !o.NoHook { // the node's side tells so
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: taint.GuardCondition, Status: corev1.ConditionTrue, Reason: taint.GuardFailClosed,
+			LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now(),
+		}}
+	}
 	maps.Copy(node.Labels, o.Labels)
 	maps.Copy(node.Annotations, o.Annotations)
 	if !b.readNode() {

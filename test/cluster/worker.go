@@ -268,6 +268,9 @@ func (w *worker) sandbox() bool {
 			return true
 		}
 		if why != said {
+			if said == "" {
+				w.report(w.waiting) // Pending, or Running since the boot before; and without a sandbox
+			}
 			said = why
 			w.event("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: held on node %s: %s", w.b.n.Name(), why))
 		}
@@ -505,7 +508,7 @@ func (w *worker) running(pod *corev1.Pod, begun metav1.Time) *corev1.PodStatus {
 	return st
 }
 
-// waiting is a pod of an earlier boot whose containers are not there.
+// waiting is a pod whose containers are not there: of an earlier boot, or new and held.
 func (w *worker) waiting(pod *corev1.Pod) *corev1.PodStatus {
 	no := false
 	return &corev1.PodStatus{
@@ -513,6 +516,10 @@ func (w *worker) waiting(pod *corev1.Pod) *corev1.PodStatus {
 		ContainerStatuses: w.containers(pod, func(c *corev1.ContainerStatus) {
 			c.Started = &no
 			c.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+			if pod.Status.Phase != corev1.PodRunning {
+				c.ContainerID = "" // there never was one
+				return
+			}
 			c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
 		}),
 	}

@@ -440,7 +440,7 @@ var passes = []attempt{
 	{"end a pod that is being deleted", us, onPod("leaves", tombstone, status), ""},
 	{"spare a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-1/t" }, status), ""},
 	{"spare a pod for another fence", us, onPod("spared", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-2/t" }, status), ""},
-	{"nudge a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["forcefence.io/nudge"] = "1" }, status), ""},
+	{"nudge a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.NudgedAnnotation] = "2026-01-02T03:04:05.000006Z" }, status), ""},
 	{"delete an ended pod", us, deletePod("ended", func(*metav1.DeleteOptions) {}), ""},
 	{"delete an ended pod with grace, which it does not get", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = nil }), ""},
 

@@ -1,0 +1,184 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// A pod that the node's hook holds is tried again by its kubelet after 10 to 15 s. When what held it has gone, a changed annotation
+// makes the kubelet try at once (kubernetes 1.36: pkg/kubelet/config takes changed annotations for an update of the pod, and an update
+// wakes the pod's worker out of its back-off). Nudging is a help and proves nothing: what it misses starts by itself a little later,
+// and nothing waits for it. So a process that takes over the lead in the middle does not go on with the turns of the one before.
+
+// nudgeAfter are the turns, from the moment a node opened: the hook learns by its own watch that it did, perhaps after the first.
+var nudgeAfter = [...]time.Duration{0, time.Second, 3 * time.Second}
+
+// nudging is what is remembered of a node for its held pods. It is pure: looks go in, due turns come out.
+type nudging struct {
+	known  bool   // a look was folded in; without one nobody can say what changed
+	rv     string // of the last look
+	boot   string
+	ready  bool
+	marked bool
+
+	opened  time.Time // when the node last opened
+	turn    int       // the next of nudgeAfter
+	pending bool      // that turn is to come
+	fresh   bool      // it opened because its kubelet came: pods' statuses may be those of before
+}
+
+// saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, and Ready. Held pods are nudged when
+// it opens, and when it is open and on another boot. A node without a hook holds nothing.
+func (n *nudging) saw(l taint.Look, guard corev1.ConditionStatus, now time.Time) {
+	if n.known && isOlder(l.ResourceVersion, n.rv) {
+		return // the cache is behind a live look
+	}
+	was := *n
+	n.known, n.rv, n.boot, n.ready, n.marked = true, l.ResourceVersion, l.BootID, l.IsReady(), l.Mark != nil
+	switch {
+	case n.marked || !n.ready || guard != corev1.ConditionTrue:
+		n.pending = false
+	case !was.known:
+	case was.marked || !was.ready || was.boot != n.boot:
+		n.opened, n.turn, n.pending, n.fresh = now, 0, true, !was.ready || was.boot != n.boot
+	}
+}
+
+// due returns how long until the next turn, and whether there is one.
+func (n *nudging) due(now time.Time) (time.Duration, bool) {
+	if !n.pending {
+		return 0, false
+	}
+	return max(0, n.opened.Add(nudgeAfter[n.turn]).Sub(now)), true
+}
+
+// done ends a turn that found so many held pods. There is a next one until none is held; after a boot an empty first turn proves
+// nothing, since a kubelet may be Ready before it has written the statuses of all its pods.
+func (n *nudging) done(held int) {
+	n.pending = n.turn+1 < len(nudgeAfter) && (held > 0 || n.fresh && n.turn == 0)
+	n.turn++
+}
+
+// The results of the metric forcefence_nudges_total.
+const (
+	nudgeSent    = "sent"
+	nudgeChanged = "changed" // the pod changed or went since it was listed: most often it moves
+	nudgeFailed  = "failed"
+)
+
+// nudge takes the turn that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
+// logged and counted, and left to the next turn.
+func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time.Duration {
+	wait, ok := st.nudging.due(r.Now())
+	if !ok || wait > 0 {
+		return wait
+	}
+	if r.Leading() != nil {
+		st.nudging.pending = false
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	turn := st.nudging.turn + 1
+	held, open, err := r.held(ctx, name, st)
+	switch {
+	case err != nil:
+		r.Metrics.nudges.WithLabelValues(nudgeFailed).Inc()
+		r.Log.Warn("Cannot look for held pods", "node", name, "turn", turn, "error", err)
+		st.nudging.done(1) // unknown: look again
+	case open:
+		r.nudgePods(ctx, name, turn, held)
+		st.nudging.done(len(held))
+	}
+	wait, _ = st.nudging.due(r.Now())
+	return wait
+}
+
+// held lists the node's held pods live, after a live look: a node that is marked by now is not nudged (open is false).
+func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held []corev1.Pod, open bool, err error) {
+	var node corev1.Node
+	sent := r.Now()
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return nil, false, fmt.Errorf("reading node live: %w", err)
+	}
+	guard, _ := taint.Guard(&node)
+	st.nudging.saw(taint.See(&node, nil, r.Key, sent, r.Now()), guard, r.Now())
+	if _, open = st.nudging.due(r.Now()); !open {
+		return nil, false, nil
+	}
+	var list corev1.PodList
+	if err := r.Live.List(ctx, &list, client.MatchingFields{"spec.nodeName": name}); err != nil {
+		return nil, false, fmt.Errorf("listing pods live: %w", err)
+	}
+	for i := range list.Items {
+		if taint.Held(&list.Items[i], r.Key) {
+			held = append(held, list.Items[i])
+		}
+	}
+	return held, true, nil
+}
+
+// nudgePods writes the annotations, with the workers that all pod writes share.
+func (r *Reconciler) nudgePods(ctx context.Context, name string, turn int, pods []corev1.Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	var g errgroup.Group
+	for i := range pods {
+		if !r.acquire(ctx) {
+			r.Metrics.nudges.WithLabelValues(nudgeFailed).Add(float64(len(pods) - i))
+			break
+		}
+		g.Go(func() error { // no error: each is counted
+			defer func() { <-r.workers }()
+			p := &pods[i]
+			result := nudgeSent
+			if err := r.writer.nudge(ctx, SeePod(p, r.Key, nil)); errors.Is(err, errAgain) {
+				result = nudgeChanged
+			} else if err != nil {
+				result = nudgeFailed
+				r.Log.Warn("Cannot nudge held pod", "node", name, "pod", p.Namespace+"/"+p.Name, "turn", turn, "error", err)
+			}
+			r.Metrics.nudges.WithLabelValues(result).Inc()
+			return nil
+		})
+	}
+	_ = g.Wait()
+	r.Log.Info("Nudged held pods", "node", name, "turn", turn, "pods", len(pods))
+}
+
+// protection is the label of the metric forcefence_node_guard for what a Node tells of its hook.
+func protection(status corev1.ConditionStatus, reason string) string {
+	switch {
+	case status == corev1.ConditionTrue && reason == taint.GuardFailClosed:
+		return "fail-closed"
+	case status == corev1.ConditionTrue && reason == taint.GuardFailOpen:
+		return "fail-open"
+	case status == corev1.ConditionFalse && reason == taint.GuardNone:
+		return "none"
+	default:
+		return "unknown"
+	}
+}
+
+// setGuard moves the node from one protection to another in the metric; "" is none.
+func (r *Reconciler) setGuard(st *nodeState, p string) {
+	if st.guard == p {
+		return
+	}
+	if st.guard != "" {
+		r.Metrics.guards.WithLabelValues(st.guard).Dec()
+	}
+	if p != "" {
+		r.Metrics.guards.WithLabelValues(p).Inc()
+	}
+	st.guard = p
+}

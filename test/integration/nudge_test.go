@@ -1,0 +1,91 @@
+package integration
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// patientKubelets try a held pod again after a minute: what starts before that was nudged.
+func patientKubelets(_ int, o *cluster.NodeOptions) { o.SandboxRetry = time.Minute }
+
+// startsWithin waits until as many containers run on the machine, and says how long that took.
+func (w *world) startsWithin(h *host, containers int, limit time.Duration) {
+	w.t.Helper()
+	begin := time.Now()
+	w.until("held pods run on the node", func() bool { return len(h.Running()) >= containers })
+	took := time.Since(begin)
+	w.t.Logf("%d held pods run after %s", containers, took.Round(10*time.Millisecond))
+	if took > limit {
+		w.t.Errorf("held pods run after %s, want at most %s", took, limit)
+	}
+}
+
+// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, not when their kubelet tries
+// again by itself.
+func TestNudgeWhenTheFenceEnds(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3, node: patientKubelets})
+	h := w.hosts[0]
+	w.c.Attacher().SetDelays(0, forever)
+	w.fill(h, 2, w.volumes("db", 2))
+	c := w.start(settings{})
+	h.cut()
+	w.untilPhase(h, taint.PhaseEvicting)
+	w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+	h.boot()
+	w.until("node Ready again", func() bool { return w.ready(h) })
+	for _, name := range []string{"late-0", "late-1", "late-2", "late-3"} {
+		w.create(w.bare(name, h))
+		w.untilEvent("Pod", name, "FailedCreatePodSandBox")
+	}
+	w.during(2*time.Second, "not nudged under the mark", func() error {
+		for _, p := range w.podsOn(h) {
+			if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
+				t.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
+			}
+		}
+		return nil
+	})
+	if !w.marked(h) || len(h.Running()) != 0 {
+		t.Fatalf("before the mark goes: marked %v, %d containers; want the mark and none", w.marked(h), len(h.Running()))
+	}
+	w.c.Attacher().SetDelays(0, 0)
+	w.until("the mark gone", func() bool { return !w.marked(h) })
+	w.startsWithin(h, 4, 4*time.Second)
+	c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
+	c.untilMetric(`forcefence_node_guard{protection="fail-closed"}`, 3)
+}
+
+// A machine reboots before anybody takes it for dead: its pods are held until its Node is Ready on the new boot, and start then.
+func TestNudgeAfterReboot(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3, node: func(i int, o *cluster.NodeOptions) {
+		patientKubelets(i, o)
+		o.ReadyDelay = 500 * time.Millisecond
+	}})
+	h := w.hosts[0]
+	w.fill(h, 6, w.volumes("db", 3), w.plain("web", 3))
+	before := w.podsOn(h)
+	w.start(settings{})
+	h.cut()
+	h.boot()
+	begin := time.Now()
+	w.until("pods held after the boot", func() bool {
+		return slices.ContainsFunc(w.podsOn(h), func(p corev1.Pod) bool { return taint.Held(&p, taint.DefaultKey) })
+	})
+	w.until("the new boot is Ready", func() bool {
+		n := w.node(h)
+		return cluster.IsReady(n) && n.Status.NodeInfo.BootID == h.machine.BootID()
+	})
+	w.startsWithin(h, len(before), 4*time.Second)
+	t.Logf("%s from power-on", time.Since(begin).Round(10*time.Millisecond))
+	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)))
+	if err := untouched(before, w.podsOn(h)); err != nil {
+		t.Error(err)
+	}
+	must(t, w.alone(h))
+}
