@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -26,39 +27,51 @@ func (w *world) startsWithin(h *host, containers int, limit time.Duration) {
 	}
 }
 
-// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, not when their kubelet tries
-// again by itself.
-func TestNudgeWhenTheFenceEnds(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3, node: patientKubelets})
-	h := w.hosts[0]
-	w.c.Attacher().SetDelays(0, forever)
-	w.fill(h, 2, w.volumes("db", 2))
-	c := w.start(settings{})
-	h.cut()
-	w.untilPhase(h, taint.PhaseEvicting)
-	w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
-	h.boot()
-	w.until("node Ready again", func() bool { return w.ready(h) })
-	for _, name := range []string{"late-0", "late-1", "late-2", "late-3"} {
-		w.create(w.bare(name, h))
-		w.untilEvent("Pod", name, "FailedCreatePodSandBox")
-	}
-	w.during(2*time.Second, "not nudged under the mark", func() error {
-		for _, p := range w.podsOn(h) {
-			if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
-				t.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
+// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, however it goes, and not when
+// their kubelet tries again by itself.
+func TestNudgeWhenTheMarkGoes(t *testing.T) {
+	for name, end := range map[string]func(*world, *host){
+		"finished": func(w *world, _ *host) { w.c.Attacher().SetDelays(0, 0) },
+		"released": func(w *world, h *host) {
+			if out, code := w.forcefence("release", h.Name(), "--yes"); code != 0 {
+				w.t.Errorf("forcefence release: exit status %d: %s", code, out)
 			}
-		}
-		return nil
-	})
-	if !w.marked(h) || len(h.Running()) != 0 {
-		t.Fatalf("before the mark goes: marked %v, %d containers; want the mark and none", w.marked(h), len(h.Running()))
+		},
+		"kubectl": func(w *world, h *host) { w.kubectl("taint", "node", h.Name(), taint.DefaultKey+"-") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, plan{nodes: 3, node: patientKubelets})
+			h := w.hosts[0]
+			w.c.Attacher().SetDelays(0, forever)
+			w.fill(h, 2, w.volumes("db", 2))
+			c := w.start(settings{})
+			h.cut()
+			w.untilPhase(h, taint.PhaseEvicting)
+			w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+			h.boot()
+			w.until("node Ready again", func() bool { return w.ready(h) })
+			for _, name := range []string{"late-0", "late-1", "late-2", "late-3"} {
+				w.create(w.bare(name, h))
+				w.untilEvent("Pod", name, "FailedCreatePodSandBox")
+			}
+			w.during(2*time.Second, "held under the mark", func() error {
+				for _, p := range w.podsOn(h) {
+					if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
+						return fmt.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
+					}
+				}
+				if n := len(h.Running()); n != 0 || !w.marked(h) {
+					return fmt.Errorf("marked %v, %d containers; want the mark and none", w.marked(h), n)
+				}
+				return nil
+			})
+			end(w, h)
+			w.until("the mark gone", func() bool { return !w.marked(h) })
+			w.startsWithin(h, 4, 4*time.Second)
+			c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
+			c.untilMetric(`forcefence_node_guard{protection="fail-closed"}`, 3)
+		})
 	}
-	w.c.Attacher().SetDelays(0, 0)
-	w.until("the mark gone", func() bool { return !w.marked(h) })
-	w.startsWithin(h, 4, 4*time.Second)
-	c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
-	c.untilMetric(`forcefence_node_guard{protection="fail-closed"}`, 3)
 }
 
 // A machine reboots before anybody takes it for dead: its pods are held until its Node is Ready on the new boot, and start then.

@@ -582,6 +582,98 @@ var Mutants = []Mutant{
 		Tests: []string{"./test/integration -run TestReleaseInTheMiddle"},
 	},
 	{
+		Name: "nudge: under the mark", File: "taint/controller/nudge.go",
+		Old: "case n.marked || !n.ready ||", New: "case !n.ready ||",
+	},
+	{
+		Name: "nudge: by the cache's word alone, under the mark", File: "taint/controller/nudge.go",
+		Old: "\tif _, open = st.nudging.due(r.Now()); !open {", New: "\tif open = true; !open {",
+	},
+	{
+		Name: "nudge: of a node that is not Ready", File: "taint/controller/nudge.go",
+		Old: "case n.marked || !n.ready ||", New: "case n.marked ||",
+	},
+	{
+		Name: "nudge: lists where there is no hook", File: "taint/controller/nudge.go",
+		Old: " || guard != corev1.ConditionTrue:", New: ":",
+	},
+	{
+		Name: "nudge: none when the mark goes", File: "taint/controller/nudge.go",
+		Old: "case was.marked || !was.ready", New: "case !was.ready",
+	},
+	{
+		Name: "nudge: none after NotReady", File: "taint/controller/nudge.go",
+		Old: "case was.marked || !was.ready ||", New: "case was.marked ||",
+	},
+	{
+		Name: "nudge: none after a reboot that nobody saw", File: "taint/controller/nudge.go",
+		Old: "!was.ready || was.boot != n.boot:\n", New: "!was.ready:\n",
+	},
+	{
+		Name: "nudge: an empty list after a boot ends it", File: "taint/controller/nudge.go",
+		Old: "(held > 0 || n.fresh && n.turn == 0)", New: "held > 0",
+	},
+	{
+		Name: "nudge: on and on where nothing is held", File: "taint/controller/nudge.go",
+		Old: "(held > 0 || n.fresh && n.turn == 0)", New: "true",
+	},
+	{
+		Name: "nudge: a cache that is behind opens the node again", File: "taint/controller/nudge.go",
+		Old: "n.known && isOlder(l.ResourceVersion, n.rv)", New: "false",
+	},
+	{
+		Name: "nudge: every node when a process begins", File: "taint/controller/nudge.go",
+		Old: "\tcase !was.known:\n", New: "",
+	},
+	{
+		Name: "nudge: all turns at once", File: "taint/controller/nudge.go",
+		Old: "\tif !ok || wait > 0 {\n\t\treturn wait\n\t}\n", New: "\tif !ok {\n\t\treturn wait\n\t}\n",
+	},
+	{
+		Name: "nudge: nobody comes back for the next turn", File: "taint/controller/controller.go",
+		Old: "after > 0 && (res.RequeueAfter", New: "after < 0 && (res.RequeueAfter",
+	},
+	{
+		Name: "nudge: lists without leadership", File: "taint/controller/nudge.go",
+		Old: "\tif r.Leading() != nil {\n", New: "\tif false {\n",
+	},
+	{
+		Name: "nudge: the live look of a fence is not seen", File: "taint/controller/controller.go",
+		Old: "\tguard, _ := taint.Guard(node)\n\tst.nudging.saw(l, guard, r.Now())\n", New: "",
+	},
+	{
+		Name: "nudge: an exempt pod (9)", File: "taint/held.go",
+		Old: " || Exempt(pod, key) != NotExempt {", New: " {",
+	},
+	{
+		Name: "nudge: a pod that has its sandbox", File: "taint/held.go",
+		Old: "return c.Status != corev1.ConditionTrue", New: "return true",
+	},
+	{
+		Name: "nudge: a finished pod", File: "taint/held.go",
+		Old: " || IsTerminal(pod) ||", New: " ||",
+	},
+	{
+		Name: "nudge: a pod that is being deleted", File: "taint/held.go",
+		Old: " || pod.DeletionTimestamp != nil ||", New: " ||",
+	},
+	{
+		Name: "nudge: not tied to the pod's resourceVersion (5)", File: "taint/controller/writer.go",
+		Old: "\t\t\t\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion,\n\t\t\t\"annotations\": object{taint.NudgedAnnotation", New: "\t\t\t\"uid\": p.UID,\n\t\t\t\"annotations\": object{taint.NudgedAnnotation",
+	},
+	{
+		Name: "nudge: the same text again", File: "taint/controller/writer.go",
+		Old: "\"2006-01-02T15:04:05.000000Z07:00\"", New: "\"2006-01-02\"",
+	},
+	{
+		Name: "nudge: the hook's condition is not kept in the cache", File: "taint/controller/setup.go",
+		Old: " || c.Type == taint.GuardCondition {", New: " {",
+	},
+	{
+		Name: "nudge: a hook that changes wakes nobody", File: "taint/controller/setup.go",
+		Old: "guard == oldGuard && why == oldWhy && ", New: "",
+	},
+	{
 		Name: "app: a leader that was stopped still leads (5)", File: "cmd/internal/app/leader.go",
 		Old: "age >= l.valid || age < 0 {", New: "age < 0 {",
 	},
