@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -284,6 +286,27 @@ func TestNudgeEndsWhenAllMoved(t *testing.T) {
 	}
 	w.want("all moved", time.Second, nil, 0)
 	w.wantLists(2)
+}
+
+// A mark may come and go while one Reconcile works on the node: what the caches told before and after it looks the same.
+func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
+	w := newNudgeWorld(t)
+	w.r.Events = events.NewFakeRecorder(100)
+	w.r.Policy = func() *Policy {
+		return &Policy{
+			Machine:  func(*corev1.Node) (Machine, error) { return Machine{}, errors.New("no provider") },
+			Excluded: func(*corev1.Node) string { return "" },
+		}
+	}
+	w.see()
+	w.mark(true)
+	if _, _, err := w.r.step(t.Context(), w.node.Name, w.r.state(w.node.Name)); err != nil {
+		t.Fatal(err)
+	}
+	w.mark(false)
+	if got, _ := w.reconcile(0); !slices.Equal(got, []string{"held", "stale"}) {
+		t.Errorf("nudged: got %q, want held and stale", got)
+	}
 }
 
 // A mark that the cache does not show yet is seen by the live look.

@@ -27,6 +27,7 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 			Conditions: []corev1.NodeCondition{
 				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 				{Type: ConditionPoweredOn, Status: corev1.ConditionTrue},
+				{Type: taint.GuardCondition, Status: corev1.ConditionTrue, Reason: taint.GuardFailOpen},
 			},
 			Capacity:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
 			Images:          []corev1.ContainerImage{{Names: []string{"i"}}},
@@ -43,7 +44,10 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	if !hasCondition(node) {
 		t.Error("our own condition is gone")
 	}
-	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil || len(node.Status.Conditions) != 2 {
+	if status, why := taint.Guard(node); status != corev1.ConditionTrue || why != taint.GuardFailOpen {
+		t.Errorf("the hook's condition: got %q %q, want it kept", status, why)
+	}
+	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil || len(node.Status.Conditions) != 3 {
 		t.Errorf("kept what nobody reads: %+v", node)
 	}
 }

@@ -671,7 +671,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "nudge: a hook that changes wakes nobody", File: "taint/controller/setup.go",
-		Old: "guard == oldGuard && why == oldWhy && ", New: "",
+		Old: "guard == oldGuard && why == oldWhy && ", New: "(true || guard == oldGuard && why == oldWhy) && ",
 	},
 	{
 		Name: "app: a leader that was stopped still leads (5)", File: "cmd/internal/app/leader.go",
