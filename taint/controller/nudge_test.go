@@ -399,6 +399,31 @@ func TestNudgeOfAPodThatChanged(t *testing.T) {
 	}
 }
 
+// deafAPI answers no list.
+type deafAPI struct{ client.Reader }
+
+func (deafAPI) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("the API server is away")
+}
+
+// A list that fails fails no Reconcile: it is counted, and the next turn lists again; there is none beyond the third.
+func TestNudgeWhenTheListFails(t *testing.T) {
+	w := newNudgeWorld(t)
+	w.mark(true)
+	w.see()
+	w.mark(false)
+	w.r.Live = deafAPI{w.c}
+	w.want("no list", 0, nil, time.Second)
+	w.r.Live = w.live
+	w.want("after 1 s", time.Second, []string{"held", "stale"}, 2*time.Second)
+	w.r.Live = deafAPI{w.c}
+	w.want("no list again", 2*time.Second, nil, 0)
+	w.want("later", time.Minute, nil, 0)
+	if got := testutil.ToFloat64(w.r.Metrics.nudges.WithLabelValues(nudgeFailed)); got != 2 {
+		t.Errorf("forcefence_nudges_total{result=failed}: got %v, want 2", got)
+	}
+}
+
 // TestNodeGuardMetric follows one node's word through the cache.
 func TestNodeGuardMetric(t *testing.T) {
 	c := admin(t)

@@ -674,6 +674,10 @@ var Mutants = []Mutant{
 		Old: "guard == oldGuard && why == oldWhy && ", New: "(true || guard == oldGuard && why == oldWhy) && ",
 	},
 	{
+		Name: "nudge: a list that failed says that nothing is held", File: "taint/controller/nudge.go",
+		Old: "st.nudging.done(1) // unknown", New: "st.nudging.done(0) // unknown",
+	},
+	{
 		Name: "app: a leader that was stopped still leads (5)", File: "cmd/internal/app/leader.go",
 		Old: "age >= l.valid || age < 0 {", New: "age < 0 {",
 	},
