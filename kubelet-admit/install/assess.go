@@ -61,7 +61,7 @@ func Assess(f Facts) Protection {
 	case !f.Runtime.hasValidator(f.Version):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
 			"Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
-	case !f.NRI.requires(pluginName):
+	case !f.NRI.requiresUs():
 		p := Protection{FailOpen, name + " does not require the plugin: if it stops, pods start.", "Install with --required-plugins."}
 		if f.WhyNotRequired != "" {
 			p.Advice = f.WhyNotRequired

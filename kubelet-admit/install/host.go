@@ -218,7 +218,7 @@ func equal(a, b io.Reader) (bool, error) {
 			return false, nil
 		}
 		for _, err := range []error{errA, errB} {
-			if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return false, err
 			}
 		}

@@ -297,8 +297,8 @@ func (f Facts) due() string {
 	}{
 		{f.PluginPending, "it does not start the plugin yet"},
 		{f.UpgradePending, "it runs the plugin's last version"},
-		{f.ConfigPending && f.NRI.requires(pluginName), "it does not require the plugin yet"},
-		{f.StillRequired && !f.NRI.requires(pluginName), "it still requires the plugin, and refuses ordinary containers where that is missing"},
+		{f.ConfigPending && f.NRI.requiresUs(), "it does not require the plugin yet"},
+		{f.StillRequired && !f.NRI.requiresUs(), "it still requires the plugin, and refuses ordinary containers where that is missing"},
 	} {
 		if d.is {
 			due = append(due, d.why)

@@ -348,7 +348,7 @@ func TestRestartFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "taken away again") || tries != 2 {
 		t.Errorf("got error %v after %d tries", err, tries)
 	}
-	if f := l.facts(); f.NRI.requires(pluginName) {
+	if f := l.facts(); f.NRI.requiresUs() {
 		t.Error("the drop-in is still there")
 	}
 }

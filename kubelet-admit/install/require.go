@@ -47,7 +47,7 @@ func (in *installer) require(ctx context.Context) error {
 	if want.Annotation == "" {
 		want.Annotation = TolerateAnnotation
 	}
-	enabled := in.facts.NRI.requires(pluginName)
+	enabled := in.facts.NRI.requiresUs()
 
 	intolerant, err := in.intolerant(ctx, want.Annotation)
 	if err != nil {
@@ -145,7 +145,7 @@ func release(h Host, s Site, f Facts) (there bool, err error) {
 	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if f.NRI.requires(pluginName) && !f.ConfigPending && f.Running {
+	if f.NRI.requiresUs() && !f.ConfigPending && f.Running {
 		if err := h.note(s.StateDir, s.Runtime, func(r *record) { r.Released = true }); err != nil {
 			return false, err
 		}

@@ -55,7 +55,8 @@ type NRI struct {
 	Annotation string   // the key with which a pod tolerates missing ones; "" for none
 }
 
-func (n NRI) requires(plugin string) bool { return n.Validator && slices.Contains(n.Required, plugin) }
+// requiresUs tells whether containers are refused while the plugin is missing.
+func (n NRI) requiresUs() bool { return n.Validator && slices.Contains(n.Required, pluginName) }
 
 // Defaults of NRI itself, for a runtime that leaves them out.
 const (

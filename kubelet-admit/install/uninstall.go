@@ -117,7 +117,7 @@ func (in *installer) everySite() []Site {
 // requiredNow tells whether the running runtime requires the plugin: it read that, or was not restarted since it was taken away.
 func (in *installer) requiredNow() bool {
 	r := in.Host.readRecord(in.site.StateDir, in.Host.processes(in.site.Runtime))
-	return r.Released || in.facts.Running && in.facts.NRI.requires(pluginName) && !in.facts.ConfigPending
+	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !in.facts.ConfigPending
 }
 
 // installed is the configuration that the plugin has; where there is none, or a broken one, the one of the command line.

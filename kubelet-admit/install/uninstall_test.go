@@ -71,7 +71,7 @@ func TestUninstallRestarts(t *testing.T) {
 	if len(l.calls) != 2 || len(r.Warnings) != 0 {
 		t.Errorf("calls %q, warnings %q", l.calls, r.Warnings)
 	}
-	if r = l.uninstall(); len(l.calls) != 2 {
+	if l.uninstall(); len(l.calls) != 2 {
 		t.Errorf("restarted again: %q", l.calls)
 	}
 }
@@ -109,7 +109,7 @@ func TestUninstallHalfInstalled(t *testing.T) {
 		}
 		l.pluginFolder("version 1")
 		// Never required without the plugin: the next start would refuse every ordinary container.
-		if f := l.facts(); f.NRI.requires(pluginName) && !f.Plugin {
+		if f := l.facts(); f.NRI.requiresUs() && !f.Plugin {
 			t.Errorf("uninstall stopped at change %d: the plugin is required and gone", m)
 		}
 		l.opts.Host.before = nil

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// TestHost installs onto a host whose root is another, as the DaemonSet does: with a containerd that runs there, a kubeconfig whose
+// paths are valid there only, and links that lead out of the root if it is not changed. The Node is real.
+func TestHost(t *testing.T) {
+	containerd := os.Getenv("FORCEFENCE_TEST_CONTAINERD")
+	if containerd == "" || os.Getuid() != 0 {
+		t.Skip("needs root, and FORCEFENCE_TEST_CONTAINERD to name a containerd that is linked statically")
+	}
+	c := cluster.ForTest(t, cluster.Options{})
+	_, err := c.AddNode(t.Context(), cluster.NodeOptions{Name: "n1"})
+	must(t, err)
+
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "forcefence-node")
+	build := osexec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	host := filepath.Join(dir, "host")
+	for _, d := range []string{"proc", "dev", "etc/containerd", "etc/kubernetes", "usr/bin", "opt", "var/lib/nri-plugins", "opt/nri"} {
+		must(t, os.MkdirAll(filepath.Join(host, d), 0o755))
+	}
+	copyFile(t, containerd, filepath.Join(host, "usr/bin/containerd"))
+	must(t, os.WriteFile(filepath.Join(host, "etc/containerd/config.toml"), []byte("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"), 0o644))
+	must(t, c.WriteKubeconfig(filepath.Join(host, "etc/kubernetes/kubelet.conf"), "system:node:n1", "system:nodes"))
+	must(t, os.Symlink("/var/lib/nri-plugins", filepath.Join(host, "opt/nri/plugins")))
+
+	// In a mount namespace of its own, so that no mount is left whatever happens.
+	onHost := func(args ...string) (string, error) {
+		script := `mount --make-rprivate / && mount --bind /proc "$1/proc" && mount --bind /dev "$1/dev" && shift && exec "$@"`
+		cmd := osexec.CommandContext(t.Context(), "sh", append([]string{"-c", script, "sh", host, binary}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	flags := []string{"--root", host, "--runtime", "containerd", "--node-name", "n1"}
+	before := files(t, host)
+	for i := range 2 {
+		out, err := onHost(append([]string{"install", "--required-plugins"}, flags...)...)
+		if err != nil {
+			t.Fatalf("install: %v\n%s", err, out)
+		}
+		t.Logf("install:\n%s", out)
+		if i == 1 && strings.Contains(out, "written") {
+			t.Errorf("a second install changed something:\n%s", out)
+		}
+	}
+	want, err := os.ReadFile(binary)
+	must(t, err)
+	got, err := os.ReadFile(filepath.Join(host, "var/lib/nri-plugins/10-forcefence"))
+	if err != nil || string(got) != string(want) {
+		t.Errorf("the plugin is not the program (%v, %d bytes of %d)", err, len(got), len(want))
+	}
+	dump := osexec.CommandContext(t.Context(), "/usr/bin/containerd", "config", "dump")
+	dump.SysProcAttr = &syscall.SysProcAttr{Chroot: host}
+	out, err := dump.Output()
+	if err != nil || !strings.Contains(string(out), "required_plugins = ['forcefence']") {
+		t.Errorf("the host's containerd does not require it: %v", err)
+	}
+	if out, err := onHost(append([]string{"uninstall"}, flags...)...); err != nil {
+		t.Errorf("uninstall: %v\n%s", err, out)
+	} else {
+		t.Logf("uninstall:\n%s", out)
+	}
+	if diff := cmp.Diff(before, files(t, host)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	must(t, err)
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	must(t, err)
+	_, err = io.Copy(out, in)
+	must(t, err)
+	must(t, out.Close())
+}
+
+// files is every file below a folder, with its size.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	must(t, filepath.Walk(dir, func(file string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			all = append(all, fmt.Sprintf("%s %d", file, info.Size()))
+		}
+		return err
+	}))
+	return all
+}
