@@ -84,7 +84,7 @@ func (l *lab) start(pid int) {
 		must(l.t, os.RemoveAll(dir))
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
-	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, decades+pid))
+	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.command(), decades+pid))
 }
 
 // exec answers as containerd does (2.4.2: sections of plugins are merged key by key, a list replaces, imports are read after the file
@@ -99,6 +99,10 @@ func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, erro
 			return nil, err
 		}
 		return toml.Marshal(all)
+	case name == "crio" && slices.Equal(args, []string{"--version"}):
+		return []byte("crio version 1.34.2\nVersion:        1.34.2\nGoVersion:      go1.24.6\n"), nil
+	case name == "crio" && len(args) == 5 && args[4] == "config":
+		return l.crioConfig(args[1], args[3])
 	case name == "systemctl":
 		l.calls = append(l.calls, name+" "+strings.Join(args, " "))
 		l.start(1000 + len(l.calls))

@@ -1,0 +1,110 @@
+package install
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseStat(t *testing.T) {
+	const rest = " 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n"
+	for _, tc := range []struct {
+		stat, command string
+		start         uint64
+		ok            bool
+	}{
+		{"7 (containerd) S" + rest, "containerd", 4711, true},
+		{"7 (a) b (containerd) S) S" + rest, "a) b (containerd) S", 4711, true},
+		{"7 (containerd) Z" + rest, "", 0, false}, // it has ended, its parent has not asked
+		{"7 (containerd) S 1 1", "", 0, false},
+		{"7 containerd S" + rest, "", 0, false},
+		{"", "", 0, false},
+	} {
+		command, start, ok := parseStat([]byte(tc.stat))
+		if command != tc.command || start != tc.start || ok != tc.ok {
+			t.Errorf("%q: got %q, %d, %v", tc.stat, command, start, ok)
+		}
+	}
+	// The kernel's own word for this process.
+	stat, err := os.ReadFile("/proc/self/stat")
+	must(t, err)
+	_, start, ok := parseStat(stat)
+	began := Host{}.began([]process{{PID: os.Getpid(), Start: start}})
+	if age := time.Since(began); !ok || age < -2*time.Second || age > time.Hour {
+		t.Errorf("this process began at %s", began)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		site  Site
+		procs []string
+		want  RuntimeName
+		err   string
+	}{
+		{"containerd runs", Site{}, []string{"containerd", "containerd-shim"}, Containerd, ""},
+		{"CRI-O runs", Site{}, []string{"crio"}, CRIO, ""},
+		{"both run", Site{}, []string{"crio", "containerd"}, "", "containerd and CRI-O both run"},
+		{"both run, told", Site{Runtime: CRIO}, []string{"crio", "containerd"}, CRIO, ""},
+		{"none runs", Site{}, []string{"dockerd"}, "", "neither containerd nor CRI-O runs"},
+		{"unknown", Site{Runtime: "docker"}, []string{"containerd"}, "", `"docker" is not known`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLab(t)
+			must(t, os.RemoveAll(l.path("proc/100")))
+			for i, name := range tc.procs {
+				l.write("proc/"+string(rune('1'+i))+"/stat", "1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
+			}
+			s, err := tc.site.resolve(l.opts.Host)
+			switch {
+			case tc.err != "":
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v", err)
+				}
+			case err != nil || s.Runtime != tc.want || s.Config == "" || s.ConfDir == "" || s.Unit == "":
+				t.Errorf("got %+v, %v", s, err)
+			}
+		})
+	}
+}
+
+// TestPendingByTime: where there is no record, because somebody else changed the files or the state folder is new, their times tell.
+func TestPendingByTime(t *testing.T) {
+	l := newLab(t)
+	l.opts.RequiredPlugins = true
+	l.mustInstall()
+	must(t, os.RemoveAll(l.path("run")))
+	if f := l.facts(); f.PluginPending || f.ConfigPending {
+		t.Errorf("a runtime that started later has read them: %+v", f)
+	}
+	l.write("proc/stat", "cpu 0\n")
+	if f := l.facts(); f.PluginPending {
+		t.Errorf("without the time of the boot nothing can be told: %+v", f)
+	}
+	l.write("proc/stat", "cpu 0\nbtime 1\n")
+	l.write("proc/100/stat", "100 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+	f := l.facts()
+	if !f.PluginPending || !f.ConfigPending {
+		t.Errorf("a runtime that started before has not: %+v", f)
+	}
+	if p := Assess(f); p.Level != FailOpen {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestRecordOutlivesNoBoot: pids and start times repeat.
+func TestRecordOutlivesNoBoot(t *testing.T) {
+	l := newLab(t)
+	l.mustInstall()
+	if !l.facts().PluginPending {
+		t.Error("the running runtime has not started it")
+	}
+	l.write("proc/sys/kernel/random/boot_id", "boot-2\n")
+	if diff := cmp.Diff(false, l.facts().PluginPending); diff != "" {
+		t.Error("a machine that booted has")
+	}
+}
