@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,7 +93,7 @@ func TestAPI(t *testing.T) {
 				t.Errorf("%+v: got %d Events, want one more than %d", step.p, len(all), events)
 				continue
 			}
-			if e := all["ForcefenceGuard"+step.reason]; e.Type != step.kind || e.Message != step.p.Sentence() || e.InvolvedObject.UID != "n1" {
+			if e := find(all, "ForcefenceGuard"+step.reason); e.Type != step.kind || e.Message != step.p.Sentence() || e.InvolvedObject.UID != "n1" {
 				t.Errorf("%+v: got Event %+v", step.p, e)
 			}
 			if before != nil && before.Status == after.Status && !before.LastTransitionTime.Equal(&after.LastTransitionTime) {
@@ -161,18 +162,22 @@ func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
 	return nil
 }
 
-// guardEvents are the Node's Events of ours, by their reasons.
-func guardEvents(t *testing.T, c *cluster.Cluster) map[string]corev1.Event {
+// guardEvents are the Node's Events of ours.
+func guardEvents(t *testing.T, c *cluster.Cluster) []corev1.Event {
 	t.Helper()
 	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
 	must(t, err)
-	all := map[string]corev1.Event{}
-	for _, e := range list.Items {
-		if strings.HasPrefix(e.Reason, string(ConditionType)) {
-			all[e.Reason] = e
+	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(ConditionType)) })
+}
+
+// find returns the Event with a reason, or an empty one.
+func find(all []corev1.Event, reason string) corev1.Event {
+	for _, e := range all {
+		if e.Reason == reason {
+			return e
 		}
 	}
-	return all
+	return corev1.Event{}
 }
 
 func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
