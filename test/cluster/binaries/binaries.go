@@ -1,6 +1,7 @@
-// Package binaries builds a real Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
-// and, if asked for, the kubelet) from the Go modules that test/controlplane/go.mod pins. It needs the go command and a module
-// proxy, and nothing else: no images, no downloads of binaries.
+// Package binaries builds the real programs that tests run, from the Go modules of this repository that pin them: a Kubernetes
+// control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet, containerd, runc and CNI
+// plugins. It needs the go command and a module proxy (for runc a C compiler as well), and nothing else: no images, no downloads
+// of binaries. recipes.go lists what can be built.
 //
 // It promises that a folder it returns is complete and was built from exactly these go.mod and go.sum, Go version, flags and
 // names: the folder's name is their hash, and it appears by one rename.
@@ -11,11 +12,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -24,43 +25,17 @@ import (
 	"time"
 )
 
-// What can be built, by the name of its file.
-const (
-	Etcd              = "etcd"
-	APIServer         = "kube-apiserver"
-	ControllerManager = "kube-controller-manager"
-	Scheduler         = "kube-scheduler"
-	Kubectl           = "kubectl"
-	Kubelet           = "kubelet"
-)
-
-// ControlPlane is what test/cluster starts, and what Build builds if no names are given.
-var ControlPlane = []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl}
-
-// The Go package of each name. A package's last element is the file's name, except etcd's.
-var packages = map[string]string{
-	Etcd:              "go.etcd.io/etcd/server/v3",
-	APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
-	ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
-	Scheduler:         "k8s.io/kubernetes/cmd/kube-scheduler",
-	Kubectl:           "k8s.io/kubernetes/cmd/kubectl",
-	Kubelet:           "k8s.io/kubernetes/cmd/kubelet",
-}
-
-// etcdFile is what the go command names etcd's binary: the element before the major version.
-const etcdFile = "server"
-
 // Options of Build. The zero value builds ControlPlane into the user's cache and reports to standard error.
 type Options struct {
-	Names    []string  // nil: ControlPlane
-	Module   string    // folder of the go.mod to build from; "": test/controlplane of this repository
-	Cache    string    // "": forcefence/controlplane under os.UserCacheDir
+	Names    []string  // nil: ControlPlane; all of one recipe, see Groups
+	Module   string    // folder of the go.mod to build from; "": the recipe's, of this repository
+	Cache    string    // "": the recipe's, in folder forcefence under os.UserCacheDir
 	Progress io.Writer // nil: os.Stderr; a terminal gets one line that is rewritten, anything else a line every 15 s
 }
 
-// Build returns the folder that holds the binaries. If they are in the cache it returns at once; else it builds them, which takes
-// about 6 minutes on two cores with an empty Go cache and a minute at most with a warm one. Two processes never build at once:
-// the second waits and finds the first one's. It may be repeated, and ends early with ctx.
+// Build returns the folder that holds the binaries. If they are in the cache it returns at once; else it builds them, which for the
+// control plane takes about 6 minutes on two cores with an empty Go cache and a minute at most with a warm one. Two processes never
+// build the same at once: the second waits and finds the first one's. It may be repeated, and ends early with ctx.
 func Build(ctx context.Context, opts Options) (string, error) {
 	names := slices.Clone(opts.Names)
 	if len(names) == 0 {
@@ -68,16 +43,14 @@ func Build(ctx context.Context, opts Options) (string, error) {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	for _, name := range names {
-		if packages[name] == "" {
-			return "", fmt.Errorf("building control plane: unknown binary %q", name)
-		}
+	kind, err := kindOf(names)
+	if err != nil {
+		return "", err
 	}
 	module, cache := opts.Module, opts.Cache
-	var err error
 	if module == "" {
-		if module, err = moduleDir(ctx); err != nil {
-			return "", fmt.Errorf("finding test/controlplane: %w", err)
+		if module, err = moduleDir(ctx, kind.module); err != nil {
+			return "", fmt.Errorf("finding %s: %w", kind.module, err)
 		}
 	}
 	if cache == "" {
@@ -85,9 +58,9 @@ func Build(ctx context.Context, opts Options) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("finding user cache: %w", err)
 		}
-		cache = filepath.Join(user, "forcefence", "controlplane")
+		cache = filepath.Join(user, "forcefence", kind.cache)
 	}
-	r, err := newRecipe(ctx, module, names)
+	r, err := newRecipe(ctx, kind, module, names)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", module, err)
 	}
@@ -102,7 +75,7 @@ func Build(ctx context.Context, opts Options) (string, error) {
 	if out == nil {
 		out = os.Stderr
 	}
-	unlock, err := lock(ctx, filepath.Join(cache, "lock"), out)
+	unlock, err := lock(ctx, filepath.Join(cache, "lock"), kind.what, out)
 	if err != nil {
 		return "", fmt.Errorf("locking build cache: %w", err)
 	}
@@ -111,23 +84,22 @@ func Build(ctx context.Context, opts Options) (string, error) {
 		return dir, nil
 	}
 	if err := r.build(ctx, dir, out); err != nil {
-		return "", fmt.Errorf("building control plane %s: %w", r.version, err)
+		return "", fmt.Errorf("building %s %s: %w", kind.what, r.version, err)
 	}
 	return dir, nil
 }
 
 // recipe is everything that decides what the binaries are.
 type recipe struct {
+	kind    *kind
 	module  string
 	names   []string
-	version string // Kubernetes', with its v
+	version string // of kind.version, with its v
 	goVers  string
 	mod     []byte // go.mod and go.sum
 }
 
-var kubernetesVersion = regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\S+)`)
-
-func newRecipe(ctx context.Context, module string, names []string) (*recipe, error) {
+func newRecipe(ctx context.Context, kind *kind, module string, names []string) (*recipe, error) {
 	mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return nil, err
@@ -136,31 +108,40 @@ func newRecipe(ctx context.Context, module string, names []string) (*recipe, err
 	if err != nil {
 		return nil, err
 	}
-	m := kubernetesVersion.FindSubmatch(mod)
+	required := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(kind.version) + ` (v\S+)`)
+	m := required.FindSubmatch(mod)
 	if m == nil {
-		return nil, errors.New("go.mod requires no k8s.io/kubernetes")
+		return nil, fmt.Errorf("go.mod requires no %s", kind.version)
 	}
 	goVers, err := goCommand(ctx, module, "env", "GOVERSION").Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking go for its version: %w", err)
 	}
 	return &recipe{
-		module: module, names: names, version: string(m[1]), goVers: strings.TrimSpace(string(goVers)),
+		kind: kind, module: module, names: names, version: string(m[1]), goVers: strings.TrimSpace(string(goVers)),
 		mod: slices.Concat(mod, []byte{0}, sum),
 	}, nil
 }
 
 func (r *recipe) flags() []string {
-	return []string{
-		"-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + r.version,
+	flags := []string{"-trimpath", "-buildvcs=false", "-ldflags", "-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)}
+	if r.kind.tags != "" {
+		flags = append(flags, "-tags", r.kind.tags)
 	}
+	return flags
+}
+
+func (r *recipe) cgo() string {
+	if r.kind.cgo {
+		return "CGO_ENABLED=1"
+	}
+	return "CGO_ENABLED=0"
 }
 
 func (r *recipe) hash() string {
 	h := sha256.New()
 	h.Write(r.mod)
-	for _, s := range slices.Concat([]string{r.goVers, runtime.GOOS, runtime.GOARCH, "CGO_ENABLED=0"}, r.flags(), r.names) {
+	for _, s := range slices.Concat([]string{r.goVers, runtime.GOOS, runtime.GOARCH, r.cgo()}, r.flags(), r.names) {
 		fmt.Fprintf(h, "\x00%s", s)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
@@ -174,19 +155,22 @@ func (r *recipe) build(ctx context.Context, dir string, out io.Writer) error {
 	defer os.RemoveAll(tmp) // gone after the rename
 	args := append([]string{"build", "-v", "-o", tmp + string(filepath.Separator)}, r.flags()...)
 	for _, name := range r.names {
-		args = append(args, packages[name])
+		args = append(args, r.kind.packages[name])
 	}
 	cmd := goCommand(ctx, r.module, args...)
-	p := newProgress(out, "building control plane "+r.version)
+	cmd.Env = append(cmd.Env, r.cgo())
+	p := newProgress(out, "building "+r.kind.what+" "+r.version)
 	cmd.Stdout, cmd.Stderr = p, p
 	err = cmd.Run()
 	p.done(err)
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, p.tail())
 	}
-	if slices.Contains(r.names, Etcd) {
-		if err := os.Rename(filepath.Join(tmp, etcdFile), filepath.Join(tmp, Etcd)); err != nil {
-			return err
+	for _, name := range r.names {
+		if file := goFile(r.kind.packages[name]); file != name {
+			if err := os.Rename(filepath.Join(tmp, file), filepath.Join(tmp, name)); err != nil {
+				return err
+			}
 		}
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
@@ -202,15 +186,27 @@ func (r *recipe) build(ctx context.Context, dir string, out io.Writer) error {
 func goCommand(ctx context.Context, module string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets go end its compilers
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// moduleDir finds test/controlplane beside this file, or under the current module where the build trimmed paths.
-func moduleDir(ctx context.Context) (string, error) {
-	rel := filepath.Join("test", "controlplane")
+// goFile is the name that the go command gives a package's program: the last element, or the one before a major version.
+func goFile(pkg string) string {
+	file := path.Base(pkg)
+	if majorVersion.MatchString(file) {
+		file = path.Base(path.Dir(pkg))
+	}
+	return file
+}
+
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
+// moduleDir finds a folder of this repository, such as test/controlplane, above this file, or under the current module where the
+// build trimmed paths.
+func moduleDir(ctx context.Context, module string) (string, error) {
+	rel := filepath.FromSlash(module)
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		dir := filepath.Join(filepath.Dir(file), "..", "..", "..", rel)
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func testModule(t *testing.T, mod, sum string) string {
 
 func testRecipe(t *testing.T, mod, sum string, names ...string) *recipe {
 	t.Helper()
-	r, err := newRecipe(t.Context(), testModule(t, mod, sum), names)
+	r, err := newRecipe(t.Context(), &kinds[0], testModule(t, mod, sum), names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,29 +87,74 @@ func TestBuildFailureLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestBuildRefusesUnknownName(t *testing.T) {
-	if _, err := Build(t.Context(), Options{Names: []string{"kube-proxy"}}); err == nil {
-		t.Error("got no error")
+func TestBuildRefusesNames(t *testing.T) {
+	for want, names := range map[string][]string{"unknown binary": {"kube-proxy"}, "not of one recipe": {Etcd, Runc}} {
+		if _, err := Build(t.Context(), Options{Names: names}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", names, err, want)
+		}
+	}
+}
+
+// A go.mod that does not list a package as a tool may lose what it needs at the next tidy-up.
+func TestKindsAreTools(t *testing.T) {
+	seen := map[string]string{}
+	for _, k := range kinds {
+		dir, err := moduleDir(t.Context(), k.module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, pkg := range k.packages {
+			if !bytes.Contains(mod, []byte("\n\t"+pkg+"\n")) {
+				t.Errorf("%s/go.mod: %s is no tool", k.module, pkg)
+			}
+			if other, ok := seen[name]; ok {
+				t.Errorf("%s: built by %s and by %s", name, other, k.what)
+			}
+			seen[name] = k.what
+		}
+		if r, err := newRecipe(t.Context(), &k, dir, nil); err != nil || strings.Contains(strings.Join(r.flags(), " "), "VERSION") {
+			t.Errorf("%s: %v", k.what, err)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	got, err := Groups([]string{Runc, Etcd, Ctr, Kubelet, Containerd})
+	want := [][]string{{Etcd, Kubelet}, {Ctr, Containerd}, {Runc}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+}
+
+func TestGoFile(t *testing.T) {
+	for pkg, want := range map[string]string{"go.etcd.io/etcd/server/v3": "server", "example.test/cmd/containerd-shim-runc-v2": "containerd-shim-runc-v2"} {
+		if got := goFile(pkg); got != want {
+			t.Errorf("%s: got %s, want %s", pkg, got, want)
+		}
 	}
 }
 
 func TestLockExcludes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lock")
 	var out bytes.Buffer
-	unlock, err := lock(t.Context(), file, &out)
+	unlock, err := lock(t.Context(), file, "x", &out)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := lock(ctx, file, &out); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := lock(ctx, file, "x", &out); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("second lock: got %v, want it to wait", err)
 	}
 	if !strings.Contains(out.String(), "waiting") {
 		t.Errorf("output: got %q", out.String())
 	}
 	unlock()
-	again, err := lock(t.Context(), file, &out)
+	again, err := lock(t.Context(), file, "x", &out)
 	if err != nil {
 		t.Fatalf("lock after unlock: %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // lock takes the file's lock, waiting for other processes; they lose it when they end, however they end.
-func lock(ctx context.Context, file string, out io.Writer) (unlock func(), err error) {
+func lock(ctx context.Context, file, what string, out io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func lock(ctx context.Context, file string, out io.Writer) (unlock func(), err e
 			return nil, err
 		}
 		if !told {
-			fmt.Fprintln(out, "waiting for another process that builds the control plane")
+			fmt.Fprintln(out, "waiting for another process that builds "+what)
 		}
 		select {
 		case <-ctx.Done():

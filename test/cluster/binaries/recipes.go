@@ -1,0 +1,110 @@
+package binaries
+
+import (
+	"fmt"
+	"slices"
+)
+
+// What can be built, by the name of its file.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kubectl           = "kubectl"
+	Kubelet           = "kubelet"
+
+	Containerd = "containerd"
+	Shim       = "containerd-shim-runc-v2"
+	Ctr        = "ctr"
+	Runc       = "runc"
+	PTP        = "ptp" // the CNI plugins
+	HostLocal  = "host-local"
+	Loopback   = "loopback"
+)
+
+// Sets of names that go into one folder.
+var (
+	ControlPlane = []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl} // what test/cluster starts, and Build's default
+	Runtime      = []string{Containerd, Shim, Ctr}
+	CNI          = []string{PTP, HostLocal, Loopback}
+)
+
+// kind is programs that are built from one go.mod in one way. Its fields are part of the cache's key, through the flags.
+type kind struct {
+	what     string // for people
+	module   string // folder in this repository
+	cache    string // folder under the user's cache
+	version  string // module whose version counts as that of the programs
+	ldflags  string // after -s -w, with its space; VERSION becomes that version
+	tags     string
+	cgo      bool
+	packages map[string]string // by the file's name
+}
+
+// kinds are all there are. A further module, or a further way to build, is a row here.
+var kinds = []kind{
+	{
+		what: "control plane", module: "test/controlplane", cache: "controlplane",
+		version: "k8s.io/kubernetes", ldflags: " -X k8s.io/component-base/version.gitVersion=VERSION",
+		packages: map[string]string{
+			Etcd:              "go.etcd.io/etcd/server/v3",
+			APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
+			ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
+			Scheduler:         "k8s.io/kubernetes/cmd/kube-scheduler",
+			Kubectl:           "k8s.io/kubernetes/cmd/kubectl",
+			Kubelet:           "k8s.io/kubernetes/cmd/kubelet",
+		},
+	},
+	{
+		// Static and without the snapshotters that want C libraries.
+		what: "containerd", module: "test/containerd", cache: "containerd",
+		version: "github.com/containerd/containerd/v2", ldflags: " -X github.com/containerd/containerd/v2/version.Version=VERSION",
+		tags: "netgo,osusergo,static_build,no_btrfs,no_devmapper,no_zfs",
+		packages: map[string]string{
+			Containerd: "github.com/containerd/containerd/v2/cmd/containerd",
+			Shim:       "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			Ctr:        "github.com/containerd/containerd/v2/cmd/ctr",
+		},
+	},
+	{
+		// It enters namespaces in C, before Go's runtime starts. No seccomp: that would want libseccomp, and no test confines anything.
+		what: "runc", module: "test/containerd", cache: "runc", version: "github.com/opencontainers/runc",
+		ldflags: " -extldflags -static", tags: "netgo,osusergo", cgo: true,
+		packages: map[string]string{Runc: "github.com/opencontainers/runc"},
+	},
+	{
+		what: "CNI plugins", module: "test/containerd", cache: "cni", version: "github.com/containernetworking/plugins",
+		ldflags: " -X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=VERSION",
+		packages: map[string]string{
+			PTP:       "github.com/containernetworking/plugins/plugins/main/ptp",
+			HostLocal: "github.com/containernetworking/plugins/plugins/ipam/host-local",
+			Loopback:  "github.com/containernetworking/plugins/plugins/main/loopback",
+		},
+	},
+}
+
+// Groups splits names into those that one Build can build. The error names what nothing builds.
+func Groups(names []string) ([][]string, error) {
+	groups := make([][]string, len(kinds))
+	for _, name := range names {
+		i := slices.IndexFunc(kinds, func(k kind) bool { return k.packages[name] != "" })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown binary %q", name)
+		}
+		groups[i] = append(groups[i], name)
+	}
+	return slices.DeleteFunc(groups, func(g []string) bool { return len(g) == 0 }), nil
+}
+
+func kindOf(names []string) (*kind, error) {
+	groups, err := Groups(names)
+	if err != nil {
+		return nil, err
+	}
+	if len(groups) != 1 {
+		return nil, fmt.Errorf("building %q: not of one recipe", names)
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.packages[names[0]] != "" })
+	return &kinds[i], nil
+}
