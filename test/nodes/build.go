@@ -1,0 +1,44 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+const module = "github.com/forcefence/forcefence"
+
+// moduleRoot is this module's folder, asked of the go command where the tests run.
+var moduleRoot = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("asking go for the module's folder: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// BuildProgram builds a main package of this module, such as test/nodes/pause, without C and so without libraries: it runs in an
+// image that holds nothing else. It returns the program, in dir and named as its folder.
+func BuildProgram(ctx context.Context, dir, pkg string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, filepath.Base(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, module+"/"+filepath.ToSlash(pkg))
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+	}
+	return file, nil
+}

@@ -1,0 +1,188 @@
+//go:build linux
+
+package nodes
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/nodes/wire"
+)
+
+// Paths inside a node, as kubeadm and distributions' packages have them.
+const (
+	ContainerdConfig = "/etc/containerd/config.toml"
+	ContainerdSocket = "/run/containerd/containerd.sock"
+	KubeletConfig    = "/var/lib/kubelet/config.yaml"
+	Kubeconfig       = "/etc/kubernetes/kubelet.conf"
+	StaticPods       = "/etc/kubernetes/manifests"
+	NRIPlugins       = "/opt/nri/plugins"
+	NRIConfig        = "/etc/nri/conf.d"
+
+	clientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem" // certificate and key, as a kubelet keeps them
+	clusterCA  = "/etc/kubernetes/pki/ca.crt"
+	binFolder  = "/usr/local/bin"
+	cniFolder  = "/opt/cni/bin"
+)
+
+// persistent are the folders that outlive a power cut. The rest of a node's files are the machine's own under a layer that does not.
+var persistent = []string{
+	"/etc/cni", "/etc/containerd", "/etc/crio", "/etc/forcefence", "/etc/kubernetes", "/etc/nri", "/opt", "/srv", "/var/lib", "/var/log",
+}
+
+var servicesEnv = []string{"PATH=" + binFolder + ":/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+
+// The defaults of containerd 2.4 are a distribution's: NRI is on, with plugins from /opt/nri/plugins.
+const containerdConfig = `version = 4
+imports = ["/etc/containerd/conf.d/*.toml"]
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "%s"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "%s"
+`
+
+// ptp and not bridge: it needs no bridge in the node, and no iptables.
+const cniConfig = `{
+  "cniVersion": "1.0.0", "name": "pods",
+  "plugins": [{
+    "type": "ptp", "ipMasq": false,
+    "ipam": {"type": "host-local", "dataDir": "/run/cni/ipam", "ranges": [[{"subnet": "%s"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+  }]
+}
+`
+
+// Heartbeats fit cluster.FastNodeGrace. What a kubelet would do to the whole machine is off: iptables, swap, disk pressure.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: %[1]s}}
+authorization: {mode: AlwaysAllow}
+containerRuntimeEndpoint: unix://%[2]s
+staticPodPath: %[3]s
+fileCheckFrequency: 1s
+cgroupDriver: cgroupfs
+cgroupRoot: /%[4]s
+failCgroupV1: false
+failSwapOn: false
+enforceNodeAllocatable: [pods]
+makeIPTablesUtilChains: false
+localStorageCapacityIsolation: false
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 50Mi}
+clusterDomain: cluster.local
+resolvConf: ""
+nodeStatusUpdateFrequency: 1s
+nodeStatusReportFrequency: 1m
+nodeLeaseDurationSeconds: 4
+syncFrequency: 10s
+shutdownGracePeriod: 0s
+`
+
+// files are what an installation would have put onto the node's disk.
+func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["lab"] = &clientcmdapi.Cluster{
+		Server: n.lab.Server(), TLSServerName: ServerName, CertificateAuthority: clusterCA,
+	}
+	kubeconfig.AuthInfos["kubelet"] = &clientcmdapi.AuthInfo{ClientCertificate: clientCert, ClientKey: clientCert}
+	kubeconfig.Contexts["kubelet"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "kubelet"}
+	kubeconfig.CurrentContext = "kubelet"
+	conf, err := clientcmd.Write(*kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	snapshotter := "overlayfs"
+	if !n.lab.overlay {
+		snapshotter = "native"
+	}
+	files := map[string][]byte{
+		ContainerdConfig:                  fmt.Appendf(nil, containerdConfig, snapshotter, PauseImage),
+		"/etc/cni/net.d/10-pods.conflist": fmt.Appendf(nil, cniConfig, fmt.Sprintf(podSubnet, n.index)),
+		KubeletConfig:                     fmt.Appendf(nil, kubeletConfig, clusterCA, ContainerdSocket, StaticPods, n.cgroup),
+		Kubeconfig:                        conf,
+		clientCert:                        slices.Concat(creds.CertData, creds.KeyData),
+		clusterCA:                         creds.CAData,
+	}
+	for name, manifest := range n.opts.StaticPods {
+		files[path.Join(StaticPods, name+".yaml")] = manifest
+	}
+	maps.Copy(files, n.opts.Files)
+	return files, nil
+}
+
+// write puts the files onto the node's disk. A program (ELF or a script) may be executed.
+func (n *Node) write(files map[string][]byte) error {
+	for inside, data := range files {
+		host, err := n.HostPath(inside)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(host), 0o755); err != nil {
+			return err
+		}
+		mode := os.FileMode(0o600)
+		if strings.HasPrefix(string(data), "\x7fELF") || strings.HasPrefix(string(data), "#!") {
+			mode = 0o755
+		}
+		if err := os.WriteFile(host, data, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// boot describes the node to its init.
+func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
+	b := wire.Boot{
+		Hostname: n.Name(), BootID: bootID, SystemUUID: n.systemUUID, Scratch: filepath.Join(n.dir, "scratch"),
+		Tmpfs: []string{"/run", "/tmp"}, Env: servicesEnv, Links: map[string]string{},
+	}
+	for _, folder := range persistent {
+		b.Binds = append(b.Binds, wire.Bind{Host: n.disk(folder), Inside: folder})
+	}
+	const programs = "/usr/local/lib/forcefence-lab"
+	folders := map[string]string{} // of the cache, to where they lie inside
+	for _, name := range slices.Sorted(maps.Keys(n.lab.bin)) {
+		file := n.lab.bin[name]
+		inside := path.Join(programs, filepath.Base(filepath.Dir(file)))
+		cni := slices.Contains(binaries.CNI, name)
+		if cni {
+			inside = cniFolder
+		} else {
+			b.Links[path.Join(binFolder, name)] = path.Join(inside, name)
+		}
+		folders[filepath.Dir(file)] = inside
+	}
+	for _, dir := range slices.Sorted(maps.Keys(folders)) {
+		b.Binds = append(b.Binds, wire.Bind{Host: dir, Inside: folders[dir], ReadOnly: true})
+	}
+	b.Services = []wire.Service{
+		{Name: wire.Containerd, Argv: []string{"containerd"}, Log: "/var/log/containerd.log"},
+		{
+			Name: wire.Kubelet, Log: "/var/log/kubelet.log", Awaits: ContainerdSocket, Stopped: holdKubelet,
+			Argv: append([]string{
+				"kubelet", "--config=" + KubeletConfig, "--kubeconfig=" + Kubeconfig, "--hostname-override=" + n.Name(),
+				"--node-ip=" + n.ip, "--v=2",
+			}, n.opts.KubeletArgs...),
+		},
+	}
+	return b
+}
+
+// kubeletUser is what the node authorizer and NodeRestriction know the node by.
+func (n *Node) credentials() (*rest.Config, error) {
+	return n.lab.opts.Cluster.RESTConfigFor("system:node:"+n.Name(), "system:nodes")
+}
+
+func encodeBoot(b wire.Boot) ([]byte, error) { return json.Marshal(b) }

@@ -1,0 +1,192 @@
+//go:build linux
+
+package nodes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Addresses in the lab. They exist in its network namespaces only, and can clash with nothing.
+const (
+	relayAddress = "10.250.0.1:6443"
+	nodeAddress  = "10.250.0.%d"
+	podSubnet    = "10.251.%d.0/24"
+	bridge       = "lan"
+)
+
+// lan is the switch that the nodes are plugged into: a network namespace with a bridge. It is held by one thread and no file, so it
+// ends with this process. A relay in it, on the bridge's own address, is the nodes' way to the API server on the machine's loopback.
+type lan struct {
+	log    *slog.Logger
+	target string
+	tasks  chan func()
+	relay  net.Listener
+
+	wg    sync.WaitGroup
+	mu    sync.Mutex // guards conns
+	conns map[net.Conn]bool
+	shut  bool
+}
+
+func newLAN(target string, log *slog.Logger) (*lan, error) {
+	l := &lan{log: log, target: target, tasks: make(chan func()), conns: map[net.Conn]bool{}}
+	entered := make(chan error)
+	l.wg.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and nothing else ever runs on it
+		err := syscall.Unshare(syscall.CLONE_NEWNET)
+		entered <- err
+		if err != nil {
+			return
+		}
+		for task := range l.tasks {
+			task()
+		}
+	})
+	if err := <-entered; err != nil {
+		return nil, fmt.Errorf("making a network: %w", err)
+	}
+	err := l.ip("link set lo up", "link add "+bridge+" type bridge", "addr add 10.250.0.1/24 dev "+bridge, "link set "+bridge+" up")
+	if err == nil {
+		l.do(func() { l.relay, err = net.Listen("tcp", relayAddress) })
+	}
+	if err != nil {
+		l.close()
+		return nil, fmt.Errorf("making a network: %w", err)
+	}
+	l.wg.Go(l.accept)
+	return l, nil
+}
+
+// do runs f on the network's thread: processes and sockets that f makes are in its namespace.
+func (l *lan) do(f func()) {
+	done := make(chan struct{})
+	l.tasks <- func() { defer close(done); f() }
+	<-done
+}
+
+// ip runs ip's commands in the lab's network.
+func (l *lan) ip(lines ...string) (err error) {
+	l.do(func() { err = batch(exec.Command("ip", "-batch", "-"), lines) })
+	return err
+}
+
+func batch(cmd *exec.Cmd, lines []string) error {
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %q: %w: %s", lines, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// plug gives the machine with that init an eth0 on the bridge, whose far end is called port.
+func (l *lan) plug(port string, pid int, address string, up bool) error {
+	if err := l.ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", port, pid), "link set "+port+" master "+bridge); err != nil {
+		return err
+	}
+	if up {
+		if err := l.cable(port, true); err != nil {
+			return err
+		}
+	}
+	inside := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "ip", "-batch", "-")
+	return batch(inside, []string{
+		"link set lo up", "addr add " + address + "/24 dev eth0", "link set eth0 up", "route add default via 10.250.0.1",
+	})
+}
+
+// cable takes a port of the bridge down or up: packets of both directions vanish, and connections hang.
+func (l *lan) cable(port string, up bool) error {
+	state := "down"
+	if up {
+		state = "up"
+	}
+	return l.ip("link set " + port + " " + state)
+}
+
+// unplug removes what is left of a machine's link; its own end went with its power, and the kernel may already have taken ours.
+func (l *lan) unplug(port string) {
+	_ = l.ip("link del " + port)
+}
+
+func (l *lan) accept() {
+	for {
+		in, err := l.relay.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				l.log.Warn("Relay ended", "err", err)
+			}
+			return
+		}
+		if !l.track(in) {
+			return
+		}
+		l.wg.Go(func() { l.forward(in) })
+	}
+}
+
+// track remembers a connection, for close to end it; false after close.
+func (l *lan) track(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shut {
+		c.Close()
+		return false
+	}
+	l.conns[c] = true
+	return true
+}
+
+func (l *lan) drop(c net.Conn) {
+	c.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+}
+
+// forward copies both ways until one side ends. It dials from a thread outside the lab's network.
+func (l *lan) forward(in net.Conn) {
+	defer l.drop(in)
+	out, err := net.DialTimeout("tcp", l.target, 5*time.Second)
+	if err != nil {
+		l.log.Debug("Relay cannot connect", "err", err)
+		return
+	}
+	if !l.track(out) {
+		return
+	}
+	defer l.drop(out)
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(in, out) // its end is the connection's
+		in.Close()
+	})
+	_, _ = io.Copy(out, in)
+	out.Close()
+	back.Wait()
+}
+
+// close ends the relay, its connections, and the network.
+func (l *lan) close() {
+	if l.relay != nil {
+		l.relay.Close()
+	}
+	l.mu.Lock()
+	l.shut = true
+	for c := range l.conns {
+		c.Close()
+	}
+	l.mu.Unlock()
+	close(l.tasks)
+	l.wg.Wait()
+}
