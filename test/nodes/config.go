@@ -3,10 +3,12 @@
 package nodes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -32,7 +34,9 @@ const (
 
 	clientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem" // certificate and key, as a kubelet keeps them
 	clusterCA  = "/etc/kubernetes/pki/ca.crt"
+	baseSpec   = "/etc/containerd/base-spec.json"
 	binFolder  = "/usr/local/bin"
+	programs   = "/usr/local/lib/forcefence-lab"
 	cniFolder  = "/opt/cni/bin"
 )
 
@@ -43,7 +47,8 @@ var persistent = []string{
 
 var servicesEnv = []string{"PATH=" + binFolder + ":/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 
-// The defaults of containerd 2.4 are a distribution's: NRI is on, with plugins from /opt/nri/plugins.
+// The defaults of containerd 2.4 are a distribution's: NRI is on, with plugins from /opt/nri/plugins. The base of every container's
+// spec is containerd's own plus the hook that hands the node's boot id down.
 const containerdConfig = `version = 4
 imports = ["/etc/containerd/conf.d/*.toml"]
 
@@ -51,6 +56,13 @@ imports = ["/etc/containerd/conf.d/*.toml"]
   snapshotter = "%s"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "%s"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true # root here may be without CAP_SYS_RESOURCE
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "%s"
 `
 
 // ptp and not bridge: it needs no bridge in the node, and no iptables.
@@ -77,7 +89,6 @@ failCgroupV1: false
 failSwapOn: false
 enforceNodeAllocatable: [pods]
 makeIPTablesUtilChains: false
-localStorageCapacityIsolation: false
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 50Mi}
 clusterDomain: cluster.local
@@ -107,7 +118,8 @@ func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
 		snapshotter = "native"
 	}
 	files := map[string][]byte{
-		ContainerdConfig:                  fmt.Appendf(nil, containerdConfig, snapshotter, PauseImage),
+		ContainerdConfig:                  fmt.Appendf(nil, containerdConfig, snapshotter, PauseImage, baseSpec),
+		baseSpec:                          n.lab.spec,
 		"/etc/cni/net.d/10-pods.conflist": fmt.Appendf(nil, cniConfig, fmt.Sprintf(podSubnet, n.index)),
 		KubeletConfig:                     fmt.Appendf(nil, kubeletConfig, clusterCA, ContainerdSocket, StaticPods, n.cgroup),
 		Kubeconfig:                        conf,
@@ -142,7 +154,7 @@ func (n *Node) write(files map[string][]byte) error {
 	return nil
 }
 
-// boot describes the node to its init.
+// bootRecord describes the node to its init.
 func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
 	b := wire.Boot{
 		Hostname: n.Name(), BootID: bootID, SystemUUID: n.systemUUID, Scratch: filepath.Join(n.dir, "scratch"),
@@ -151,7 +163,6 @@ func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
 	for _, folder := range persistent {
 		b.Binds = append(b.Binds, wire.Bind{Host: n.disk(folder), Inside: folder})
 	}
-	const programs = "/usr/local/lib/forcefence-lab"
 	folders := map[string]string{} // of the cache, to where they lie inside
 	for _, name := range slices.Sorted(maps.Keys(n.lab.bin)) {
 		file := n.lab.bin[name]
@@ -167,6 +178,7 @@ func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
 	for _, dir := range slices.Sorted(maps.Keys(folders)) {
 		b.Binds = append(b.Binds, wire.Bind{Host: dir, Inside: folders[dir], ReadOnly: true})
 	}
+	b.Binds = append(b.Binds, wire.Bind{Host: n.lab.init, Inside: path.Join(programs, "init"), ReadOnly: true})
 	b.Services = []wire.Service{
 		{Name: wire.Containerd, Argv: []string{"containerd"}, Log: "/var/log/containerd.log"},
 		{
@@ -180,9 +192,23 @@ func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
 	return b
 }
 
-// kubeletUser is what the node authorizer and NodeRestriction know the node by.
+// credentials are what the node authorizer and NodeRestriction know the node by.
 func (n *Node) credentials() (*rest.Config, error) {
 	return n.lab.opts.Cluster.RESTConfigFor("system:node:"+n.Name(), "system:nodes")
 }
 
-func encodeBoot(b wire.Boot) ([]byte, error) { return json.Marshal(b) }
+// containerSpec is containerd's default spec of a container with the hook in it.
+func containerSpec(ctx context.Context, ctr string) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, ctr, "oci", "spec").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking ctr for a container's spec: %w", err)
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(out, &spec); err != nil {
+		return nil, fmt.Errorf("reading a container's spec: %w", err)
+	}
+	spec["hooks"] = map[string]any{
+		"createContainer": []any{map[string]any{"path": path.Join(programs, "init"), "args": []string{"init", wire.ContainerHook}}},
+	}
+	return json.MarshalIndent(spec, "", "  ")
+}

@@ -46,7 +46,8 @@ type Lab struct {
 	bin     map[string]string
 	init    string
 	images  []string
-	overlay bool // the disks can hold overlayfs' upper layers
+	spec    []byte // the base of containers'
+	overlay bool   // the disks can hold overlayfs' upper layers
 	net     *lan
 
 	mu    sync.Mutex // guards the rest
@@ -114,6 +115,9 @@ func (l *Lab) programs(ctx context.Context) error {
 		for _, name := range group {
 			l.bin[name] = filepath.Join(dir, name)
 		}
+	}
+	if l.spec, err = containerSpec(ctx, l.bin[binaries.Ctr]); err != nil {
+		return err
 	}
 	own := filepath.Join(l.dir, "bin")
 	if l.init, err = BuildProgram(ctx, own, "test/nodes/init"); err != nil {

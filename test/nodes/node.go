@@ -298,7 +298,7 @@ func (n *Node) spawn(b wire.Boot) (*life, error) {
 		_ = cmd.Wait() // killed, as a rule
 		close(l.dead)
 	}()
-	record, err := encodeBoot(b)
+	record, err := json.Marshal(b)
 	if err == nil {
 		_, err = l.send(record, bootTimeout)
 	}
@@ -443,14 +443,20 @@ func (n *Node) RestartContainerd() error {
 }
 
 func (n *Node) service(do, name string) error {
+	_, err := n.ask(do, name)
+	return err
+}
+
+func (n *Node) ask(do, service string) (int, error) {
 	l := n.current()
 	if l == nil {
-		return fmt.Errorf("node %s is off", n.Name())
+		return 0, fmt.Errorf("%s %s: node %s is off", do, service, n.Name())
 	}
-	if _, err := l.ask(wire.Request{Do: do, Service: name}); err != nil {
-		return fmt.Errorf("node %s: %w", n.Name(), err)
+	pid, err := l.ask(wire.Request{Do: do, Service: service})
+	if err != nil {
+		return 0, fmt.Errorf("node %s: %w", n.Name(), err)
 	}
-	return nil
+	return pid, nil
 }
 
 // Import imports an OCI tar, once containerd answers.

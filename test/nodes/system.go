@@ -37,6 +37,9 @@ var Missing = sync.OnceValue(func() string {
 			return program + " is not installed (apt-get install iproute2 util-linux gcc libc6-dev)"
 		}
 	}
+	if err := exec.Command("pkg-config", "--exists", "libseccomp").Run(); err != nil {
+		return "libseccomp is not installed (apt-get install libseccomp-dev pkg-config): runc is built with it"
+	}
 	probe := exec.Command("/bin/true")
 	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	if err := probe.Run(); err != nil {

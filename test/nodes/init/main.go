@@ -2,7 +2,7 @@
 
 // Command init is PID 1 of a lab's node. It puts together a root that looks like a real node's inside, runs containerd and the
 // kubelet as systemd would, and reaps orphans. It does what a lab tells it over the socket of package wire, and ends the node when
-// that socket closes. It is useless outside the namespaces that a lab makes for it.
+// that socket closes. In containers it is a hook that hands the boot id down. It is useless outside the namespaces that a lab makes for it.
 package main
 
 import (
@@ -21,6 +21,9 @@ func main() {
 }
 
 func run() error {
+	if len(os.Args) == 2 && os.Args[1] == wire.ContainerHook {
+		return container()
+	}
 	if os.Getpid() != 1 {
 		return fmt.Errorf("process %d: a node's init is process 1", os.Getpid())
 	}

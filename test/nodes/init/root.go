@@ -96,7 +96,7 @@ func kernelFiles(in func(string) string) error {
 
 // identity gives the node its boot id, system UUID and machine id where its programs look for them, and tunables of its own.
 func identity(b wire.Boot, in func(string) string) error {
-	files := map[string]string{"/proc/sys/kernel/random/boot_id": b.BootID}
+	files := map[string]string{bootIDFile: b.BootID}
 	for name, value := range tunables {
 		files["/proc/sys/"+name] = value
 	}
@@ -106,15 +106,14 @@ func identity(b wire.Boot, in func(string) string) error {
 	} else if err := firmware(in, b.SystemUUID); err != nil {
 		return fmt.Errorf("making a firmware's folder: %w", err)
 	}
-	own := in("/run/node")
-	if err := os.MkdirAll(own, 0o755); err != nil {
+	if err := os.MkdirAll(in(ownFolder), 0o755); err != nil {
 		return err
 	}
 	for path, value := range files {
 		if _, err := os.Stat(in(path)); err != nil {
 			continue // not in this kernel
 		}
-		file := filepath.Join(own, strings.ReplaceAll(path[1:], "/", "-"))
+		file := in(own(path))
 		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
 			return err
 		}
@@ -133,6 +132,9 @@ func identity(b wire.Boot, in func(string) string) error {
 	}
 	return nil
 }
+
+// own is the file that lies over path.
+func own(path string) string { return filepath.Join(ownFolder, strings.ReplaceAll(path[1:], "/", "-")) }
 
 // firmware makes /sys/class/dmi where the machine has none, as in small virtual machines. Nobody can make a folder in /sys, so a
 // /sys/class of our own with the same entries lies over it.

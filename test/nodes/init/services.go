@@ -154,7 +154,11 @@ func (m *manager) handle(req wire.Request) (pid int, err error) {
 	if req.Do == wire.Up {
 		for _, s := range m.services {
 			if !s.Stopped {
-				go m.first(s)
+				go func() {
+					if _, err := m.first(s); err != nil {
+						m.say("%s: %v", s.Name, err)
+					}
+				}()
 			}
 		}
 		return 0, nil

@@ -5,6 +5,9 @@ package wire
 // Socket is init's file descriptor of the socket.
 const Socket = 3
 
+// ContainerHook is init's argument where it is an OCI hook of containers.
+const ContainerHook = "container"
+
 // Services that init runs, in this order.
 const (
 	Containerd = "containerd"

@@ -1,0 +1,142 @@
+//go:build linux
+
+package nodes
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/forcefence/forcefence/test/nodes/wire"
+)
+
+// Process is one of a node's, containers' included.
+type Process struct {
+	PID    int // on the machine: what syscall.Kill takes
+	Inside int // in the node
+	Args   []string
+}
+
+// Name is the program's, without its folder.
+func (p Process) Name() string {
+	if len(p.Args) == 0 {
+		return ""
+	}
+	return filepath.Base(p.Args[0])
+}
+
+// Processes are all that run in the node now, in any order. A node that is off has none.
+func (n *Node) Processes() []Process {
+	l := n.current()
+	if l == nil {
+		return nil
+	}
+	top, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", l.cmd.Process.Pid))
+	if err != nil { // it ended
+		return nil
+	}
+	return processes(top)
+}
+
+// processes are those of a process namespace, named as its link in /proc, and of those below it.
+func processes(top string) []Process {
+	entries, _ := os.ReadDir("/proc")
+	var out []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if depth, ok := within(pid, top); ok {
+			out = append(out, Process{PID: pid, Inside: insideID(pid, depth), Args: arguments(pid)})
+		}
+	}
+	return out
+}
+
+const (
+	nsGetParent = 0xb702 // NS_GET_PARENT of ioctl_nsfs(2)
+	maxDepth    = 32     // of process namespaces, by the kernel
+)
+
+// within tells whether a process is in the namespace top or, at depth 1 and more, below it.
+func within(pid int, top string) (depth int, ok bool) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return 0, false
+	}
+	for depth = range maxDepth {
+		var st syscall.Stat_t
+		if syscall.Fstat(int(f.Fd()), &st) == nil && fmt.Sprintf("pid:[%d]", st.Ino) == top {
+			f.Close()
+			return depth, true
+		}
+		fd, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), nsGetParent, uintptr(unsafe.Pointer(nil)))
+		f.Close()
+		if errno != 0 { // EPERM: the next one up is ours, or above it
+			return 0, false
+		}
+		f = os.NewFile(fd, "pid namespace")
+	}
+	f.Close()
+	return 0, false
+}
+
+// insideID is a process's id in the namespace that lies depth above its own.
+func insideID(pid, depth int) int {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
+	for line := range strings.Lines(string(data)) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			all := strings.Fields(ids)
+			if i := len(all) - 1 - depth; i >= 0 {
+				id, _ := strconv.Atoi(all[i]) // the kernel writes numbers
+				return id
+			}
+		}
+	}
+	return 0
+}
+
+func arguments(pid int) []string {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+	data = bytes.TrimRight(data, "\x00")
+	if len(data) == 0 {
+		return nil
+	}
+	return strings.Split(string(data), "\x00")
+}
+
+// Find returns the node's processes with that program's name, such as containerd or 10-forcefence.
+func (n *Node) Find(name string) []Process {
+	var out []Process
+	for _, p := range n.Processes() {
+		if p.Name() == name {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// ContainerdPID is containerd's process id on the machine, or 0 while it is down.
+func (n *Node) ContainerdPID() (int, error) { return n.pid(wire.Containerd) }
+
+// KubeletPID is the kubelet's process id on the machine, or 0 while it is down.
+func (n *Node) KubeletPID() (int, error) { return n.pid(wire.Kubelet) }
+
+func (n *Node) pid(service string) (int, error) {
+	inside, err := n.ask(wire.PID, service)
+	if err != nil || inside == 0 {
+		return 0, err
+	}
+	for _, p := range n.Processes() {
+		if p.Inside == inside {
+			return p.PID, nil
+		}
+	}
+	return 0, nil // it ended meanwhile
+}
