@@ -33,9 +33,7 @@ const stepTimeout = 45 * time.Second // the join of two nodes takes 15 at most
 // A story of two nodes, told in order: each step begins where the one before it ended.
 func TestNodes(t *testing.T) {
 	Need(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	w := newWorld(ctx, t)
+	w := newWorld(t.Context(), t)
 	steps := []struct {
 		name string
 		run  func(*world, *testing.T)
@@ -64,7 +62,7 @@ func TestNodes(t *testing.T) {
 				}
 			})
 			var cancel context.CancelFunc
-			w.ctx, cancel = context.WithTimeout(ctx, stepTimeout)
+			w.ctx, cancel = context.WithTimeout(t.Context(), stepTimeout)
 			defer cancel()
 			step.run(w, t)
 		}) {
