@@ -163,6 +163,9 @@ func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
 	for _, folder := range persistent {
 		b.Binds = append(b.Binds, wire.Bind{Host: n.disk(folder), Inside: folder})
 	}
+	for _, inside := range slices.Sorted(maps.Keys(n.lab.opts.Shared)) {
+		b.Binds = append(b.Binds, wire.Bind{Host: n.lab.opts.Shared[inside], Inside: inside})
+	}
 	folders := map[string]string{} // of the cache, to where they lie inside
 	for _, name := range slices.Sorted(maps.Keys(n.lab.bin)) {
 		file := n.lab.bin[name]

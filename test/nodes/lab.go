@@ -30,9 +30,13 @@ const (
 
 // Options of Start. Only Cluster is needed.
 type Options struct {
-	Cluster  *cluster.Cluster
-	Dir      string    // holds the nodes' disks and logs, and stays; "": a temporary one that Stop removes
-	Images   []string  // OCI tars that each node imports at its first boot, see WriteImage
+	Cluster *cluster.Cluster
+	Dir     string   // holds the nodes' disks and logs, and stays; "": a temporary one that Stop removes
+	Images  []string // OCI tars that each node imports at its first boot, see WriteImage
+
+	// Shared are folders that every node has in common, as from a storage system: path inside to folder on the machine.
+	Shared map[string]string
+
 	Progress io.Writer // of a build; nil: os.Stderr
 	Logger   *slog.Logger
 }

@@ -40,6 +40,7 @@ func TestNodes(t *testing.T) {
 	}{
 		{"join", (*world).join},
 		{"identity", (*world).identity},
+		{"folders", (*world).folders},
 		{"pods run", (*world).pods},
 		{"power cut by the BMC", (*world).powerCut},
 		{"power on by the BMC", (*world).powerOn},
@@ -94,7 +95,7 @@ func newWorld(ctx context.Context, t *testing.T) *world {
 	must(t, err)
 	image := filepath.Join(w.tmp, "writer.tar")
 	must(t, WriteImage(image, writerImage, writer))
-	w.lab = ForTest(t, Options{Cluster: c, Images: []string{image}})
+	w.lab = ForTest(t, Options{Cluster: c, Images: []string{image}, Shared: map[string]string{"/mnt/store": t.TempDir()}})
 	w.ns, err = c.CreateNamespace(ctx, "nodes")
 	must(t, err)
 	return w
@@ -171,6 +172,28 @@ func (w *world) identity(t *testing.T) {
 	const file = "/var/lib/kubelet/config.yaml"
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s on the machine itself: %v", file, err)
+	}
+}
+
+func (w *world) folders(t *testing.T) {
+	w.exec(t, w.n1, "sh", "-c", "echo seen > /mnt/store/x; echo own > /srv/x; echo gone > /usr/x")
+	if got := w.exec(t, w.n2, "sh", "-c", "cat /mnt/store/x; ls /srv"); got != "seen\n" {
+		t.Errorf("n2 sees %q of what n1 wrote", got)
+	}
+	if _, err := os.Stat("/usr/x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a node wrote to the machine: %v", err)
+	}
+	host, err := w.n1.HostPath("/srv/x")
+	must(t, err)
+	if data, err := os.ReadFile(host); string(data) != "own\n" || err != nil {
+		t.Errorf("%s: got %q, %v", host, data, err)
+	}
+	if host, err := w.n1.HostPath("/srv/../usr/x"); err == nil {
+		t.Errorf("a path that does not outlive a boot: got %s", host)
+	}
+	// Else nothing that a CSI driver's container mounts would reach the kubelet.
+	if got := w.exec(t, w.n1, "findmnt", "-no", "PROPAGATION", "/var/lib"); got != "shared\n" {
+		t.Errorf("mounts under /var/lib: got %q", got)
 	}
 }
 
@@ -356,6 +379,9 @@ func (w *world) powerOn(t *testing.T) {
 	t.Logf("Ready after %s, pods wrote after %s", ready.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	if len(mounts(t, w.n1.dir+"/")) == 0 {
 		t.Error("a node that runs has no mounts: the check of mounts cannot fail")
+	}
+	if got := w.exec(t, w.n1, "sh", "-c", "cat /srv/x; ls /usr/x 2>/dev/null || true"); got != "own\n" {
+		t.Errorf("after a boot: got %q, want what was written to /srv and not what was written to /usr", got)
 	}
 	if out, err := w.n1.Exec(w.ctx, "findmnt", "/srv/mounted"); err == nil {
 		t.Errorf("a mount came back: %s", out)
