@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/forcefence/forcefence/test/csi/store"
+)
+
+// nodeHalf mounts on one node. It keeps nothing in memory: what is mounted, the kernel knows.
+type nodeHalf struct {
+	csi.UnimplementedNodeServer
+	store      *store.Store
+	node, boot string
+}
+
+func (n *nodeHalf) event(k store.Kind, volume, result string) error {
+	return n.store.Append(store.Event{Kind: k, Node: n.node, Boot: n.boot, Volume: volume, Result: result})
+}
+
+func (n *nodeHalf) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: n.node}, nil
+}
+
+func (*nodeHalf) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{Type: &csi.NodeServiceCapability_Rpc{
+		Rpc: &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
+	}}}}, nil
+}
+
+// allowed calls f under the volume's lock if the volume is published to this node.
+func (n *nodeHalf) allowed(id string, f func() error) error {
+	return toStatus(n.store.With(id, func(r *store.Record) error {
+		if r.Node != n.node {
+			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %q, not to %s", id, r.Node, n.node)
+			return errors.Join(n.event(store.Refused, id, err.Error()), err)
+		}
+		return f()
+	}))
+}
+
+// NodeStageVolume mounts the disk once for all pods of the node.
+func (n *nodeHalf) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
+	if id == "" || path == "" || req.GetVolumeCapability() == nil {
+		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path and volume_capability are needed")
+	}
+	if err := supported(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeStageVolumeResponse{}, n.allowed(id, func() error {
+		if on, err := mounted(path); on || err != nil {
+			return err
+		}
+		if err := os.MkdirAll(path, 0o750); err != nil {
+			return err
+		}
+		disk, err := lockDisk(n.store.Disk(id))
+		if errors.Is(err, errBusy) {
+			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %s, but still mounted somewhere", id, n.node)
+			return errors.Join(n.event(store.Busy, id, err.Error()), err)
+		}
+		if err != nil {
+			return err
+		}
+		defer disk.Close() // the loop device has its own hold on it
+		if err := n.event(store.Mount, id, ""); err != nil {
+			return err
+		}
+		if err := mountDisk(disk, path); err != nil {
+			err = fmt.Errorf("mount volume %s at %s: %w", id, path, err)
+			return errors.Join(n.event(store.Unmount, id, err.Error()), err)
+		}
+		return nil
+	})
+}
+
+// letGo is how long the kernel may take to take a loop device down after its last unmount.
+const letGo = 5 * time.Second
+
+func (n *nodeHalf) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
+	if id == "" || path == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume_id and staging_target_path are needed")
+	}
+	err := n.store.With(id, func(*store.Record) error {
+		on, err := mounted(path)
+		if !on || err != nil {
+			return err
+		}
+		if err := unmount(path); err != nil {
+			return err
+		}
+		// Unmounted is what the kernel says, not the call: a copy in another namespace would go on writing.
+		ctx, cancel := context.WithTimeout(ctx, letGo)
+		defer cancel()
+		if err := awaitFree(ctx, n.store.Disk(id)); err != nil {
+			return fmt.Errorf("unmount volume %s: %w", id, err)
+		}
+		return n.event(store.Unmount, id, "")
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil
+	}
+	return &csi.NodeUnstageVolumeResponse{}, toStatus(err)
+}
+
+// NodePublishVolume shows the staged disk to a pod.
+func (n *nodeHalf) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	id, staged, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
+	if id == "" || staged == "" || target == "" || req.GetVolumeCapability() == nil {
+		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path, target_path and volume_capability are needed")
+	}
+	if err := supported(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	return &csi.NodePublishVolumeResponse{}, n.allowed(id, func() error {
+		if on, err := mounted(staged); err != nil || !on {
+			return errors.Join(err, status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", id, staged))
+		}
+		if on, err := mounted(target); on || err != nil {
+			return err
+		}
+		if err := os.MkdirAll(target, 0o750); err != nil {
+			return err
+		}
+		if err := unix.Mount(staged, target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", staged, target, err)
+		}
+		if !req.GetReadonly() {
+			return nil
+		}
+		if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+			return errors.Join(fmt.Errorf("make %s read-only: %w", target, err), unmount(target))
+		}
+		return nil
+	})
+}
+
+// NodeUnpublishVolume leaves no folder behind: CSI wants the target path gone.
+func (n *nodeHalf) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if req.GetVolumeId() == "" || req.GetTargetPath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume_id and target_path are needed")
+	}
+	on, err := mounted(req.GetTargetPath())
+	if on && err == nil {
+		err = unmount(req.GetTargetPath())
+	}
+	if err == nil {
+		if err = os.Remove(req.GetTargetPath()); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, toStatus(err)
+}
