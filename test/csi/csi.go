@@ -151,7 +151,7 @@ func (d *Driver) PowerCut(node, boot string) error {
 }
 
 // Build returns a folder of the user's cache with the driver (static: it goes into the node half's image as it is) and the
-// attacher. The go command knows what is up to date.
+// attacher. The go command knows what is up to date; with an empty cache the attacher alone takes it some 280 s of processor time.
 func Build(ctx context.Context) (string, error) {
 	_, file, _, ok := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(file), "..", "..")
