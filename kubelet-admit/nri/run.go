@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -130,6 +131,9 @@ func (h *hook) configure(text string) (*view, error) {
 	}
 	h.log, h.closeLog = newLog(c.LogFile, h.opts.Log)
 	h.log = h.log.With("plugin", h.name)
+	if err := os.MkdirAll(c.StateDir, 0o755); err != nil {
+		h.log.Error("Cannot make the folder of the status", "err", err)
+	}
 	// NRI gives a plugin no environment; the container's has nothing to do with the host's programs.
 	if err := errors.Join(os.Setenv("PATH", c.Path), setenvIfEmpty("HOME", "/root")); err != nil {
 		return nil, err
@@ -205,7 +209,7 @@ func (h *hook) write(ctx context.Context) {
 			h.say(r)
 		case <-h.view.changed:
 			h.tellAll()
-			if err := h.writeStatus(); err != nil && err.Error() != failed {
+			if err := h.writeStatus(); err != nil && err.Error() != failed && !uninstalled(err) {
 				failed = err.Error()
 				h.log.Error("Cannot write the status: a restart during an API outage will hold pods", "err", err)
 			}
@@ -246,14 +250,14 @@ func (h *hook) writeStatus() error {
 		return err
 	}
 	file := h.file(*h.config)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
 	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)
 }
+
+// uninstalled: the folder was made at the start and is gone. A line in the log would make that anew, too.
+func uninstalled(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // end waits for what configure began.
 func (h *hook) end() {
@@ -261,7 +265,7 @@ func (h *hook) end() {
 	if h.config == nil {
 		return
 	}
-	if err := h.writeStatus(); err != nil { // not registered any more
+	if err := h.writeStatus(); err != nil && !uninstalled(err) { // not registered any more
 		h.log.Error("Cannot write the status", "err", err)
 	}
 	h.closeLog()

@@ -1,0 +1,517 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/nodes"
+)
+
+// enable says that the scenarios shall run: they take minutes, and `make test` leaves them to `make e2e`.
+const enable = "FORCEFENCE_E2E"
+
+func TestE2E(t *testing.T) {
+	if os.Getenv(enable) == "" {
+		t.Skip("SKIPPED: make e2e runs it")
+	}
+	begin := time.Now()
+	w := newWorld(t)
+	report("three real nodes with the hook, fail-closed", begin, "")
+	for _, s := range []struct {
+		name string
+		run  func(*world) string
+	}{
+		{"power cut; the node is back during eviction (KEP 1)", (*world).backDuringEviction},
+		{"power cut; the node is back without a network (KEP 2)", (*world).backWithoutNetwork},
+		{"a heartbeat before the taint manager looks (KEP 3)", (*world).heartbeatFirst},
+		{"kubelet stopped, machine on: nothing is evicted", (*world).kubeletStopped},
+		{"network cut, machine on: nothing is evicted", (*world).networkCut},
+		{"an ordinary reboot", (*world).reboot},
+		{"kubectl taint of a dead machine, and of a healthy node", (*world).byHand},
+		{"hook killed: the other plugin holds", (*world).oneKilled},
+		{"hook killed twice: the runtime refuses", (*world).bothKilled},
+		{"hook hung (SIGSTOP): nothing slips through", (*world).hung},
+		{"containerd restarted under the mark", (*world).containerdRestarted},
+		{"DaemonSet updated under the mark", (*world).daemonSetUpdated},
+		{"plugin missing at boot: the runtime refuses", (*world).missingAtBoot},
+		{"one node alone does not lock itself out", (*world).singleNode},
+		{"uninstall leaves no trace", (*world).uninstall},
+	} {
+		ok := t.Run(strings.NewReplacer(" ", "_", "/", "-").Replace(s.name), func(t *testing.T) {
+			begin, outer := time.Now(), w.t
+			w.t = t
+			defer func() { w.t = outer }()
+			t.Cleanup(w.explain)
+			told := s.run(w)
+			w.check()
+			if !t.Failed() {
+				report(s.name, begin, told)
+			}
+		})
+		if !ok {
+			return // the nodes are not what the next scenario expects
+		}
+	}
+}
+
+// report is a scenario's line.
+func report(name string, begin time.Time, told string) {
+	if told != "" {
+		told = "  " + told
+	}
+	fmt.Printf("%-58s %6.1f s%s\n", name, time.Since(begin).Seconds(), told)
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+// backDuringEviction: KEP scenario 1 with a volume. The mark is there when the node boots; its database runs elsewhere already or waits
+// for its volume; what is exempt starts at once, what is ordinary is held until the mark is gone.
+func (w *world) backDuringEviction() string {
+	db := w.database("db1", w.n1)
+	guard := w.create(w.pod("tolerant1", tolerant, on(w.n1)))
+	w.running(guard.Name, "")
+	before := w.count(db.Name)
+	w.must(w.csi.Attacher().Pause()) // volumes do not detach: the fence lasts
+	off := time.Now()
+	w.cut(w.n1)
+	w.untilMarked(w.n1)
+	w.until("db1-0 has a successor", func() bool {
+		p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), db.Name, metav1.GetOptions{})
+		return err == nil && p.UID != db.UID
+	})
+	evicted := time.Since(off)
+	w.must(w.n1.PowerOn())
+	var late []*corev1.Pod
+	for i := range 10 {
+		late = append(late, w.create(w.pod(fmt.Sprintf("late1-%d", i), on(w.n1))))
+	}
+	boot := w.n1.BootID()
+	w.until("the static pod runs again", func() bool { return w.wroteAs("static-n1", boot) })
+	w.until("the tolerating pod runs again", func() bool { return w.wrote(guard, boot) })
+	for _, p := range late {
+		w.readme(w.held(p), w.mark(w.n1))
+	}
+	if w.mark(w.n1) == "" {
+		w.t.Fatal("the mark was gone before the pods were seen held")
+	}
+	w.must(w.csi.Attacher().Resume())
+	free := w.untilFree(w.n1)
+	w.until("held pods run", func() bool {
+		for _, p := range late {
+			if !w.wrote(p, boot) {
+				return false
+			}
+		}
+		return true
+	})
+	admitted := time.Since(free)
+	next := w.running(db.Name, db.UID)
+	if next.Spec.NodeName == "n1" {
+		w.t.Errorf("db1-0 came back to n1 while it was marked")
+	}
+	if after := w.count(db.Name); after <= before {
+		w.t.Errorf("db1-0 counts %d, after %d: not the same volume", after, before)
+	}
+	if w.event(db, "Started", "") == "" {
+		w.t.Error("db1-0 has no Event of its start: the check of Events sees nothing")
+	}
+	w.clear("db1", append(late, guard)...)
+	return fmt.Sprintf("cut to replaced %s; 10 held pods run %s after the mark", ms(evicted), ms(admitted))
+}
+
+// backWithoutNetwork: KEP scenario 2. Without an API server a kubelet knows its static pods only; when the network is back, what tolerates
+// the mark starts, and the rest is held.
+func (w *world) backWithoutNetwork() string {
+	db := w.database("db2", w.n2)
+	guard := w.create(w.pod("tolerant2", tolerant, on(w.n2)))
+	w.running(guard.Name, "")
+	w.must(w.csi.Attacher().Pause())
+	w.cut(w.n2)
+	w.untilMarked(w.n2)
+	w.must(w.n2.CutNetwork())
+	w.must(w.n2.PowerOn())
+	boot := w.n2.BootID()
+	w.until("the static pod runs", func() bool { return w.wroteAs("static-n2", boot) })
+	w.never("a pod other than the static one starts", 5*time.Second, func() bool {
+		for _, l := range w.lines() {
+			if l.Boot == boot && l.Pod != w.ns+"/static-n2" {
+				return true
+			}
+		}
+		return false
+	})
+	late := w.create(w.pod("late2", on(w.n2)))
+	w.must(w.n2.RestoreNetwork())
+	back := time.Now()
+	w.until("the tolerating pod runs", func() bool { return w.wrote(guard, boot) })
+	exempt := time.Since(back)
+	w.held(late)
+	w.must(w.csi.Attacher().Resume())
+	free := w.untilFree(w.n2)
+	w.until("the held pod runs", func() bool { return w.wrote(late, boot) })
+	admitted := time.Since(free)
+	w.running(db.Name, db.UID)
+	w.clear("db2", late, guard)
+	return fmt.Sprintf("network back to tolerating pod %s; held pod runs %s after the mark", ms(exempt), ms(admitted))
+}
+
+// heartbeatFirst: KEP scenario 3. The mark is put on while nobody looks; the node lives; when the taint manager looks the mark goes, and
+// nothing was touched.
+func (w *world) heartbeatFirst() string {
+	p := w.running(w.create(w.pod("alive3", on(w.n3))).Name, "")
+	w.fence.Stop()
+	w.taint(w.n3)
+	w.never("the pod stops", 2*time.Second, func() bool { return w.restarted(p) })
+	w.must(w.fence.Start(w.t.Context()))
+	begin := time.Now()
+	w.untilFree(w.n3)
+	took := time.Since(begin)
+	w.untouched(p)
+	w.clear("", p)
+	return "controller to mark removed " + ms(took)
+}
+
+// kubeletStopped is the negative test: silence alone is no proof.
+func (w *world) kubeletStopped() string {
+	return w.silent("silent4", w.n1.StopKubelet, w.n1.StartKubelet)
+}
+
+func (w *world) networkCut() string {
+	return w.silent("silent5", w.n1.CutNetwork, w.n1.RestoreNetwork)
+}
+
+func (w *world) silent(name string, stop, start func() error) string {
+	db := w.database(name, w.n1)
+	w.must(stop())
+	begin := time.Now()
+	w.until("n1 is NotReady", func() bool { return cluster.IsNotReady(w.node(w.n1)) })
+	w.until("forcefence says that the machine is on", func() bool { return w.nodeEvent(w.n1, "PoweredOnNotReady") })
+	said := time.Since(begin)
+	n := w.count(db.Name)
+	w.never("n1 is marked, or its pod ended", 8*time.Second, func() bool { return w.mark(w.n1) != "" || w.restarted(db) })
+	if w.count(db.Name) <= n {
+		w.t.Errorf("%s does not write any more", db.Name)
+	}
+	w.must(start())
+	w.must(w.n1.WaitReady(w.t.Context()))
+	w.untouched(db)
+	w.clear(name)
+	w.forget("PoweredOnNotReady")
+	return "told after " + ms(said)
+}
+
+// reboot: nobody fences a node that is back before it was missed; its pods wait for Ready, and are nudged then.
+func (w *world) reboot() string {
+	p := w.running(w.create(w.pod("reboot6", on(w.n3))).Name, "")
+	w.fence.Stop() // a machine that was seen off would be fenced, and this is not about that
+	w.cut(w.n3)
+	begin := time.Now()
+	w.must(w.n3.PowerOn())
+	w.must(w.fence.Start(w.t.Context()))
+	w.must(w.n3.WaitReady(w.t.Context()))
+	ready := time.Since(begin)
+	w.until("the pod runs again", func() bool { return w.wrote(p, w.n3.BootID()) })
+	all := time.Since(begin)
+	w.clear("", p)
+	return fmt.Sprintf("power on to Ready %s, to its pods %s", ms(ready), ms(all))
+}
+
+// byHand: a person's mark, first on a machine that is off, then on one that is not.
+func (w *world) byHand() string {
+	db := w.database("db7", w.n1)
+	w.must(w.csi.Attacher().Pause())
+	w.fence.Stop() // the person is faster
+	w.cut(w.n1)
+	w.until("n1 is NotReady", func() bool { return cluster.IsNotReady(w.node(w.n1)) })
+	w.taint(w.n1)
+	begin := time.Now()
+	w.must(w.csi.Attacher().Resume())
+	w.must(w.fence.Start(w.t.Context()))
+	w.running(db.Name, db.UID)
+	took := time.Since(begin)
+	w.must(w.n1.PowerOn())
+	w.untilFree(w.n1)
+	w.must(w.n1.WaitReady(w.t.Context()))
+	p := w.running(w.create(w.pod("healthy7", on(w.n2))).Name, "")
+	w.taint(w.n2)
+	w.untilFree(w.n2)
+	w.untouched(p)
+	w.clear("db7", p)
+	return "mark and controller to replacement " + ms(took)
+}
+
+// under plays what happens to the hook of n3 while it is marked and the controller is away, so that the mark stays. An ordinary pod that
+// is bound meanwhile must not start, an exempt one must, and both run once the mark is gone.
+func (w *world) under(name string, happen func()) string {
+	w.fence.Stop()
+	w.taint(w.n3)
+	w.until("the hook knows the mark", func() bool {
+		s := w.hookStatus(w.n3, nri.PreInstalledIndex)
+		return s != nil && s.Node.Marked
+	})
+	happen()
+	ordinary, exempt := w.create(w.pod("ordinary-"+name, on(w.n3))), w.create(w.pod("exempt-"+name, tolerant, on(w.n3)))
+	begin := time.Now()
+	w.until("the exempt pod runs", func() bool { return w.wrote(exempt, "") })
+	took := time.Since(begin)
+	w.never("an ordinary pod starts on a marked node", 15*time.Second, func() bool { return w.wrote(ordinary, "") })
+	w.must(w.fence.Start(w.t.Context()))
+	w.untilFree(w.n3)
+	return "exempt pod after " + ms(took)
+}
+
+// over waits until the ordinary pod of under runs, once the hook is whole again.
+func (w *world) over(name string) {
+	w.untilRegistered(w.n3, nri.DaemonIndex)
+	w.until("the ordinary pod runs", func() bool {
+		return w.wroteAs("ordinary-"+name, w.n3.BootID())
+	})
+	w.clear("", w.pod("ordinary-"+name), w.pod("exempt-"+name))
+}
+
+func (w *world) oneKilled() string {
+	told := w.under("8", func() { w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGKILL) })
+	w.over("8")
+	w.whole()
+	return told
+}
+
+func (w *world) bothKilled() string {
+	told := w.under("9", func() {
+		w.stopDaemon()
+		w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGKILL)
+	})
+	w.startDaemon()
+	w.over("9")
+	w.whole()
+	return told
+}
+
+func (w *world) hung() string {
+	told := w.under("10", func() {
+		w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGSTOP)
+		w.signal(w.n3, nri.DaemonIndex, syscall.SIGSTOP)
+	})
+	w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGCONT)
+	w.signal(w.n3, nri.DaemonIndex, syscall.SIGCONT)
+	w.over("10")
+	w.whole()
+	return told
+}
+
+func (w *world) containerdRestarted() string {
+	told := w.under("11", func() { w.must(w.n3.KillContainerd()) })
+	w.over("11")
+	w.whole()
+	return told
+}
+
+func (w *world) daemonSetUpdated() string {
+	told := w.under("12", func() {
+		w.kubectl("-n", metav1.NamespaceSystem, "rollout", "restart", "daemonset/"+hookName)
+	})
+	w.kubectl("-n", metav1.NamespaceSystem, "rollout", "status", "daemonset/"+hookName, "--timeout=60s")
+	w.over("12")
+	w.whole()
+	return told
+}
+
+// missingAtBoot: somebody took the plugin away while the machine was off; it boots under the mark.
+func (w *world) missingAtBoot() string {
+	w.fence.Stop()
+	w.cut(w.n3)
+	file, err := w.n3.HostPath(filepath.Join(nodes.NRIPlugins, nri.PreInstalledIndex+"-"+nri.BaseName))
+	w.must(err)
+	w.must(os.Rename(file, file+".away"))
+	w.must(os.Rename(file+".away", filepath.Join(w.dir, "plugin")))
+	w.taint(w.n3)
+	ordinary := w.create(w.pod("ordinary-13", on(w.n3)))
+	w.must(w.n3.PowerOn())
+	boot := w.n3.BootID()
+	begin := time.Now()
+	w.until("the static pod runs", func() bool { return w.wroteAs("static-n3", boot) })
+	static := time.Since(begin)
+	w.untilRegistered(w.n3, nri.DaemonIndex) // its pod is exempt and tolerates that the plugin is missing
+	w.never("an ordinary pod starts on a marked node", 15*time.Second, func() bool { return w.wrote(ordinary, "") })
+	w.must(w.fence.Start(w.t.Context()))
+	w.untilFree(w.n3)
+	w.over("13")
+	w.must(w.n3.WaitReady(w.t.Context()))
+	w.until("install has put the plugin back", func() bool { _, err := os.Stat(file); return err == nil })
+	w.must(w.n3.RestartContainerd())
+	w.whole()
+	return fmt.Sprintf("power on to static pod %s", ms(static))
+}
+
+// singleNode: a cluster whose only node that is on carries a mark, and boots: what it needs to come back is exempt, and the controller,
+// which is outside here and tolerates the mark in deploy, takes it off.
+func (w *world) singleNode() string {
+	p := w.running(w.create(w.pod("alone14", on(w.n1))).Name, "")
+	w.fence.Stop()
+	w.cut(w.n2)
+	w.cut(w.n3)
+	w.cut(w.n1)
+	w.taint(w.n1)
+	w.must(w.n1.PowerOn())
+	begin, boot := time.Now(), w.n1.BootID()
+	w.until("the static pod runs", func() bool { return w.wroteAs("static-n1", boot) })
+	w.must(w.n1.WaitReady(w.t.Context()))
+	w.held(p)
+	w.must(w.fence.Start(w.t.Context()))
+	w.untilFree(w.n1)
+	w.until("the ordinary pod runs", func() bool { return w.wrote(p, boot) })
+	took := time.Since(begin)
+	w.must(w.n2.PowerOn())
+	w.must(w.n3.PowerOn())
+	for _, n := range []*nodes.Node{w.n2, w.n3} {
+		w.untilFree(n)
+		w.must(n.WaitReady(w.t.Context()))
+	}
+	w.clear("", p)
+	return "power on to its ordinary pods " + ms(took)
+}
+
+// uninstall, and the node is as it was before.
+func (w *world) uninstall() string {
+	w.kubectl("-n", metav1.NamespaceSystem, "delete", "daemonset", hookName, "--wait")
+	binary := filepath.Join(nodes.NRIPlugins, nri.PreInstalledIndex+"-"+nri.BaseName)
+	w.until("the DaemonSet's plugin is gone", func() bool { return w.plugin(w.n2, nri.DaemonIndex) == 0 })
+	out, err := w.n2.Exec(w.t.Context(), "sh", "-c", "cp "+binary+" /tmp/forcefence-node && /tmp/forcefence-node uninstall --node-name n2")
+	w.must(err)
+	w.must(w.n2.RestartContainerd())
+	w.must(w.n2.WaitContainerd(w.t.Context()))
+	left, err := w.n2.Exec(w.t.Context(), "sh", "-c", "find /opt /etc /var/log /var/lib/forcefence* /run -xdev -iname '*forcefence*' -not -path '/run/containerd/*' 2>/dev/null || true")
+	w.must(err)
+	if left != "" {
+		w.t.Errorf("uninstall printed %q and left:\n%s", out, left)
+	}
+	if g := w.guardOf(w.n2); g != "" {
+		w.t.Errorf("the Node still says %s", g)
+	}
+	p := w.running(w.create(w.pod("after15", on(w.n2))).Name, "")
+	w.clear("", p)
+	return ""
+}
+
+// taint is kubectl's: a person's mark.
+func (w *world) taint(n *nodes.Node) {
+	w.t.Helper()
+	w.kubectl("taint", "node", n.Name(), taint.DefaultKey+"=manual:NoSchedule")
+}
+
+// restarted reports whether the pod is another one, was ended, or had a container restarted.
+func (w *world) restarted(p *corev1.Pod) bool {
+	w.t.Helper()
+	now, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), p.Name, metav1.GetOptions{})
+	if err != nil || now.UID != p.UID || now.DeletionTimestamp != nil || now.Status.Phase == corev1.PodFailed {
+		return true
+	}
+	for _, s := range now.Status.ContainerStatuses {
+		if s.RestartCount != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) untouched(p *corev1.Pod) {
+	w.t.Helper()
+	if w.restarted(p) {
+		w.t.Errorf("pod %s was ended or restarted", p.Name)
+	}
+	n := w.count(p.Name)
+	w.until(p.Name+" writes on", func() bool { return w.count(p.Name) > n })
+}
+
+// stopDaemon takes the DaemonSet's plugin from n3, and startDaemon gives it back.
+func (w *world) stopDaemon() {
+	w.t.Helper()
+	w.kubectl("-n", metav1.NamespaceSystem, "patch", "daemonset", hookName, "--type=merge",
+		"-p", `{"spec":{"template":{"spec":{"nodeSelector":{"hook":"yes"}}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"100%"}}}}`)
+	w.until("the DaemonSet's plugin of n3 is gone", func() bool { return w.plugin(w.n3, nri.DaemonIndex) == 0 })
+}
+
+func (w *world) startDaemon() {
+	w.t.Helper()
+	w.kubectl("-n", metav1.NamespaceSystem, "patch", "daemonset", hookName, "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]`)
+	w.untilRegistered(w.n3, nri.DaemonIndex)
+}
+
+// whole gives n3 both plugins back: the runtime starts its own when it starts.
+func (w *world) whole() {
+	w.t.Helper()
+	if !w.registered(w.n3, nri.PreInstalledIndex) {
+		w.must(w.n3.RestartContainerd())
+	}
+	w.untilRegistered(w.n3, nri.PreInstalledIndex, nri.DaemonIndex)
+	w.must(w.n3.WaitReady(w.t.Context()))
+	w.until("n3 is fail-closed", func() bool { return w.guardOf(w.n3) == "FailClosed" })
+}
+
+// clear deletes what a scenario made.
+func (w *world) clear(set string, pods ...*corev1.Pod) {
+	w.t.Helper()
+	if set != "" {
+		w.kubectl("-n", w.ns, "delete", "statefulset", set, "--cascade=foreground", "--wait")
+		w.until("volume of "+set+" is detached", func() bool {
+			list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.t.Context(), metav1.ListOptions{})
+			w.must(err)
+			return len(list.Items) == 0
+		})
+	}
+	for _, p := range pods {
+		w.kubectl("-n", w.ns, "delete", "pod", p.Name, "--wait", "--ignore-not-found")
+	}
+}
+
+// forget deletes Events about nodes, so that the next scenario sees its own.
+func (w *world) forget(reason string) {
+	w.t.Helper()
+	w.kubectl("-n", "default", "delete", "events", "--field-selector", "reason="+reason)
+}
+
+// readme holds that the README's table shows the Event as it is.
+func (w *world) readme(event, mark string) {
+	w.t.Helper()
+	at := strings.Index(event, "forcefence: held on node")
+	text := strings.NewReplacer("node n1:", "node n3:", mark, taint.DefaultKey+"=ID:NoSchedule").Replace(strings.TrimSpace(event[at:]))
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	w.must(err)
+	if !strings.Contains(string(readme), "`"+text+"`") {
+		w.t.Errorf("README.md does not have the text of this Event: %s", text)
+	}
+}
+
+// explain prints what a person would look at, if the test has failed. It must not fail itself.
+func (w *world) explain() {
+	if !w.t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	for _, args := range [][]string{{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"}} {
+		out, err := w.c.Kubectl(ctx, args...)
+		w.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out[max(0, len(out)-8000):])
+	}
+	for _, n := range w.lab.Nodes() {
+		w.t.Log(n.Logs())
+		for _, file := range []string{nri.DefaultLogFile, "/var/log/pods/*" + hookName + "*/*/*.log"} {
+			out, err := n.Exec(ctx, "sh", "-c", "tail -n 20 "+file)
+			w.t.Logf("%s of %s: %v\n%s", file, n.Name(), err, out)
+		}
+	}
+}

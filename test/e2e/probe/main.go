@@ -1,0 +1,109 @@
+// Command probe is what the pods of the end-to-end tests run: it takes a lock that all nodes share, and writes to its volume and
+// to a log that all nodes share, until it is ended. A lock that another one holds is logged and not waited for: it is what must
+// never happen.
+//
+//	probe SHARED-FOLDER [VOLUME]
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Line is one of the shared log.
+type Line struct {
+	Time  time.Time `json:"time"`
+	Node  string    `json:"node"`
+	Boot  string    `json:"boot"`
+	Pod   string    `json:"pod"` // namespace and name: the identity
+	UID   string    `json:"uid"`
+	Count int       `json:"count"`           // read from the volume, plus one
+	Fault string    `json:"fault,omitempty"` // the lock was held by another one
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	shared, volume := os.Args[1], ""
+	if len(os.Args) > 2 {
+		volume = os.Args[2]
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	l := Line{
+		Node: os.Getenv("NODE"), Boot: strings.TrimSpace(string(boot)),
+		Pod: os.Getenv("NAMESPACE") + "/" + os.Getenv("POD"), UID: os.Getenv("POD_UID"),
+	}
+	log, err := os.OpenFile(filepath.Join(shared, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(shared, strings.ReplaceAll(l.Pod, "/", "_")+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		l.Fault = "lock: " + err.Error()
+	}
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if l.Count, err = next(volume, l.Count); err != nil {
+			return err
+		}
+		l.Time = time.Now().UTC()
+		b, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		if _, err := log.Write(append(b, '\n')); err != nil {
+			return err
+		}
+		select {
+		case <-end:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// next counts on the volume, where there is one.
+func next(volume string, last int) (int, error) {
+	if volume == "" {
+		return last + 1, nil
+	}
+	file := filepath.Join(volume, "count")
+	text, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		return 0, err
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // none yet: 0
+	f, err := os.Create(file + ".new")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintln(f, n+1); err != nil {
+		return 0, err
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	return n + 1, os.Rename(f.Name(), file)
+}

@@ -1,0 +1,488 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/csi"
+	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/nodes"
+)
+
+const (
+	probeImage = "forcefence.test/probe:1"
+	csiImage   = "forcefence.test/csi:1"
+	nodeImage  = "forcefence.test/forcefence-node:1"
+
+	bmcAnnotation = "example.com/bmc"
+	tolerate      = "forcefence.io/tolerate-missing"
+	guard         = "ForcefenceGuard"
+
+	stepTimeout = 60 * time.Second
+)
+
+// line is one that the probe wrote (test/e2e/probe).
+type line struct {
+	Time                 time.Time
+	Node, Boot, Pod, UID string
+	Count                int
+	Fault                string
+}
+
+// world is three real nodes with their machines, volumes, the hook and the controller. Scenarios are played in it one after the other.
+type world struct {
+	t          *testing.T // of the scenario that runs
+	c          *cluster.Cluster
+	lab        *nodes.Lab
+	csi        *csi.Driver
+	dc         *datacenter.DataCenter
+	fence      *cluster.Part
+	config     string
+	dir        string
+	shared     string // storage that every node sees: the probe's log and locks
+	ns         string
+	n1, n2, n3 *nodes.Node
+}
+
+func newWorld(t *testing.T) *world {
+	nodes.Need(t)
+	ctx := t.Context()
+	w := &world{t: t, dir: t.TempDir()}
+	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	w.dc = datacenter.New(datacenter.Options{})
+	t.Cleanup(func() { w.must(w.dc.Close()) })
+	w.shared = t.TempDir()
+	store := filepath.Join(w.shared, "volumes")
+	built, err := csi.Build(ctx)
+	w.must(err)
+	w.csi, err = csi.Start(ctx, csi.Options{Cluster: w.c, Store: store, Binaries: built})
+	w.must(err)
+	t.Cleanup(w.csi.Stop)
+
+	images := []string{w.image(probeImage, w.build("test/e2e/probe")), w.image(csiImage, filepath.Join(built, "driver"))}
+	hook := w.build("cmd/forcefence-node")
+	images = append(images, w.image(nodeImage, hook))
+	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: images, Shared: []string{w.shared}})
+	w.ns, err = w.c.CreateNamespace(ctx, "e2e")
+	w.must(err)
+	t.Cleanup(w.explain)
+
+	var adding sync.WaitGroup
+	var errs [3]error
+	bmcs := map[string]string{}
+	for i, n := range []**nodes.Node{&w.n1, &w.n2, &w.n3} {
+		name := fmt.Sprintf("n%d", i+1)
+		m := w.dc.AddMachine(name)
+		bmcs[name] = w.dc.AddBMC(m).URL()
+		static, err := yaml.Marshal(w.pod("static", func(p *corev1.Pod) { p.Annotations = map[string]string{tolerate: "true"} }))
+		w.must(err)
+		adding.Go(func() {
+			*n, errs[i] = w.lab.Add(ctx, nodes.NodeOptions{Name: name, Machine: m, StaticPods: map[string][]byte{"static": static}})
+		})
+	}
+	adding.Wait()
+	w.must(errors.Join(errs[:]...))
+	w.kubectl("label", "node", "--all", "world=e2e")
+	for name, bmc := range bmcs {
+		w.kubectl("annotate", "node", name, bmcAnnotation+"="+bmc)
+	}
+	daemon := csi.DaemonSet(csi.DaemonSetOptions{Image: csiImage, Store: store})
+	daemon.Spec.Template.Spec.Containers[0].Command[0] = "/bin/driver"
+	daemon.Spec.Template.Annotations = map[string]string{tolerate: "true"}
+	_, err = w.c.Client().AppsV1().DaemonSets(daemon.Namespace).Create(ctx, daemon, metav1.CreateOptions{})
+	w.must(err)
+	w.installHook()
+	w.controller()
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) build(pkg string) string {
+	w.t.Helper()
+	file, err := nodes.BuildProgram(w.t.Context(), w.dir, pkg)
+	w.must(err)
+	return file
+}
+
+func (w *world) image(name, program string) string {
+	w.t.Helper()
+	file := filepath.Join(w.dir, strings.NewReplacer("/", "-", ":", "-").Replace(name)+".tar")
+	w.must(nodes.WriteImage(file, name, program))
+	return file
+}
+
+func (w *world) nodes() []*nodes.Node { return []*nodes.Node{w.n1, w.n2, w.n3} }
+
+// controller starts forcefence in mode observe: who is on is left alone.
+func (w *world) controller() {
+	w.t.Helper()
+	file := func(name string) string { return filepath.Join(w.dir, name) }
+	w.must(w.dc.WriteCA(file("ca.pem")))
+	w.must(os.WriteFile(file("password"), []byte(w.dc.Password()), 0o600))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	health := l.Addr().String()
+	l.Close()
+	w.config = file("config.yaml")
+	w.must(os.WriteFile(w.config, fmt.Appendf(nil, `mode: observe
+listen: {metrics: "", health: "%[2]s"}
+leaderElection: {namespace: kube-system, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
+providers:
+- name: racks
+  timeout: 2s
+  ratePerSecond: 100
+  redfish: {username: fence, passwordFile: "%[1]s/password", caFile: "%[1]s/ca.pem"}
+nodes:
+- name: machines
+  selector: world=e2e
+  provider: racks
+  machine: {from: annotation, annotation: %[3]s}
+`, w.dir, health, bmcAnnotation), 0o600))
+	client := &http.Client{Timeout: 2 * time.Second}
+	ready := func(context.Context) error {
+		resp, err := client.Get("http://" + health + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	}
+	w.fence = cluster.NewPart("forcefence", w.build("cmd/forcefence"),
+		[]string{"run", "--config", w.config, "--kubeconfig", w.c.Kubeconfig(), "--log-format", "json"}, file("forcefence.log"), ready, nil)
+	w.must(w.fence.Start(w.t.Context()))
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			text, _ := os.ReadFile(w.fence.LogFile())
+			w.t.Logf("forcefence printed:\n%s", text[max(0, len(text)-20000):])
+		}
+		w.fence.Stop()
+	})
+}
+
+// installHook puts the hook on every node, lets the runtimes require it, and waits until every Node says fail-closed.
+func (w *world) installHook() {
+	w.t.Helper()
+	w.hookDaemonSet()
+	for _, n := range w.nodes() {
+		w.until(n.Name()+" has the hook", func() bool { return w.guardOf(n) != "" })
+		w.must(n.RestartContainerd()) // required_plugins and the pre-installed plugin are read at its start
+	}
+	for _, n := range w.nodes() {
+		w.until(n.Name()+" is fail-closed", func() bool { return w.guardOf(n) == "FailClosed" })
+	}
+}
+
+func (w *world) guardOf(n *nodes.Node) string {
+	for _, c := range w.node(n).Status.Conditions {
+		if c.Type == guard {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// pod runs the probe; change it before it is created.
+func (w *world) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	field := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
+	}
+	folder := corev1.HostPathDirectory
+	p := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{"app": name}},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			Containers: []corev1.Container{{
+				Name: "probe", Image: probeImage, ImagePullPolicy: corev1.PullNever, Args: []string{w.shared},
+				Env: []corev1.EnvVar{
+					{Name: "NODE", ValueFrom: field("spec.nodeName")}, {Name: "NAMESPACE", ValueFrom: field("metadata.namespace")},
+					{Name: "POD", ValueFrom: field("metadata.name")}, {Name: "POD_UID", ValueFrom: field("metadata.uid")},
+				},
+				VolumeMounts: []corev1.VolumeMount{{Name: "shared", MountPath: w.shared}},
+			}},
+			Volumes: []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: w.shared, Type: &folder},
+			}}},
+		},
+	}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func on(n *nodes.Node) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = n.Name() } }
+
+// tolerant pods are exempt by a toleration, and carry the annotation that lets them start without the hook.
+func tolerant(p *corev1.Pod) {
+	p.Annotations = map[string]string{tolerate: "true"}
+	p.Spec.Tolerations = []corev1.Toleration{{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists}}
+}
+
+// create binds a pod to a node at once, past the scheduler.
+func (w *world) create(p *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	p, err := w.c.Client().CoreV1().Pods(w.ns).Create(w.t.Context(), p, metav1.CreateOptions{})
+	w.must(err)
+	return p
+}
+
+// database is a StatefulSet of one with a volume, whose first pod runs on that node.
+func (w *world) database(name string, n *nodes.Node) *corev1.Pod {
+	w.t.Helper()
+	_, err := csi.NewVolume(w.t.Context(), w.csi.Store(), w.c.Client(), name, 16<<20)
+	w.must(err)
+	for _, other := range w.nodes() {
+		if other != n {
+			w.kubectl("cordon", other.Name())
+		}
+	}
+	p := w.pod(name)
+	p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, "/data")
+	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: "/data"})
+	_, err = w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(csi.StorageClass), VolumeName: name,
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Mi")}},
+				},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	pod := w.running(name+"-0", "")
+	for _, other := range w.nodes() {
+		w.kubectl("uncordon", other.Name())
+	}
+	if pod.Spec.NodeName != n.Name() {
+		w.t.Fatalf("%s runs on %s", pod.Name, pod.Spec.NodeName)
+	}
+	return pod
+}
+
+// running waits for a pod of that name, other than the one with that UID, that has written.
+func (w *world) running(name string, not types.UID) *corev1.Pod {
+	w.t.Helper()
+	var pod *corev1.Pod
+	w.until(name+" runs", func() bool {
+		p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), name, metav1.GetOptions{})
+		if err != nil || p.UID == not || p.Status.Phase != corev1.PodRunning || !w.wrote(p, "") {
+			return false
+		}
+		pod = p
+		return true
+	})
+	return pod
+}
+
+// wrote reports whether the pod has written; on that boot, if one is given.
+func (w *world) wrote(p *corev1.Pod, boot string) bool {
+	w.t.Helper()
+	return slices.ContainsFunc(w.lines(), func(l line) bool { return l.UID == string(p.UID) && (boot == "" || l.Boot == boot) })
+}
+
+// wroteAs is wrote for a pod whose UID the node makes up: a static one.
+func (w *world) wroteAs(name, boot string) bool {
+	w.t.Helper()
+	return slices.ContainsFunc(w.lines(), func(l line) bool { return l.Pod == w.ns+"/"+name && l.Boot == boot })
+}
+
+// lines are all that probes wrote, in the order in which they did.
+func (w *world) lines() []line {
+	w.t.Helper()
+	f, err := os.Open(filepath.Join(w.shared, "log"))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	w.must(err)
+	defer f.Close()
+	var out []line
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		var l line
+		w.must(json.Unmarshal(s.Bytes(), &l))
+		out = append(out, l)
+	}
+	w.must(s.Err())
+	return out
+}
+
+// count is the last one that a pod's identity wrote.
+func (w *world) count(name string) (n int) {
+	for _, l := range w.lines() {
+		if l.Pod == w.ns+"/"+name {
+			n = l.Count
+		}
+	}
+	return n
+}
+
+// check is invariant 10 as the probes and the storage saw it: no lock was held by two, nobody wrote once another had begun, and
+// no volume had two nodes.
+func (w *world) check() {
+	w.t.Helper()
+	for _, fault := range faults(w.lines()) {
+		w.t.Error(fault)
+	}
+	for _, v := range w.csi.Violations() {
+		w.t.Error("storage: " + v)
+	}
+}
+
+func faults(lines []line) (out []string) {
+	type life struct{ node, boot, uid string }
+	now, over := map[string]life{}, map[string]map[life]bool{}
+	for _, l := range lines {
+		at := life{l.Node, l.Boot, l.UID}
+		if l.Fault != "" {
+			out = append(out, fmt.Sprintf("%s on %s at %s: %s", l.Pod, l.Node, l.Time, l.Fault))
+		}
+		if over[l.Pod] == nil {
+			over[l.Pod] = map[life]bool{}
+		}
+		if before, ok := now[l.Pod]; ok && before != at {
+			over[l.Pod][before] = true
+		}
+		if over[l.Pod][at] {
+			out = append(out, fmt.Sprintf("%s wrote on %s at %s after %s had taken over", l.Pod, l.Node, l.Time, now[l.Pod].node))
+		}
+		now[l.Pod] = at
+	}
+	return out
+}
+
+func (w *world) node(n *nodes.Node) *corev1.Node {
+	w.t.Helper()
+	node, err := w.c.Client().CoreV1().Nodes().Get(w.t.Context(), n.Name(), metav1.GetOptions{})
+	w.must(err)
+	return node
+}
+
+// mark is the node's mark as the hook shows it; "" if there is none.
+func (w *world) mark(n *nodes.Node) string {
+	w.t.Helper()
+	m, ok := taint.Find(w.node(n), taint.DefaultKey, "")
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s=%s:%s", taint.DefaultKey, m.Value, m.Effect)
+}
+
+func (w *world) untilMarked(n *nodes.Node) {
+	w.t.Helper()
+	w.until("mark on "+n.Name(), func() bool { return w.mark(n) != "" })
+}
+
+// untilFree waits for the mark to go and returns when it was seen gone.
+func (w *world) untilFree(n *nodes.Node) time.Time {
+	w.t.Helper()
+	w.until("no mark on "+n.Name(), func() bool { return w.mark(n) == "" })
+	return time.Now()
+}
+
+func (w *world) until(what string, check func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
+	defer cancel()
+	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return check(), nil }); err != nil {
+		w.t.Fatalf("waiting for: %s: %v", what, err)
+	}
+}
+
+// never holds that check stays false for that long.
+func (w *world) never(what string, long time.Duration, check func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if check() {
+			w.t.Fatalf("this must not be: %s", what)
+		}
+	}
+}
+
+// held waits for the Event that tells a person why the pod does not start, and returns its text.
+func (w *world) held(p *corev1.Pod) string {
+	w.t.Helper()
+	text := ""
+	w.until(p.Name+" is held", func() bool {
+		text = w.event(p, "FailedCreatePodSandBox", "forcefence: held on node")
+		return text != ""
+	})
+	if w.wrote(p, "") {
+		w.t.Fatalf("%s runs, though it was held", p.Name)
+	}
+	return text
+}
+
+// event is the text of an Event about the pod with that reason and word, or "".
+func (w *world) event(p *corev1.Pod, reason, word string) string {
+	w.t.Helper()
+	list, err := w.c.Client().CoreV1().Events(w.ns).List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
+	w.must(err)
+	for _, e := range list.Items {
+		if e.Reason == reason && strings.Contains(e.Message, word) {
+			return e.Message
+		}
+	}
+	return ""
+}
+
+func (w *world) nodeEvent(n *nodes.Node, reason string) bool {
+	w.t.Helper()
+	list, err := w.c.Client().CoreV1().Events("").List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + n.Name()})
+	w.must(err)
+	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason })
+}
+
+func (w *world) kubectl(args ...string) string {
+	w.t.Helper()
+	out, err := w.c.Kubectl(w.t.Context(), args...)
+	if err != nil {
+		w.t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// cut takes the node's power and tells the storage that what was mounted there is mounted no more.
+func (w *world) cut(n *nodes.Node) {
+	w.t.Helper()
+	boot := n.BootID()
+	n.PowerCut()
+	w.must(w.csi.PowerCut(n.Name(), boot))
+}
