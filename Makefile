@@ -4,7 +4,7 @@ GO ?= go
 # RACE=1 runs the tests with the race detector (needs a C compiler).
 RACEFLAG := $(if $(RACE),-race,)
 
-.PHONY: all demo test sim mutants lint build controlplane fuzz image bench clean
+.PHONY: all demo test e2e sim mutants lint build controlplane fuzz image bench clean
 
 all: build
 
@@ -21,6 +21,10 @@ demo: build controlplane ## a machine loses its power and its workloads come up 
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector
 	@$(GO) test $(RACEFLAG) -exec true ./... >/dev/null # build all at once, then run one package after the other: some have deadlines
 	$(GO) test $(RACEFLAG) -p 1 -timeout 30m $(TESTFLAGS) ./...
+
+e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
+	@$(GO) test -c -o bin/e2e.test ./test/e2e # run by itself: go test would hide the scenarios' lines
+	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/$(or $(RUN),.)' -test.timeout 20m
 
 sim: ## the simulation alone, all its histories: with the race detector `make test` plays fewer
 	$(GO) test -count=1 $(TESTFLAGS) ./test/sim

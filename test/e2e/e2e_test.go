@@ -95,16 +95,20 @@ func (w *world) backDuringEviction() string {
 	})
 	evicted := time.Since(off)
 	w.must(w.n1.PowerOn())
+	boot := w.n1.BootID()
+	w.until("the static pod runs again", func() bool { return w.wroteAs("static-n1", boot) })
+	w.until("the tolerating pod runs again", func() bool { return w.wrote(guard, boot) })
+	// What is bound before the controller sees the new boot is evicted with the rest.
+	w.must(w.n1.WaitReady(w.t.Context()))
+	w.never("the mark goes while volumes are attached", time.Second, func() bool { return w.mark(w.n1) == "" })
 	var late []*corev1.Pod
 	for i := range 10 {
 		late = append(late, w.create(w.pod(fmt.Sprintf("late1-%d", i), on(w.n1))))
 	}
-	boot := w.n1.BootID()
-	w.until("the static pod runs again", func() bool { return w.wroteAs("static-n1", boot) })
-	w.until("the tolerating pod runs again", func() bool { return w.wrote(guard, boot) })
 	for _, p := range late {
-		w.readme(w.held(p), w.mark(w.n1))
+		w.held(p, "")
 	}
+	w.readme(w.held(late[0], ""), w.mark(w.n1))
 	if w.mark(w.n1) == "" {
 		w.t.Fatal("the mark was gone before the pods were seen held")
 	}
@@ -159,7 +163,7 @@ func (w *world) backWithoutNetwork() string {
 	back := time.Now()
 	w.until("the tolerating pod runs", func() bool { return w.wrote(guard, boot) })
 	exempt := time.Since(back)
-	w.held(late)
+	w.held(late, "")
 	w.must(w.csi.Attacher().Resume())
 	free := w.untilFree(w.n2)
 	w.until("the held pod runs", func() bool { return w.wrote(late, boot) })
@@ -306,8 +310,7 @@ func (w *world) hung() string {
 		w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGSTOP)
 		w.signal(w.n3, nri.DaemonIndex, syscall.SIGSTOP)
 	})
-	w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGCONT)
-	w.signal(w.n3, nri.DaemonIndex, syscall.SIGCONT)
+	w.signal(w.n3, nri.DaemonIndex, syscall.SIGCONT) // the other one was killed by the runtime, which had started it
 	w.over("10")
 	w.whole()
 	return told
@@ -370,7 +373,7 @@ func (w *world) singleNode() string {
 	begin, boot := time.Now(), w.n1.BootID()
 	w.until("the static pod runs", func() bool { return w.wroteAs("static-n1", boot) })
 	w.must(w.n1.WaitReady(w.t.Context()))
-	w.held(p)
+	w.held(p, boot)
 	w.must(w.fence.Start(w.t.Context()))
 	w.untilFree(w.n1)
 	w.until("the ordinary pod runs", func() bool { return w.wrote(p, boot) })
@@ -390,12 +393,21 @@ func (w *world) uninstall() string {
 	w.kubectl("-n", metav1.NamespaceSystem, "delete", "daemonset", hookName, "--wait")
 	binary := filepath.Join(nodes.NRIPlugins, nri.PreInstalledIndex+"-"+nri.BaseName)
 	w.until("the DaemonSet's plugin is gone", func() bool { return w.plugin(w.n2, nri.DaemonIndex) == 0 })
-	out, err := w.n2.Exec(w.t.Context(), "sh", "-c", "cp "+binary+" /tmp/forcefence-node && /tmp/forcefence-node uninstall --node-name n2")
-	w.must(err)
+	run := func(script string) string {
+		out, err := w.n2.Exec(w.t.Context(), "sh", "-c", script)
+		w.must(err)
+		return out
+	}
+	run("cp " + binary + " /tmp/hook")
+	if out := run("/tmp/hook uninstall --node-name n2"); !strings.Contains(out, "still requires the plugin") {
+		w.t.Errorf("uninstall does not say that the runtime has to restart:\n%s", out)
+	}
 	w.must(w.n2.RestartContainerd())
 	w.must(w.n2.WaitContainerd(w.t.Context()))
-	left, err := w.n2.Exec(w.t.Context(), "sh", "-c", "find /opt /etc /var/log /var/lib/forcefence* /run -xdev -iname '*forcefence*' -not -path '/run/containerd/*' 2>/dev/null || true")
-	w.must(err)
+	out := run("/tmp/hook uninstall --node-name n2")
+	// /etc/forcefence is the lab's own; logs of the DaemonSet's containers are the kubelet's.
+	left := run(`find /opt /etc /var/log /run -xdev -iname '*forcefence*' ! -path '/run/containerd/*' ! -path /etc/forcefence \
+		! -path '/var/log/pods/*' ! -path '/var/log/containers/*'`)
 	if left != "" {
 		w.t.Errorf("uninstall printed %q and left:\n%s", out, left)
 	}

@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 	images := []string{w.image(probeImage, w.build("test/e2e/probe")), w.image(csiImage, filepath.Join(built, "driver"))}
 	hook := w.build("cmd/forcefence-node")
 	images = append(images, w.image(nodeImage, hook))
-	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: images, Shared: []string{w.shared}})
+	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: images, Shared: map[string]string{w.shared: w.shared}})
 	w.ns, err = w.c.CreateNamespace(ctx, "e2e")
 	w.must(err)
 	t.Cleanup(w.explain)
@@ -436,15 +436,15 @@ func (w *world) never(what string, long time.Duration, check func() bool) {
 	}
 }
 
-// held waits for the Event that tells a person why the pod does not start, and returns its text.
-func (w *world) held(p *corev1.Pod) string {
+// held waits for the Event that tells a person why the pod does not start on that boot ("": any), and returns its text.
+func (w *world) held(p *corev1.Pod, boot string) string {
 	w.t.Helper()
 	text := ""
 	w.until(p.Name+" is held", func() bool {
 		text = w.event(p, "FailedCreatePodSandBox", "forcefence: held on node")
 		return text != ""
 	})
-	if w.wrote(p, "") {
+	if w.wrote(p, boot) {
 		w.t.Fatalf("%s runs, though it was held", p.Name)
 	}
 	return text
