@@ -11,17 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-)
 
-// ConditionType is the Node's condition: True with reason FailClosed or FailOpen, False with reason None. Its message is the
-// protection's sentence.
-const ConditionType corev1.NodeConditionType = "ForcefenceGuard"
-
-// Reasons of the condition and of its Event.
-const (
-	reasonFailClosed = "FailClosed"
-	reasonFailOpen   = "FailOpen"
-	reasonNone       = "None"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // reportAttempts: the kubelet writes the same object; somebody who conflicts with us so often does nothing else.
@@ -36,7 +27,7 @@ func Report(ctx context.Context, client rest.Interface, node string, p Protectio
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		changed = nil
 		for _, c := range n.Status.Conditions {
-			if c.Type != ConditionType {
+			if c.Type != taint.GuardCondition {
 				continue
 			}
 			if c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message {
@@ -65,14 +56,14 @@ func Report(ctx context.Context, client rest.Interface, node string, p Protectio
 func RemoveReport(ctx context.Context, client rest.Interface, node string) error {
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		for _, c := range n.Status.Conditions {
-			if c.Type == ConditionType {
-				return map[string]string{"type": string(ConditionType), "$patch": "delete"}
+			if c.Type == taint.GuardCondition {
+				return map[string]string{"type": string(taint.GuardCondition), "$patch": "delete"}
 			}
 		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the node's condition %s: %w", ConditionType, err)
+		return fmt.Errorf("removing the node's condition %s: %w", taint.GuardCondition, err)
 	}
 	return nil
 }
@@ -106,21 +97,21 @@ func patchStatus(ctx context.Context, client rest.Interface, name string, change
 
 func condition(p Protection, now metav1.Time) corev1.NodeCondition {
 	c := corev1.NodeCondition{
-		Type: ConditionType, Status: corev1.ConditionFalse, Reason: reasonNone, Message: p.Sentence(),
+		Type: taint.GuardCondition, Status: corev1.ConditionFalse, Reason: taint.GuardNone, Message: p.Sentence(),
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	switch p.Level {
 	case FailClosed:
-		c.Status, c.Reason = corev1.ConditionTrue, reasonFailClosed
+		c.Status, c.Reason = corev1.ConditionTrue, taint.GuardFailClosed
 	case FailOpen:
-		c.Status, c.Reason = corev1.ConditionTrue, reasonFailOpen
+		c.Status, c.Reason = corev1.ConditionTrue, taint.GuardFailOpen
 	}
 	return c
 }
 
 func event(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 	kind := corev1.EventTypeNormal
-	if c.Reason != reasonFailClosed {
+	if c.Reason != taint.GuardFailClosed {
 		kind = corev1.EventTypeWarning
 	}
 	now := metav1.Now()
@@ -128,7 +119,7 @@ func event(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.guard.%x", n.Name, time.Now().UnixNano()), Namespace: metav1.NamespaceDefault},
 		// kubectl describe looks a Node's Events up by its name as UID, as the kubelet writes them.
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)},
-		Reason:         string(ConditionType) + c.Reason, Message: c.Message, Type: kind,
+		Reason:         string(taint.GuardCondition) + c.Reason, Message: c.Message, Type: kind,
 		Source:         corev1.EventSource{Component: "forcefence-node", Host: n.Name},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}

@@ -155,7 +155,7 @@ func conditions(t *testing.T, get getNodeFunc) []corev1.NodeCondition {
 func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
 	t.Helper()
 	for _, c := range conditions(t, get) {
-		if c.Type == ConditionType {
+		if c.Type == taint.GuardCondition {
 			return &c
 		}
 	}
@@ -167,7 +167,7 @@ func guardEvents(t *testing.T, c *cluster.Cluster) []corev1.Event {
 	t.Helper()
 	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
 	must(t, err)
-	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(ConditionType)) })
+	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(taint.GuardCondition)) })
 }
 
 // find returns the Event with a reason, or an empty one.
