@@ -64,7 +64,7 @@ func TestFence(t *testing.T) {
 	w := newWorld(t, 3*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
-	w.install()
+	w.install(base)
 	for _, role := range []string{"forcefence-operator", "forcefence-release"} {
 		must(t, w.grant(role, nil, person))
 	}
@@ -217,7 +217,7 @@ func (w *world) untilReplicas(but *host) {
 func (w *world) configuration(dir, metrics, health string) string {
 	w.t.Helper()
 	var text string
-	for _, u := range manifests(w.t, w) {
+	for _, u := range manifests(w.t, w, base) {
 		if u.GetKind() == "ConfigMap" {
 			var cm corev1.ConfigMap
 			must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &cm))
@@ -411,7 +411,7 @@ func (w *world) rights(t *testing.T, audit string) {
 	if people == 0 {
 		t.Error("audit log: got nothing of the person's, want it to tell of all")
 	}
-	for _, u := range manifests(t, w) {
+	for _, u := range manifests(t, w, base) {
 		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || u.GetName() == "forcefence-operator" || u.GetName() == "forcefence-release" {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 
 const (
 	base      = "../../deploy/kustomize/base"
+	node      = "../../deploy/kustomize/node"
 	namespace = "forcefence-system"
 	account   = "system:serviceaccount:" + namespace + ":forcefence"
 	key       = taint.DefaultKey
@@ -56,12 +58,14 @@ func newWorld(t *testing.T, limit time.Duration, o cluster.Options) *world {
 	return &world{t: t, c: cluster.ForTest(t, o), ctx: ctx}
 }
 
-// install applies the manifests as README.md says, and returns once their types were checked without a warning. The policies are in
-// force a moment later: poll.
-func (w *world) install() {
+// install applies manifests as README.md says, and returns once the policies' types were checked without a warning. They are in force
+// a moment later: poll.
+func (w *world) install(folders ...string) {
 	w.t.Helper()
-	_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-k", base)
-	must(w.t, err)
+	for _, folder := range folders {
+		_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-k", folder)
+		must(w.t, err)
+	}
 	w.until("the policies are checked", func() (bool, error) {
 		policies, err := w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
 		if err != nil {
@@ -104,13 +108,18 @@ func (w *world) until(what string, check func() (bool, error)) {
 	}
 }
 
-// manifests are the base as kubectl renders it.
-func manifests(t *testing.T, w *world) []unstructured.Unstructured {
+// manifests are a folder's as kubectl renders them.
+func manifests(t *testing.T, w *world, folder string) []unstructured.Unstructured {
 	t.Helper()
-	out, err := w.c.Kubectl(w.ctx, "kustomize", base)
+	out, err := w.c.Kubectl(w.ctx, "kustomize", folder)
 	must(t, err)
+	return parse(t, out)
+}
+
+func parse(t *testing.T, rendered string) []unstructured.Unstructured {
+	t.Helper()
 	var list []unstructured.Unstructured
-	d := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(out), 1<<16)
+	d := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(rendered), 1<<16)
 	for {
 		var u unstructured.Unstructured
 		if err := d.Decode(&u.Object); errors.Is(err, io.EOF) {
@@ -126,7 +135,7 @@ func manifests(t *testing.T, w *world) []unstructured.Unstructured {
 func policies(t *testing.T, w *world) map[string]*admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	out := map[string]*admissionv1.ValidatingAdmissionPolicy{}
-	for _, u := range manifests(t, w) {
+	for _, u := range slices.Concat(manifests(t, w, base), manifests(t, w, node)) {
 		if u.GetKind() != "ValidatingAdmissionPolicy" {
 			continue
 		}
@@ -143,6 +152,14 @@ func (w *world) replace(p *admissionv1.ValidatingAdmissionPolicy) {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"validations": p.Spec.Validations}})
 	must(w.t, err)
 	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	must(w.t, err)
+}
+
+func (w *world) replaceVariables(name string, variables []admissionv1.Variable) {
+	w.t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"variables": variables}})
+	must(w.t, err)
+	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	must(w.t, err)
 }
 

@@ -37,6 +37,16 @@ const (
 	newKubelet     = "new kubelet"     // of a node that is not there yet
 	nodeController = "node controller" // the control plane's own, which taints and deletes nodes
 	admin          = "admin"
+
+	deployer     = "deployer"     // may do anything to pods and workloads, and write the annotation tolerate-missing in namespace default
+	daemonSets   = "daemonsets"   // a controller of Kubernetes', as the next ones
+	statefulSets = "statefulsets" //
+	replicaSets  = "replicasets"  //
+	replications = "replications" //
+	jobs         = "jobs"         //
+	deployments  = "deployments"  //
+	cronJobs     = "cronjobs"     //
+	lookalike    = "lookalike"    // has a controller's name, in another namespace, and an editor's rights
 )
 
 // What refuses, as the API server's answer tells it. A validation's message stands behind its policy's name.
@@ -580,6 +590,7 @@ func (w *world) fixtures() {
 	must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"}, Verbs: []string{"*"}},
 	}, editor, operator))
+	w.workloads()
 }
 
 // grant gives users a ClusterRole of that name; without rules it is one that exists.
@@ -610,6 +621,16 @@ func (w *world) accounts() map[string]kubernetes.Interface {
 		newKubelet:     w.as("system:node:fresh", "system:nodes"),
 		nodeController: w.as("system:serviceaccount:kube-system:node-controller", "system:serviceaccounts", "system:serviceaccounts:kube-system"),
 		admin:          w.c.Client(),
+
+		deployer:     w.as(deployer),
+		lookalike:    w.as(lookalikeName),
+		daemonSets:   w.asController("daemon-set-controller"),
+		statefulSets: w.asController("statefulset-controller"),
+		replicaSets:  w.asController("replicaset-controller"),
+		replications: w.asController("replication-controller"),
+		jobs:         w.asController("job-controller"),
+		deployments:  w.asController("deployment-controller"),
+		cronJobs:     w.asController("cronjob-controller"),
 	}
 }
 
@@ -627,19 +648,21 @@ func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) str
 	return ""
 }
 
-// TestPolicies tries every row, then takes one validation after the other out of the policies and holds that the rows notice.
+// TestPolicies tries every row, then lets one validation of the policies after the other say yes and holds that the rows notice.
 func TestPolicies(t *testing.T) {
 	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
 	w := newWorld(t, 5*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
-	w.install()
+	w.install(base, node)
 	must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
+	w.letBypass(deployer)
 	accounts := w.accounts()
+	all := slices.Concat(refusals, tolerateRefusals)
 	w.until("the policies refuse", func() (bool, error) {
-		for _, want := range []string{mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive} {
-			i := slices.IndexFunc(refusals, func(a attempt) bool { return a.want == want })
-			if bad := w.verdict(accounts, refusals[i]); bad != "" {
-				return false, fmt.Errorf("%s: %s", refusals[i].name, bad)
+		for _, want := range []string{mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive, tolerates, templateTolerates} {
+			i := slices.IndexFunc(all, func(a attempt) bool { return a.want == want })
+			if bad := w.verdict(accounts, all[i]); bad != "" {
+				return false, fmt.Errorf("%s: %s", all[i].name, bad)
 			}
 		}
 		// What was granted last is in force a moment later, too.
@@ -650,7 +673,7 @@ func TestPolicies(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err == nil && review.Status.Allowed, err
 	})
-	for _, a := range slices.Concat(refusals, passes) {
+	for _, a := range slices.Concat(refusals, tolerateRefusals, passes, toleratePasses) {
 		t.Run(a.as+": "+a.name, func(t *testing.T) {
 			if bad := w.verdict(accounts, a); bad != "" {
 				t.Error(bad)
@@ -661,9 +684,13 @@ func TestPolicies(t *testing.T) {
 		return
 	}
 	t.Run("each validation is needed", func(t *testing.T) { w.mutate(accounts) })
+	t.Run("another annotation", func(t *testing.T) {
+		w.install(node) // whole again
+		w.otherKey(t, accounts)
+	})
 }
 
-// mutate takes the i-th validation out of every policy, for each i, and waits until rows that must be refused for its sake pass.
+// mutate lets the i-th validation of every policy say yes, for each i, and waits until rows that must be refused for its sake pass.
 func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 	whole := policies(w.t, w)
 	longest := 0
@@ -676,7 +703,7 @@ func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 			p := whole[name].DeepCopy()
 			if i < len(p.Spec.Validations) {
 				missing[fmt.Sprintf("'%s' with binding '%[1]s' denied request: %s", name, p.Spec.Validations[i].Message)] = name
-				p.Spec.Validations = slices.Delete(p.Spec.Validations, i, i+1)
+				p.Spec.Validations[i].Expression = "true"
 			}
 			w.replace(p)
 		}
@@ -684,7 +711,7 @@ func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 		err := cluster.Until(ctx, func(context.Context) (bool, error) {
 			for refusal, name := range missing {
 				passed := false
-				for _, a := range refusals {
+				for _, a := range slices.Concat(refusals, tolerateRefusals) {
 					passed = passed || a.want == refusal && a.do(w.ctx, w.c.Client(), accounts[a.as]) == nil
 				}
 				if !passed {
