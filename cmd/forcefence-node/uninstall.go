@@ -9,6 +9,7 @@ import (
 func newUninstall() *cobra.Command {
 	var host hostFlags
 	var o install.Options
+	var wait bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Take the hook away from this host",
@@ -24,11 +25,15 @@ func newUninstall() *cobra.Command {
 			o.Site = host.site
 			result, err := install.Uninstall(cmd.Context(), o)
 			tell(cmd, result)
+			if err == nil && wait {
+				<-cmd.Context().Done()
+			}
 			return err
 		},
 	}
 	host.add(cmd.Flags())
 	configFlags(cmd.Flags(), &o.Config)
 	cmd.Flags().BoolVar(&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it requires the hook")
+	cmd.Flags().BoolVar(&wait, "wait", false, "when done, wait for SIGTERM: a DaemonSet starts again what ends")
 	return cmd
 }
