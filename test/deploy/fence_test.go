@@ -60,7 +60,7 @@ func TestFence(t *testing.T) {
 	dir := t.TempDir()
 	audit := filepath.Join(dir, "audit.log")
 	must(t, os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600))
-	binary := build(t, dir)
+	binary := build(t, dir, "forcefence")
 	w := newWorld(t, 3*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
@@ -471,15 +471,15 @@ func (w *world) queues(t *testing.T) {
 	}
 }
 
-// build compiles forcefence.
-func build(t *testing.T, dir string) string {
+// build compiles one of the programs.
+func build(t *testing.T, dir, program string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a control plane")
 	}
-	out := filepath.Join(dir, "forcefence")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", out, "github.com/forcefence/forcefence/cmd/forcefence").CombinedOutput(); err != nil {
-		t.Fatalf("building forcefence: %v\n%s", err, said)
+	out := filepath.Join(dir, program)
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", out, "github.com/forcefence/forcefence/cmd/"+program).CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", program, err, said)
 	}
 	return out
 }

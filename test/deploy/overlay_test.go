@@ -32,7 +32,7 @@ data: {taintKey: example.net/off}
 `,
 		"kustomization.yaml": `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [` + rel + `/base, taint-key.yaml]
+resources: [` + rel + `/base, ` + rel + `/node, taint-key.yaml]
 components: [` + rel + `/components/taint-key]
 images:
 - {name: forcefence, newName: registry.example.net/forcefence, newTag: v1}
@@ -55,7 +55,8 @@ configMapGenerator:
 		"'''example.net/off'''":              4, // the policies about nodes
 		"- key: example.net/off\n":           1, // the toleration
 		"taintKey: example.net/off\n":        1, // config.yaml; the helper is not rendered
-		"registry.example.net/forcefence:v1": 1,
+		"--taint-key=example.net/off\n":      1, // the hook's
+		"registry.example.net/forcefence:v1": 3,
 		"name: forcefence-taint-key":         0,
 	} {
 		if got := strings.Count(string(out), text); got != want {

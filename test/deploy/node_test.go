@@ -1,0 +1,218 @@
+package deploy
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+const nodeNamespace = "forcefence-node"
+
+// variants are the overlays that README.md tells a user to write, and the command lines that they make.
+var variants = []struct {
+	name       string
+	components []string
+	names      [2]string // of the init container and of the container
+	args       [2]string
+	limit      string // maxUnavailable
+}{
+	{"plain", nil, [2]string{"install", "hook"}, [2]string{
+		"install --root=/host --taint-key=forcefence.io/node-shutdown",
+		"run --root=/host",
+	}, "10%"},
+	{"k3s", []string{"k3s"}, [2]string{"install", "hook"}, [2]string{
+		"install --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite,
+		"run --root=/host" + k3sSite,
+	}, "10%"},
+	{"k3s, required", []string{"k3s", "required-plugins"}, [2]string{"install", "hook"}, [2]string{
+		"install --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --required-plugins",
+		"run --root=/host" + k3sSite,
+	}, "10%"},
+	{"required", []string{"required-plugins"}, [2]string{"install", "hook"}, [2]string{
+		"install --root=/host --taint-key=forcefence.io/node-shutdown --required-plugins",
+		"run --root=/host",
+	}, "10%"},
+	{"uninstall", []string{"uninstall"}, [2]string{"uninstall", "uninstalled"}, [2]string{
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --restart-runtime",
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --wait",
+	}, "100%"},
+	{"k3s, uninstall", []string{"k3s", "uninstall"}, [2]string{"uninstall", "uninstalled"}, [2]string{
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --restart-runtime",
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --wait",
+	}, "100%"},
+}
+
+const k3sSite = " --containerd=/var/lib/rancher/k3s/data/current/bin/containerd" +
+	" --containerd-config=/var/lib/rancher/k3s/agent/etc/containerd/config.toml" +
+	" --conf-dir=/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d --runtime-unit=k3s"
+
+// TestNode applies every variant, one over the other as a user would. Kubernetes' DaemonSet controller must be able to make the pods,
+// on a marked node as well; the program must understand its command lines.
+func TestNode(t *testing.T) {
+	dir := t.TempDir()
+	binary := build(t, dir, "forcefence-node")
+	w := newWorld(t, 3*time.Minute, cluster.Options{})
+	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	must(t, err)
+	_, err = w.c.Kubectl(w.ctx, "taint", "node", nodes[1].Name(), key+"=manual:NoSchedule")
+	must(t, err)
+
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			folder := overlay(t, []string{"base", "node"}, v.components, nil)
+			w.install(folder)
+			ds := daemonSet(t, manifests(t, w, folder))
+			pod := ds.Spec.Template.Spec
+			for i, c := range []corev1.Container{pod.InitContainers[0], pod.Containers[0]} {
+				if got := strings.Join(c.Args, " "); got != v.args[i] || c.Name != v.names[i] {
+					t.Errorf("container %s: got %q; want %s: %q", c.Name, got, v.names[i], v.args[i])
+				}
+				understood(t, binary, c.Args)
+				if c.ReadinessProbe != nil {
+					understood(t, binary, c.ReadinessProbe.Exec.Command[1:])
+				}
+			}
+			if got := ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != v.limit {
+				t.Errorf("maxUnavailable: got %s, want %s", got, v.limit)
+			}
+			w.until("the controller has made the pods of this variant", func() (bool, error) {
+				list, err := w.c.Client().CoreV1().Pods(nodeNamespace).List(w.ctx, metav1.ListOptions{})
+				if err != nil {
+					return false, err
+				}
+				on := map[string]bool{}
+				for i := range list.Items {
+					p := &list.Items[i]
+					if p.DeletionTimestamp == nil && slices.Equal(p.Spec.Containers[0].Args, pod.Containers[0].Args) &&
+						slices.Equal(p.Spec.InitContainers[0].Args, pod.InitContainers[0].Args) {
+						on[p.Spec.NodeName] = true
+						w.checkPod(t, p)
+					}
+				}
+				return on["n0"] && on["n1"], fmt.Errorf("on %v", on)
+			})
+		})
+	}
+	w.noRights(t)
+	t.Run("Pod Security", w.podSecurity)
+}
+
+// checkPod holds what the API server made of a pod against what the hook relies on.
+func (w *world) checkPod(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	// The hook holds no such pod, and NRI's validator lets it start without the hook.
+	if taint.Exempt(p, key) == taint.NotExempt || p.Annotations[install.TolerateAnnotation] != "true" {
+		t.Errorf("pod %s: annotations %v, tolerations %v: want it exempt and tolerant", p.Name, p.Annotations, p.Spec.Tolerations)
+	}
+	if p.Spec.Priority == nil || *p.Spec.Priority != 2000001000 {
+		t.Errorf("pod %s: priority %v, want the nodes' own", p.Name, p.Spec.Priority)
+	}
+	for _, v := range p.Spec.Volumes {
+		if v.Projected != nil || v.Secret != nil {
+			t.Errorf("pod %s: volume %s is a token", p.Name, v.Name)
+		}
+	}
+}
+
+// noRights holds that the ServiceAccount may do nothing that not everybody may.
+func (w *world) noRights(t *testing.T) {
+	t.Helper()
+	for _, ns := range []string{nodeNamespace, "kube-system"} {
+		rules := func(user string, groups ...string) string {
+			r, err := w.as(user, groups...).AuthorizationV1().SelfSubjectRulesReviews().Create(w.ctx, &authorizationv1.SelfSubjectRulesReview{
+				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}, metav1.CreateOptions{})
+			must(t, err)
+			return fmt.Sprint(r.Status.ResourceRules)
+		}
+		account := rules("system:serviceaccount:"+nodeNamespace+":forcefence-node", "system:serviceaccounts", "system:serviceaccounts:"+nodeNamespace)
+		others := rules("system:serviceaccount:"+nodeNamespace+":some", "system:serviceaccounts", "system:serviceaccounts:"+nodeNamespace)
+		if account != others {
+			t.Errorf("rights in %s: got %s, want those of any account: %s", ns, account, others)
+		}
+	}
+}
+
+// podSecurity holds that no lower level than the namespace's would do: one that did should be taken.
+func (w *world) podSecurity(t *testing.T) {
+	ds := daemonSet(t, manifests(t, w, node))
+	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "level-" + level, Labels: map[string]string{"pod-security.kubernetes.io/enforce": level}}}
+		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, ns, metav1.CreateOptions{})
+		must(t, err)
+		_, err = w.c.Client().CoreV1().ServiceAccounts(ns.Name).Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: meta("forcefence-node")}, metav1.CreateOptions{})
+		must(t, err)
+		p := &corev1.Pod{ObjectMeta: meta("x"), Spec: ds.Spec.Template.Spec}
+		_, err = w.c.Client().CoreV1().Pods(ns.Name).Create(w.ctx, p, metav1.CreateOptions{DryRun: dryRun})
+		if want != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("level %s: got %v, want it to pass: %t", level, err, want)
+		}
+	}
+}
+
+// understood runs a command line with --help behind it: flags that it does not know are an error, and nothing is done.
+func understood(t *testing.T, binary string, args []string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), binary, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
+		t.Errorf("forcefence-node %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func daemonSet(t *testing.T, list []unstructured.Unstructured) *appsv1.DaemonSet {
+	t.Helper()
+	for _, u := range list {
+		if u.GetKind() == "DaemonSet" {
+			var ds appsv1.DaemonSet
+			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &ds))
+			return &ds
+		}
+	}
+	t.Fatal("there is no DaemonSet")
+	return nil
+}
+
+// overlay writes a user's folder over ours and returns its path.
+func overlay(t *testing.T, resources, components []string, files map[string]string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	sources, err := filepath.Abs("../../deploy/kustomize")
+	must(t, err)
+	rel, err := filepath.Rel(dir, sources)
+	must(t, err)
+	var b bytes.Buffer
+	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nimages:\n" +
+		"- {name: forcefence, newName: registry.example.net/forcefence, newTag: v1}\nresources:\n")
+	for _, r := range resources {
+		fmt.Fprintf(&b, "- %s/%s\n", rel, r)
+	}
+	for name, text := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		fmt.Fprintf(&b, "- %s\n", name)
+	}
+	if len(components) > 0 {
+		b.WriteString("components:\n")
+	}
+	for _, c := range components {
+		fmt.Fprintf(&b, "- %s/components/%s\n", rel, c)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), b.Bytes(), 0o600))
+	return dir
+}
