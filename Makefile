@@ -46,7 +46,7 @@ fuzz: ## every fuzz test for FUZZTIME each
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
 	  $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),10s) $$p || exit 1; done; done
 
-image: ## the controller's image for linux/amd64 and linux/arm64, in out/forcefence.oci.tar; PUSH=registry.example.net/forcefence:v1 pushes it, too
+image: ## the image of both programs for linux/amd64 and linux/arm64, in out/forcefence.oci.tar; PUSH=registry.example.net/forcefence:v1 pushes it, too
 	cd .ci/image && $(GO) run . -source ../.. -out ../../out/forcefence.oci.tar \
 	  -version "$(or $(VERSION),$(shell git describe --tags --always --dirty 2>/dev/null),dev)" -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(PUSH),-push "$(PUSH)",)
 

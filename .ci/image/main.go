@@ -7,6 +7,9 @@
 // There are no certificates of public authorities in it either, because any list that is built in grows old: the API server's comes
 // with the ServiceAccount, a BMC's with caFile. Who needs a public list mounts one and sets SSL_CERT_FILE.
 //
+// Both programs are in one image, the controller's as its entrypoint: one name to set and one thing to push, and the node's side is
+// never of another version than the controller. ko makes an image of each, and the layers of both are put together.
+//
 // The same sources give the same bytes: times come from SOURCE_DATE_EPOCH, paths are trimmed, the archive's entries are sorted.
 //
 //	cd .ci/image && go run . -source ../.. -out ../../out/forcefence.oci.tar
@@ -22,6 +25,7 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -47,9 +51,11 @@ import (
 
 const (
 	user       = "65532:65532"
-	program    = "./cmd/forcefence"
 	entrypoint = "/ko-app/forcefence"
 )
+
+// programs are what the image holds, in /ko-app. The first one's configuration is the image's.
+var programs = []string{"forcefence", "forcefence-node"}
 
 var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
 
@@ -89,12 +95,20 @@ func run(ctx context.Context, source, out string, labels map[string]string) erro
 		return fmt.Errorf("serve base image: %w", err)
 	}
 	defer stop()
-	dir := filepath.Join(tmp, "layout")
-	if err := ko(ctx, source, base, dir, filepath.Join(tmp, "ko"), labels); err != nil {
-		return fmt.Errorf("build image: %w", err)
+	bin := filepath.Join(tmp, "ko")
+	if said, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/google/ko").CombinedOutput(); err != nil {
+		return fmt.Errorf("build ko: %w\n%s", err, said)
+	}
+	var layouts []string
+	for _, program := range programs { // one after the other: the second finds most packages compiled
+		dir := filepath.Join(tmp, "layout-"+program)
+		if err := ko(ctx, bin, source, program, base, dir, labels); err != nil {
+			return fmt.Errorf("build image: %s: %w", program, err)
+		}
+		layouts = append(layouts, dir)
 	}
 	clean := filepath.Join(tmp, "clean")
-	if err := rebase(dir, clean); err != nil {
+	if err := merge(layouts, clean); err != nil {
 		return fmt.Errorf("build image: %w", err)
 	}
 	if out, err = filepath.Abs(out); err != nil {
@@ -155,10 +169,7 @@ func baseIndex() (v1.ImageIndex, error) {
 	return index, nil
 }
 
-func ko(ctx context.Context, source, base, dir, bin string, labels map[string]string) error {
-	if said, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/google/ko").CombinedOutput(); err != nil {
-		return fmt.Errorf("building ko: %w\n%s", err, said)
-	}
+func ko(ctx context.Context, bin, source, program, base, dir string, labels map[string]string) error {
 	var wanted, list []string
 	for _, p := range platforms {
 		wanted = append(wanted, p.String())
@@ -167,7 +178,7 @@ func ko(ctx context.Context, source, base, dir, bin string, labels map[string]st
 		list = append(list, k+"="+v)
 	}
 	slices.Sort(list)
-	cmd := exec.CommandContext(ctx, bin, "build", program, "--push=false", "--oci-layout-path="+dir, "--platform="+strings.Join(wanted, ","),
+	cmd := exec.CommandContext(ctx, bin, "build", "./cmd/"+program, "--push=false", "--oci-layout-path="+dir, "--platform="+strings.Join(wanted, ","),
 		"--sbom=none", "--image-user="+user, "--image-label="+strings.Join(list, ","), "--bare")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=forcefence", "KOCACHE=")
@@ -186,44 +197,83 @@ func ko(ctx context.Context, source, base, dir, bin string, labels map[string]st
 	return nil
 }
 
-// rebase writes what ko made to another folder, without the base's address: it was another port each time.
-func rebase(from, to string) error {
-	made, err := open(from)
-	if err != nil {
-		return err
-	}
-	manifest, err := made.IndexManifest()
-	if err != nil {
-		return err
+// merge puts what ko made of each program together, without the base's address: it was another port each time.
+func merge(from []string, to string) error {
+	var made []v1.ImageIndex
+	for _, dir := range from {
+		index, err := open(dir)
+		if err != nil {
+			return err
+		}
+		made = append(made, index)
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, m := range manifest.Manifests {
-		old, err := made.Image(m.Digest)
+	for _, p := range platforms {
+		img, err := together(made, p)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", p, err)
 		}
-		layers, err := old.Layers()
-		if err != nil {
-			return err
-		}
-		config, err := old.ConfigFile()
-		if err != nil {
-			return err
-		}
-		img, err := mutate.AppendLayers(emptyImage(), layers...)
-		if err != nil {
-			return err
-		}
-		if img, err = mutate.ConfigFile(img, config); err != nil {
-			return err
-		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: m.Platform}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &p}})
 	}
 	path, err := layout.Write(to, empty.Index)
 	if err != nil {
 		return err
 	}
 	return path.AppendIndex(index)
+}
+
+// together is the image of one platform: the layers of all programs, and the configuration of the first.
+func together(made []v1.ImageIndex, p v1.Platform) (v1.Image, error) {
+	img, seen := emptyImage(), map[v1.Hash]bool{}
+	var config *v1.ConfigFile
+	for _, index := range made {
+		one, err := of(index, p)
+		if err != nil {
+			return nil, err
+		}
+		layers, err := one.Layers()
+		if err != nil {
+			return nil, err
+		}
+		for _, layer := range layers {
+			digest, err := layer.Digest()
+			if err != nil {
+				return nil, err
+			}
+			if seen[digest] { // an empty folder for data, which ko gives to each
+				continue
+			}
+			seen[digest] = true
+			if img, err = mutate.AppendLayers(img, layer); err != nil {
+				return nil, err
+			}
+		}
+		if config == nil {
+			if config, err = one.ConfigFile(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	whole, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.RootFS, config.History = whole.RootFS, nil // it would tell of the first one's layers only
+	return mutate.ConfigFile(img, config)
+}
+
+func of(index v1.ImageIndex, p v1.Platform) (v1.Image, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range manifest.Manifests {
+		if m.Platform != nil && m.Platform.Equals(p) {
+			return index.Image(m.Digest)
+		}
+	}
+	return nil, errors.New("ko made no image of it")
 }
 
 func emptyImage() v1.Image {
@@ -378,18 +428,23 @@ func checkImage(img v1.Image, want v1.Platform, labels map[string]string) error 
 			return fmt.Errorf("label %s: %q, want %q", k, c.Config.Labels[k], v)
 		}
 	}
-	// What the entrypoint names must be there, and of that machine: an ELF file's e_machine is 62 for amd64 and 183 for arm64.
+	// The programs must be there, and of that machine: an ELF file's e_machine is 62 for amd64 and 183 for arm64.
 	machine := map[string]byte{"amd64": 62, "arm64": 183}[want.Architecture]
+	missing := map[string]bool{}
+	for _, program := range programs {
+		missing["/ko-app/"+program] = true
+	}
 	r := mutate.Extract(img)
 	defer r.Close()
-	for t := tar.NewReader(r); ; {
+	for t := tar.NewReader(r); len(missing) > 0; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("no file %s", entrypoint)
+			return fmt.Errorf("not in it: %v", slices.Sorted(maps.Keys(missing)))
 		} else if err != nil {
 			return err
 		}
-		if "/"+strings.TrimPrefix(h.Name, "/") != entrypoint {
+		file := "/" + strings.TrimPrefix(h.Name, "/")
+		if !missing[file] {
 			continue
 		}
 		head := make([]byte, 20)
@@ -397,10 +452,11 @@ func checkImage(img v1.Image, want v1.Platform, labels map[string]string) error 
 			return err
 		}
 		if !bytes.HasPrefix(head, []byte("\x7fELF")) || head[18] != machine || h.Mode&0o111 != 0o111 {
-			return fmt.Errorf("%s (mode %o) is no program for %s", entrypoint, h.Mode, want)
+			return fmt.Errorf("%s (mode %o) is no program for %s", file, h.Mode, want)
 		}
-		return nil
+		delete(missing, file)
 	}
+	return nil
 }
 
 func unpack(archive, dir string) error {
