@@ -54,6 +54,8 @@ const (
 	entrypoint = "/ko-app/forcefence"
 )
 
+const versionLabel = "org.opencontainers.image.version"
+
 // programs are what the image holds, in /ko-app. The first one's configuration is the image's.
 var programs = []string{"forcefence", "forcefence-node"}
 
@@ -71,7 +73,7 @@ func main() {
 	labels := map[string]string{
 		"org.opencontainers.image.title":    "forcefence",
 		"org.opencontainers.image.licenses": "Apache-2.0",
-		"org.opencontainers.image.version":  *version,
+		versionLabel:                        *version,
 		"org.opencontainers.image.revision": *revision,
 	}
 	err := run(ctx, *source, *out, labels)
@@ -181,7 +183,8 @@ func ko(ctx context.Context, bin, source, program, base, dir string, labels map[
 	cmd := exec.CommandContext(ctx, bin, "build", "./cmd/"+program, "--push=false", "--oci-layout-path="+dir, "--platform="+strings.Join(wanted, ","),
 		"--sbom=none", "--image-user="+user, "--image-label="+strings.Join(list, ","), "--bare")
 	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=forcefence", "KOCACHE=")
+	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=forcefence", "KOCACHE=",
+		"FORCEFENCE_VERSION="+labels[versionLabel])
 	if os.Getenv("SOURCE_DATE_EPOCH") == "" {
 		when, err := lastCommit(ctx, source)
 		if err != nil {

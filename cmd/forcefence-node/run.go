@@ -82,8 +82,14 @@ const reportEvery = 15 * time.Second
 // frugal keeps the heap small: the hook is on every node, twice, and has nothing to hurry for but its answers, which allocate nothing.
 func frugal() { debug.SetGCPercent(25) }
 
+// built is set where Go does not stamp the version into the program itself (.ko.yaml).
+var built string
+
 // version is that of the build.
 func version() string {
+	if built != "" {
+		return built
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
