@@ -1,0 +1,225 @@
+//go:build linux
+
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/nodes"
+)
+
+const image = "registry.example.net/forcefence:v1"
+
+// The image of this test is not that of `make image`, which takes a minute: its program lies elsewhere.
+const elsewhere = `patches:
+- target: {kind: DaemonSet}
+  patch: |
+    - {op: replace, path: /spec/template/spec/initContainers/0/command/0, value: /bin/forcefence-node}
+    - {op: replace, path: /spec/template/spec/containers/0/command/0, value: /bin/forcefence-node}
+`
+
+const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/exec/command/0, value: /bin/forcefence-node}\n"
+
+// TestHost applies the DaemonSet to a real node, with containerd and a kubelet: that its few capabilities suffice, its mounts show
+// what they should, and nothing of it stays behind.
+func TestHost(t *testing.T) {
+	nodes.Need(t)
+	w := newWorld(t, 150*time.Second, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	dir := t.TempDir()
+	program, err := nodes.BuildProgram(w.ctx, dir, "cmd/forcefence-node")
+	must(t, err)
+	tar := filepath.Join(dir, "forcefence.tar")
+	must(t, nodes.WriteImage(tar, image, program))
+	lab := nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: []string{tar}})
+	n, err := lab.Add(w.ctx, nodes.NodeOptions{Name: "n1"})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "describe", "pods")
+			logs, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "logs", "ds/forcefence-node", "--all-containers")
+			t.Logf("%s\n%s\n%s", out, logs, n.Logs())
+		}
+	})
+	plugin := install.PluginFile
+
+	w.apply(nil, probeElsewhere)
+	w.rolledOut("hook")
+	w.guard(install.FailOpen, "started before the plugin was installed")
+	if _, err := n.Exec(w.ctx, "test", "-x", nodes.NRIPlugins+"/"+plugin); err != nil {
+		t.Errorf("the plugin is not on the host: %v", err)
+	}
+
+	// It holds, on the word of a container that has one capability; and the kubelet's own restart of the runtime changes nothing.
+	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
+	must(t, err)
+	w.until("the hook knows of the mark", func() (bool, error) {
+		out, err := n.Exec(w.ctx, nodes.NRIPlugins+"/"+plugin, "status")
+		return strings.Contains(out, key+"=manual:"), fmt.Errorf("%s %w", out, err)
+	})
+	w.ordinary("first")
+	w.held("first")
+	must(t, n.RestartContainerd())
+	w.until("both plugins are connected", func() (bool, error) {
+		a, errA := n.Exec(w.ctx, nodes.NRIPlugins+"/"+plugin, "status", "--ready=10")
+		b, errB := n.Exec(w.ctx, nodes.NRIPlugins+"/"+plugin, "status", "--ready=20")
+		return errA == nil && errB == nil, fmt.Errorf("%s %s %w", a, b, errA)
+	})
+	w.guard(install.FailOpen, "does not require the plugin")
+	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"-")
+	must(t, err)
+	w.ended("first")
+
+	// What the host mounts and unmounts is seen in the container: a volume can go.
+	_, err = n.Exec(w.ctx, "mkdir", "-p", "/run/volume")
+	must(t, err)
+	pid := w.inside(n)
+	_, err = n.Exec(w.ctx, "mount", "-t", "tmpfs", "volume", "/run/volume")
+	must(t, err)
+	w.mounted(n, pid, true)
+	_, err = n.Exec(w.ctx, "umount", "/run/volume")
+	must(t, err)
+	w.mounted(n, pid, false)
+
+	w.apply([]string{"required-plugins"}, probeElsewhere)
+	w.rolledOut("hook")
+	must(t, n.RestartContainerd())
+	w.guard(install.FailClosed, "requires the plugin")
+
+	// Not required any more, and read so: the uninstall need not restart the runtime, which has no systemd here.
+	w.apply(nil, probeElsewhere)
+	w.rolledOut("hook")
+	must(t, n.RestartContainerd())
+	w.guard(install.FailOpen, "does not require the plugin")
+	w.apply([]string{"uninstall"}, "")
+	w.rolledOut("uninstalled")
+	// The kubelet's own logs of the pods are named after them.
+	out, err := n.Exec(w.ctx, "find", "/opt/nri", "/etc/nri", "/etc/containerd", "/var/log", "(", "-path", "/var/log/pods", "-o", "-path",
+		"/var/log/containers", ")", "-prune", "-o", "-name", "*forcefence*", "-print")
+	if err != nil || out != "" {
+		t.Errorf("left on the host: %s %v", out, err)
+	}
+	// The plugin that the runtime started runs until its next start, and may tell its status once more, on a tmpfs.
+	out, err = n.Exec(w.ctx, "find", "/run", "-path", "/run/forcefence/*", "!", "-name", "10.json")
+	if err != nil || out != "" {
+		t.Errorf("left on the host: %s %v", out, err)
+	}
+	node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
+	must(t, err)
+	for _, c := range node.Status.Conditions {
+		if c.Type == install.ConditionType {
+			t.Errorf("left on the Node: %+v", c)
+		}
+	}
+}
+
+// apply applies a variant with this test's image.
+func (w *world) apply(components []string, more string) {
+	w.t.Helper()
+	folder := overlay(w.t, []string{"node"}, components, nil)
+	f, err := os.OpenFile(filepath.Join(folder, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	must(w.t, err)
+	_, err = f.WriteString(elsewhere + more)
+	must(w.t, err)
+	must(w.t, f.Close())
+	w.install(folder)
+}
+
+// rolledOut waits until the DaemonSet's pod is the one of what was applied last, and ready; a container of it has that name.
+func (w *world) rolledOut(container string) {
+	w.t.Helper()
+	w.until("the DaemonSet is rolled out", func() (bool, error) {
+		ds, err := w.c.Client().AppsV1().DaemonSets(nodeNamespace).Get(w.ctx, "forcefence-node", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		s := ds.Status
+		return ds.Spec.Template.Spec.Containers[0].Name == container && done(ds), fmt.Errorf("%+v", s)
+	})
+}
+
+func done(ds *appsv1.DaemonSet) bool {
+	s := ds.Status
+	return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled == 1 && s.UpdatedNumberScheduled == 1 && s.NumberAvailable == 1
+}
+
+// guard waits for the Node's condition.
+func (w *world) guard(level install.Level, says string) {
+	w.t.Helper()
+	reason := map[install.Level]string{install.FailClosed: "FailClosed", install.FailOpen: "FailOpen"}[level]
+	w.until("the Node says "+reason, func() (bool, error) {
+		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == install.ConditionType {
+				return c.Status == corev1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, says), fmt.Errorf("%s: %s", c.Reason, c.Message)
+			}
+		}
+		return false, fmt.Errorf("no condition")
+	})
+}
+
+// ordinary starts a pod that is not exempt, and ends by itself if it may start.
+func (w *world) ordinary(name string) {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: meta(name), Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "main", Image: image, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/forcefence-node", "--help"}}}}}
+	_, err := w.c.Client().CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
+	must(w.t, err)
+}
+
+func (w *world) held(pod string) {
+	w.t.Helper()
+	w.until(pod+" is held", func() (bool, error) {
+		list, err := w.c.Client().CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+		if err != nil {
+			return false, err
+		}
+		var said []string
+		for _, e := range list.Items {
+			said = append(said, e.Reason+": "+e.Message)
+			if e.Reason == "FailedCreatePodSandBox" && strings.Contains(e.Message, "held") {
+				w.t.Log(e.Message)
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("events %q", said)
+	})
+}
+
+func (w *world) ended(pod string) {
+	w.t.Helper()
+	w.until(pod+" has run", func() (bool, error) {
+		p, err := w.c.Client().CoreV1().Pods("default").Get(w.ctx, pod, metav1.GetOptions{})
+		return err == nil && p.Status.Phase == corev1.PodSucceeded, err
+	})
+}
+
+// inside is the pid of the DaemonSet's container, as the node sees it.
+func (w *world) inside(n *nodes.Node) string {
+	w.t.Helper()
+	out, err := n.Exec(w.ctx, "pgrep", "-f", "^/bin/forcefence-node run")
+	must(w.t, err)
+	return strings.TrimSpace(out)
+}
+
+func (w *world) mounted(n *nodes.Node, pid string, want bool) {
+	w.t.Helper()
+	w.until(fmt.Sprintf("the container sees the mount: %t", want), func() (bool, error) {
+		out, err := n.Exec(w.ctx, "cat", "/proc/"+pid+"/mountinfo")
+		return err == nil && strings.Contains(out, "/run/volume ") == want, err
+	})
+}
