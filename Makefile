@@ -24,7 +24,7 @@ test: controlplane ## unit tests, simulation, and integration tests on the real 
 
 e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
 	@$(GO) test -c -o bin/e2e.test ./test/e2e # run by itself: go test would hide the scenarios' lines
-	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/$(or $(RUN),.)' -test.timeout 20m
+	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/($(or $(RUN),.))' -test.timeout 20m
 
 sim: ## the simulation alone, all its histories: with the race detector `make test` plays fewer
 	$(GO) test -count=1 $(TESTFLAGS) ./test/sim

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/nodes"
 )
@@ -118,7 +119,7 @@ func TestHost(t *testing.T) {
 	node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
 	must(t, err)
 	for _, c := range node.Status.Conditions {
-		if c.Type == install.ConditionType {
+		if c.Type == taint.GuardCondition {
 			t.Errorf("left on the Node: %+v", c)
 		}
 	}
@@ -164,7 +165,7 @@ func (w *world) guard(level install.Level, says string) {
 			return false, err
 		}
 		for _, c := range n.Status.Conditions {
-			if c.Type == install.ConditionType {
+			if c.Type == taint.GuardCondition {
 				return c.Status == corev1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, says), fmt.Errorf("%s: %s", c.Reason, c.Message)
 			}
 		}

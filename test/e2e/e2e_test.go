@@ -325,9 +325,9 @@ func (w *world) containerdRestarted() string {
 
 func (w *world) daemonSetUpdated() string {
 	told := w.under("12", func() {
-		w.kubectl("-n", metav1.NamespaceSystem, "rollout", "restart", "daemonset/"+hookName)
+		w.kubectl("-n", hookName, "rollout", "restart", "daemonset/"+hookName)
 	})
-	w.kubectl("-n", metav1.NamespaceSystem, "rollout", "status", "daemonset/"+hookName, "--timeout=60s")
+	w.kubectl("-n", hookName, "rollout", "status", "daemonset/"+hookName, "--timeout=60s")
 	w.over("12")
 	w.whole()
 	return told
@@ -390,7 +390,7 @@ func (w *world) singleNode() string {
 
 // uninstall, and the node is as it was before.
 func (w *world) uninstall() string {
-	w.kubectl("-n", metav1.NamespaceSystem, "delete", "daemonset", hookName, "--wait")
+	w.kubectl("-n", hookName, "delete", "daemonset", hookName, "--wait")
 	binary := filepath.Join(nodes.NRIPlugins, nri.PreInstalledIndex+"-"+nri.BaseName)
 	w.until("the DaemonSet's plugin is gone", func() bool { return w.plugin(w.n2, nri.DaemonIndex) == 0 })
 	run := func(script string) string {
@@ -452,14 +452,14 @@ func (w *world) untouched(p *corev1.Pod) {
 // stopDaemon takes the DaemonSet's plugin from n3, and startDaemon gives it back.
 func (w *world) stopDaemon() {
 	w.t.Helper()
-	w.kubectl("-n", metav1.NamespaceSystem, "patch", "daemonset", hookName, "--type=merge",
+	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=merge",
 		"-p", `{"spec":{"template":{"spec":{"nodeSelector":{"hook":"yes"}}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"100%"}}}}`)
 	w.until("the DaemonSet's plugin of n3 is gone", func() bool { return w.plugin(w.n3, nri.DaemonIndex) == 0 })
 }
 
 func (w *world) startDaemon() {
 	w.t.Helper()
-	w.kubectl("-n", metav1.NamespaceSystem, "patch", "daemonset", hookName, "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]`)
+	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]`)
 	w.untilRegistered(w.n3, nri.DaemonIndex)
 }
 

@@ -5,57 +5,43 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
-
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/test/nodes"
 )
 
+// hookName is the DaemonSet, its namespace and its program.
 const hookName = "forcefence-node"
 
-// hookDaemonSet is the node's side as deploy has it.
+// hookDaemonSet is the node's side as deploy has it, required by the runtime. Only the image is the test's own, and where its program
+// lies in it.
 func (w *world) hookDaemonSet() {
 	w.t.Helper()
-	labels := map[string]string{"app": hookName}
-	in := corev1.MountPropagationHostToContainer
-	folder := corev1.HostPathDirectory
-	container := func(args ...string) corev1.Container {
-		return corev1.Container{
-			Name: args[0], Image: nodeImage, ImagePullPolicy: corev1.PullNever, Args: append(args, "--root=/host"),
-			Env: []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{
-				FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"},
-			}}},
-			SecurityContext: &corev1.SecurityContext{
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SYS_CHROOT"}},
-			},
-			VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host", MountPropagation: &in}},
-		}
-	}
-	_, err := w.c.Client().AppsV1().DaemonSets(metav1.NamespaceSystem).Create(w.t.Context(), &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: hookName},
-		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{tolerate: "true"}},
-				Spec: corev1.PodSpec{
-					HostNetwork: true, AutomountServiceAccountToken: new(false), PriorityClassName: "system-node-critical",
-					TerminationGracePeriodSeconds: new(int64(5)),
-					Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-					InitContainers:                []corev1.Container{container("install", "--required-plugins")},
-					Containers:                    []corev1.Container{container("run")},
-					Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{
-						HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: &folder},
-					}}},
-				},
-			},
-		},
-	}, metav1.CreateOptions{})
+	folder := filepath.Join(w.dir, "overlay")
+	w.must(os.Mkdir(folder, 0o755))
+	deploy, err := filepath.Abs(filepath.Join("..", "..", "deploy", "kustomize"))
 	w.must(err)
+	if deploy, err = filepath.Rel(folder, deploy); err != nil { // kustomize wants it so
+		w.t.Fatal(err)
+	}
+	name, tag, _ := strings.Cut(nodeImage, ":")
+	w.must(os.WriteFile(filepath.Join(folder, "kustomization.yaml"), fmt.Appendf(nil, `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [%[1]s/node]
+components: [%[1]s/components/required-plugins]
+images: [{name: forcefence, newName: %[2]s, newTag: "%[3]s"}]
+patches:
+- target: {kind: DaemonSet}
+  patch: |
+    - {op: replace, path: /spec/template/spec/initContainers/0/command/0, value: /bin/forcefence-node}
+    - {op: replace, path: /spec/template/spec/containers/0/command/0, value: /bin/forcefence-node}
+    - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/exec/command/0, value: /bin/forcefence-node}
+`, deploy, name, tag), 0o600))
+	w.kubectl("apply", "--server-side", "-k", folder)
 }
 
 // plugin finds a process of the hook: by its index, 10 the runtime's own, 20 the DaemonSet's.
