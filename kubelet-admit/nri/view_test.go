@@ -1,6 +1,7 @@
 package nri
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -286,4 +287,36 @@ func BenchmarkAsk(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
 		})
 	}
+}
+
+// FuzzPodAndNode gives the hook any pod and any Node, as JSON: on a node with the mark nothing starts but what taint.Exempt names, and
+// that always starts; nothing panics.
+func FuzzPodAndNode(f *testing.F) {
+	f.Add(`{"metadata":{"uid":"a"},"spec":{"tolerations":[{"operator":"Exists"}]}}`, `{"spec":{"taints":[{"key":"forcefence.io/node-shutdown"}]}}`)
+	f.Add(`{"metadata":{"uid":"a","ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","controller":true}]}}`, `{}`)
+	f.Add(`{"metadata":{"uid":"a","annotations":{"kubernetes.io/config.source":"api"}},"status":{"phase":"Failed"}}`,
+		`{"status":{"nodeInfo":{"bootID":"`+testBoot+`"},"conditions":[{"type":"Ready","status":"True"}]}}`)
+	f.Fuzz(func(t *testing.T, podJSON, nodeJSON string) {
+		var pod corev1.Pod
+		var node corev1.Node
+		if json.Unmarshal([]byte(podJSON), &pod) != nil || json.Unmarshal([]byte(nodeJSON), &node) != nil {
+			return
+		}
+		r := request{pod.Namespace, pod.Name, string(pod.UID), map[string]string{"kubernetes.io/config.source": "api"}}
+		_, marked := taint.Find(&node, taint.DefaultKey, "")
+		exempt := taint.Exempt(&pod, taint.DefaultKey) != taint.NotExempt && !terminal(&pod)
+		v := newView("n1", taint.DefaultKey, testBoot)
+		v.seePods([]corev1.Pod{pod})
+		if got := answer(v, r) == ""; got != exempt {
+			t.Errorf("node unread, pod exempt: %v; starts: %v", exempt, got)
+		}
+		v.seeNode(&node, time.Time{})
+		got := answer(v, r) == ""
+		if exempt && !got || !exempt && marked && got {
+			t.Errorf("node marked: %v, pod exempt: %v; starts: %v", marked, exempt, got)
+		}
+		if terminal(&pod) && got {
+			t.Error("a pod that has ended starts")
+		}
+	})
 }
