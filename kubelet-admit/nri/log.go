@@ -10,9 +10,13 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// newLog writes to the file, rotated, to journald's socket where there is one, and to w, if not nil. A plugin that the runtime
-// started has no output of its own.
-func newLog(file string, w io.Writer) (log *slog.Logger, closeLog func()) {
+// newLog writes to out, if there is one: a container's output, which the kubelet keeps. A plugin that the runtime started has no
+// output of its own: it writes to the file, rotated, and to journald's socket where there is one. Two processes must not share the
+// file: each would rotate it under the other.
+func newLog(file string, out io.Writer) (log *slog.Logger, closeLog func()) {
+	if out != nil {
+		return slog.New(slog.NewTextHandler(out, nil)), func() {}
+	}
 	var handlers []slog.Handler
 	closeLog = func() {}
 	if file != "none" {
@@ -22,9 +26,6 @@ func newLog(file string, w io.Writer) (log *slog.Logger, closeLog func()) {
 	}
 	if journal.Enabled() {
 		handlers = append(handlers, slog.NewTextHandler(journald{}, nil))
-	}
-	if w != nil {
-		handlers = append(handlers, slog.NewTextHandler(w, nil))
 	}
 	return slog.New(slog.NewMultiHandler(handlers...)), closeLog
 }

@@ -27,7 +27,7 @@ const (
 // Options of Run.
 type Options struct {
 	Version string    // of the program, for the status
-	Log     io.Writer // in addition to the configuration's file; nil: none
+	Log     io.Writer // instead of the configuration's file and journald; nil: those
 
 	// What follows is for a plugin that the runtime did not start itself.
 	ConfigFile string // read at each connection; "": the runtime hands it over
