@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,14 @@ func newInstall() *cobra.Command {
 			o.Site, o.Binary = host.site, binary
 			result, err := install.Install(cmd.Context(), o)
 			tell(cmd, result)
-			return err
+			if err != nil || result.Protection.Level != install.None {
+				return err
+			}
+			// `run` tells the Node when it has registered with the runtime, which it never will here.
+			if err := os.Setenv("PATH", o.Config.Path); err != nil { // for an exec credential
+				return err
+			}
+			return tellNode(cmd.Context(), o.Config, result.Protection)
 		},
 	}
 	host.add(cmd.Flags())

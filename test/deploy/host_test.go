@@ -123,6 +123,16 @@ func TestHost(t *testing.T) {
 			t.Errorf("left on the Node: %+v", c)
 		}
 	}
+
+	// Where there is no NRI nothing is installed, and the Node says so.
+	off := "printf \"version = 3\\n[plugins.'io.containerd.nri.v1.nri']\\ndisable = true\\n\" >/etc/containerd/conf.d/off.toml"
+	out, err = n.Exec(w.ctx, "sh", "-c", "mkdir -p /etc/containerd/conf.d && "+off)
+	if err != nil {
+		t.Fatalf("switching NRI off: %v: %s", err, out)
+	}
+	must(t, n.RestartContainerd())
+	w.apply(nil, probeElsewhere)
+	w.guard(install.None, "NRI is switched off")
 }
 
 // apply applies a variant with this test's image.
@@ -158,7 +168,11 @@ func done(ds *appsv1.DaemonSet) bool {
 // guard waits for the Node's condition.
 func (w *world) guard(level install.Level, says string) {
 	w.t.Helper()
-	reason := map[install.Level]string{install.FailClosed: "FailClosed", install.FailOpen: "FailOpen"}[level]
+	reason := map[install.Level]string{install.FailClosed: "FailClosed", install.FailOpen: "FailOpen", install.None: "None"}[level]
+	want := corev1.ConditionTrue
+	if level == install.None {
+		want = corev1.ConditionFalse
+	}
 	w.until("the Node says "+reason, func() (bool, error) {
 		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
 		if err != nil {
@@ -166,7 +180,7 @@ func (w *world) guard(level install.Level, says string) {
 		}
 		for _, c := range n.Status.Conditions {
 			if c.Type == taint.GuardCondition {
-				return c.Status == corev1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, says), fmt.Errorf("%s: %s", c.Reason, c.Message)
+				return c.Status == want && c.Reason == reason && strings.Contains(c.Message, says), fmt.Errorf("%s: %s", c.Reason, c.Message)
 			}
 		}
 		return false, fmt.Errorf("no condition")
