@@ -37,7 +37,7 @@ const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers
 // what they should, and nothing of it stays behind.
 func TestHost(t *testing.T) {
 	nodes.Need(t)
-	w := newWorld(t, 150*time.Second, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	w := newWorld(t, 4*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	dir := t.TempDir()
 	program, err := nodes.BuildProgram(w.ctx, dir, "cmd/forcefence-node")
 	must(t, err)
@@ -97,6 +97,7 @@ func TestHost(t *testing.T) {
 	w.rolledOut("hook")
 	must(t, n.RestartContainerd())
 	w.guard(install.FailClosed, "requires the plugin")
+	w.bootsMarked(n)
 
 	// Not required any more, and read so: the uninstall need not restart the runtime, which has no systemd here.
 	w.apply(nil, probeElsewhere)
@@ -133,6 +134,27 @@ func TestHost(t *testing.T) {
 	must(t, n.RestartContainerd())
 	w.apply(nil, probeElsewhere)
 	w.guard(install.None, "NRI is switched off")
+}
+
+// bootsMarked is a node that requires the hook and boots with the mark on: it must not lock itself out, nor let an ordinary pod in.
+func (w *world) bootsMarked(n *nodes.Node) {
+	w.t.Helper()
+	_, err := w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
+	must(w.t, err)
+	n.PowerCut()
+	must(w.t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
+	w.ordinary("second")
+	must(w.t, n.PowerOn())
+	must(w.t, n.WaitReady(w.ctx))
+	w.until("the hook's pod runs on the marked node", func() (bool, error) {
+		out, err := n.Exec(w.ctx, nodes.NRIPlugins+"/"+install.PluginFile, "status", "--ready=20")
+		return err == nil, fmt.Errorf("%s %w", out, err)
+	})
+	w.rolledOut("hook")
+	w.held("second")
+	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"-")
+	must(w.t, err)
+	w.ended("second")
 }
 
 // apply applies a variant with this test's image.
