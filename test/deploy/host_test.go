@@ -136,7 +136,8 @@ func TestHost(t *testing.T) {
 	w.guard(install.None, "NRI is switched off")
 }
 
-// bootsMarked is a node that requires the hook and boots with the mark on: it must not lock itself out, nor let an ordinary pod in.
+// bootsMarked is a node that requires the hook, has lost it, and boots with the mark on: it must not lock itself out, which is the
+// annotation's work, nor let an ordinary pod in.
 func (w *world) bootsMarked(n *nodes.Node) {
 	w.t.Helper()
 	_, err := w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
@@ -144,6 +145,9 @@ func (w *world) bootsMarked(n *nodes.Node) {
 	n.PowerCut()
 	must(w.t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
 	w.ordinary("second")
+	plugin, err := n.HostPath(nodes.NRIPlugins + "/" + install.PluginFile)
+	must(w.t, err)
+	must(w.t, os.Remove(plugin))
 	must(w.t, n.PowerOn())
 	must(w.t, n.WaitReady(w.ctx))
 	w.until("the hook's pod runs on the marked node", func() (bool, error) {
@@ -151,7 +155,7 @@ func (w *world) bootsMarked(n *nodes.Node) {
 		return err == nil, fmt.Errorf("%s %w", out, err)
 	})
 	w.rolledOut("hook")
-	w.held("second")
+	w.refused("second")
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"-")
 	must(w.t, err)
 	w.ended("second")
@@ -234,6 +238,24 @@ func (w *world) held(pod string) {
 			}
 		}
 		return false, fmt.Errorf("events %q", said)
+	})
+}
+
+// refused waits for the refusal of a container whose sandbox came before the hook did.
+func (w *world) refused(pod string) {
+	w.t.Helper()
+	w.until(pod+"'s container is refused", func() (bool, error) {
+		p, err := w.c.Client().CoreV1().Pods("default").Get(w.ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if s := c.State.Waiting; s != nil && s.Reason == "CreateContainerError" && c.RestartCount == 0 {
+				w.t.Log(s.Message)
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("%s %+v", p.Status.Phase, p.Status.ContainerStatuses)
 	})
 }
 
