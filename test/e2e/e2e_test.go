@@ -108,7 +108,7 @@ func (w *world) backDuringEviction() string {
 	for _, p := range late {
 		w.held(p, "")
 	}
-	w.readme(w.held(late[0], ""), w.mark(w.n1))
+	w.readme(strings.ReplaceAll(w.held(late[0], ""), w.mark(w.n1), taint.DefaultKey+"=ID:NoSchedule"), "forcefence: held on node")
 	if w.mark(w.n1) == "" {
 		w.t.Fatal("the mark was gone before the pods were seen held")
 	}
@@ -299,6 +299,9 @@ func (w *world) bothKilled() string {
 		w.stopDaemon()
 		w.signal(w.n3, nri.PreInstalledIndex, syscall.SIGKILL)
 	})
+	p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), "ordinary-9", metav1.GetOptions{})
+	w.must(err)
+	w.readme(w.event(p, "Failed", "required plugin"), "required plugin")
 	w.startDaemon()
 	w.over("9")
 	w.whole()
@@ -496,14 +499,17 @@ func (w *world) forget(reason string) {
 	w.kubectl("-n", "default", "delete", "events", "--field-selector", "reason="+reason)
 }
 
-// readme holds that the README's table shows the Event as it is.
-func (w *world) readme(event, mark string) {
+// readme holds that the README's table shows the Event as it is, from those words on.
+func (w *world) readme(event, from string) {
 	w.t.Helper()
-	at := strings.Index(event, "forcefence: held on node")
-	text := strings.NewReplacer("node n1:", "node n3:", mark, taint.DefaultKey+"=ID:NoSchedule").Replace(strings.TrimSpace(event[at:]))
+	at := strings.Index(event, from)
+	if at < 0 {
+		w.t.Fatalf("no such Event: %q", event)
+	}
+	text := strings.ReplaceAll(strings.TrimSpace(event[at:]), "node n1:", "node n3:")
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	w.must(err)
-	if !strings.Contains(string(readme), "`"+text+"`") {
+	if !strings.Contains(string(readme), text+"`") {
 		w.t.Errorf("README.md does not have the text of this Event: %s", text)
 	}
 }
