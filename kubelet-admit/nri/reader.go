@@ -83,6 +83,9 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 
 	node, err := api.node(ctx, r.node)
 	if err != nil {
+		if isGone(err) {
+			r.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now
+		}
 		return err
 	}
 	if isMarked(node, r.view.key) {
@@ -138,6 +141,11 @@ func (r *reader) pods(ctx context.Context, api client) (events <-chan event, sto
 	r.view.seePods(list.Items)
 	ctx, cancel := context.WithCancel(ctx)
 	return api.follow(ctx, "pods", selector, list.ResourceVersion), cancel, nil
+}
+
+// isGone: the API server itself says that there is no such Node. A page that a proxy does not find says nothing.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 func isMarked(node *corev1.Node, key string) bool {

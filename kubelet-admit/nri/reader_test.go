@@ -1,0 +1,281 @@
+package nri
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// server answers the reader's four questions as a test orders, so that what happens between two of them can be told exactly. What an
+// API server itself does is tested on a real one (run_test.go).
+type server struct {
+	t *testing.T
+
+	mu    sync.Mutex   // guards what follows
+	node  *corev1.Node // nil: there is none
+	pods  []corev1.Pod
+	after func(question string) // called after the state was read and before it is sent, without the lock; nil: nothing
+	plain bool                  // errors are those of a proxy: no Status
+
+	nodeEvents, podEvents chan metav1.WatchEvent
+	watched               chan string // "nodes from 7"
+}
+
+// read starts a server and a reader of it that ends with the test.
+func read(t *testing.T, v *view, s *server) *server {
+	t.Helper()
+	s.t, s.nodeEvents, s.podEvents, s.watched = t, make(chan metav1.WatchEvent), make(chan metav1.WatchEvent), make(chan string, 64)
+	web := httptest.NewServer(s)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: web.URL}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
+	config.CurrentContext = "c"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	r := &reader{kubeconfig: file, node: "n1", view: v, failed: func(error) {}}
+	go func() { defer close(done); r.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	resource := "pods"
+	if strings.Contains(r.URL.Path, "nodes") || strings.Contains(r.URL.RawQuery, "metadata.name") {
+		resource = "nodes"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") != "" {
+		s.watch(w, r, resource)
+		return
+	}
+	question := "list"
+	s.mu.Lock()
+	answer, code := any(&corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "20"}, Items: s.pods,
+	}), http.StatusOK
+	if resource == "nodes" {
+		question = "get"
+		if s.node != nil {
+			n := s.node.DeepCopy()
+			n.APIVersion, n.Kind, n.ResourceVersion = "v1", "Node", "10"
+			answer = n
+		} else {
+			code = http.StatusNotFound
+			answer = &metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+				Code: http.StatusNotFound, Message: `nodes "n1" not found`, Details: &metav1.StatusDetails{Kind: "nodes", Name: "n1"},
+			}
+		}
+	}
+	after, plain := s.after, s.plain
+	s.mu.Unlock()
+	if after != nil {
+		after(question)
+	}
+	if code != http.StatusOK && plain {
+		w.Header().Set("Content-Type", "text/plain")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte("404 page not found"))
+		return
+	}
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) {
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	s.watched <- resource + " from " + r.URL.Query().Get("resourceVersion")
+	events := s.podEvents
+	if resource == "nodes" {
+		events = s.nodeEvents
+	}
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case ev := <-events:
+			_ = json.NewEncoder(w).Encode(ev)
+			w.(http.Flusher).Flush()
+		}
+	}
+}
+
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// changed tells the watch of the Node.
+func (s *server) changed(n *corev1.Node) {
+	n = n.DeepCopy()
+	n.APIVersion, n.Kind, n.ResourceVersion = "v1", "Node", "30"
+	text, err := json.Marshal(n)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ev := metav1.WatchEvent{Type: "MODIFIED"}
+	ev.Object.Raw = text
+	select {
+	case s.nodeEvents <- ev:
+	case <-time.After(10 * time.Second):
+		s.t.Fatal("nobody watches the Node")
+	}
+}
+
+// until waits for what pod a is told; "" is leave to start.
+func until(t *testing.T, v *view, word string) {
+	t.Helper()
+	got := ""
+	for range 2000 {
+		if got = answer(v, askFor("a", nil)); word == "" && got == "" || word != "" && strings.Contains(got, word) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("pod a is told %q, want %q", got, word)
+}
+
+// knowing is a view that an earlier reading left behind: pod a may start, or could but for the mark.
+func knowing(taints ...corev1.Taint) *view {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	v.seePods([]corev1.Pod{testPod("a")})
+	v.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), time.Now())
+	return v
+}
+
+var (
+	clearNode  = testNode(testBoot, corev1.ConditionTrue)
+	markedNode = testNode(testBoot, corev1.ConditionTrue, testMark)
+)
+
+// TestEndedWhileReading: between the reader's two questions the pod is ended and the mark goes. Whichever it asks first, it may not put
+// the pod of before and the Node of after together.
+func TestEndedWhileReading(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	s := &server{node: markedNode, pods: []corev1.Pod{testPod("a"), testPod("b")}}
+	first := sync.OnceFunc(func() {
+		s.set(func() { s.node, s.pods = clearNode, []corev1.Pod{testPod("b")} })
+	})
+	s.after = func(string) { first() }
+	read(t, v, s)
+	stop := time.Now().Add(time.Second)
+	for told := false; time.Now().Before(stop); time.Sleep(time.Millisecond) {
+		if got := answer(v, askFor("a", nil)); got == "" {
+			t.Fatal("a pod that was ended may start")
+		}
+		if !told {
+			select {
+			case w := <-s.watched:
+				if w == "pods from 20" {
+					told = true
+					go s.changed(clearNode)
+				}
+			default:
+			}
+		}
+	}
+	until(t, v, "not known")
+	if got := answer(v, askFor("b", nil)); got != "" {
+		t.Errorf("the other pod: got %q", got)
+	}
+}
+
+// TestPodsBehindTheNode: the watch of the pods says nothing of the end of one; the mark's end is enough.
+func TestPodsBehindTheNode(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	s := read(t, v, &server{node: markedNode, pods: []corev1.Pod{testPod("a")}})
+	until(t, v, "marked")
+	for range 2 {
+		if got := <-s.watched; got != "nodes from 10" && got != "pods from 20" {
+			t.Errorf("watch: got %q: what changed since the question is not told", got)
+		}
+	}
+	listing, goOn := make(chan struct{}), make(chan struct{})
+	s.set(func() {
+		s.pods = nil
+		s.after = func(string) { close(listing); <-goOn }
+	})
+	s.changed(clearNode)
+	<-listing
+	if got := answer(v, askFor("a", nil)); !strings.Contains(got, "marked") {
+		t.Errorf("while the pods are listed: got %q", got)
+	}
+	close(goOn)
+	until(t, v, "not known")
+}
+
+// TestMarkCountsAtOnce: a mark does not wait for the pods; its absence does.
+func TestMarkCountsAtOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before []corev1.Taint
+		now    *corev1.Node
+	}{
+		"the mark came": {nil, markedNode},
+		"the mark went": {[]corev1.Taint{testMark}, clearNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := knowing(tt.before...)
+			listing, goOn := make(chan struct{}), make(chan struct{})
+			s := &server{node: tt.now, pods: []corev1.Pod{testPod("a")}}
+			s.after = func(question string) {
+				if question == "list" {
+					close(listing)
+					<-goOn
+				}
+			}
+			read(t, v, s)
+			<-listing
+			if got := answer(v, askFor("a", nil)); !strings.Contains(got, "marked") {
+				t.Errorf("before the pods are listed: got %q", got)
+			}
+			close(goOn)
+			if tt.now == clearNode {
+				until(t, v, "")
+			}
+		})
+	}
+}
+
+// TestNodeGone: a Node that was deleted while nobody watched is one that was deleted: its pods are ended by others then. A proxy's page
+// says nothing of the Node.
+func TestNodeGone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plain bool
+		want  string
+	}{"the API server says so": {false, "not read yet"}, "a proxy has no such page": {true, ""}} {
+		t.Run(name, func(t *testing.T) {
+			v := knowing()
+			asked := make(chan struct{}, 64)
+			read(t, v, &server{plain: tt.plain, after: func(string) { asked <- struct{}{} }})
+			<-asked
+			<-asked // the first answer was taken
+			if got := answer(v, askFor("a", nil)); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
