@@ -1,10 +1,13 @@
 package nri
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/journal"
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -25,16 +28,33 @@ func newLog(file string, out io.Writer) (log *slog.Logger, closeLog func()) {
 		handlers = append(handlers, slog.NewTextHandler(l, nil))
 	}
 	if journal.Enabled() {
-		handlers = append(handlers, slog.NewTextHandler(journald{}, nil))
+		handlers = append(handlers, slog.NewTextHandler(journald{journalSocket}, nil))
 	}
 	return slog.New(slog.NewMultiHandler(handlers...)), closeLog
 }
 
-// journald takes a line. Its socket is a datagram's: a full one refuses, and the line is in the file.
-type journald struct{}
+const (
+	journalSocket = "/run/systemd/journal/socket"
+	journalWait   = 50 * time.Millisecond
+)
 
-func (journald) Write(line []byte) (int, error) {
-	return len(line), journal.Send(string(line), journal.PriInfo, map[string]string{"SYSLOG_IDENTIFIER": "forcefence-node"})
+// journald takes a line, by its own protocol. A journald that hangs fills its socket, and a write to that waits for ever; the line is in
+// the file as well, so it is dropped: the reader of the API server writes here.
+type journald struct{ socket string }
+
+func (j journald) Write(line []byte) (int, error) {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: j.socket, Net: "unixgram"})
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(journalWait)); err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Fprintf(conn, "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=%s\n", bytes.TrimSpace(line)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // stubLog hands on what NRI's stub says.

@@ -2,10 +2,13 @@ package nri
 
 import (
 	"bytes"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestLogToFile(t *testing.T) {
@@ -41,4 +44,46 @@ func TestNoLog(t *testing.T) {
 	log, closeLog := newLog("none", nil)
 	log.Info("Started") // nowhere, and no panic
 	closeLog()
+}
+
+// TestJournald: a line arrives, and a journald that reads nothing holds nobody up.
+func TestJournald(t *testing.T) {
+	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "socket"), Net: "unixgram"}
+	journal, err := net.ListenUnixgram("unixgram", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer journal.Close()
+	log := slog.New(slog.NewTextHandler(journald{address.Name}, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	log.Info("Holding pod", "pod", "a\nPRIORITY=0")
+	buf := make([]byte, 1<<10)
+	n, err := journal.Read(buf)
+	want := "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=level=INFO msg=\"Holding pod\" pod=\"a\\nPRIORITY=0\"\n"
+	if err != nil || string(buf[:n]) != want {
+		t.Errorf("got %q, %v, want %q", buf[:n], err, want)
+	}
+
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < 10_000 && err == nil; i++ { // net.unix.max_dgram_qlen is 10 or 512
+			_, err = journald{address.Name}.Write([]byte("x"))
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("the socket took 10000 lines that nobody read")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a write waits for a journald that hangs")
+	}
 }
