@@ -3,11 +3,15 @@ package nri
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -277,5 +281,48 @@ func TestNodeGone(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestStopWithHangingCredential: a credential program that does not end cannot be told to, and must not keep the hook from ending: the
+// runtime that starts again starts another one.
+func TestStopWithHangingCredential(t *testing.T) {
+	dir := t.TempDir()
+	began, kubeconfig, file := filepath.Join(dir, "began"), filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "forcefence.conf")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Command: "/bin/sh", Args: []string{"-c", "echo $$ > " + began + ".new; mv " + began + ".new " + began + "; exec sleep 60"},
+	}}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "c"
+	text, err := Config{NodeName: "n1", Kubeconfig: kubeconfig, StateDir: filepath.Join(dir, "run"), LogFile: "none"}.Marshal()
+	if err := errors.Join(err, clientcmd.WriteToFile(*config, kubeconfig), os.WriteFile(file, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Options{ConfigFile: file, Socket: filepath.Join(dir, "none.sock"), bootIDFile: bootIDFile})
+	}()
+	pid := 0
+	for range 1000 {
+		if text, err := os.ReadFile(began); err == nil {
+			pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if pid == 0 {
+		t.Fatal("the credential program was not started")
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(2 * endTimeout):
+		t.Error("the hook does not end")
 	}
 }

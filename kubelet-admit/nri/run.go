@@ -20,6 +20,7 @@ import (
 
 const (
 	reconnectEvery = time.Second
+	endTimeout     = 5 * time.Second        // for what runs to end
 	writeEvery     = 200 * time.Millisecond // a status file, at most
 	bootIDFile     = "/proc/sys/kernel/random/boot_id"
 )
@@ -259,9 +260,17 @@ func (h *hook) writeStatus() error {
 // uninstalled: the folder was made at the start and is gone. A line in the log would make that anew, too.
 func uninstalled(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// end waits for what configure began.
+// end waits for what configure began; not for a credential program that hangs: client-go has no means to stop one.
 func (h *hook) end() {
-	h.work.Wait()
+	ended := make(chan struct{})
+	go func() {
+		h.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(endTimeout):
+	}
 	if h.config == nil {
 		return
 	}
