@@ -87,6 +87,19 @@ func (s Site) dropIn() string {
 	return filepath.Join(s.ConfDir, "99-"+pluginName+".toml")
 }
 
+// configs are the files that the runtime reads its configuration from; those of others may require the plugin as well.
+func (s Site) configs() []string {
+	files := []string{s.Config, s.dropIn()}
+	if s.Runtime == Containerd {
+		if root, err := readRoot(s); err == nil { // else it has just refused to dump it
+			files = append(files, root.imports...)
+		}
+		return files
+	}
+	others, _ := filepath.Glob(filepath.Join(s.ConfDir, "*")) // a folder's name with brackets in it finds none
+	return append(files, others...)
+}
+
 func (s Site) restart() string { return "systemctl restart " + s.Unit }
 
 // ReadFacts asks the host's runtime. A runtime that is not known is no error: the facts are those of a node without one, and why is
@@ -135,7 +148,7 @@ func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 			return f, err
 		}
 	}
-	for _, file := range []string{s.Config, s.dropIn()} {
+	for _, file := range s.configs() {
 		changed, err := newer(file, h, ps)
 		if err != nil {
 			return f, err

@@ -108,3 +108,31 @@ func TestRecordOutlivesNoBoot(t *testing.T) {
 		t.Error("a machine that booted has")
 	}
 }
+
+// TestPendingByAnotherFile: the host itself requires the plugin, in a file of its own that the running runtime has not read.
+func TestPendingByAnotherFile(t *testing.T) {
+	for name, file := range map[RuntimeName]string{Containerd: "etc/containerd/conf.d/50-host.toml", CRIO: "etc/crio/crio.conf.d/50-host.conf"} {
+		t.Run(string(name), func(t *testing.T) {
+			l := newLab(t)
+			content := "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\nrequired_plugins = ['forcefence']\n"
+			if name == CRIO {
+				l.useCRIO()
+				content = "[crio.nri.default_validator]\nnri_enable_default_validator = true\nnri_validator_required_plugins = ['forcefence']\n"
+			}
+			l.mustInstall()
+			l.start(200)
+			l.write(file, content)
+			if p := Assess(l.facts()); p.Level != FailClosed {
+				t.Errorf("a runtime that started later: got %+v", p)
+			}
+			l.write("proc/stat", "cpu 0\nbtime 1\n")
+			l.write("proc/200/stat", "200 ("+name.command()+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+			for _, old := range []string{l.path("opt/nri/plugins/" + PluginFile), l.opts.Site.Config} {
+				must(t, os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)))
+			}
+			if p := Assess(l.facts()); p.Level != FailOpen {
+				t.Errorf("a runtime that started before: got %+v", p)
+			}
+		})
+	}
+}
