@@ -33,6 +33,8 @@ type Facts struct {
 	StillRequired  bool   `json:"stillRequired"`  // it requires the plugin although its configuration does so no more
 	WhyNotRequired string `json:"whyNotRequired,omitempty"`
 	RestartCommand string `json:"restartCommand,omitempty"`
+
+	requiredLater bool // the record: the running runtime started before anything required the plugin
 }
 
 // Assess says which protection a node has. Fail-closed is said only where the running runtime is known to have read all of it.

@@ -142,7 +142,7 @@ func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 	f.Running = len(ps) > 0
 	r := h.readRecord(s.StateDir, ps)
 	f.PluginPending, f.UpgradePending, f.ConfigPending, f.StillRequired = r.Plugin, r.Upgrade, r.Config, r.Released
-	f.WhyNotRequired = r.WhyNotRequired
+	f.WhyNotRequired, f.requiredLater = r.WhyNotRequired, r.Config
 	if len(r.Processes) == 0 { // none of ours, or lost: then the files' times tell
 		if f.PluginPending, err = newer(filepath.Join(f.NRI.PluginDir, PluginFile), h, ps); err != nil {
 			return f, err

@@ -21,7 +21,7 @@ type record struct {
 
 	Plugin   bool `json:"plugin,omitempty"`   // the plugin was put in place
 	Upgrade  bool `json:"upgrade,omitempty"`  // it was replaced by another version
-	Config   bool `json:"config,omitempty"`   // the drop-in was put in place or changed
+	Config   bool `json:"config,omitempty"`   // the drop-in was put in place, and the runtime did not require the plugin
 	Released bool `json:"released,omitempty"` // the drop-in was taken away from a runtime that had read it
 
 	// WhyNotRequired is why the last install did not let the runtime require the plugin, though it was asked to. It outlives the

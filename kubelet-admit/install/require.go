@@ -99,7 +99,8 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	if s == nil {
 		old = nil // it lies there already, and the runtime does not read it
 	}
-	if err := in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Config, r.Released = true, false }); err != nil {
+	required := in.requiredNow()
+	if err := in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Config, r.Released = !required, false }); err != nil {
 		return err
 	}
 	if err := in.Host.commit(s); err != nil {
@@ -117,8 +118,10 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	}
 	undo := func() error {
 		if old == nil {
-			_, err := in.Host.remove(file)
-			return err
+			if _, err := in.Host.remove(file); err != nil || !required {
+				return err
+			}
+			return in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Released = true })
 		}
 		s, err := in.Host.stage(file, 0o644, contentOf(old))
 		if err != nil {
@@ -145,7 +148,8 @@ func release(h Host, s Site, f Facts) (there bool, err error) {
 	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if f.NRI.requiresUs() && !f.ConfigPending && f.Running {
+	// Not ConfigPending: a file's time tells that something changed since, not that the plugin was not required before.
+	if f.NRI.requiresUs() && !f.requiredLater && f.Running {
 		if err := h.note(s.StateDir, s.Runtime, func(r *record) { r.Released = true }); err != nil {
 			return false, err
 		}

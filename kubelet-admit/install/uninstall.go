@@ -114,10 +114,10 @@ func (in *installer) everySite() []Site {
 	return all
 }
 
-// requiredNow tells whether the running runtime requires the plugin: it read that, or was not restarted since it was taken away.
+// requiredNow tells whether the running runtime may require the plugin: it read that, or was not restarted since it was taken away.
 func (in *installer) requiredNow() bool {
 	r := in.Host.readRecord(in.site.StateDir, in.Host.processes(in.site.Runtime))
-	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !in.facts.ConfigPending
+	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 
 // installed is the configuration that the plugin has; where there is none, or a broken one, the one of the command line.

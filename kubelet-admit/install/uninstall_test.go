@@ -141,3 +141,46 @@ func TestUninstallWithoutRuntime(t *testing.T) {
 		t.Error("the drop-in is still there")
 	}
 }
+
+// TestUninstallOfWhatWasRead: the running runtime requires the plugin, and something happened to its files since that makes a restart
+// due: it requires the plugin all the same, and refuses ordinary containers once no plugin is left.
+func TestUninstallOfWhatWasRead(t *testing.T) {
+	for name, since := range map[string]func(l *lab){
+		"somebody edited the configuration": func(l *lab) {
+			l.write("proc/stat", "cpu 0\nbtime 1\n")
+			l.write("proc/1001/stat", "1001 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+			must(l.t, os.Remove(l.path("run/forcefence/"+recordName)))
+			l.write("etc/containerd/config.toml", l.read("etc/containerd/config.toml")+"# x\n")
+		},
+		"the drop-in changed": func(l *lab) {
+			l.write("etc/containerd/conf.d/10-other.toml", "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\n"+
+				"enable = true\nrequired_plugins = ['other']\n")
+			l.mustInstall()
+		},
+		"the drop-in went and came": func(l *lab) {
+			l.opts.RequiredPlugins = false
+			l.mustInstall()
+			l.opts.RequiredPlugins = true
+			l.mustInstall()
+		},
+		"the drop-in went, and is not read when it comes": func(l *lab) {
+			l.opts.RequiredPlugins = false
+			l.mustInstall()
+			l.opts.RequiredPlugins = true
+			l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
+			l.mustInstall()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.opts.RequiredPlugins, l.opts.RestartRuntime = true, true
+			l.mustInstall()
+			l.opts.RestartRuntime = false
+			since(l)
+			r := l.uninstall()
+			if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got, "still requires the plugin until it is started again") {
+				t.Errorf("warned %q", got)
+			}
+		})
+	}
+}
