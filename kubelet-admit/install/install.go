@@ -77,7 +77,12 @@ func Install(ctx context.Context, o Options) (Result, error) {
 		o.pods = listPods
 	}
 	in := &installer{Options: o}
-	err := in.run(ctx)
+	unlock, err := lock(o.Config.StateDir)
+	if err != nil {
+		return in.result, err
+	}
+	defer unlock()
+	err = in.run(ctx)
 	return in.result, err
 }
 

@@ -23,7 +23,12 @@ func Uninstall(ctx context.Context, o Options) (Result, error) {
 		o.connect = Connect
 	}
 	in := &installer{Options: o}
-	err := in.undo(ctx)
+	unlock, err := lock(o.Config.StateDir)
+	if err != nil {
+		return in.result, err
+	}
+	defer unlock()
+	err = in.undo(ctx)
 	return in.result, err
 }
 

@@ -1,0 +1,34 @@
+package install
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+)
+
+// lock keeps a second install or uninstall off the host's files: the two would share the files that they stage. It locks the folder that
+// the state folder is in (/run), which is there on every host and stays when the hook goes. The kernel lets go with the process.
+func lock(stateDir string) (unlock func(), err error) {
+	dir := filepath.Dir(cmp.Or(stateDir, nri.DefaultStateDir))
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil // nobody has installed with this state folder
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errors.New("another install or uninstall runs on this host")
+		}
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
+}
