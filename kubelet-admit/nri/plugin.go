@@ -23,7 +23,8 @@ var (
 
 // plugin is what the stub calls. Its answers are the view's.
 type plugin struct {
-	configure func(text string) (*view, error) // called once per connection; text is the runtime's, for a plugin it started
+	configure     func(text string) (*view, error) // called once per connection; text is the runtime's, for a plugin it started
+	registeredNow func()                           // called at each registration; must not block
 
 	mu      sync.Mutex // guards what follows
 	stub    stub.Stub
@@ -58,6 +59,7 @@ func (p *plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	p.mu.Unlock()
 	v.tell("Registered with the runtime", "runtime", p.runtime, "nri", p.nri, "guards", p.guards)
 	v.change()
+	p.registeredNow()
 	return nil, nil
 }
 

@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options) error {
 	defer h.end()
 	defer cancel()
 	h.ctx = ctx
-	h.plugin = &plugin{configure: h.configure}
+	h.plugin = &plugin{configure: h.configure, registeredNow: h.registered}
 	if StartedByRuntime() {
 		return h.plugin.serve(ctx, stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
 	}
@@ -121,9 +121,6 @@ func (h *hook) configure(text string) (*view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.config != nil { // an external plugin connects again; a new configuration comes with a new process
-		if h.opts.Registered != nil {
-			h.registered()
-		}
 		return h.view, nil
 	}
 	c, err := ParseConfig(text)
@@ -162,19 +159,13 @@ func setenvIfEmpty(key, value string) error {
 	return os.Setenv(key, value)
 }
 
-// registered waits for the registration to be over and calls the option. mu is held.
+// registered calls the option.
 func (h *hook) registered() {
+	if h.opts.Registered == nil {
+		return
+	}
 	c := *h.config
-	h.work.Go(func() {
-		for !h.plugin.registered() {
-			select {
-			case <-h.ctx.Done():
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-		h.opts.Registered(h.ctx, c, h.log)
-	})
+	h.work.Go(func() { h.opts.Registered(h.ctx, c, h.log) })
 }
 
 // failed notes how reading goes.

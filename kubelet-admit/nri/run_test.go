@@ -545,3 +545,30 @@ func (c *cable) snap() {
 		conn.Close()
 	}
 }
+
+// TestRuntimeThatDropsThePlugin: a runtime that configures the plugin and drops it before it is registered, time after time, leaves
+// nothing behind that waits: Registered is called for registrations alone.
+func TestRuntimeThatDropsThePlugin(t *testing.T) {
+	h := &hook{config: &Config{}, view: newView("n1", taint.DefaultKey, testBoot)}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	h.ctx = ctx
+	calls := make(chan struct{}, 8)
+	h.opts.Registered = func(context.Context, Config, *slog.Logger) { calls <- struct{}{} }
+	h.plugin = &plugin{configure: h.configure, registeredNow: h.registered}
+	for range 3 {
+		v, err := h.configure("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.plugin.view = v
+		h.plugin.gone()
+	}
+	if _, err := h.plugin.Synchronize(ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	h.work.Wait()
+	if len(calls) != 1 {
+		t.Errorf("Registered was called %d times, want 1", len(calls))
+	}
+}
