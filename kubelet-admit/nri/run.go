@@ -71,6 +71,7 @@ type hook struct {
 	started time.Time
 	ctx     context.Context // Run's: ends the reader and the writer
 	plugin  *plugin
+	written bool // the status file is ours; the writer's, and end's after it
 	work    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
@@ -242,6 +243,11 @@ func (h *hook) writeStatus() error {
 		return err
 	}
 	file := h.file(*h.config)
+	// Another process may have taken over: it knows more than one that was stopped and goes on. No clock is compared.
+	if now, err := readStatus(file); h.written && err == nil && !now.Started.Equal(h.started) {
+		return nil
+	}
+	h.written = true
 	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
 		return err
 	}

@@ -1,0 +1,38 @@
+package nri
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// TestStatusOfAnOlderProcess: a plugin that was stopped (SIGSTOP, a hung disk) and goes on when another has taken its place would leave
+// what it knew then for the next one to start from: a node without a mark.
+func TestStatusOfAnOlderProcess(t *testing.T) {
+	dir := t.TempDir()
+	process := func(taints ...corev1.Taint) *hook {
+		h := &hook{name: PreInstalledIndex + "-" + BaseName, started: time.Now(), config: &Config{StateDir: dir}, plugin: &plugin{}}
+		h.view = newView("n1", taint.DefaultKey, testBoot)
+		h.view.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), time.Now())
+		return h
+	}
+	write := func(h *hook, wantMarked bool) {
+		t.Helper()
+		if err := h.writeStatus(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := readStatus(h.file(*h.config))
+		if err != nil || s.Node.Marked != wantMarked {
+			t.Errorf("got %+v, %v, want marked: %v", s, err, wantMarked)
+		}
+	}
+	older, newer := process(), process(testMark)
+	write(older, false)
+	write(newer, true) // the first one of a process counts, whatever the clocks say
+	write(older, true)
+	newer.view.seeNode(testNode(testBoot, corev1.ConditionTrue), time.Now())
+	write(newer, false)
+}
