@@ -110,6 +110,7 @@ func TestView(t *testing.T) {
 			{see: pod(testPod("a"), false), ask: a},
 			{see: pod(testPod("a"), true), ask: a, say: unknown},
 			{see: pod(testPod("b", phase(corev1.PodSucceeded)), false), ask: askFor("b", nil), say: unknown},
+			{see: pods(testPod("a", phase(corev1.PodFailed))), ask: a, say: unknown},
 		},
 		"the Node is deleted": {
 			{see: pods(testPod("a"))},
@@ -135,6 +136,14 @@ func TestView(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRestoreWithoutBootID: two boots whose id cannot be read are not the same one.
+func TestRestoreWithoutBootID(t *testing.T) {
+	s := Status{TaintKey: taint.DefaultKey, Node: NodeView{Name: "n1", Node: admit.Node{Read: true, ReadySeen: true}}}
+	if newView("n1", taint.DefaultKey, "").restore(s) {
+		t.Error("restored")
 	}
 }
 

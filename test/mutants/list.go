@@ -5,6 +5,9 @@ import "path"
 // sim plays the histories of test/sim: enough of them to take every path many times, few enough for a mutant's two minutes.
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
 
+// hook is the node's hook without a control plane: its memory, and its reader in front of answers in a chosen order.
+const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Mark|NodeGone|Status)|FuzzView"
+
 // testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
 // then the whole protocol's simulation.
 func testsOf(m Mutant) []string {
@@ -15,6 +18,8 @@ func testsOf(m Mutant) []string {
 	switch dir {
 	case "taint/fence", "taint/evict", "taint":
 		return []string{"./taint ./taint/fence ./taint/evict", sim}
+	case "kubelet-admit/nri":
+		return []string{hook}
 	case "kubelet-admit/admit":
 		return []string{"./" + dir, sim}
 	default:
@@ -677,6 +682,93 @@ var Mutants = []Mutant{
 		Name: "nudge: a list that failed says that nothing is held", File: "taint/controller/nudge.go",
 		Old: "st.nudging.done(1) // unknown", New: "st.nudging.done(0) // unknown",
 	},
+
+	// The node's hook: its memory and its reader.
+	{
+		Name: "hook: another boot's memory counts", File: "kubelet-admit/nri/view.go",
+		Old: "s.BootID != v.bootID || ", New: "",
+	},
+	{
+		Name: "hook: no boot id is a boot", File: "kubelet-admit/nri/view.go",
+		Old: "if s.BootID == \"\" || ", New: "if ",
+	},
+	{
+		Name: "hook: another mark's memory counts", File: "kubelet-admit/nri/view.go",
+		Old: "s.TaintKey != v.key || ", New: "",
+	},
+	{
+		Name: "hook: another node's memory counts", File: "kubelet-admit/nri/view.go",
+		Old: "s.Node.Name != v.node.Name || ", New: "",
+	},
+	{
+		Name: "hook: a memory that never read the Node counts", File: "kubelet-admit/nri/view.go",
+		Old: " || !s.Node.Read {", New: " {",
+	},
+	{
+		Name: "hook: a Ready of before the boot counts", File: "kubelet-admit/nri/view.go",
+		Old: "v.bootID != \"\" && node.Status.NodeInfo.BootID == v.bootID &&", New: "true &&",
+	},
+	{
+		Name: "hook: an unknown boot id is the Node's", File: "kubelet-admit/nri/view.go",
+		Old: "return v.bootID != \"\" && node", New: "return node",
+	},
+	{
+		Name: "hook: a Ready that is not True counts", File: "kubelet-admit/nri/view.go",
+		Old: " && c.Status == corev1.ConditionTrue", New: "",
+	},
+	{
+		Name: "hook: a finished pod is known", File: "kubelet-admit/nri/view.go",
+		Old: "if deleted || terminal(pod) {", New: "if deleted {",
+	},
+	{
+		Name: "hook: a deleted pod is known", File: "kubelet-admit/nri/view.go",
+		Old: "if deleted || terminal(pod) {", New: "if terminal(pod) {",
+	},
+	{
+		Name: "hook: a list keeps finished pods", File: "kubelet-admit/nri/view.go",
+		Old: "if !terminal(&pods[i]) {", New: "if true {",
+	},
+	{
+		Name: "hook: a deleted Node stays read", File: "kubelet-admit/nri/view.go",
+		Old: "\tv.node.Read = false\n", New: "",
+	},
+	{
+		Name: "hook: an unknown pod is exempt by its word", File: "kubelet-admit/nri/view.go",
+		Old: "if e := taint.Exempt(&pod, v.key); e == taint.ExemptStatic {\n\t\treturn e\n\t}\n\treturn taint.NotExempt", New: "return taint.ExemptStatic",
+	},
+	{
+		Name: "hook: the reason is of the mark before", File: "kubelet-admit/nri/view.go",
+		Old: "\tv.tell(\"Own Node changed\", \"node\", v.node.Name, \"mark\", text, \"ready_on_this_boot\", v.node.ReadySeen, \"before\", before.Mark)\n\tv.word()\n", New: "\tv.tell(\"Own Node changed\", \"node\", v.node.Name, \"mark\", text, \"ready_on_this_boot\", v.node.ReadySeen, \"before\", before.Mark)\n",
+	},
+	{
+		Name: "hook: a mark waits for the pods", File: "kubelet-admit/nri/reader.go",
+		Old: "\tif isMarked(node, r.view.key) {\n\t\tr.view.seeNode(node, time.Now()) // at once", New: "\tif false {\n\t\tr.view.seeNode(node, time.Now()) // at once",
+	},
+	{
+		Name: "hook: the mark's absence does not wait for the pods", File: "kubelet-admit/nri/reader.go",
+		Old: "\tif isMarked(node, r.view.key) {\n\t\tr.view.seeNode", New: "\tif true {\n\t\tr.view.seeNode",
+	},
+	{
+		Name: "hook: pods are not listed again when the mark goes", File: "kubelet-admit/nri/reader.go",
+		Old: "if r.view.marked() && !isMarked(node, r.view.key) {", New: "if false {",
+	},
+	{
+		Name: "hook: a Node that is gone is an outage", File: "kubelet-admit/nri/reader.go",
+		Old: "if isGone(err) {", New: "if false {",
+	},
+	{
+		Name: "hook: a proxy's page is the API server's word", File: "kubelet-admit/nri/reader.go",
+		Old: " && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)", New: "",
+	},
+	{
+		Name: "hook: a stopped plugin overwrites its successor's status", File: "kubelet-admit/nri/run.go",
+		Old: "h.written && err == nil && ", New: "false && ",
+	},
+	{
+		Name: "hook: pods are listed before the Node is read", File: "kubelet-admit/nri/reader.go",
+		Old: "\tnode, err := api.node(ctx, r.node)\n\tif err != nil {\n\t\tif isGone(err) {\n\t\t\tr.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now\n\t\t}\n\t\treturn err\n\t}\n\tif isMarked(node, r.view.key) {\n\t\tr.view.seeNode(node, time.Now()) // at once; its absence waits for the pods\n\t}\n\tnodes := api.follow(ctx, \"nodes\", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)\n\tpods, stop, err := r.pods(ctx, api)\n\tif err != nil {\n\t\treturn err\n\t}\n", New: "\tpods, stop, err := r.pods(ctx, api)\n\tif err != nil {\n\t\treturn err\n\t}\n\tnode, err := api.node(ctx, r.node)\n\tif err != nil {\n\t\tif isGone(err) {\n\t\t\tr.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now\n\t\t}\n\t\treturn err\n\t}\n\tif isMarked(node, r.view.key) {\n\t\tr.view.seeNode(node, time.Now()) // at once; its absence waits for the pods\n\t}\n\tnodes := api.follow(ctx, \"nodes\", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)\n",
+	},
+
 	{
 		Name: "app: a leader that was stopped still leads (5)", File: "cmd/internal/app/leader.go",
 		Old: "age >= l.valid || age < 0 {", New: "age < 0 {",
