@@ -220,7 +220,11 @@ func TestPodsBehindTheNode(t *testing.T) {
 		s.after = func(string) { close(listing); <-goOn }
 	})
 	s.changed(clearNode)
-	<-listing
+	select {
+	case <-listing:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the pods are not listed again")
+	}
 	if got := answer(v, askFor("a", nil)); !strings.Contains(got, "marked") {
 		t.Errorf("while the pods are listed: got %q", got)
 	}
