@@ -7,9 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/journal"
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
@@ -27,7 +27,7 @@ func newLog(file string, out io.Writer) (log *slog.Logger, closeLog func()) {
 		closeLog = func() { _ = l.Close() }
 		handlers = append(handlers, slog.NewTextHandler(l, nil))
 	}
-	if journal.Enabled() {
+	if _, err := os.Stat(journalSocket); err == nil {
 		handlers = append(handlers, slog.NewTextHandler(journald{journalSocket}, nil))
 	}
 	return slog.New(slog.NewMultiHandler(handlers...)), closeLog
@@ -38,8 +38,9 @@ const (
 	journalWait   = 50 * time.Millisecond
 )
 
-// journald takes a line, by its own protocol. A journald that hangs fills its socket, and a write to that waits for ever; the line is in
-// the file as well, so it is dropped: the reader of the API server writes here.
+// journald takes a line, by its own protocol. A journald that hangs fills its socket, and a write to that waits for ever, as that of
+// go-systemd does (11 lines where max_dgram_qlen is 10); the line is in the file as well, so it is dropped: the reader of the API
+// server writes here.
 type journald struct{ socket string }
 
 func (j journald) Write(line []byte) (int, error) {

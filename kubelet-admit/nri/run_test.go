@@ -136,6 +136,10 @@ func (l *lab) hook() (stop func()) {
 	case <-time.After(10 * time.Second):
 		l.t.Fatal("the hook did not register")
 	}
+	// The runtime asks a plugin from a moment after it has registered; a pod that nobody knows is always held.
+	nobody := &corev1.Pod{}
+	nobody.Name, nobody.UID = "nobody", "nobody"
+	l.until(nobody, "held on node")
 	return stop
 }
 
