@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -153,25 +152,5 @@ func TestKilobytes(t *testing.T) {
 		if got := kilobytes(status, field); got != want {
 			t.Errorf("%s: got %v, want %v", field, got, want)
 		}
-	}
-}
-
-func TestRequestsIn(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "audit.log")
-	const lines = `{"verb":"update","requestURI":"/x","objectRef":{"resource":"leases","namespace":"kube-system","name":"forcefence"}}
-{"verb":"update","requestURI":"/x","objectRef":{"resource":"leases","namespace":"kube-system","name":"forcefence"}}
-{"verb":"watch","requestURI":"/x","objectRef":{"resource":"nodes"}}
-{"verb":"get","requestURI":"/readyz"}
-{"verb":"get","requ`
-	if err := os.WriteFile(file, []byte(lines), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got, err := requestsIn(file)
-	want := map[string]int{"update leases kube-system forcefence": 2, "watch nodes": 1, "get /readyz": 1}
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	if got, err := requestsIn(file + ".none"); err != nil || len(got) != 0 {
-		t.Errorf("no file: got %v, %v, want nothing", got, err)
 	}
 }

@@ -45,6 +45,7 @@ var benches = []bench{
 	{names: []string{"tenofsixty"}, run: tenOfSixty},
 	{names: []string{"evict500"}, run: evict500},
 	{names: []string{"memory", "idle"}, run: memory},
+	{names: []string{"node"}, run: node},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
 

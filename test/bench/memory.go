@@ -80,16 +80,16 @@ func memory(ctx context.Context, r *runner) error {
 		if !wait(ctx, quiet) {
 			return ctx.Err()
 		}
-		before, err := requestsIn(log)
+		before, err := requestsIn(log, everyRequest)
 		if err != nil {
 			return err
 		}
 		begun := time.Now()
-		rss, err := l.resident(ctx)
+		rss, err := resident(ctx, l.fence.PID(), sampled)
 		if err != nil {
 			return err
 		}
-		after, err := requestsIn(log)
+		after, err := requestsIn(log, everyRequest)
 		if err != nil {
 			return err
 		}
@@ -184,17 +184,17 @@ func (s sizes) of(name string) Figure {
 
 type residence struct{ now, peak sizes }
 
-// resident samples forcefence's memory once a second.
-func (l *lab) resident(ctx context.Context) (residence, error) {
+// resident samples a process' memory once a second, for that long.
+func resident(ctx context.Context, pid int, long time.Duration) (residence, error) {
 	var out residence
-	for range int(sampled / time.Second) {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.fence.PID()))
+	for range int(long / time.Second) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
-			return out, fmt.Errorf("reading forcefence's memory: %w", err)
+			return out, fmt.Errorf("reading a process' memory: %w", err)
 		}
 		now, peak := kilobytes(string(b), "VmRSS"), kilobytes(string(b), "VmHWM")
 		if now == 0 || peak == 0 {
-			return out, errors.New("reading forcefence's memory: no VmRSS or VmHWM in its status")
+			return out, errors.New("reading a process' memory: no VmRSS or VmHWM in its status")
 		}
 		out.now, out.peak = append(out.now, now*1024/1e6), append(out.peak, peak*1024/1e6)
 		if !wait(ctx, time.Second) {
@@ -217,8 +217,18 @@ func kilobytes(status, field string) float64 {
 	return 0
 }
 
-// requestsIn counts an audit log's requests by verb and resource.
-func requestsIn(file string) (map[string]int, error) {
+// requester is who an audit log says has sent a request.
+type requester struct {
+	User struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	Agent string `json:"userAgent"`
+}
+
+func everyRequest(requester) bool { return true }
+
+// requestsIn counts an audit log's requests by verb and resource: those of the requesters that counts says.
+func requestsIn(file string, counts func(requester) bool) (map[string]int, error) {
 	out := map[string]int{}
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -232,14 +242,15 @@ func requestsIn(file string) (map[string]int, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var e struct {
+			requester
 			Verb      string `json:"verb"`
 			URI       string `json:"requestURI"`
 			ObjectRef struct {
 				Resource, Namespace, Name string
 			} `json:"objectRef"`
 		}
-		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			continue // half a line, still being written
+		if json.Unmarshal(lines.Bytes(), &e) != nil || !counts(e.requester) {
+			continue // half a line, still being written, or another's
 		}
 		what := e.Verb + " " + strings.Trim(e.ObjectRef.Resource+" "+e.ObjectRef.Namespace+" "+e.ObjectRef.Name, " ")
 		if e.ObjectRef.Resource == "" {
