@@ -70,13 +70,13 @@ func admissions(log string) map[string]time.Time {
 	return out
 }
 
-var sandbox = regexp.MustCompile(`^time="([^"]+)" .*RunPodSandbox for .*\bUid:([^,]+),[^}]*}( returns)?`)
+var sandbox = regexp.MustCompile(`^time="([^"]+)" .*RunPodSandbox for .*\buid:\\"([^\\]+)\\".*?( returns sandbox id .*)?$`)
 
 // sandboxes reads containerd's log: how long it had each pod's sandbox under way, by UID, from the kubelet's request to its success.
 func sandboxes(log string) map[string]time.Duration {
 	asked, out := map[string]time.Time{}, map[string]time.Duration{}
 	for line := range strings.Lines(log) {
-		m := sandbox.FindStringSubmatch(line)
+		m := sandbox.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		if m == nil {
 			continue
 		}
@@ -111,16 +111,19 @@ func firstWrites(log string) map[string]time.Time {
 	return out
 }
 
-// last is the latest time of those UIDs, and whether all have one.
-func last(times map[string]time.Time, uids []string) (latest time.Time, all bool) {
+// span is the earliest and the latest time of those UIDs, and whether all have one.
+func span(times map[string]time.Time, uids []string) (first, last time.Time, all bool) {
 	for _, uid := range uids {
 		at, ok := times[uid]
 		if !ok {
-			return time.Time{}, false
+			return time.Time{}, time.Time{}, false
 		}
-		if at.After(latest) {
-			latest = at
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
 		}
 	}
-	return latest, true
+	return first, last, true
 }

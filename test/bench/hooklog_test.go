@@ -79,7 +79,7 @@ func TestSandboxes(t *testing.T) {
 	line := func(at, level, rest string) string {
 		return `time="2026-03-01T12:00:0` + at + `Z" level=` + level + ` msg="` + rest + "\"\n"
 	}
-	const pod = "RunPodSandbox for &PodSandboxMetadata{Name:a,Uid:ua,Namespace:ns,Attempt:0,}"
+	const pod = `RunPodSandbox for name:\"a\"  uid:\"ua\"  namespace:\"ns\"`
 	for _, tt := range []struct {
 		name, log string
 		want      map[string]time.Duration
@@ -111,14 +111,14 @@ func TestFirstWrites(t *testing.T) {
 	}
 }
 
-func TestLast(t *testing.T) {
+func TestSpan(t *testing.T) {
 	times := map[string]time.Time{"a": at(1), "b": at(3), "c": at(9)}
 	for _, uids := range [][]string{{"a", "b"}, {"b", "a"}} {
-		if got, all := last(times, uids); !all || !got.Equal(at(3)) {
-			t.Errorf("%q: got %v, %v", uids, got, all)
+		if first, last, all := span(times, uids); !all || !first.Equal(at(1)) || !last.Equal(at(3)) {
+			t.Errorf("%q: got %v, %v, %v", uids, first, last, all)
 		}
 	}
-	if _, all := last(times, []string{"a", "d"}); all {
+	if _, _, all := span(times, []string{"a", "d"}); all {
 		t.Error("one that is missing was overlooked")
 	}
 }

@@ -6,6 +6,9 @@
 // from pair to pair, so that neither profits from a machine that warms up or tires. forcefence is frozen (SIGSTOP) during the
 // floor's turns, so that it neither helps nor competes.
 //
+// Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
+// says what it leaves out where real nodes cannot run.
+//
 // It promises that every time in it was seen: pods, nodes and attachments by a watch of its own, the first Off by forcefence's log
 // or its record on the Node, all on one machine's clock. A figure is the median; the table shows the extremes beside it. -out gets
 // one JSON object a figure; -run replaces the lines of the benches that it runs and keeps the others. Logs and configuration of

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ rules:
 // pods, where each answer and each byte can be told apart (pieces), and on one of two real nodes, the other of which has no hook
 // and is the floor. While the pieces are measured, the real nodes idle, and what the hook there asks of the API server is counted.
 func node(ctx context.Context, r *runner) error {
+	r.sayLoad()
 	if err := r.decision(ctx); err != nil {
 		return err
 	}
@@ -78,6 +80,14 @@ func node(ctx context.Context, r *runner) error {
 		err = w.releases(ctx)
 	}
 	return errors.Join(err, w.end())
+}
+
+// sayLoad tells how quiet the machine is: containers' starts take its processors' time, and others may want it.
+func (r *runner) sayLoad() {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		r.say("load of the machine (1, 5, 15 minutes, running/all): %s", text[:bytes.LastIndexByte(text, ' ')])
+	}
 }
 
 // decision is the answer from memory alone, by the package's own benchmark: without NRI, and without the process' door.

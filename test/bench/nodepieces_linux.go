@@ -303,7 +303,8 @@ func (p *pieces) ask(ctx context.Context, pods []corev1.Pod) error {
 		took[s] = append(took[s], float64(time.Since(begun))/float64(time.Microsecond))
 	}
 	add := differences(took[oursSide], took[floorSide])
-	p.l.r.add(figure(fmt.Sprintf("runtime's request to both plugins and back, %d pods", manyPods), "us", took[oursSide]).above(took[floorSide]))
+	name := fmt.Sprintf("runtime's request to both plugins and back, %d pods", manyPods)
+	p.l.r.add(figure(name, "us", took[oursSide]).above(took[floorSide]))
 	p99 := figure(fmt.Sprintf("the same, p99 of what the plugins add, %d pods", manyPods), "us", add)
 	p99.Value = round(percentile(add, 99))
 	p.l.r.add(p99)
