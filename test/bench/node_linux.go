@@ -39,9 +39,6 @@ rules:
 // and is the floor. While the pieces are measured, the real nodes idle, and what the hook there asks of the API server is counted.
 func node(ctx context.Context, r *runner) error {
 	r.sayLoad()
-	if err := r.decision(ctx); err != nil {
-		return err
-	}
 	policy, log := r.folder(r.name)+"-audit.yaml", r.folder(r.name)+"-audit.log"
 	if err := os.MkdirAll(r.folder(""), 0o755); err != nil {
 		return err
@@ -64,15 +61,21 @@ func node(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
+	withoutNodes := func() error {
+		if err := r.decision(ctx); err != nil {
+			return err
+		}
+		return l.pieces(ctx, program)
+	}
 	if why := nodes.Missing(); why != "" {
 		r.say("SKIPPED on real nodes (requests, sandboxes, held pods): %s", why)
-		return l.pieces(ctx, program)
+		return withoutNodes()
 	}
 	w, err := l.realNodes(ctx, program)
 	if err != nil {
 		return err
 	}
-	err = l.idle(ctx, log, func() error { return l.pieces(ctx, program) })
+	err = l.idle(ctx, log, withoutNodes)
 	if err == nil {
 		err = w.starts(ctx)
 	}

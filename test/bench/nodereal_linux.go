@@ -29,7 +29,7 @@ const (
 	nodeImage  = "forcefence.test/forcefence-node:1"
 	hookLabel  = "bench-hook"
 
-	startPairs   = 20
+	startPairs   = 15
 	releaseTurns = 5
 	heldPods     = 10
 )
