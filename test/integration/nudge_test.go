@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -50,6 +51,13 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 			w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
 			h.boot()
 			w.until("node Ready again", func() bool { return w.ready(h) })
+			// What is bound before the controller has seen the new boot is evicted with the rest.
+			w.during(time.Second, "marked while volumes are attached", func() error {
+				if !w.marked(h) {
+					return errors.New("no mark")
+				}
+				return nil
+			})
 			for _, name := range []string{"late-0", "late-1", "late-2", "late-3"} {
 				w.create(w.bare(name, h))
 				w.untilEvent("Pod", name, "FailedCreatePodSandBox")

@@ -5,11 +5,15 @@ package nodes
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/forcefence/forcefence/test/cluster/binaries"
 )
 
 const module = "github.com/forcefence/forcefence"
@@ -22,6 +26,26 @@ var moduleRoot = sync.OnceValues(func() (string, error) {
 	}
 	return strings.TrimSpace(string(out)), nil
 })
+
+// Build builds what nodes run, if it is not in the cache: containerd, runc, the CNI plugins and the kubelet, which takes some minutes on
+// two cores. It returns each program's file by its name. Start calls it; a test with a deadline of its own has Need do it before.
+func Build(ctx context.Context, progress io.Writer) (map[string]string, error) {
+	groups, err := binaries.Groups(slices.Concat(binaries.Runtime, binaries.CNI, []string{binaries.Runc, binaries.Kubelet}))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for _, group := range groups {
+		dir, err := binaries.Build(ctx, binaries.Options{Names: group, Progress: progress})
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range group {
+			files[name] = filepath.Join(dir, name)
+		}
+	}
+	return files, nil
+}
 
 // BuildProgram builds a main package of this module, such as test/nodes/pause, without C and so without libraries: it runs in an
 // image that holds nothing else. It returns the program, in dir and named as its folder.

@@ -69,7 +69,7 @@ func Start(ctx context.Context, opts Options) (_ *Lab, err error) {
 		return nil, fmt.Errorf("start lab: %s", why)
 	}
 	sweep()
-	l := &Lab{opts: opts, log: opts.Logger, dir: opts.Dir, nodes: map[string]*Node{}, bin: map[string]string{}}
+	l := &Lab{opts: opts, log: opts.Logger, dir: opts.Dir, nodes: map[string]*Node{}}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -104,21 +104,10 @@ func Start(ctx context.Context, opts Options) (_ *Lab, err error) {
 	return l, nil
 }
 
-// programs builds what the nodes run.
-func (l *Lab) programs(ctx context.Context) error {
-	all := slices.Concat(binaries.Runtime, binaries.CNI, []string{binaries.Runc, binaries.Kubelet})
-	groups, err := binaries.Groups(all)
-	if err != nil {
+// programs gathers what the nodes run.
+func (l *Lab) programs(ctx context.Context) (err error) {
+	if l.bin, err = Build(ctx, l.opts.Progress); err != nil {
 		return err
-	}
-	for _, group := range groups {
-		dir, err := binaries.Build(ctx, binaries.Options{Names: group, Progress: l.opts.Progress})
-		if err != nil {
-			return err
-		}
-		for _, name := range group {
-			l.bin[name] = filepath.Join(dir, name)
-		}
 	}
 	if l.spec, err = containerSpec(ctx, l.bin[binaries.Ctr]); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 // Require is set to 1 where a missing condition must fail the tests instead of skipping them.
 const Require = "FORCEFENCE_REQUIRE_NODES"
 
-// Need skips a test where real nodes cannot run, loudly, and under -short.
+// Need skips a test where real nodes cannot run, loudly, and under -short. Else it sees to it that what they run is built.
 func Need(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -19,6 +19,9 @@ func Need(t testing.TB) {
 	missing := Missing()
 	switch {
 	case missing == "":
+		if _, err := Build(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
 	case os.Getenv(Require) == "1":
 		t.Fatal(missing)
 	default:
