@@ -18,10 +18,10 @@ import (
 // TestHost installs onto a host whose root is another, as the DaemonSet does: with a containerd that runs there, a kubeconfig whose
 // paths are valid there only, and links that lead out of the root if it is not changed. The Node is real.
 func TestHost(t *testing.T) {
-	containerd := os.Getenv("FORCEFENCE_TEST_CONTAINERD")
-	if containerd == "" || os.Getuid() != 0 {
-		t.Skip("needs root, and FORCEFENCE_TEST_CONTAINERD to name a containerd that is linked statically")
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: changes the root, and needs root for that")
 	}
+	containerd := cluster.Containerd(t)
 	c := cluster.ForTest(t, cluster.Options{})
 	_, err := c.AddNode(t.Context(), cluster.NodeOptions{Name: "n1"})
 	must(t, err)

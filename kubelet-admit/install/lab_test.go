@@ -19,10 +19,8 @@ import (
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
 )
-
-// realContainerd names a containerd to ask in place of the one below.
-const realContainerd = "FORCEFENCE_TEST_CONTAINERD"
 
 // lab is a host in a folder: its runtime, procfs and API server are ours, its files are real.
 type lab struct {
@@ -156,12 +154,8 @@ func deep(to, from map[string]any) {
 // useReal takes the real containerd in place of ours.
 func (l *lab) useReal() {
 	l.t.Helper()
-	program := os.Getenv(realContainerd)
-	if program == "" {
-		l.t.Skipf("%s is not set", realContainerd)
-	}
 	l.opts.Host.Exec = nil
-	l.opts.Site.Containerd = program
+	l.opts.Site.Containerd = cluster.Containerd(l.t)
 }
 
 func (l *lab) install() (Result, error) { return Install(l.t.Context(), l.opts) }

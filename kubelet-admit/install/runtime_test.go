@@ -1,12 +1,13 @@
 package install
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 var versionTexts = []struct {
@@ -103,10 +104,7 @@ func checkParsed(t *testing.T, n NRI, err error) {
 
 // TestRealContainerd: a real one's own defaults.
 func TestRealContainerd(t *testing.T) {
-	program := os.Getenv(realContainerd)
-	if program == "" {
-		t.Skipf("%s is not set", realContainerd)
-	}
+	program := cluster.Containerd(t)
 	out, err := exec.Command(program, "--version").Output()
 	must(t, err)
 	if v, err := ParseVersion(string(out)); err != nil || !Containerd.hasValidator(v) {

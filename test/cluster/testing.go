@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/cluster/binaries"
 )
 
 // ForTest starts a cluster that ends with the test. Under -short it skips the test.
@@ -22,6 +25,23 @@ func ForTest(t testing.TB, opts Options) *Cluster {
 	}
 	t.Cleanup(c.Stop)
 	return c
+}
+
+// RequireNodes, set to 1, has tests built and run what they would leave out elsewhere: real nodes, and a real containerd.
+const RequireNodes = "FORCEFENCE_REQUIRE_NODES"
+
+// Containerd is a real containerd's program, linked statically. It takes two minutes to build, so the test is skipped unless
+// RequireNodes is set.
+func Containerd(t testing.TB) string {
+	t.Helper()
+	if os.Getenv(RequireNodes) != "1" {
+		t.Skipf("SKIPPED: builds a containerd where %s=1", RequireNodes)
+	}
+	dir, err := binaries.Build(t.Context(), binaries.Options{Names: binaries.Runtime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, binaries.Containerd)
 }
 
 // Main is a TestMain's body: one cluster for all tests of a package, which keep apart by names of nodes and namespaces. share gets

@@ -5,10 +5,12 @@ package nodes
 import (
 	"os"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 // Require is set to 1 where a missing condition must fail the tests instead of skipping them.
-const Require = "FORCEFENCE_REQUIRE_NODES"
+const Require = cluster.RequireNodes
 
 // Need skips a test where real nodes cannot run, loudly, and under -short. Else it sees to it that what they run is built.
 func Need(t testing.TB) {
