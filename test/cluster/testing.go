@@ -27,7 +27,7 @@ func ForTest(t testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// RequireNodes, set to 1, has tests built and run what they would leave out elsewhere: real nodes, and a real containerd.
+// RequireNodes is the variable that, set to 1, has tests build and run what they leave out elsewhere: real nodes, a real containerd.
 const RequireNodes = "FORCEFENCE_REQUIRE_NODES"
 
 // Containerd is a real containerd's program, linked statically. It takes two minutes to build, so the test is skipped unless
