@@ -762,7 +762,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: a stopped plugin overwrites its successor's status", File: "kubelet-admit/nri/run.go",
-		Old: "h.written && err == nil && ", New: "false && ",
+		Old: "h.written && err == nil && ", New: "false && err == nil && ",
 	},
 	{
 		Name: "hook: pods are listed before the Node is read", File: "kubelet-admit/nri/reader.go",
