@@ -312,7 +312,7 @@ func TestAPIOutage(t *testing.T) {
 	if got := l.runPod(pod); got != "" {
 		t.Errorf("API server gone: got %q", got)
 	}
-	time.Sleep(2 * writeEvery) // the status is behind by that much at most
+	l.status("what the next plugin goes on by", func(s Status) bool { return s.Node.ReadySeen && len(s.Pods) == 1 })
 	stop()
 	stop = l.hook()
 	if got := l.runPod(pod); got != "" {
