@@ -46,6 +46,9 @@ type Target struct {
 	Node       string // the Node's name, for messages
 	ID         string // the provider's own name of the machine
 	SystemUUID string // node.status.nodeInfo.systemUUID, "" if the node never said
+	// Claimed tells that what leads to the machine (an annotation, a label, the providerID, the system UUID) can be written by the
+	// node's own kubelet: Identify then demands that the device tells the same system UUID.
+	Claimed bool
 }
 
 // Observation is one device's answer about one machine.
@@ -61,8 +64,8 @@ type Observation struct {
 type Provider interface {
 	// State asks the device, never a cache. An error means unknown, whatever its class.
 	State(ctx context.Context, t Target) (Observation, error)
-	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Where the device can tell
-	// that it is another machine's, it is an ErrIdentity and nothing is sent.
+	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Where Target.Identify
+	// refuses what the device tells of its machine, it is an ErrIdentity and nothing is sent.
 	PowerOff(ctx context.Context, t Target) error
 	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated, and refuses another machine as PowerOff does.
 	PowerOn(ctx context.Context, t Target) error
@@ -97,7 +100,8 @@ type Watcher interface {
 var (
 	ErrNotFound    = errors.New("machine not found")  // the device knows no such machine, or more than one
 	ErrDenied      = errors.New("access denied")      // credentials or rights
-	ErrUnreachable = errors.New("device unreachable") // time-out, refused, reset, TLS, 5xx: trying again may help
+	ErrUnreachable = errors.New("device unreachable") // time-out, refused, reset, 5xx: trying again may help
+	ErrUntrusted   = errors.New("device untrusted")   // its certificate or key is not the expected one: nothing was said to it
 	ErrPermanent   = errors.New("permanent failure")  // trying again will not help until somebody changes something
 	ErrIdentity    = errors.New("identity mismatch")  // the device spoke of another machine
 	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
@@ -130,6 +134,8 @@ func Class(err error) string {
 		return "not_found"
 	case errors.Is(err, ErrDenied):
 		return "denied"
+	case errors.Is(err, ErrUntrusted):
+		return "untrusted"
 	case errors.Is(err, ErrPermanent):
 		return "permanent"
 	case errors.Is(err, ErrUnreachable), errors.Is(err, context.DeadlineExceeded):

@@ -164,6 +164,34 @@ func FuzzParseUUID(f *testing.F) {
 	})
 }
 
+func TestIdentify(t *testing.T) {
+	const a, b, zeros = "4c4c4544-0042-4a10-8056-b4c04f384631", "5c4c4544-0042-4a10-8056-b4c04f384631", "00000000-0000-0000-0000-000000000000"
+	for _, tt := range []struct {
+		name, node, told string
+		claimed          bool
+		want             error
+	}{
+		{"same", a, a, true, nil},
+		{"same, the other byte order", a, "44454c4c-4200-104a-8056-b4c04f384631", true, nil},
+		{"another machine", a, b, false, providers.ErrIdentity},
+		{"another machine, claimed", a, b, true, providers.ErrIdentity},
+		{"the device tells none", a, "", false, nil},
+		{"the device tells none, claimed", a, "", true, providers.ErrIdentity},
+		{"the node tells none", "", b, false, nil},
+		{"the node tells none, claimed", "", b, true, providers.ErrIdentity},
+		{"zeros on both sides, claimed", zeros, zeros, true, providers.ErrIdentity},
+		{"the node's are zeros, claimed", zeros, b, true, providers.ErrIdentity},
+		{"the device's are zeros, claimed", a, zeros, true, providers.ErrIdentity},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
+			if err := target.Identify(tt.told); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+				t.Errorf("Identify(%q) = %v, want %v", tt.told, err, tt.want)
+			}
+		})
+	}
+}
+
 func TestSecretIsNeverPrinted(t *testing.T) {
 	const value = "hunter2"
 	s := providers.NewSecret(value)
@@ -244,6 +272,7 @@ func TestClass(t *testing.T) {
 		{providers.ErrDenied, "denied"},
 		{providers.ErrUnreachable, "unreachable"},
 		{providers.ErrPermanent, "permanent"},
+		{providers.ErrUntrusted, "untrusted"},
 		{providers.ErrIdentity, "identity"},
 		{providers.ErrStale, "stale"},
 		{context.DeadlineExceeded, "unreachable"},

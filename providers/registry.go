@@ -20,6 +20,14 @@ type Config interface {
 	New(Options) (Provider, error)
 }
 
+// IDs is a Config whose machines' IDs can be written in several ways, or are addresses. It is asked for every ID before anything is
+// compared or connected to; without it an ID stands for itself.
+type IDs interface {
+	// Canonical returns the one way to write an ID. Host is the host that the credentials go to where the ID is an address, ""
+	// where it is none. The error says what is wrong with the ID, and does not repeat it: it may hold a password. It asks no device.
+	Canonical(id string) (canonical, host string, err error)
+}
+
 // Problem is one fault of a configuration: where, and what is wrong and what to do.
 type Problem struct {
 	Path string // "tls.caFile", relative to the Config; "" for the whole

@@ -19,6 +19,22 @@ func SameMachine(node, device string) error {
 	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
 }
 
+// Identify compares the target with the system UUID that a device told, before a power action. A mismatch is an ErrIdentity. Where the
+// machine was found by what the node's own kubelet can write (Claimed), so is a node or device without a usable UUID: otherwise a
+// kubelet's credential could switch off another machine.
+func (t Target) Identify(told string) error {
+	if err := SameMachine(t.SystemUUID, told); err != nil || !t.Claimed {
+		return err
+	}
+	if _, ok := ParseUUID(t.SystemUUID); !ok {
+		return fmt.Errorf("%w: the node's system UUID %q identifies no machine, and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
+	}
+	if _, ok := ParseUUID(told); !ok {
+		return fmt.Errorf("%w: the device tells no usable system UUID (%q), and what leads to it can be written by the node's kubelet", ErrIdentity, told)
+	}
+	return nil
+}
+
 // ParseUUID reads a UUID with or without dashes and braces, in either case. It reports false for what identifies no machine:
 // text that is no UUID, and the placeholders that firmware ships with.
 func ParseUUID(s string) (u [16]byte, ok bool) {

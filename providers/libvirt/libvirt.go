@@ -112,6 +112,14 @@ func (c *Config) Validate() []providers.Problem {
 // New makes the provider. It contacts no daemon.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
+// Canonical implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
+func (c *Config) Canonical(id string) (canonical, host string, err error) {
+	if u, ok := providers.ParseUUID(id); ok {
+		return text(golibvirt.UUID(u)), "", nil
+	}
+	return id, "", nil
+}
+
 // addresses are those of all hypervisors.
 func (c *Config) addresses() ([]address, error) {
 	uris := c.URIs
@@ -146,6 +154,7 @@ type Provider struct {
 var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Closer   = (*Provider)(nil)
+	_ providers.IDs      = (*Config)(nil)
 )
 
 // New makes the provider from a valid Config. It contacts no daemon.
@@ -209,7 +218,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
 		if err != nil {
 			return err
 		}
-		if err := providers.SameMachine(t.SystemUUID, text(s.uuid)); err != nil {
+		if err := t.Identify(text(s.uuid)); err != nil {
 			return err
 		}
 		errs := make([]error, len(p.group))
@@ -243,7 +252,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
 		if err != nil {
 			return err
 		}
-		if err := providers.SameMachine(t.SystemUUID, text(s.uuid)); err != nil {
+		if err := t.Identify(text(s.uuid)); err != nil {
 			return err
 		}
 		if _, _, err := s.verdict(); err != nil {

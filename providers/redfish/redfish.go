@@ -108,6 +108,23 @@ func (c *Config) Validate() []providers.Problem {
 // New makes the provider. It contacts no BMC.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
+// Canonical implements providers.IDs: a BMC's address in lower case, without a default port or a slash at its end; behind one BMC
+// for all machines, the ID as it stands.
+func (c *Config) Canonical(id string) (canonical, host string, err error) {
+	if c.Address != "" {
+		return id, "", nil
+	}
+	origin, path, err := c.parse(id)
+	if err != nil {
+		return "", "", err
+	}
+	u, err := url.Parse(origin)
+	if err != nil {
+		return "", "", errors.New("is no address: write https://host[:port]")
+	}
+	return origin + path, u.Hostname(), nil
+}
+
 func (c *Config) password() providers.SecretRef {
 	return providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}
 }
@@ -175,6 +192,7 @@ var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Closer   = (*Provider)(nil)
 	_ providers.Grouper  = (*Provider)(nil)
+	_ providers.IDs      = (*Config)(nil)
 )
 
 // New makes the provider from a valid Config. It contacts no BMC.
@@ -230,7 +248,7 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	if err != nil {
 		return err
 	}
-	if err := providers.SameMachine(t.SystemUUID, s.UUID); err != nil {
+	if err := t.Identify(s.UUID); err != nil {
 		return err
 	}
 	if s.PowerState == there {
@@ -248,7 +266,7 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	refused := b.post(ctx, target, map[string]string{"ResetType": words[i]})
 	switch status(refused) {
 	case http.StatusBadRequest, http.StatusConflict:
-		if s, err := b.find(ctx, w, t); err == nil && providers.SameMachine(t.SystemUUID, s.UUID) == nil &&
+		if s, err := b.find(ctx, w, t); err == nil && t.Identify(s.UUID) == nil &&
 			(s.PowerState == there || s.PowerState == underWay) {
 			return nil
 		}

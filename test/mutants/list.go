@@ -63,6 +63,14 @@ var Mutants = []Mutant{
 		Old: "if slices.Contains(placeholders, u) || slices.Contains(placeholders, SwapUUID(u)) {", New: "if false {",
 	},
 	{
+		Name: "identity: a claimed machine whose device tells none is its own (14)", File: "providers/uuid.go",
+		Old: "	if _, ok := ParseUUID(told); !ok {", New: "	if false {",
+	},
+	{
+		Name: "identity: a claimed machine's placeholder identifies (14)", File: "providers/uuid.go",
+		Old: "	if _, ok := ParseUUID(t.SystemUUID); !ok {", New: "	if false {",
+	},
+	{
 		Name: "guard: an error keeps its state (2)", File: "providers/guard/guard.go",
 		Old: "		obs.State = providers.PowerUnknown\n", New: "",
 	},
@@ -83,7 +91,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: another machine is reset (3)", File: "providers/redfish/redfish.go",
-		Old: "	if err := providers.SameMachine(t.SystemUUID, s.UUID); err != nil {\n		return err\n	}\n	if s.PowerState == there {",
+		Old: "	if err := t.Identify(s.UUID); err != nil {\n		return err\n	}\n	if s.PowerState == there {",
 		New: "	if s.PowerState == there {",
 	},
 
@@ -126,7 +134,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "libvirt: another machine is destroyed (3)", File: "providers/libvirt/libvirt.go",
-		Old: "	return p.do(ctx, \"power off\", t, func(ctx context.Context) error {\n		s, err := p.survey(ctx, t)\n		if err != nil {\n			return err\n		}\n		if err := providers.SameMachine(t.SystemUUID, text(s.uuid)); err != nil {\n			return err\n		}\n",
+		Old: "	return p.do(ctx, \"power off\", t, func(ctx context.Context) error {\n		s, err := p.survey(ctx, t)\n		if err != nil {\n			return err\n		}\n		if err := t.Identify(text(s.uuid)); err != nil {\n			return err\n		}\n",
 		New: "	return p.do(ctx, \"power off\", t, func(ctx context.Context) error {\n		s, err := p.survey(ctx, t)\n		if err != nil {\n			return err\n		}\n",
 	},
 	{
