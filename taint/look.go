@@ -5,6 +5,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Look is what one live look at a Node and its Lease saw, reduced to what a fence decides on. The zero value is a Node that does
@@ -31,7 +32,8 @@ type Look struct {
 	InUse    []corev1.UniqueVolumeName
 	Attached []corev1.AttachedVolume
 
-	LeaseRV string // "" if there is no Lease
+	LeaseRV       string        // "" if there is no Lease
+	LeaseDuration time.Duration // what the Lease says of itself; zero: nothing
 }
 
 // See reduces a Node (nil: not found) and its Lease (nil: none) to a Look. The objects are not changed and must not be changed
@@ -59,9 +61,17 @@ func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got t
 	}
 	l.Taints, l.InUse, l.Attached = node.Spec.Taints, node.Status.VolumesInUse, node.Status.VolumesAttached
 	if lease != nil {
-		l.LeaseRV = lease.ResourceVersion
+		l.LeaseRV, l.LeaseDuration = lease.ResourceVersion, LeaseDuration(lease)
 	}
 	return l
+}
+
+// LeaseDuration is what a Lease says of itself, whatever it says; zero if nothing.
+func LeaseDuration(l *coordinationv1.Lease) time.Duration {
+	if s := l.Spec.LeaseDurationSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return 0
 }
 
 // IsReady reports whether the Node's Ready condition is True, by whomever and whenever it was written.
@@ -81,4 +91,10 @@ func (l Look) SameLife(o Look) bool {
 // the record's Lease.
 func (l Look) Alive(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
+}
+
+// Older reports whether a resourceVersion is known to come before another.
+func Older(rv, than string) bool {
+	c, err := resourceversion.CompareResourceVersion(rv, than)
+	return err == nil && c < 0
 }

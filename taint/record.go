@@ -45,12 +45,14 @@ type Record struct {
 	Phase    Phase      `json:"phase"`
 	Result   Result     `json:"result,omitempty"`
 	NodeUID  string     `json:"nodeUID"`
-	BootID   string     `json:"bootID,omitempty"`  // nodeInfo.bootID when the mark was set
-	LeaseRV  string     `json:"leaseRV,omitempty"` // the node Lease's resourceVersion then; "" if it had none
-	Since    time.Time  `json:"since"`             // when the fence began
-	At       time.Time  `json:"at"`                // when the phase was entered
-	By       string     `json:"by"`                // the controller's identity, or ByPerson
-	Device   string     `json:"device,omitempty"`  // the device that gives the proof: provider/device
+	BootID   string     `json:"bootID,omitempty"`   // nodeInfo.bootID when the mark was set
+	LeaseRV  string     `json:"leaseRV,omitempty"`  // the node Lease's resourceVersion then; "" if it had none
+	Since    time.Time  `json:"since"`              // when the fence began
+	At       time.Time  `json:"at"`                 // when the phase was entered
+	By       string     `json:"by"`                 // the controller's identity, or ByPerson
+	Device   string     `json:"device,omitempty"`   // the device that gives the proof: provider/device
+	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
+	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`
 }
 

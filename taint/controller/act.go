@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // controlPlaneLabels tell a control-plane or etcd node: kubeadm's and most others', the one before it, and RKE2's and k3s' for etcd.
@@ -29,9 +29,8 @@ func isControlPlane(labels map[string]string) bool {
 // fence takes a node that is not marked one act further.
 func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err error) {
 	v := fence.View{
-		Look: t.look, Memory: t.st.fence, Settings: t.policy.Fence,
-		Mode: t.machine.Mode, Suspect: t.st.suspect, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node),
-		AllStale: t.allStale(t.look.Name), Busy: t.busy(t.look.Name), NewID: newID(), By: t.By,
+		Look: t.look, Settings: t.policy.Fence, Fleet: t.fleet,
+		Mode: t.machine.Mode, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node), NewID: newID(), By: t.By,
 	}
 	t.tellPods(0)
 	v.ControlPlane = isControlPlane(t.look.Labels)
@@ -39,83 +38,130 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 		v.Machine = t.machineErr.Error()
 	}
 	v.Distrusted = t.distrusted
-	if t.st.suspect.Why != "" {
+	if t.st.suspect != "" {
 		if v.Work, err = t.work(ctx); err != nil {
 			return 0, false, err
 		}
 	}
-	v.Now = t.Now() // the lists took their time
-	d := fence.Step(v)
-	t.tellFence(d)
-	if err := t.reportPoweredOn(ctx, d.Why == fence.PoweredOn); err != nil {
-		return 0, false, err
-	}
-	switch d.Act {
-	case fence.Leave:
-		return 0, false, nil
-	case fence.Wait:
-		return d.After, false, nil
-	case fence.Look:
-		return 0, true, nil
-	case fence.Ask:
-		t.ask(ctx)
-		return 0, true, nil
-	case fence.Write:
-		if d.Record.Phase == taint.PhasePoweringOff && !t.reservePowering(t.look.Name) {
-			return time.Second, false, nil
+	read := t.readsTook()
+	for {
+		v.Memory, v.Now = t.st.fence, t.Now() // the reads and the question took their time
+		d := fence.Step(v)
+		t.tellFence(d)
+		if err := t.reportPoweredOn(ctx, d.Why == fence.PoweredOn); err != nil {
+			return 0, false, err
 		}
-		if err := t.writer.record(ctx, t.look, d.Record); err != nil {
-			if d.Record.Phase == taint.PhasePoweringOff && !t.look.Record.Open() {
-				t.notePowering(t.look.Name, false)
+		switch d.Act {
+		case fence.Leave:
+			return 0, false, nil
+		case fence.Wait:
+			return d.After, false, nil
+		case fence.Look:
+			return 0, true, nil
+		case fence.Ask:
+			t.ask(ctx)
+			if !fence.Keeps(t.look, read, t.Now()) {
+				return 0, true, nil
 			}
-			return 0, false, err
+		case fence.ReadLive:
+			if v.Work, err = t.liveWork(ctx); err != nil {
+				return 0, false, err
+			}
+		case fence.Write:
+			if d.Record.Phase == taint.PhasePoweringOff {
+				if got, err := t.reservePowerOff(ctx, t.look.Name); err != nil || !got {
+					return time.Second, false, err
+				}
+			}
+			if err := t.writer.record(ctx, t.look, d.Record); err != nil {
+				t.across(func(f *fleet.Fleet) { f.Fence(t.look.Name, t.look.Record, t.Now()) }) // gives a turn back that was not used
+				return 0, false, err
+			}
+			t.closed(d.Record)
+			return 0, true, nil
+		case fence.PowerOff:
+			t.powerOff(ctx)
+			return 0, true, nil
+		case fence.Arm:
+			begin := t.Now()
+			if err := t.writer.arm(ctx, t.look, d.Record); err != nil {
+				return 0, false, err
+			}
+			t.Metrics.phase("mark", t.Now().Sub(begin))
+			t.Log.Info("Marked node", "node", t.look.Name, "fence", d.Record.ID, "device", d.Record.Device)
+			return 0, true, nil
+		default:
+			return 0, false, fmt.Errorf("unknown act %d", d.Act)
 		}
-		t.closed(d.Record)
-		return 0, true, nil
-	case fence.PowerOff:
-		t.powerOff(ctx)
-		return 0, true, nil
-	case fence.Arm:
-		begin := t.Now()
-		if err := t.writer.arm(ctx, t.look, d.Record); err != nil {
-			return 0, false, err
-		}
-		t.Metrics.phase("mark", t.Now().Sub(begin))
-		t.Log.Info("Marked node", "node", t.look.Name, "fence", d.Record.ID, "device", d.Record.Device)
-		return 0, true, nil
-	default:
-		return 0, false, fmt.Errorf("unknown act %d", d.Act)
 	}
 }
 
-// workHolds is how long work that was found counts: it is a reason to ask and to mark, and what a mark finds to do is listed anew.
+// slowRead is how long the reads of a turn may take before it is told.
+const slowRead = 2 * time.Second
+
+// readsTook returns how long the reads of this turn took until now, and tells at most every ten seconds of an API server that is slow:
+// a fence that gets nowhere for that says what it waits for.
+func (t *turn) readsTook() time.Duration {
+	took := t.Now().Sub(t.look.Sent)
+	if now := t.Now(); took > slowRead && now.Sub(t.st.slow) > 10*time.Second {
+		t.st.slow = now
+		t.Log.Warn("The API server answers slowly: the node's recovery waits for its reads", "node", t.look.Name,
+			"fence", t.look.Record.IDOr(""), "took", took.Round(time.Millisecond).String())
+	}
+	return took
+}
+
+// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark, and
+// what a mark finds to do is listed anew.
 const workHolds = time.Second
 
 // work reports whether a fence would have something to do.
-func (t *turn) work(ctx context.Context) (bool, error) {
-	if age := t.Now().Sub(t.st.worked); age >= 0 && age < workHolds {
-		return true, nil
+func (t *turn) work(ctx context.Context) (fence.Work, error) {
+	begin := t.Now()
+	if age := begin.Sub(t.st.worked); t.st.work != fence.NoneToDo && age >= 0 && age < workHolds+2*t.st.workTook {
+		return t.st.work, nil
 	}
 	pods, objects, err := t.pods(ctx)
 	if err == nil {
 		err = t.resolve(ctx, pods, objects, false)
 	}
 	if err != nil {
-		return false, err
+		return fence.NoneToDo, err
 	}
 	atts, err := t.cachedAttachments(ctx)
 	if err != nil {
-		return false, err
+		return fence.NoneToDo, err
 	}
-	work := evict.Work(pods, atts)
-	if work {
-		t.st.worked = t.Now()
+	t.st.work = fence.NoneToDo
+	switch {
+	case evict.Work(pods, nil):
+		t.st.work = fence.SomeToDo
+	case evict.Work(pods, atts):
+		t.st.work = fence.CacheSays
+	}
+	if t.st.work != fence.NoneToDo {
+		t.st.worked, t.st.workTook = t.Now(), t.Now().Sub(begin)
 		t.keep(pods)
 	}
-	return work, nil
+	t.st.workPods = pods
+	return t.st.work, nil
 }
 
-// powerOff sends the power-off that the record announced. The error is remembered, not returned: fence.Step sends it again.
+// liveWork is work by the API server's own list of attachments: a cache that missed an event would have the node marked for nothing,
+// again and again.
+func (t *turn) liveWork(ctx context.Context) (fence.Work, error) {
+	atts, err := attachments(ctx, t.Live, t.look.Name)
+	if err != nil {
+		return fence.NoneToDo, err
+	}
+	t.st.work = fence.NoneToDo
+	if evict.Work(t.st.workPods, atts) {
+		t.st.work = fence.SomeToDo
+	}
+	return t.st.work, nil
+}
+
+// powerOff sends the power-off that the record announced. The error is remembered, not returned: fence.Step decides what follows.
 func (t *turn) powerOff(ctx context.Context) {
 	now := t.Now()
 	if now.Sub(t.look.Got) > fence.ProofTTL {
@@ -125,12 +171,10 @@ func (t *turn) powerOff(ctx context.Context) {
 	if err == nil {
 		err = t.machine.Provider.PowerOff(ctx, t.machine.Target)
 	}
-	t.st.fence.PowerOffSent, t.st.fence.PowerOffErr = now, err != nil
+	t.st.fence.SentPowerOff(now, err)
 	id := t.look.Record.ID
 	if err != nil {
 		t.Log.Error("Power-off was not accepted", "node", t.look.Name, "fence", id, "device", t.machine.Device, "error", err)
-		t.event(corev1.EventTypeWarning, "PowerOffNotAccepted", "PowerOff", "Power-off was not accepted by %s (%s); trying again.",
-			t.machine.Device, providers.Class(err))
 		return
 	}
 	t.Log.Info("Sent power-off", "node", t.look.Name, "fence", id, "device", t.machine.Device)
@@ -138,13 +182,25 @@ func (t *turn) powerOff(ctx context.Context) {
 
 // evict takes a marked node one act further.
 func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err error) {
-	t.st.worked = time.Time{} // this fence does that work: the next one wants a list of its own
-	v := evict.View{Look: t.look, Memory: t.st.evict, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By}
+	t.st.work, t.st.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
+	v := evict.View{Look: t.look, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By}
 	d, err := t.decide(ctx, &v)
 	if err != nil {
 		return 0, false, err
 	}
 	t.tellEvict(v, d)
+	if read := t.readsTook(); d.Act == evict.Ask {
+		begin := t.Now()
+		t.ask(ctx)
+		t.Metrics.phase("confirm", t.Now().Sub(begin))
+		if !fence.Keeps(t.look, read, t.Now()) {
+			return 0, true, nil
+		}
+		if d, err = t.decide(ctx, &v); err != nil {
+			return 0, false, err
+		}
+		t.tellEvict(v, d)
+	}
 	begin := t.Now()
 	done := func(phase string) { t.Metrics.phase(phase, t.Now().Sub(begin)) }
 	if d.Act == evict.Wait || d.Act == evict.Spare {
@@ -156,8 +212,6 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	case evict.Wait:
 		return d.After, false, nil
 	case evict.Ask:
-		t.ask(ctx)
-		done("confirm")
 		return 0, true, nil
 	case evict.Write:
 		return 0, true, t.writer.record(ctx, t.look, d.Record)
@@ -214,51 +268,47 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 	}
 }
 
-// relistAttachments is how often a fence that waits for volumes to be detached looks for itself: the cache may be behind, after an
-// outage of the API server by half a minute.
-const relistAttachments = 5 * time.Second
-
-// decide reads what evict.Step needs and lets it decide. Reads that are dear are made only for the decisions that hang on them: the
-// volumes of pods that may yet stay before the lists are cleared or the mark goes, and a live list of all attachments before the
-// mark goes, since the cache may be behind.
+// decide reads what evict.Step needs and lets it decide. What v has already is not read again.
 func (t *turn) decide(ctx context.Context, v *evict.View) (evict.Decision, error) {
-	if !evict.LooksAtPods(v.Look) {
-		v.Now = t.Now()
-		return evict.Step(*v), nil
-	}
-	if d, ok, err := t.decideByKept(ctx, v); ok || err != nil {
-		return d, err
-	}
-	pods, objects, err := t.pods(ctx)
-	if err != nil {
-		return evict.Decision{}, err
-	}
-	v.Pods = pods
-	if err := t.resolve(ctx, pods, objects, false); err != nil {
-		return evict.Decision{}, err
-	}
-	if v.Attachments, err = t.cachedAttachments(ctx); err != nil {
-		return evict.Decision{}, err
-	}
-	v.Now = t.Now()
-	d := evict.Step(*v)
-	waits := d.Why == evict.WaitingDetach
-	ends := d.Act == evict.Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
-		d.Record.Result == taint.ResultNeverPoweredOff)
-	if !ends && d.Act != evict.ClearVolumes && !waits {
-		return d, nil
-	}
-	if err := t.resolve(ctx, pods, objects, true); err != nil {
-		return evict.Decision{}, err
-	}
-	if ends || waits && t.Now().Sub(t.st.listed) >= relistAttachments {
-		t.st.listed = t.Now()
-		if v.Attachments, err = attachments(ctx, t.Live, t.look.Name); err != nil {
+	v.Memory = t.st.evict
+	if evict.LooksAtPods(v.Look) && t.objects == nil {
+		if d, ok, err := t.decideByKept(ctx, v); ok || err != nil {
+			return d, err
+		}
+		var err error
+		if v.Pods, t.objects, err = t.pods(ctx); err != nil {
+			return evict.Decision{}, err
+		}
+		if err := t.resolve(ctx, v.Pods, t.objects, false); err != nil {
+			return evict.Decision{}, err
+		}
+		if v.Attachments, err = t.cachedAttachments(ctx); err != nil {
 			return evict.Decision{}, err
 		}
 	}
-	v.Now = t.Now()
-	return evict.Step(*v), nil
+	for {
+		v.Now = t.Now()
+		v.Reads = v.Now.Sub(t.look.Sent)
+		d := evict.Step(*v)
+		if d.Act != evict.Read {
+			return d, nil
+		}
+		if !v.Resolved {
+			if err := t.resolve(ctx, v.Pods, t.objects, true); err != nil {
+				return evict.Decision{}, err
+			}
+			v.Resolved = true
+		}
+		if d.Live {
+			var err error
+			if v.Attachments, err = attachments(ctx, t.Live, t.look.Name); err != nil {
+				return evict.Decision{}, err
+			}
+			v.Live = true
+			t.st.evict.Listed = t.Now()
+			v.Memory = t.st.evict
+		}
+	}
 }
 
 // keptHolds is how long a list may be kept for the next act.

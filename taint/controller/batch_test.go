@@ -22,6 +22,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // oneMachine is a provider with one answer.
@@ -172,7 +173,7 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 			if m.off != tc.want {
 				t.Errorf("got %d power-offs, want %d", m.off, tc.want)
 			}
-			if failed := tc.leading != nil; tn.st.fence.PowerOffErr != failed {
+			if failed := tc.leading != nil; (tn.st.fence.PowerOffErr != nil) != failed {
 				t.Errorf("remembered as refused: got %v, want %v", tn.st.fence.PowerOffErr, failed)
 			}
 		})
@@ -193,19 +194,26 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 	}
 }
 
-// server stands for the API server's reads, or the informers': one pod list and the attachments.
+// server stands for the API server's reads, or the informers'.
 type server struct {
 	client.Reader
 	pods        []corev1.Pod
 	attachments []storagev1.VolumeAttachment
+	nodes       []corev1.Node
+	took        func() // what happens while it lists; nil: nothing
 }
 
 func (s server) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if s.took != nil {
+		s.took()
+	}
 	switch l := list.(type) {
 	case *corev1.PodList:
 		l.Items = s.pods
 	case *storagev1.VolumeAttachmentList:
 		l.Items = s.attachments
+	case *corev1.NodeList:
+		l.Items = s.nodes
 	default:
 		return fmt.Errorf("no list of %T", list)
 	}
@@ -239,21 +247,78 @@ func TestMarkGoesByLiveAttachments(t *testing.T) {
 	}
 }
 
-// Two Reconciles that both saw no other power-off announce one only (invariant 6).
-func TestOneAnnouncement(t *testing.T) {
-	r := New(Options{Now: time.Now})
+// A cache that missed an attachment's end must not have the node marked for nothing, again and again.
+func TestWorkByLiveAttachments(t *testing.T) {
+	pv := "pv-1"
+	attached := []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
+		NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+	}}}
+	pod := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n1"}}}
 	for _, tc := range []struct {
-		node string
-		want bool
-	}{{"n1", true}, {"n1", true}, {"n2", false}} {
-		if got := r.reservePowering(tc.node); got != tc.want {
-			t.Errorf("%s: got %v, want %v", tc.node, got, tc.want)
+		name         string
+		pods         []corev1.Pod
+		cached, live []storagev1.VolumeAttachment
+		first, then  fence.Work
+	}{
+		{"nothing", nil, nil, nil, fence.NoneToDo, fence.NoneToDo},
+		{"a pod", pod, nil, nil, fence.SomeToDo, fence.SomeToDo},
+		{"attached", nil, attached, attached, fence.CacheSays, fence.SomeToDo},
+		{"detached, the cache does not know", nil, attached, nil, fence.CacheSays, fence.NoneToDo},
+		{"a pod, and a cache that is behind", pod, attached, nil, fence.SomeToDo, fence.SomeToDo},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			tn, _ := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseDone)
+			tn.Live, tn.Cache = server{pods: tc.pods, attachments: tc.live}, server{attachments: tc.cached}
+			if got, err := tn.work(t.Context()); got != tc.first || err != nil {
+				t.Errorf("by the cache: got %d, error %v, want %d", got, err, tc.first)
+			}
+			if got, err := tn.liveWork(t.Context()); got != tc.then || err != nil {
+				t.Errorf("live: got %d, error %v, want %d", got, err, tc.then)
+			}
+		})
+	}
+}
+
+// Where every read takes longer than an answer counts, the act is decided on the look that the question followed.
+func TestSlowServer(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	tn, v := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
+	tn.st.evict.Answered(v.Answer)
+	slow := func() { c.now = c.now.Add(6 * time.Second) }
+	wait := int64(300)
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}, Spec: corev1.PodSpec{
+		NodeName: "n1", Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, TolerationSeconds: &wait}},
+	}}
+	tn.Live, tn.Cache = server{pods: []corev1.Pod{pod}, took: slow}, server{}
+	told := errors.New("this write was made")
+	tn.writer.leading = func() error { return told }
+	if _, _, err := tn.evict(t.Context()); !errors.Is(err, told) {
+		t.Errorf("no pod was ended; error %v", err)
+	}
+}
+
+// Two Reconciles that both saw no other power-off announce one only, nor does one announce while the cache knows of another's
+// (invariant 6).
+func TestOneAnnouncement(t *testing.T) {
+	reserve := func(r *Reconciler, node string, want bool) {
+		t.Helper()
+		if got, err := r.reservePowerOff(t.Context(), node); got != want || err != nil {
+			t.Errorf("%s: got %v, %v, want %v", node, got, err, want)
 		}
 	}
-	r.notePowering("n1", false)
-	if !r.reservePowering("n2") {
-		t.Error("n2 may not begin after n1 has ended")
-	}
+	r := New(Options{Now: time.Now, Cache: server{}})
+	reserve(r, "n1", true)
+	reserve(r, "n1", true)
+	reserve(r, "n2", false)
+	r.across(func(f *fleet.Fleet) { f.Fence("n1", nil, r.Now()) })
+	reserve(r, "n2", true)
+
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "the leader before", PowerOff: true}.Enter(taint.PhasePoweringOff, "", time.Now())
+	other := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3", Annotations: map[string]string{taint.RecordAnnotation: rec.Encode()}}}
+	r = New(Options{Now: time.Now, Cache: server{nodes: []corev1.Node{other}}})
+	reserve(r, "n1", false)
+	reserve(r, "n3", true)
 }
 
 // pause is a process that stands still for a minute whenever it tells something.
@@ -278,9 +343,9 @@ func TestClearingNeedsTheProof(t *testing.T) {
 		if stands {
 			tn.Events = pause{c: c}
 		}
-		tn.st.worked = c.now
+		tn.st.work, tn.st.worked = fence.SomeToDo, c.now
 		_, _, err := tn.evict(t.Context())
-		if !tn.st.worked.IsZero() {
+		if tn.st.work != fence.NoneToDo {
 			t.Error("the work that this fence does would begin another")
 		}
 		if want := map[bool]int{false: 1, true: 0}[stands]; writes != want || errors.Is(err, errStale) != (want == 1) {
@@ -334,13 +399,13 @@ func TestWorkHolds(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		pods  []corev1.Pod
-		want  bool
+		want  fence.Work
 	}{
-		{0, nil, false},
-		{0, []corev1.Pod{pod}, true},
-		{workHolds / 2, nil, true},
-		{workHolds, nil, false},
-		{0, []corev1.Pod{pod}, true},
+		{0, nil, fence.NoneToDo},
+		{0, []corev1.Pod{pod}, fence.SomeToDo},
+		{workHolds / 2, nil, fence.SomeToDo},
+		{workHolds, nil, fence.NoneToDo},
+		{0, []corev1.Pod{pod}, fence.SomeToDo},
 	} {
 		c.now = c.now.Add(step.after)
 		tn.Live, tn.Cache = server{pods: step.pods}, server{}

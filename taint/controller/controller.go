@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // Machine is what the configuration knows of one node's machine.
@@ -70,28 +71,32 @@ type Options struct {
 type Reconciler struct {
 	Options
 	writer  writer
-	leases  *leaseTracker
-	hints   *hints
 	workers chan struct{} // one token per pod write under way
 
-	mu       sync.Mutex            // guards nodes and powering
-	nodes    map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
-	powering map[string]bool       // nodes with an open PoweringOff record, or about to get one
+	fleetMu sync.Mutex // guards fleet
+	fleet   fleet.Fleet
+
+	mu    sync.Mutex            // guards nodes
+	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
 }
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
 	fence    fence.Memory
 	evict    evict.Memory
-	suspect  fence.Suspicion
+	suspect  string    // fence.Suspicion, as last seen
 	begun    time.Time // when the suspicion began, kept through the fence for the timeline
 	said     string    // the last reason that was logged and sent as an Event
 	state    string    // for the metric of nodes by state
 	alerted  string
-	listed   time.Time // when the attachments were last listed live
-	answered string    // the last answer that was logged
-	untold   []untold  // pods that were ended and have no Event yet
-	worked   time.Time // when a list last showed work for a fence
+	answered string   // the last answer that was logged
+	untold   []untold // pods that were ended and have no Event yet
+	work     fence.Work
+	worked   time.Time     // when a list last showed that work
+	workTook time.Duration // how long its reads took
+	workPods []evict.Pod   // what they listed
+	oddLease bool          // it was told that the Lease's duration is out of bounds
+	slow     time.Time     // when it was last told that the API server is slow
 	kept     []evict.Pod
 	keptAt   time.Time // when kept was listed: before the mark, or while the volume lists were cleared
 	nudging  nudging
@@ -105,8 +110,7 @@ func New(o Options) *Reconciler {
 		o.Workers = 48
 	}
 	r := &Reconciler{
-		Options: o, leases: newLeaseTracker(o.Now), hints: newHints(o.Now), workers: make(chan struct{}, o.Workers),
-		nodes: map[string]*nodeState{}, powering: map[string]bool{},
+		Options: o, workers: make(chan struct{}, o.Workers), nodes: map[string]*nodeState{},
 	}
 	r.writer = writer{client: o.Client, key: o.Key, leading: o.Leading, now: o.Now}
 	return r
@@ -162,15 +166,20 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (bool
 	guard, why := taint.Guard(&node)
 	r.setGuard(st, protection(guard, why))
 	st.nudging.saw(l, guard, r.Now())
-	st.suspect = r.suspicion(l, st.suspect)
-	r.leases.know(name)
+	var view fleet.View
+	r.across(func(f *fleet.Fleet) {
+		f.Know(name, r.Now())
+		view = f.View(name, r.Now())
+	})
+	st.suspect = fence.Suspicion(l, view)
+	r.tellOddLease(&node, st, view)
 	done := l.Record == nil || l.Record.Phase == taint.PhaseDone && (l.Record.BootID != l.BootID || !l.IsReady() ||
 		l.Record.Result != taint.ResultEvicted && l.Record.Result != taint.ResultReturned)
-	if st.suspect.Why != "" || l.Mark != nil || l.RecordErr != nil || !done || hasCondition(&node) {
+	if st.suspect != "" || l.Mark != nil || l.RecordErr != nil || !done || hasCondition(&node) {
 		return false, nil
 	}
 	r.setState(st, stateHealthy)
-	r.notePowering(name, false)
+	r.across(func(f *fleet.Fleet) { f.Fence(name, l.Record, r.Now()) }) // only here: elsewhere a cache may be behind our own record
 	st.said, st.begun, st.alerted = "", time.Time{}, ""
 	return true, nil
 }
@@ -185,18 +194,23 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 		r.forget(name, st)
 		return 0, false, nil
 	}
-	st.suspect = r.suspicion(l, st.suspect)
-	if st.begun.IsZero() && st.suspect.Why != "" {
+	var view fleet.View
+	r.across(func(f *fleet.Fleet) {
+		f.Lease(name, l.LeaseRV, l.LeaseDuration, r.Now())
+		f.Fence(name, l.Record, r.Now())
+		view = f.View(name, r.Now())
+	})
+	st.suspect = fence.Suspicion(l, view)
+	if st.begun.IsZero() && st.suspect != "" {
 		st.begun = r.Now()
 	}
 	st.fence.Saw(l)
 	st.evict.Saw(l)
 	guard, _ := taint.Guard(node)
 	st.nudging.saw(l, guard, r.Now())
-	r.notePowering(name, l.Record.Open() && l.Record.Phase == taint.PhasePoweringOff)
 	policy := r.Policy()
 	m, machineErr := policy.Machine(node)
-	t := &turn{Reconciler: r, st: st, node: node, look: l, policy: policy, machine: m, machineErr: machineErr}
+	t := &turn{Reconciler: r, st: st, node: node, look: l, fleet: view, policy: policy, machine: m, machineErr: machineErr}
 	if machineErr == nil {
 		if t.distrusted, err = r.isDistrusted(ctx, m.Device); err != nil {
 			return 0, false, err
@@ -214,10 +228,12 @@ type turn struct {
 	st         *nodeState
 	node       *corev1.Node
 	look       taint.Look
+	fleet      fleet.View
 	policy     *Policy
 	machine    Machine
 	machineErr error
-	distrusted bool // the device said Off of a machine that was on
+	distrusted bool         // the device said Off of a machine that was on
+	objects    []corev1.Pod // of the list that is decided on; nil: none yet
 }
 
 // ask puts the question to the machine's device, live, and folds the answer into both memories.
@@ -232,7 +248,7 @@ func (t *turn) ask(ctx context.Context) {
 			a.State, a.Err = providers.PowerUnknown, errDistrusted
 		}
 	}
-	t.hints.answered(t.look.Name, a)
+	t.across(func(f *fleet.Fleet) { f.Answered(t.look.Name, a) })
 	t.st.fence.Answered(a)
 	t.st.evict.Answered(a)
 	t.logAnswer(a)
@@ -263,47 +279,29 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 	r.setState(st, "")
 	r.setGuard(st, "")
 	st.nudging = nudging{}
-	r.leases.drop(name)
+	r.across(func(f *fleet.Fleet) { f.Drop(name, r.Now()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.nodes, name)
-	delete(r.powering, name)
 }
 
-// notePowering keeps the set of machines that are being powered off.
-func (r *Reconciler) notePowering(name string, on bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if on {
-		r.powering[name] = true
-	} else {
-		delete(r.powering, name)
+// reservePowerOff takes the turn to be powered off, unless another node has it. What records tell of others is taken from the cache
+// first: a process that leads since a moment ago may not have looked at them yet.
+func (r *Reconciler) reservePowerOff(ctx context.Context, name string) (bool, error) {
+	var nodes corev1.NodeList
+	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing cached nodes: %w", err)
 	}
-}
-
-// reservePowering puts a node into the set unless another is in it, so that two Reconciles cannot both announce.
-func (r *Reconciler) reservePowering(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for other := range r.powering {
-		if other != name {
-			return false
+	got := false
+	r.across(func(f *fleet.Fleet) {
+		for i := range nodes.Items {
+			if rec, err := taint.RecordOf(&nodes.Items[i]); err == nil && rec.Open() && nodes.Items[i].Name != name {
+				f.Fence(nodes.Items[i].Name, rec, r.Now())
+			}
 		}
-	}
-	r.powering[name] = true
-	return true
-}
-
-// busy names another node that is being powered off.
-func (r *Reconciler) busy(name string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for other := range r.powering {
-		if other != name {
-			return other
-		}
-	}
-	return ""
+		got = f.Reserve(name)
+	})
+	return got, nil
 }
 
 // newID returns the id of a fence: a label value, unique for all practical purposes.

@@ -74,19 +74,25 @@ func (t *turn) pods(ctx context.Context) ([]evict.Pod, []corev1.Pod, error) {
 	return out, list.Items, nil
 }
 
+// resolvers is how many claims are read at the same time.
+const resolvers = 16
+
 // resolve finds the volumes of the unfinished pods: of the exempt ones, or of all. They matter only for pods that stay, and cost two
 // reads each.
-func (t *turn) resolve(ctx context.Context, pods []evict.Pod, objects []corev1.Pod, all bool) (err error) {
+func (t *turn) resolve(ctx context.Context, pods []evict.Pod, objects []corev1.Pod, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(resolvers)
 	for i := range pods {
 		if p := &pods[i]; !p.Terminal && p.Volumes == nil && (all || p.Exempt != taint.NotExempt) {
-			if p.Volumes, err = t.volumes(ctx, &objects[i]); err != nil {
+			g.Go(func() (err error) {
+				p.Volumes, err = t.volumes(ctx, &objects[i])
 				return err
-			}
+			})
 		}
 	}
-	return nil
+	return g.Wait()
 }
 
 // SeePod reduces a pod to what evict.Step decides on, without its volumes.

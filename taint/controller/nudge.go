@@ -38,7 +38,7 @@ type nudging struct {
 // saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, and Ready. Held pods are nudged when
 // it opens, and when it is open and on another boot. A node without a hook holds nothing.
 func (n *nudging) saw(l taint.Look, guard corev1.ConditionStatus, now time.Time) {
-	if n.known && isOlder(l.ResourceVersion, n.rv) {
+	if n.known && taint.Older(l.ResourceVersion, n.rv) {
 		return // the cache is behind a live look
 	}
 	was := *n

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,49 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
-
-// hintTTL is how long a device's word that a machine went off keeps the node suspected. By then its Lease is stale, or the word was
-// wrong.
-const hintTTL = 30 * time.Second
-
-// hints holds what the devices told by themselves. A hint never proves anything: it makes us ask, and an answer of On ends it.
-type hints struct {
-	now func() time.Time
-
-	mu sync.Mutex // guards at
-	at map[string]time.Time
-}
-
-func newHints(now func() time.Time) *hints { return &hints{now: now, at: map[string]time.Time{}} }
-
-// told notes that a device said of the node's machine that it does not run.
-func (h *hints) told(node string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.at[node] = h.now()
-}
-
-// stands reports whether there is a hint that was not answered yet.
-func (h *hints) stands(node string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	at, ok := h.at[node]
-	if ok && h.now().Sub(at) > hintTTL {
-		delete(h.at, node)
-		return false
-	}
-	return ok
-}
-
-// answered ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
-func (h *hints) answered(node string, a providers.Answer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if at, ok := h.at[node]; ok && a.State == providers.PowerOn && a.At.After(at) {
-		delete(h.at, node)
-	}
-}
 
 // The intervals at which the devices to be watched are looked up again: where the configuration changed, and where nodes may have.
 const (
@@ -181,7 +139,7 @@ func (r *Reconciler) watchDevice(ctx context.Context, w providers.Watcher, targe
 			if o.State == providers.PowerOn {
 				return
 			}
-			r.hints.told(t.Node)
+			r.across(func(f *fleet.Fleet) { f.Hint(t.Node, r.Now()) })
 			r.Log.Info("Device tells that the machine does not run", "node", t.Node, "state", o.State.String(), "raw", o.Raw)
 			select {
 			case wake <- wakeUp(t.Node):

@@ -18,47 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
 )
-
-func TestHints(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	answer := func(s providers.PowerState, at time.Duration) providers.Answer {
-		return providers.Answer{Observation: providers.Observation{State: s, At: start.Add(at)}}
-	}
-	for _, tc := range []struct {
-		name    string
-		answers []providers.Answer
-		after   time.Duration
-		want    string
-	}{
-		{"just told", nil, 0, "MachineWentOff"},
-		{"On, asked after it", []providers.Answer{answer(providers.PowerOn, time.Millisecond)}, time.Second, ""},
-		{"On, asked before it", []providers.Answer{answer(providers.PowerOn, -time.Millisecond)}, time.Second, "MachineWentOff"},
-		{"Off", []providers.Answer{answer(providers.PowerOff, time.Millisecond)}, time.Second, "MachineWentOff"},
-		{"unknown is no answer", []providers.Answer{answer(providers.PowerUnknown, time.Millisecond)}, time.Second, "MachineWentOff"},
-		{"changing", []providers.Answer{answer(providers.PowerChanging, time.Millisecond)}, time.Second, "MachineWentOff"},
-		{"never answered", nil, hintTTL + time.Second, ""},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := &clock{now: start}
-			r := New(Options{Now: c.Now})
-			r.hints.told("n1")
-			for _, a := range tc.answers {
-				r.hints.answered("n1", a)
-			}
-			c.now = start.Add(tc.after)
-			ready := taint.Look{Exists: true, Ready: corev1.ConditionTrue}
-			for name, want := range map[string]string{"n1": tc.want, "n2": ""} {
-				ready.Name = name
-				if got := r.suspicion(ready, fence.Suspicion{}); got.Why != want || got.LeaseStale {
-					t.Errorf("%s: got %+v, want %q and no stale Lease", name, got, want)
-				}
-			}
-		})
-	}
-}
 
 // nodeList stands for the informers' Nodes.
 type nodeList struct {
@@ -153,8 +113,8 @@ func TestWatchDevices(t *testing.T) {
 		if len(wake) != 1 {
 			t.Fatalf("woken: got %d nodes, want one", len(wake))
 		}
-		if e := <-wake; e.Object.GetName() != "b" || !r.hints.stands("b") || r.hints.stands("a") {
-			t.Errorf("woken: got %s, hints a %v b %v, want b alone", e.Object.GetName(), r.hints.stands("a"), r.hints.stands("b"))
+		if e := <-wake; e.Object.GetName() != "b" || !r.fleetView("b").Hinted || r.fleetView("a").Hinted {
+			t.Errorf("woken: got %s, hints a %v b %v, want b alone", e.Object.GetName(), r.fleetView("a").Hinted, r.fleetView("b").Hinted)
 		}
 
 		time.Sleep(time.Minute)

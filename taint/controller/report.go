@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // ConditionPoweredOn is the Node condition of a node that does not answer while its machine is on, in mode observe.
@@ -41,29 +42,34 @@ var fenceSays = map[fence.Why]struct {
 	state   string
 	text    string
 }{
-	fence.Healthy:        {state: stateHealthy},
-	fence.BadRecord:      {true, stateBroken, "The fence's record cannot be read: nothing is done. To start afresh: forcefence release {node} --yes."},
-	fence.MarkVanished:   {true, "", "The mark was taken off in the middle of the fence. To end a fence use: forcefence release {node} --yes."},
-	fence.NeverOff:       {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. Nothing is fenced through this device until a person runs: forcefence release {node} --yes."},
-	fence.Excluded:       {state: stateExcluded},
-	fence.NoMachine:      {true, stateNoMachine, "The node looks dead and no provider can tell whether its machine is off: {detail}."},
-	fence.Distrusted:     {true, stateDistrusted, "Device {device} once said Off of a machine that was on; it is not believed until a person runs forcefence release on that node."},
-	fence.AllStale:       {true, stateSuspect, "Every node looks dead at once: nobody is fenced."},
-	fence.Released:       {false, stateSuspect, "A person released this node; it is left alone until it comes back."},
-	fence.NoWork:         {state: stateSuspect},
-	fence.Unknown:        {true, stateSuspect, "The node looks dead ({why}); its device {device} does not tell whether the machine is off: {detail}. Unknown is never off."},
-	fence.PoweredOn:      {true, stateSuspect, "The node looks dead ({why}), but its machine is on: nothing is evicted (mode observe)."},
-	fence.ControlPlane:   {true, stateSuspect, "The node looks dead and its machine is on; a control-plane node is not powered off."},
-	fence.StillBeating:   {false, stateSuspect, "The node is NotReady, but its kubelet still renews its Lease: it is not powered off."},
-	fence.InGrace:        {false, stateSuspect, "The node looks dead ({why}) and its machine is on: it is powered off after the grace."},
-	fence.OneAtATime:     {false, stateSuspect, "Waiting: another node is being powered off."},
-	fence.BackingOff:     {true, stateSuspect, "The last power-off failed; waiting before the next."},
-	fence.Announcing:     {true, statePoweringOff, "The node looks dead ({why}) and its machine is on: powering it off through {device}."},
-	fence.AwaitingOff:    {false, statePoweringOff, "Power-off was sent; waiting until {device} says Off."},
-	fence.PowerOffFailed: {true, stateSuspect, "The machine did not come to Off in time: nothing is evicted. It is tried again later."},
-	fence.Recovered:      {false, "", "The node shows life: the power-off is cancelled."},
-	fence.ModeObserve:    {false, "", "The mode is observe now: the power-off is cancelled."},
-	fence.ProvenOff:      {true, stateArmed, "Device {device} says that the machine is off ({raw}): marking the node."},
+	fence.Healthy:         {state: stateHealthy},
+	fence.BadRecord:       {true, stateBroken, "The fence's record cannot be read: nothing is done. To start afresh: forcefence release {node} --yes."},
+	fence.MarkVanished:    {true, "", "The mark was taken off in the middle of the fence. To end a fence use: forcefence release {node} --yes."},
+	fence.NeverOff:        {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. Nothing is fenced through this device until a person runs: forcefence release {node} --yes."},
+	fence.Excluded:        {state: stateExcluded},
+	fence.NoMachine:       {true, stateNoMachine, "The node looks dead and no provider can tell whether its machine is off: {detail}."},
+	fence.Distrusted:      {true, stateDistrusted, "Device {device} once said Off of a machine that was on; it is not believed until a person runs forcefence release on that node."},
+	fence.MostStale:       {true, stateSuspect, "The node looks dead ({why}) and its machine is on; fewer than half of the nodes are heard: nobody is powered off until they are."},
+	fence.PostsNotReady:   {false, stateSuspect, "The machine's device says Off ({raw}), but the node's own kubelet says NotReady and has not missed a heartbeat: waiting for one to be missed."},
+	fence.Rearming:        {true, stateSuspect, "The last fence ended just now without a sign of life from the node: waiting before the next."},
+	fence.NotAccepted:     {true, statePoweringOff, "Device {device} did not accept the power-off ({detail}): it is sent again."},
+	fence.PowerOffRefused: {true, stateSuspect, "Device {device} refuses the power-off for good ({detail}): nothing is evicted. It is tried again later."},
+	fence.AllStale:        {true, stateSuspect, "Every node looks dead at once: nobody is fenced."},
+	fence.Released:        {false, stateSuspect, "A person released this node; it is left alone until it comes back."},
+	fence.NoWork:          {state: stateSuspect},
+	fence.Unknown:         {true, stateSuspect, "The node looks dead ({why}); its device {device} does not tell whether the machine is off: {detail}. Unknown is never off."},
+	fence.PoweredOn:       {true, stateSuspect, "The node looks dead ({why}), but its machine is on: nothing is evicted (mode observe)."},
+	fence.ControlPlane:    {true, stateSuspect, "The node looks dead and its machine is on; a control-plane node is not powered off."},
+	fence.StillBeating:    {false, stateSuspect, "The node is NotReady, but its kubelet still renews its Lease: it is not powered off."},
+	fence.InGrace:         {false, stateSuspect, "The node looks dead ({why}) and its machine is on: it is powered off after the grace."},
+	fence.OneAtATime:      {false, stateSuspect, "Waiting: another node is being powered off."},
+	fence.BackingOff:      {true, stateSuspect, "The last power-off failed; waiting before the next."},
+	fence.Announcing:      {true, statePoweringOff, "The node looks dead ({why}) and its machine is on: powering it off through {device}."},
+	fence.AwaitingOff:     {false, statePoweringOff, "Power-off was sent; waiting until {device} says Off."},
+	fence.PowerOffFailed:  {true, stateSuspect, "The machine did not come to Off in time: nothing is evicted. It is tried again later."},
+	fence.Recovered:       {false, "", "The node shows life: the power-off is cancelled."},
+	fence.ModeObserve:     {false, "", "The mode is observe now: the power-off is cancelled."},
+	fence.ProvenOff:       {true, stateArmed, "Device {device} says that the machine is off ({raw}): marking the node."},
 }
 
 // evictSays is the same for package evict.
@@ -136,7 +142,7 @@ func (t *turn) tell(why, act string, warning bool, state, text, detail string, p
 	if detail == "" {
 		detail = t.answerDetail()
 	}
-	t.Log.Log(context.Background(), level, "Decided", "node", t.look.Name, "fence", id, "why", why, "act", act, "detail", detail, "suspicion", t.st.suspect.Why)
+	t.Log.Log(context.Background(), level, "Decided", "node", t.look.Name, "fence", id, "why", why, "act", act, "detail", detail, "suspicion", t.st.suspect)
 	if text == "" {
 		return
 	}
@@ -145,7 +151,7 @@ func (t *turn) tell(why, act string, warning bool, state, text, detail string, p
 		kind = corev1.EventTypeWarning
 	}
 	t.event(kind, why, act, "%s", strings.NewReplacer("{node}", t.look.Name, "{device}", t.deviceName(), "{detail}", detail,
-		"{why}", t.st.suspect.Why, "{raw}", strconv.Quote(t.st.evict.Answer.Raw), "{pods}", strconv.Itoa(pods)).Replace(text))
+		"{why}", t.st.suspect, "{raw}", strconv.Quote(t.st.evict.Answer.Raw), "{pods}", strconv.Itoa(pods)).Replace(text))
 }
 
 func (t *turn) deviceName() string {
@@ -255,7 +261,7 @@ func hasCondition(node *corev1.Node) bool {
 
 // reportPoweredOn keeps the condition of a node that does not answer while its machine is on.
 func (t *turn) reportPoweredOn(ctx context.Context, on bool) error {
-	if on == hasCondition(t.node) || (t.st.suspect.Why != "" && !on) {
+	if on == hasCondition(t.node) || (t.st.suspect != "" && !on) {
 		return nil // while the node looks dead the condition only appears; it goes when the node is back
 	}
 	now := metav1.NewTime(t.Now())
@@ -282,4 +288,20 @@ func (r *Reconciler) setState(st *nodeState, state string) {
 		r.Metrics.nodes.WithLabelValues(state).Inc()
 	}
 	st.state = state
+}
+
+// tellOddLease tells once of a Lease whose duration is not believed.
+func (r *Reconciler) tellOddLease(node *corev1.Node, st *nodeState, v fleet.View) {
+	if v.OddLease == st.oddLease {
+		return
+	}
+	if st.oddLease = v.OddLease; !v.OddLease {
+		return
+	}
+	r.Log.Warn("Lease names a duration out of bounds", "node", node.Name, "min", fleet.MinDuration.String(), "max", fleet.MaxDuration.String())
+	if r.Leading() == nil {
+		r.Events.Eventf(node, nil, corev1.EventTypeWarning, "LeaseDurationOutOfBounds", "Detect",
+			"The node's Lease names a duration that is not between %s and %s: %s is taken for it (nodeLeaseDurationSeconds of its kubelet).",
+			fleet.MinDuration, fleet.MaxDuration, fleet.DefaultDuration)
+	}
 }

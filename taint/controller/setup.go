@@ -152,14 +152,14 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	return !same
 }
 
-// followLeases feeds the lease tracker from the informer. A heartbeat of a node whose pods are being evicted stops that.
+// followLeases feeds the fleet's memory from the informer. A heartbeat of a node whose pods are being evicted stops that.
 func (r *Reconciler) followLeases(ctx context.Context, mgr manager.Manager) error {
 	inf, err := mgr.GetCache().GetInformer(ctx, &coordinationv1.Lease{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching leases: %w", err)
 	}
 	changed := func(o any) {
-		if l, ok := o.(*coordinationv1.Lease); ok && r.leases.renewed(l) {
+		if l, ok := o.(*coordinationv1.Lease); ok && r.renewed(l) {
 			r.stopBatch(l.Name)
 		}
 	}

@@ -40,11 +40,12 @@ const (
 	Delete                  // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
 	Unmark                  // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
 	Spare                   // annotate Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
+	Read                    // read what Decision.Live and View.Resolved ask for, and decide again on the same Look
 )
 
 // String names the act for logs.
 func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare"}[a]
+	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read"}[a]
 }
 
 // Why is the reason of a decision, from a closed set.
@@ -84,6 +85,7 @@ type Memory struct {
 	ProofFrom time.Time        // when this process first knew the mark committed and Ready not True; zero: not yet
 	Answer    providers.Answer // the last answer; zero: none
 	Misses    int              // answers in a row that proved neither On nor Off
+	Listed    time.Time        // when the attachments were last listed live
 	Cleared   bool             // this process cleared volumesAttached once: its controller may write it back (F5)
 }
 
@@ -183,10 +185,13 @@ type View struct {
 	Memory
 	Settings
 
-	Pods        []Pod        // listed live after Look; all that are bound to the node
-	Attachments []Attachment // listed live after Look; those that name the node
-	Device      string       // the device's name for the record; "" if no device speaks for the node
-	By          string       // this controller's identity
+	Pods        []Pod         // listed live after Look; all that are bound to the node
+	Reads       time.Duration // how long the Look and what was listed after it took
+	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
+	Attachments []Attachment  // those that name the node
+	Live        bool          // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	Device      string        // the device's name for the record; "" if no device speaks for the node
+	By          string        // this controller's identity
 }
 
 // Decision is one act and its reason.
@@ -201,6 +206,7 @@ type Decision struct {
 	Attached []corev1.AttachedVolume
 	Returned bool   // on the return path: only what is tombstoned may be deleted, and needs no proof
 	Alert    string // "" or why a person should look; the mark stays
+	Live     bool   // Read: the Attachments, from the API server, too
 }
 
 const (
@@ -209,6 +215,7 @@ const (
 	pollMax      = 30 * time.Second
 	pollWait     = time.Second // waits that a watch usually ends earlier
 	pollStock    = 200 * time.Millisecond
+	relist       = 5 * time.Second // between two live lists of attachments that a fence waits for: the cache may be behind
 	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
 	// tombstoned only after that. The last two keep a fence from hanging on a controller that is not there.
 	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
@@ -216,8 +223,22 @@ const (
 	stockPatience = 60 * time.Second // how long a deletion that is due may take
 )
 
-// Step returns the next act for a node that carries the mark. It may be called as often as one likes.
+// Step returns the next act for a node that carries the mark. It may be called as often as one likes. Reads that are dear are asked
+// for only by the decisions that hang on them: the volumes of pods that may yet stay before the lists are cleared or the mark goes,
+// and the API server's own list of attachments before the mark goes.
 func Step(v View) Decision {
+	d := v.step()
+	ends := d.Act == Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
+		d.Record.Result == taint.ResultNeverPoweredOff)
+	waits := d.Why == WaitingDetach
+	live := !v.Live && (ends || waits && v.Now.Sub(v.Listed) >= relist)
+	if live || !v.Resolved && (ends || waits || d.Act == ClearVolumes) {
+		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
+	}
+	return d
+}
+
+func (v View) step() Decision {
 	l := v.Look
 	switch {
 	case !l.Exists:
@@ -380,13 +401,13 @@ func (v View) evicting() Decision {
 
 // Holds reports whether pods may be ended and volumes cleared at now: the machine is proven off, or a person vouches for it and no
 // device gainsays: there is none, or its last answer, not yet due to be repeated, proves nothing (or is On, where the configuration
-// trusts the person). What a person says is not newer than the last look: it holds as long as an answer would. Workers ask it before
-// each write.
+// trusts the person). What a person says is not newer than the last look: it holds as long as an answer would, once all was read.
+// Workers ask it before each write.
 func (v View) Holds(now time.Time) bool {
 	switch {
 	case v.Proven(now):
 		return true
-	case v.Look.Record == nil || v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL:
+	case v.Look.Record == nil || v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL+v.Reads:
 		return false
 	case v.Device == "":
 		return true

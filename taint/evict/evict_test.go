@@ -47,7 +47,7 @@ func marked(p taint.Phase, change ...with) View {
 			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
 			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
 		},
-		Memory: Memory{id: "f1", ProofFrom: ago(10 * time.Second)},
+		Memory: Memory{id: "f1", ProofFrom: ago(10 * time.Second)}, Resolved: true, Live: true,
 	}
 	for _, c := range change {
 		c(&v)
@@ -640,5 +640,39 @@ func TestStrings(t *testing.T) {
 		if got := Act(i).String(); got != want {
 			t.Errorf("Act(%d) = %s, want %s", i, got, want)
 		}
+	}
+}
+
+// A cache of attachments may be behind: what ends a fence is read live, and only that.
+func TestReads(t *testing.T) {
+	cached := func(v *View) { v.Live = false }
+	unresolved := func(v *View) { v.Resolved = false }
+	listed := func(d time.Duration) with { return func(v *View) { v.Listed = ago(d) } }
+	inUse := func(v *View) { v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^a"} }
+	read := Decision{Act: Read}
+	readLive := Decision{Act: Read, Live: true}
+	for _, tt := range []struct {
+		name string
+		view View
+		want Decision // Act and Live are compared
+	}{
+		{"nothing is left, by a cache", evicting(proven, cached), readLive},
+		{"nothing is left", evicting(proven), Decision{Act: Unmark}},
+		{"nothing is left, volumes unresolved", evicting(proven, unresolved), read},
+		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }), readLive},
+		{"never off, by a cache", evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }), readLive},
+		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relist)), readLive},
+		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relist-time.Millisecond)), Decision{Act: Wait}},
+		{"waits, volumes unresolved", evicting(proven, cached, unresolved, attached("a"), listed(0)), read},
+		{"clears, volumes unresolved", evicting(proven, cached, unresolved, inUse), read},
+		{"clears by a cache", evicting(proven, cached, inUse), Decision{Act: ClearVolumes}},
+		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), Decision{Act: Tombstone}},
+		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), Decision{Act: Unmark}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := Step(tt.view); d.Act != tt.want.Act || d.Live != tt.want.Live {
+				t.Errorf("got %s (live %v, %s), want %s (live %v)", d.Act, d.Live, d.Why, tt.want.Act, tt.want.Live)
+			}
+		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // world is one node, its machine and one controller, in virtual time: what the reconcilers, the API server and the stock controllers
@@ -40,7 +41,8 @@ type world struct {
 
 	fm       fence.Memory
 	em       Memory
-	since    time.Time // suspicion
+	fleet    fleet.Fleet
+	peers    time.Time // when the two other nodes renewed their Leases
 	mode     fence.Mode
 	excluded string
 	control  bool
@@ -69,6 +71,7 @@ func newWorld() *world {
 		before: map[string][]string{}, alerts: map[string]bool{}}
 	w.node.Name, w.node.UID = "n1", "u1"
 	w.node.Status.NodeInfo.BootID = "b1"
+	w.leads()
 	w.beat()
 	return w
 }
@@ -91,6 +94,7 @@ func (w *world) ready() bool {
 func (w *world) beat() {
 	w.lease++
 	w.lastBeat, w.life = w.now, w.now
+	w.fleet.Lease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
 	if !w.ready() {
 		w.setReady(corev1.ConditionTrue)
 	}
@@ -107,14 +111,15 @@ func (w *world) boot() {
 
 // pass lets time go by, and the stock controllers do what they do meanwhile.
 func (w *world) pass(d time.Duration) {
-	w.now = w.now.Add(d)
+	end := w.now.Add(d)
+	for next := w.peers.Add(10 * time.Second); !next.After(end); next = w.peers.Add(10 * time.Second) {
+		w.now = next
+		w.renewPeers()
+	}
+	w.now = end
+	w.fleet.Tick(w.now)
 	if w.ready() && w.now.Sub(w.lastBeat) > 50*time.Second {
 		w.setReady(corev1.ConditionUnknown)
-	}
-	if why, _ := w.suspicion(); why == "" {
-		w.since = time.Time{}
-	} else if w.since.IsZero() {
-		w.since = w.now
 	}
 	if !w.stock {
 		return
@@ -141,15 +146,22 @@ func unique(pv string) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/d^" + pv)
 }
 
-func (w *world) suspicion() (why string, stale bool) {
-	stale = w.now.Sub(w.lastBeat) > 20*time.Second
-	switch {
-	case !w.ready():
-		return "NotReady", stale
-	case stale:
-		return "LeaseStale", true
+// leads begins a process: it knows what it sees from now on.
+func (w *world) leads() {
+	w.fm, w.em, w.fleet = fence.Memory{}, Memory{}, fleet.Fleet{}
+	for _, n := range []string{"n1", "n2", "n3"} {
+		w.fleet.Know(n, w.now)
 	}
-	return "", false
+	w.fleet.Lease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
+	w.renewPeers()
+}
+
+// renewPeers is the heartbeat of the other nodes.
+func (w *world) renewPeers() {
+	w.peers = w.now
+	for _, n := range []string{"n2", "n3"} {
+		w.fleet.Lease(n, strconv.FormatInt(w.now.UnixNano(), 10), 40*time.Second, w.now)
+	}
 }
 
 // do carries one line of a story out.
@@ -255,8 +267,7 @@ func (w *world) do(line string) error {
 	case "label":
 		w.change()
 	case "leader": // another process leads
-		w.fm, w.em, w.since = fence.Memory{}, Memory{}, time.Time{}
-		w.pass(0)
+		w.leads()
 	case "before":
 		act, then, ok := strings.Cut(strings.TrimPrefix(line, "before "), ": ")
 		if !ok {
@@ -415,11 +426,13 @@ func (w *world) step(most time.Duration) bool {
 	}
 
 	if l.Mark == nil {
-		why, stale := w.suspicion()
 		v := fence.View{
-			Now: w.now, Look: l, Memory: w.fm, Mode: w.mode, Device: w.device, Excluded: w.excluded, ControlPlane: w.control, Work: Work(pods, atts),
+			Now: w.now, Look: l, Memory: w.fm, Mode: w.mode, Device: w.device, Excluded: w.excluded, ControlPlane: w.control,
 			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
-			Suspect:  fence.Suspicion{Why: why, Since: w.since, LeaseStale: stale}, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+			Fleet:    w.fleet.View("n1", w.now), NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+		}
+		if Work(pods, atts) {
+			v.Work = fence.SomeToDo
 		}
 		if w.device == "" {
 			v.Machine = "no provider knows it"
@@ -462,7 +475,7 @@ func (w *world) step(most time.Duration) bool {
 			w.write(d.Record)
 		case fence.PowerOff:
 			w.checkPowerOff(l)
-			w.fm.PowerOffSent, w.fm.PowerOffErr = w.now, w.obeys == "refused"
+			w.fm.SentPowerOff(w.now, map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys])
 			if w.obeys == "ok" {
 				w.power = off
 			}
@@ -472,7 +485,7 @@ func (w *world) step(most time.Duration) bool {
 	}
 
 	v := View{
-		Now: w.now, Look: l, Memory: w.em, Pods: pods, Attachments: atts, Device: w.device, By: "me",
+		Now: w.now, Look: l, Memory: w.em, Pods: pods, Resolved: true, Attachments: atts, Live: true, Device: w.device, By: "me",
 		Settings: Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
 	}
 	d := Step(v)

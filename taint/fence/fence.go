@@ -6,16 +6,20 @@
 // live, fold the look into Memory, Step, act, and again. Every act is therefore preceded by a live look, and followed by one.
 //
 // It promises: the mark is set, and power is cut, only on a node whose life did not change between the first look and the last;
-// the mark only after an exact Off that was asked for in between; power only in mode fence, after the grace, with the record
-// already written, and for at most one machine at a time.
+// the mark only after an exact Off that was asked for in between; power only in mode fence, after a silence that counts has lasted
+// for the grace, with the record already written, and for at most one machine at a time.
 package fence
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // ProofTTL is how long an answer proves anything, counted from when the question was sent.
@@ -50,11 +54,12 @@ const (
 	Write               // PATCH Decision.Record with the Look's resourceVersion; no mark
 	PowerOff            // power the machine off
 	Arm                 // PATCH the mark and Decision.Record in one write with the Look's resourceVersion
+	ReadLive            // list the attachments from the API server and decide again on the same Look: a cache is not believed here
 )
 
 // String names the act for logs.
 func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm"}[a]
+	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive"}[a]
 }
 
 // Why is the reason of a decision, from a closed set: it is an Event's reason, a metric's label and a log's key.
@@ -72,6 +77,7 @@ const (
 	NoMachine        Why = "NoMachine"        // no provider knows the node, or two claim it
 	Distrusted       Why = "DeviceDistrusted" // its device said Off of a machine that was on
 	AllStale         Why = "AllLeasesStale"   // every node looks dead at once: it is the API server's fault, or ours
+	MostStale        Why = "MostLeasesStale"  // fewer than half of the nodes are heard: nobody is powered off
 	NoWork           Why = "NothingToEvict"   // no pod to move, no volume to detach
 	Asking           Why = "AskingMachine"    // no answer since the node was looked at
 	Unknown          Why = "PowerUnknown"     // no usable answer: never off by waiting
@@ -84,10 +90,13 @@ const (
 	Announcing       Why = "PoweringOff"
 	SendingOff       Why = "SendingPowerOff"
 	AwaitingOff      Why = "AwaitingOff"
+	NotAccepted      Why = "PowerOffNotAccepted" // the device did not take the power-off: it is sent again
+	PowerOffRefused  Why = "PowerOffRefused"     // nor will it: sending it again would not help
 	PowerOffFailed   Why = "PowerOffFailed"
 	BackingOff       Why = "PowerOffBackOff"
 	Recovered        Why = "NodeRecovered"
-	Rearming         Why = "MarkBackOff" // the last mark was lifted unconfirmed, or removed by somebody, just now
+	Rearming         Why = "MarkBackOff"          // the last fence of this life of the node ended just now
+	PostsNotReady    Why = "KubeletPostsNotReady" // a kubelet that itself says NotReady is alive until it misses a renewal
 	ProvenOff        Why = "MachineOff"
 	LookedTooEarly   Why = "LookOlderThanAnswer"
 	UnexpectedAnswer Why = "UnexpectedAnswer"
@@ -95,12 +104,30 @@ const (
 	ModeObserve      Why = "ModeObserve"      // the mode changed before the power-off was sent
 )
 
-// Suspicion says why a node looks dead. It only makes us ask.
-type Suspicion struct {
-	Why        string    // "" if the node looks alive
-	Since      time.Time // when this process first saw it; zero counts as now
-	LeaseStale bool      // its Lease missed two renewals, by this process's own watch
+// Suspicion says why a node looks dead, "" if it does not: by itself, by its silence, or by its device's word. It only makes us ask. A
+// stale Lease counts only while most nodes are heard: otherwise it is the API server, or our own watch, that is silent.
+func Suspicion(l taint.Look, f fleet.View) string {
+	switch {
+	case l.Exists && !l.IsReady():
+		return "NotReady"
+	case f.Stale && f.Heard:
+		return "LeaseStale"
+	case f.Hinted:
+		return "MachineWentOff"
+	default:
+		return ""
+	}
 }
+
+// Work is whether a fence would have something to do.
+type Work uint8
+
+// What there is to do. The zero value is nothing.
+const (
+	NoneToDo  Work = iota
+	CacheSays      // only attachments of a cache say so, which may be behind
+	SomeToDo       // pods of a live list, or attachments of one
+)
 
 // Memory is what one process remembers of one node between two looks. It is never needed for safety after a restart: it is
 // built again from new looks and new answers. The zero value remembers nothing.
@@ -109,7 +136,8 @@ type Memory struct {
 	Answer       providers.Answer // the last answer since then; zero: none
 	Misses       int              // answers in a row that were neither On nor Off
 	PowerOffSent time.Time        // when power-off was last sent in this fence; zero: never
-	PowerOffErr  bool             // the device did not accept it
+	PowerOffErr  error            // why the device did not accept it; nil: it did
+	Refusals     int              // power-offs in a row that it did not accept
 }
 
 // Saw folds a live look in. A heartbeat, another boot or another Node object begins anew and forgets the answer.
@@ -118,7 +146,15 @@ func (m *Memory) Saw(l taint.Look) {
 		*m = Memory{Begin: l}
 	}
 	if l.Record == nil || l.Record.Phase != taint.PhasePoweringOff {
-		m.PowerOffSent, m.PowerOffErr = time.Time{}, false
+		m.PowerOffSent, m.PowerOffErr, m.Refusals = time.Time{}, nil, 0
+	}
+}
+
+// SentPowerOff folds in that a power-off was sent then, and how the device took it.
+func (m *Memory) SentPowerOff(at time.Time, err error) {
+	m.PowerOffSent, m.PowerOffErr = at, err
+	if m.Refusals++; err == nil {
+		m.Refusals = 0
 	}
 }
 
@@ -135,6 +171,13 @@ func (m *Memory) Answered(a providers.Answer) {
 	default:
 		m.Misses++
 	}
+}
+
+// Keeps reports whether the next decision may be made on a look once more, after a question to the device, though another look is the
+// rule. Where the API server is slow, an answer would be too old by the time that another look is there, for ever. reads is how long
+// this look, and what was listed after it, took. Every write is still refused if its object changed.
+func Keeps(l taint.Look, reads time.Duration, now time.Time) bool {
+	return reads > time.Second && now.Sub(l.Sent) <= 2*reads+ProofTTL
 }
 
 // Counted returns the answer as it counts: an Off that was on its way for longer than ProofTTL proves nothing when it arrives,
@@ -161,15 +204,13 @@ type View struct {
 	Settings
 
 	Mode         Mode
-	Suspect      Suspicion
+	Fleet        fleet.View
 	Machine      string // "" if exactly one provider speaks for the node; else why none does
 	Device       string // the device's name for the record
 	Excluded     string // "" or why the node must be left alone
 	Distrusted   bool   // the device is not to be believed
 	ControlPlane bool
-	AllStale     bool   // no other node's Lease is fresh
-	Busy         string // another node that is being powered off; "" if none
-	Work         bool   // evict.Work, from a live list
+	Work         Work
 
 	NewID string // the id of a fence that begins now
 	By    string // this controller's identity
@@ -193,7 +234,9 @@ const (
 	pollOff      = 250 * time.Millisecond // while a power-off of ours is under way
 	resendOff    = 10 * time.Second       // some BMCs accept a power-off and do nothing
 	recheck      = 30 * time.Second       // gates that no watch opens
-	rearm        = 5 * time.Second        // between a mark that was taken off and the next
+	rearm        = 5 * time.Second        // between a fence that ended and the next of the same life; doubled with every one
+	rearmMax     = 5 * time.Minute
+	armWithin    = 30 * time.Second // how old an Off may be when the mark is set: it is asked for once more afterwards
 )
 
 // Step returns the next act for a node. It may be called as often as one likes.
@@ -227,8 +270,15 @@ func Step(v View) Decision {
 		return v.close(taint.ResultCancelled, ModeObserve)
 	case announced && v.ControlPlane:
 		return v.close(taint.ResultCancelled, ControlPlane)
+	case announced && !v.Fleet.Heard:
+		return v.close(taint.ResultCancelled, MostStale)
 	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, Recovered)
+	}
+	if powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr) {
+		d := v.close(taint.ResultPowerOffFailed, PowerOffRefused)
+		d.Detail = providers.Class(v.PowerOffErr)
+		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
 	if powering && v.Now.Sub(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
@@ -240,7 +290,7 @@ func Step(v View) Decision {
 // gate is step 1: the first reason to leave the node alone, "" if there is none. after zero means that a change will wake us.
 func (v View) gate() (why Why, detail string, after time.Duration) {
 	switch {
-	case v.Suspect.Why == "":
+	case Suspicion(v.Look, v.Fleet) == "":
 		return Healthy, "", 0
 	case v.Excluded != "":
 		return Excluded, v.Excluded, recheck
@@ -250,9 +300,9 @@ func (v View) gate() (why Why, detail string, after time.Duration) {
 		return Distrusted, "", recheck
 	case v.released():
 		return Released, "", recheck
-	case v.AllStale:
+	case v.Fleet.AllSilent():
 		return AllStale, "", time.Second
-	case !v.Work:
+	case v.Work == NoneToDo:
 		return NoWork, "", recheck
 	}
 	return "", "", 0
@@ -276,12 +326,16 @@ func (v View) byAnswer(powering bool) Decision {
 		switch {
 		case v.endedLately() > 0:
 			return Decision{Act: Wait, Why: Rearming, After: v.endedLately()}
-		case v.Now.Sub(v.Answer.At) > ProofTTL:
+		case v.mayBeAlive():
+			return v.askEvery(pollUnknown, PostsNotReady)
+		case v.tooOld():
 			return Decision{Act: Ask, Why: Asking}
 		case !v.Look.Sent.After(v.Answer.Got):
 			return v.lookAgain() // step 4: snapshot again, after Off was seen
 		case !v.Begin.SameLife(v.Look):
 			return Decision{Act: Look, Why: Recovered}
+		case v.Work == CacheSays:
+			return Decision{Act: ReadLive, Why: Asking}
 		}
 		rec := v.begin(powering).WithEvidence(EvidenceOf(v.Answer))
 		return Decision{Act: Arm, Why: ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now)}
@@ -297,43 +351,67 @@ func (v View) byAnswer(powering bool) Decision {
 	}
 }
 
+// tooOld reports that the Off must be asked for again before the mark: it was old already when the look after it was sent, or is very
+// old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
+func (v View) tooOld() bool {
+	if !v.Look.Sent.After(v.Answer.Got) {
+		return v.Now.Sub(v.Answer.At) > ProofTTL
+	}
+	return v.Look.Sent.Sub(v.Answer.At) > ProofTTL || v.Now.Sub(v.Answer.At) > armWithin
+}
+
+// mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
+// of its Lease since: its device's Off is not enough. A device that told by itself that the machine went off is as fast as ever.
+func (v View) mayBeAlive() bool {
+	l := v.Look
+	return !l.IsReady() && l.Ready != corev1.ConditionUnknown && !v.Fleet.Missed && !v.Fleet.Hinted
+}
+
 // on is step 3 for a machine that is on.
 func (v View) on(powering bool) Decision {
 	if v.Mode != Fence && !powering {
 		return v.askEvery(pollOn, PoweredOn)
 	}
 	if !powering {
-		grace := v.PowerOffAfter
-		if !v.Suspect.Since.IsZero() {
-			grace -= v.Now.Sub(v.Suspect.Since)
-		}
+		grace := v.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)
 		switch {
 		case v.ControlPlane:
 			return v.askEvery(pollOn, ControlPlane)
-		case !v.Suspect.LeaseStale:
+		case !v.Fleet.Stale:
 			return v.askEvery(pollOn, StillBeating)
+		case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():
+			return v.askEvery(pollOn, MostStale)
 		case grace > 0:
 			return v.askEvery(min(grace, pollOn), InGrace)
-		case v.Busy != "":
+		case v.Fleet.Busy != "":
 			d := v.askEvery(time.Second, OneAtATime)
-			d.Detail = v.Busy
+			d.Detail = v.Fleet.Busy
 			return d
 		case v.failedLately() > 0:
 			return v.askEvery(min(v.failedLately(), pollOn), BackingOff)
 		}
 	}
-	if v.Now.Sub(v.Answer.Got) > ProofTTL { // On proves nothing: a slow device's counts from when it was there
+	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
+	if read := v.Look.Sent; v.Now.Sub(v.Answer.Got) > ProofTTL && !(read.After(v.Answer.Got) && read.Sub(v.Answer.Got) <= ProofTTL) {
 		return Decision{Act: Ask, Why: Asking}
+	}
+	if !powering && v.Work == CacheSays {
+		return Decision{Act: ReadLive, Why: Asking}
 	}
 	if !powering {
 		rec := v.begin(false).WithEvidence(EvidenceOf(v.Answer))
+		rec.PowerOff = true
 		return Decision{Act: Write, Why: Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now)}
 	}
 	sent := v.Now.Sub(v.PowerOffSent)
 	switch {
 	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
 		return v.askEvery(pollOff, AwaitingOff)
-	case v.PowerOffSent.IsZero(), v.PowerOffErr && sent >= time.Second, sent >= resendOff:
+	case v.PowerOffErr != nil && sent < min(time.Second<<min(max(v.Refusals-1, 0), 6), resendOff):
+		d := v.askEvery(pollOff, NotAccepted)
+		d.Detail = providers.Class(v.PowerOffErr)
+		return d
+	case v.PowerOffSent.IsZero(), v.PowerOffErr != nil, sent >= resendOff:
 		// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 		// question took long, cannot power off a node that recovered.
 		if v.Now.Sub(v.Look.Got) > ProofTTL || !v.Look.Sent.After(v.Answer.Got) {
@@ -349,7 +427,17 @@ func (v View) on(powering bool) Decision {
 // another mode, is in time for the second: somebody may have switched the machine on again on purpose.
 func (v View) maySendAgain() bool {
 	why, _, _ := v.gate()
-	return why == "" && v.Mode == Fence && !v.ControlPlane
+	return why == "" && v.Mode == Fence && !v.ControlPlane && v.Fleet.Heard
+}
+
+// refusedForGood reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
+func refusedForGood(err error) bool {
+	for _, class := range []error{providers.ErrPermanent, providers.ErrDenied, providers.ErrNotFound, providers.ErrIdentity, providers.ErrUntrusted} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
 }
 
 // askEvery asks once the last answer is older than every, and waits until then.
@@ -363,8 +451,13 @@ func (v View) askEvery(every time.Duration, why Why) Decision {
 // begin is the record of a fence at this look: the announced one goes on under its id.
 func (v View) begin(powering bool) taint.Record {
 	r := taint.Record{ID: v.NewID, Since: v.Now.UTC().Truncate(time.Millisecond), By: v.By}
-	if powering {
-		r = *v.Look.Record
+	switch old := v.Look.Record; {
+	case powering:
+		r = *old
+	case old != nil && !v.Look.Alive(old):
+		if r.Repeats = old.Repeats; wasMarked(old) {
+			r.Repeats++
+		}
 	}
 	r.NodeUID, r.BootID, r.LeaseRV, r.Device = v.Look.UID, v.Look.BootID, v.Look.LeaseRV, v.Device
 	return r
@@ -390,24 +483,34 @@ func (v View) released() bool {
 	return r != nil && r.Result == taint.ResultReleased && !v.Look.Alive(r)
 }
 
-// endedLately is how long to wait before the mark is set again on a node whose last fence ended without an eviction and without a
-// sign of life: its device says Off and then does not confirm it, or somebody takes the mark off. Either would go on for ever, at
-// the speed of the device. A record from the future is another clock's.
+// endedLately is how long to wait before the mark is set again on a node whose last fence ended without a sign of life since: its
+// device says Off and then does not confirm it, somebody takes the mark off, or what the fence finds to do does not go. Each would go
+// on for ever, at the speed of the device. A record from the future is another clock's.
 func (v View) endedLately() time.Duration {
 	r := v.Look.Record
-	if r == nil || (r.Result != taint.ResultLifted && r.Result != taint.ResultMarkRemoved) || v.Look.Alive(r) {
+	if r == nil || !wasMarked(r) || v.Look.Alive(r) {
 		return 0
 	}
 	if age := v.Now.Sub(r.At); age >= 0 {
-		return rearm - age
+		return min(rearm<<min(r.Repeats, 8), rearmMax) - age
 	}
 	return 0
+}
+
+// wasMarked reports a fence that ended after its mark was set.
+func wasMarked(r *taint.Record) bool {
+	switch r.Result {
+	case taint.ResultLifted, taint.ResultMarkRemoved, taint.ResultEvicted, taint.ResultReturned:
+		return true
+	default:
+		return false
+	}
 }
 
 // lookAgain asks for a look that was sent after the answer was there. Where a clock is too coarse to tell the two apart it lets it
 // move on first.
 func (v View) lookAgain() Decision {
-	if v.Look.Sent.Equal(v.Answer.Got) {
+	if !v.Now.After(v.Answer.Got) {
 		return Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}
 	}
 	return Decision{Act: Look, Why: LookedTooEarly}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // now is when every View below is decided. The node was first looked at a minute ago.
@@ -38,8 +39,8 @@ func dead(change ...func(*View)) View {
 	v := View{
 		Now: now, Look: l, Memory: Memory{Begin: first},
 		Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
-		Mode:     Fence, Suspect: Suspicion{Why: "NotReady", Since: ago(59 * time.Second), LeaseStale: true},
-		Device: "rack-a/7", Work: true, NewID: "f2", By: "me",
+		Mode:     Fence, Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
+		Device: "rack-a/7", Work: SomeToDo, NewID: "f2", By: "me",
 	}
 	for _, c := range change {
 		c(&v)
@@ -98,18 +99,38 @@ func TestStep(t *testing.T) {
 		{"off, another power-off under way", dead(busy, saying(off, 100*time.Millisecond)), armed},
 		{"off, within the grace", dead(justNow, saying(off, 100*time.Millisecond)), armed},
 		{"off, the announced fence goes on", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
-		{"off just in time", dead(saying(off, ProofTTL-100*time.Millisecond)), armed},
-		{"off too long ago", dead(saying(off, ProofTTL-99*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"off just in time", dead(saying(off, ProofTTL-80*time.Millisecond)), armed},
+		{"off too long ago", dead(saying(off, ProofTTL-79*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
 		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
 		{"off, heartbeat since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.LeaseRV = "8" })), Decision{Act: Look, Why: Recovered}},
 		{"off, booted since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Look, Why: Recovered}},
 		{"off, another Node object", dead(saying(off, time.Second), set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Look, Why: Recovered}},
 		{"off, asked before the first look", dead(set(func(v *View) { v.Answer = answer(off, time.Second); v.Begin.Got = ago(time.Second) })), Decision{Act: Ask, Why: Unknown}},
+		// A slow API server: what counts is the answer's age when the look that followed it was sent.
+		{"off, and the look after it took 6 s", dead(saying(off, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), armed},
+		{"off, and the look after it came late", dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"off, and the look after it took for ever", dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"on, and the look after it came late", dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+
+		// A kubelet that itself says NotReady is alive until it misses a renewal.
+		{"off, its kubelet says NotReady", dead(saying(off, 100*time.Millisecond), postsNotReady), Decision{Act: Wait, Why: PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady), Decision{Act: Ask, Why: PostsNotReady}},
+		{"off, nobody ever said Ready", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })), Decision{Act: Wait, Why: PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, its kubelet said NotReady and missed a renewal", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })), armed},
+		{"off, its kubelet says NotReady, its device told of the end", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hinted = true })), armed},
+		{"off, Ready is Unknown and the Lease fresh", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), armed},
+		{"off, Ready, its device told of the end", dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hinted = true })), armed},
+		{"off, Ready and silent", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
+
+		// Attachments that only a cache knows.
+		{"off, only a cache says there is work", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: Asking}},
+		{"on, only a cache says there is work", dead(saying(on, time.Second), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: Asking}},
 		{"changing", dead(saying(changing, 200*time.Millisecond)), Decision{Act: Wait, Why: Changing, After: 300 * time.Millisecond}},
 		{"changing, due", dead(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: Changing}},
 		{"unknown", dead(saying(unknown, 200*time.Millisecond)), Decision{Act: Wait, Why: Unknown, After: 800 * time.Millisecond}},
 		{"unknown, due", dead(saying(unknown, time.Second)), Decision{Act: Ask, Why: Unknown}},
-		{"unknown for an hour", dead(set(func(v *View) { v.Suspect.Since, v.Misses = ago(time.Hour), 1000 }), saying(unknown, time.Second)), Decision{Act: Wait, Why: Unknown, After: 29 * time.Second}},
+		{"unknown for an hour", dead(set(func(v *View) { v.Fleet.SilentSince, v.Misses = ago(time.Hour), 1000 }), saying(unknown, time.Second)), Decision{Act: Wait, Why: Unknown, After: 29 * time.Second}},
 		{"a state nobody knows", dead(set(func(v *View) { v.Answer = answer(9, 0) })), Decision{Act: Wait, Why: UnexpectedAnswer, After: pollMax}},
 
 		// On.
@@ -117,13 +138,15 @@ func TestStep(t *testing.T) {
 		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: PoweredOn}},
 		{"on, control plane", dead(controlPlane, saying(on, time.Second)), Decision{Act: Wait, Why: ControlPlane, After: 4 * time.Second}},
 		{"on, still beating", dead(beating, saying(on, time.Second)), Decision{Act: Wait, Why: StillBeating, After: 4 * time.Second}},
+		{"on, most are silent", dead(mostStale, saying(on, time.Second)), Decision{Act: Wait, Why: MostStale, After: 4 * time.Second}},
+		{"on, the silence begins to count later", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = now.Add(2 * time.Second) })), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
 		{"on, in grace", dead(justNow, saying(on, time.Second)), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
-		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Suspect.Since = ago(28 * time.Second) })), Decision{Act: Wait, Why: InGrace, After: time.Second}},
+		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = ago(28 * time.Second) })), Decision{Act: Wait, Why: InGrace, After: time.Second}},
 		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: OneAtATime, Detail: "n2", After: 800 * time.Millisecond}},
 		{"on, failed lately", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)), Decision{Act: Wait, Why: BackingOff, After: 4 * time.Second}},
 		{"on, failed long ago", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)), announced},
 		{"on, announce", dead(saying(on, time.Second)), announced},
-		{"on, too long ago to announce", dead(saying(on, 5001*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
 
 		// Announced, not sent: every gate wins.
 		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
@@ -141,6 +164,7 @@ func TestStep(t *testing.T) {
 		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), done(NoMachine, taint.ResultCancelled)},
 		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), done(Distrusted, taint.ResultCancelled)},
 		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(AllStale, taint.ResultCancelled)},
+		{"announced: most stale", dead(powering, saying(on, 100*time.Millisecond), mostStale), done(MostStale, taint.ResultCancelled)},
 		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
 		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe), done(ModeObserve, taint.ResultCancelled)},
 		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane), done(ControlPlane, taint.ResultCancelled)},
@@ -150,13 +174,20 @@ func TestStep(t *testing.T) {
 		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: AwaitingOff}},
 		{"sent: again, some BMCs do nothing", dead(powering, sent(resendOff), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
 		{"sent: refused, again", dead(powering, sent(time.Second), refused, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
-		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: AwaitingOff, After: 150 * time.Millisecond}},
+		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: NotAccepted, Detail: "unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused three times, not yet again", dead(powering, sent(3900*time.Millisecond), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: NotAccepted, Detail: "unreachable"}},
+		{"sent: refused three times, again", dead(powering, sent(4*time.Second), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"sent: refused for good", dead(powering, sent(100*time.Millisecond), forGood, saying(on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good, and unknown", dead(powering, sent(100*time.Millisecond), forGood, saying(unknown, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good, but off", dead(powering, sent(time.Second), forGood, saying(off, 100*time.Millisecond)), armed},
 		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat), done(Recovered, taint.ResultCancelled)},
 		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy), done(Healthy, taint.ResultCancelled)},
 		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
 		{"sent: excluded is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), excluded), armed},
 		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
 		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
+		{"sent: most stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), mostStale), armed},
+		{"sent: most stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), mostStale), Decision{Act: Ask, Why: AwaitingOff}},
 		{"sent: excluded, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: AwaitingOff}},
 		{"sent: mode changed, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: AwaitingOff}},
 		{"sent: all stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: AwaitingOff}},
@@ -181,7 +212,12 @@ func TestStep(t *testing.T) {
 		{"lifted, a heartbeat since", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
 		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
 		{"lifted in the future, by another clock", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)), armed},
-		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), armed},
+		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
+		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
+		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearm)), armed},
+		{"evicted for the third time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second), set(func(v *View) { v.Look.Record.Repeats = 2 })), Decision{Act: Wait, Why: Rearming, After: 5 * time.Second}},
+		{"evicted for the hundredth time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 4*time.Minute), set(func(v *View) { v.Look.Record.Repeats = 99 })), Decision{Act: Wait, Why: Rearming, After: time.Minute}},
+		{"a power-off failed just now, and it is off", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Second)), armed},
 		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
 
 		// It was never off.
@@ -189,7 +225,7 @@ func TestStep(t *testing.T) {
 		{"never off, after a return", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })), done(NeverOff, taint.ResultNeverPoweredOff)},
 		{"never off, though excluded", dead(excluded, returned), done(NeverOff, taint.ResultNeverPoweredOff)},
 		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Leave, Why: Healthy}},
-		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), Decision{Act: Leave, Why: Healthy}},
+		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), Decision{Act: Ask, Why: Asking}},
 		{"no heartbeat yet", dead(healthy, returned, set(func(v *View) { v.Look.Record.LeaseRV = "7" })), Decision{Act: Leave, Why: Healthy}},
 		{"boot never said", dead(healthy, returned, set(func(v *View) { v.Look.Record.BootID, v.Look.BootID = "", "" })), Decision{Act: Leave, Why: Healthy}},
 		{"recreated", dead(healthy, returned, set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Leave, Why: Healthy}},
@@ -198,8 +234,10 @@ func TestStep(t *testing.T) {
 		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: Healthy}},
 
 		// Values left out are the safe ones.
-		{"suspicion without a time is of now", dead(saying(on, time.Second), set(func(v *View) { v.Suspect.Since = time.Time{} })), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
-		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}},
+		{"silence without a time does not count", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = time.Time{} })), Decision{Act: Wait, Why: MostStale, After: 4 * time.Second}},
+		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })), Decision{Act: Wait, Why: AllStale, After: time.Second}},
+		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
+		{"answered at this instant", dead(saying(off, 0)), Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
@@ -213,33 +251,51 @@ func TestStep(t *testing.T) {
 }
 
 var (
-	armed     = Decision{Act: Arm, Why: ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
-	rearming  = Decision{Act: Wait, Why: Rearming, After: 4 * time.Second}
-	announced = Decision{Act: Write, Why: Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
+	armed      = Decision{Act: Arm, Why: ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
+	rearming   = Decision{Act: Wait, Why: Rearming, After: 4 * time.Second}
+	refusedNow = Decision{Act: Write, Why: PowerOffRefused, Detail: "permanent", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultPowerOffFailed}}
+	announced  = Decision{Act: Write, Why: Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
 )
 
 func done(why Why, res taint.Result) Decision {
 	return Decision{Act: Write, Why: why, Record: taint.Record{Phase: taint.PhaseDone, Result: res}}
 }
 
-func healthy(v *View)      { v.Suspect = Suspicion{} }
-func excluded(v *View)     { v.Excluded = "maintenance" }
-func noMachine(v *View)    { v.Machine = "two providers" }
-func distrusted(v *View)   { v.Distrusted = true }
-func allStale(v *View)     { v.AllStale = true }
-func noWork(v *View)       { v.Work = false }
+func healthy(v *View) {
+	v.Look.Ready, v.Fleet.Stale, v.Fleet.Missed = corev1.ConditionTrue, false, false
+}
+func excluded(v *View)   { v.Excluded = "maintenance" }
+func noMachine(v *View)  { v.Machine = "two providers" }
+func distrusted(v *View) { v.Distrusted = true }
+func allStale(v *View)   { v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, time.Time{} }
+func mostStale(v *View) {
+	v.Fleet.Fresh, v.Fleet.Others, v.Fleet.Heard, v.Fleet.SilentSince = 1, 3, false, time.Time{}
+}
+func noWork(v *View)       { v.Work = NoneToDo }
 func observe(v *View)      { v.Mode = Observe }
 func controlPlane(v *View) { v.ControlPlane = true }
-func beating(v *View)      { v.Suspect.LeaseStale = false }
-func busy(v *View)         { v.Busy = "n2" }
-func justNow(v *View)      { v.Suspect.Since = ago(time.Second) }
-func refused(v *View)      { v.PowerOffErr = true }
-func heartbeat(v *View)    { v.Look.LeaseRV, v.Begin.LeaseRV = "8", "8" }
-func overdue(v *View)      { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
+func beating(v *View)      { v.Fleet.Stale, v.Fleet.SilentSince = false, time.Time{} }
+func busy(v *View)         { v.Fleet.Busy = "n2" }
+func justNow(v *View)      { v.Fleet.SilentSince = ago(time.Second) }
+func refused(v *View)      { v.PowerOffErr, v.Refusals = providers.ErrUnreachable, 1 }
+
+// forGood is a device that will never take the power-off.
+func forGood(v *View) {
+	v.PowerOffErr = providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff"))
+}
+func heartbeat(v *View) { v.Look.LeaseRV, v.Begin.LeaseRV = "8", "8" }
+func overdue(v *View)   { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
 
 func returned(v *View) {
 	recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)(v)
 	v.Look.Record.LeaseRV, v.Look.Ready = "6", corev1.ConditionTrue
+}
+
+func postsNotReady(v *View) { v.Look.Ready, v.Fleet.Missed = corev1.ConditionFalse, false; beating(v) }
+
+// lookTook is a look that was sent that long ago.
+func lookTook(d time.Duration) func(*View) {
+	return func(v *View) { v.Look.Sent = ago(d) }
 }
 
 // slow is an answer that was on its way for longer than it counts.
@@ -326,7 +382,7 @@ func TestMemory(t *testing.T) {
 			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
 				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
 			}
-			if kept := !m.PowerOffSent.IsZero() && m.PowerOffErr; kept != tt.keeps {
+			if kept := !m.PowerOffSent.IsZero() && m.PowerOffErr != nil && m.Refusals > 0; kept != tt.keeps {
 				t.Errorf("power-off remembered: %v, want %v", kept, tt.keeps)
 			}
 		})
@@ -335,7 +391,7 @@ func TestMemory(t *testing.T) {
 		for _, rec := range []func(*View){func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
 			v := dead(sent(time.Second), refused, rec)
 			v.Memory.Saw(v.Look)
-			if !v.PowerOffSent.IsZero() || v.PowerOffErr {
+			if !v.PowerOffSent.IsZero() || v.PowerOffErr != nil || v.Refusals != 0 {
 				t.Errorf("with record %+v the power-off is still remembered", v.Look.Record)
 			}
 		}
@@ -372,7 +428,7 @@ func TestEvidenceOf(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	for i, want := range []string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm"} {
+	for i, want := range []string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive"} {
 		if got := Act(i).String(); got != want {
 			t.Errorf("Act(%d) = %s, want %s", i, got, want)
 		}

@@ -299,7 +299,7 @@ func (b *boot) wake() {
 
 // renewLease is the kubelet's lease controller.
 func (b *boot) renewLease() {
-	every := b.n.opts.LeaseDuration / 4
+	every := b.n.opts.RenewEvery
 	seconds := int32(max(1, b.n.opts.LeaseDuration/time.Second))
 	var lease *coordinationv1.Lease
 	for {

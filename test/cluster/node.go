@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // NodeOptions describe one machine and its kubelet. Only Name is needed. Zero durations of the heartbeats follow the cluster's
@@ -36,7 +37,8 @@ type NodeOptions struct {
 	Pods        int    // 0: 500
 	CPU, Memory string // "": 64 and 256Gi
 
-	LeaseDuration  time.Duration // renewed four times in it
+	LeaseDuration  time.Duration // what the Lease says of itself; below fleet.MinDuration forcefence takes 40 s for it
+	RenewEvery     time.Duration // 0: a quarter of LeaseDuration
 	StatusInterval time.Duration // between looks at the own Node; written if something differs, and every 5 minutes
 
 	ReadyDelay   time.Duration // from power-on to Ready; pods start meanwhile, as on a real node
@@ -67,10 +69,12 @@ func (o NodeOptions) withDefaults(grace time.Duration) NodeOptions {
 	set(&o.Pods, defaultPods)
 	set(&o.MarkKey, taint.DefaultKey)
 	if grace > 0 {
-		set(&o.LeaseDuration, grace)
+		set(&o.LeaseDuration, max(grace, fleet.MinDuration))
+		set(&o.RenewEvery, grace/4)
 		set(&o.StatusInterval, grace/4)
 	}
 	set(&o.LeaseDuration, kubeletLease)
+	set(&o.RenewEvery, o.LeaseDuration/4)
 	set(&o.StatusInterval, kubeletStatus)
 	set(&o.SandboxRetry, kubeletSandboxRetry)
 	return o

@@ -75,7 +75,7 @@ const cniConfig = `{
 }
 `
 
-// Heartbeats fit cluster.FastNodeGrace. What a kubelet would do to the whole machine is off: iptables, swap, disk pressure.
+// Heartbeats fit NodeGrace. What a kubelet would do to the whole machine is off: iptables, swap, disk pressure.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: %[1]s}}
@@ -95,7 +95,7 @@ clusterDomain: cluster.local
 resolvConf: ""
 nodeStatusUpdateFrequency: 1s
 nodeStatusReportFrequency: 1m
-nodeLeaseDurationSeconds: 4
+nodeLeaseDurationSeconds: 10
 syncFrequency: 10s
 shutdownGracePeriod: 0s
 `

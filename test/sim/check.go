@@ -11,6 +11,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
 )
 
 // proofTTL is the design's bound, on purpose not fence.ProofTTL.
@@ -205,8 +206,10 @@ func (c *checker) clear(v evict.View, d evict.Decision) {
 }
 
 // arm is steps 2 to 5: the mark is set on an Off that was true, and nothing showed life since it was asked for.
-func (c *checker) arm(l taint.Look, a providers.Answer) {
-	w := c.w
+func (c *checker) arm(k *worker, v fence.View) {
+	w, l, a := c.w, v.Look, v.Answer
+	c.alive(k, v)
+	c.work(l)
 	if a.State != providers.PowerOff || !w.truth[proofKey{l.Name, a.At}] {
 		w.fail("2", "%s is marked, and the machine was not off when it was asked", l.Name)
 	}
@@ -216,6 +219,38 @@ func (c *checker) arm(l taint.Look, a providers.Answer) {
 		string(n.UID) != l.UID || n.Status.NodeInfo.BootID != l.BootID || lease.ResourceVersion != l.LeaseRV {
 		w.fail("1", "%s is marked on an answer older than its last sign of life", l.Name)
 	}
+}
+
+// alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the end by itself.
+func (c *checker) alive(k *worker, v fence.View) {
+	w, l := c.w, v.Look
+	n, lease := w.api.node(l.Name), w.api.lease(l.Name)
+	if n == nil || lease == nil || v.Fleet.Hinted || l.Ready != corev1.ConditionFalse {
+		return
+	}
+	if quiet := w.now.Sub(lease.Spec.RenewTime.Time); quiet < renewEvery {
+		w.fail("alive", "%s is marked %s after a heartbeat of a kubelet that says NotReady", l.Name, quiet)
+	}
+}
+
+// renewEvery is a kubelet's pace.
+const renewEvery = 10 * time.Second
+
+// work holds that there was something to do: a pod to move, or an attachment, at some time of the last half minute.
+func (c *checker) work(l taint.Look) {
+	w := c.w
+	for i := len(w.api.past) - 1; i >= 0; i-- {
+		s := &w.api.past[i]
+		if len(s.attachmentsOf(l.Name)) > 0 || slices.ContainsFunc(s.podsOn(l.Name), func(p *corev1.Pod) bool {
+			return taint.Exempt(p, taint.DefaultKey) == taint.NotExempt && (!taint.IsTerminal(p) || taint.IsTombstone(p))
+		}) {
+			return
+		}
+		if w.now.Sub(s.at) > 30*time.Second+8*w.limits.api {
+			break
+		}
+	}
+	w.fail("work", "%s is marked, and there is nothing to do on it", l.Name)
 }
 
 // expire is step 5: a stale Ready may be ended only with an Off in hand and under a mark.
@@ -259,7 +294,29 @@ func (c *checker) unmark(v evict.View, d evict.Decision) {
 }
 
 // powerOff is step 3: the record stands before the power-off is sent.
-func (c *checker) powerOff(l taint.Look) {
+func (c *checker) powerOff(l taint.Look, p *Process) {
+	w := c.w
+	beat := func(name string) time.Time {
+		if lease := w.api.lease(name); lease != nil {
+			return lease.Spec.RenewTime.Time
+		}
+		return epoch
+	}
+	if lease := w.api.asOf(l.Sent).lease(l.Name); lease != nil {
+		last := lease.Spec.RenewTime.Time
+		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && m.troubled.Before(last) {
+			w.fail("15", "%s is powered off, and its kubelet beats as ever: nobody heard it for %s", l.Name, w.now.Sub(last))
+		}
+	}
+	fresh := 0
+	for _, n := range w.api.nodes {
+		if w.now.Sub(beat(n.Name)) < 4*renewEvery {
+			fresh++
+		}
+	}
+	if 2*fresh < len(w.api.nodes) && w.leader == p.index {
+		w.fail("15", "%s is powered off while %d of %d nodes are heard", l.Name, fresh, len(w.api.nodes))
+	}
 	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
 		c.w.fail("record", "%s is powered off before the record says so", l.Name)
 	}

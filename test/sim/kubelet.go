@@ -40,7 +40,7 @@ func (k *kubelet) after(d time.Duration, do func()) {
 
 // send lets a request go. It lands even if the machine dies meanwhile.
 func (k *kubelet) send(do func()) {
-	if k.m.cut {
+	if k.m.away() {
 		return
 	}
 	d := k.m.w.between(time.Millisecond, 20*time.Millisecond)
@@ -53,7 +53,7 @@ func (k *kubelet) send(do func()) {
 func (m *machine) startKubelet() {
 	w := m.w
 	k := &kubelet{m: m, starting: map[string]bool{}, ready: w.chance(0.7)}
-	m.k = k
+	m.k, m.troubled = k, w.now
 	w.logf("%s: kubelet starts", m.name)
 	k.hook.k = k
 	if !k.ready {
@@ -85,7 +85,7 @@ func (k *kubelet) statusLoop() {
 // status reads the Node and patches what differs from what the kubelet knows, or all of it every five minutes.
 func (k *kubelet) status() {
 	w, name := k.m.w, k.m.name
-	if k.m.cut {
+	if k.m.away() {
 		return
 	}
 	n := w.api.node(name)
@@ -162,7 +162,7 @@ func (k *kubelet) wake(d time.Duration) {
 // look moves the view on. The first list may come from a cache of the API server that is behind; the watch catches up.
 func (k *kubelet) look() {
 	w := k.m.w
-	if k.m.cut {
+	if k.m.away() {
 		return
 	}
 	at := w.now.Add(-w.lag())
@@ -294,7 +294,7 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 	}
 	k.after(w.between(10*time.Millisecond, 500*time.Millisecond), func() {
 		n := w.api.node(m.name)
-		if m.cut || n == nil {
+		if m.away() || n == nil {
 			again(time.Second)
 			return
 		}
@@ -390,7 +390,7 @@ func (h *hook) poll() {
 	if h.node.Read {
 		return
 	}
-	if !h.k.m.cut {
+	if !h.k.m.away() {
 		if n := h.k.m.w.api.node(h.k.m.name); n != nil {
 			h.see(n, h.k.m.w.now)
 		}
@@ -407,7 +407,7 @@ func (h *hook) changed() {
 	w := h.k.m.w
 	h.k.after(w.lag(), func() {
 		h.pending = false
-		if h.k.m.cut {
+		if h.k.m.away() {
 			h.k.after(time.Second, h.changed)
 			return
 		}
@@ -445,7 +445,7 @@ func (h *hook) see(n *corev1.Node, at time.Time) {
 func (h *hook) list() {
 	switch {
 	case !h.listed:
-	case h.k.m.cut:
+	case h.k.m.away():
 		h.k.after(time.Second, h.list)
 	default:
 		h.known = h.k.m.w.api.podsOn(h.k.m.name)
@@ -459,10 +459,10 @@ func (h *hook) knows(uid string) bool {
 	if slices.ContainsFunc(h.known, has) {
 		return true
 	}
-	if h.listed && !h.k.m.cut {
+	if h.listed && !h.k.m.away() {
 		w := h.k.m.w
 		h.k.after(w.between(time.Millisecond, 50*time.Millisecond), func() {
-			if !h.listed || h.node.Marked || h.k.m.cut {
+			if !h.listed || h.node.Marked || h.k.m.away() {
 				return
 			}
 			for _, p := range w.api.podsOn(h.k.m.name) {

@@ -18,15 +18,19 @@ type machine struct {
 	changing bool // a power-off was accepted; the machine still runs
 	switched time.Time
 	bootID   string
-	k        *kubelet // nil while off or booting
-	cut      bool     // no way to the API server
-	hung     bool     // its kubelet does nothing; its containers run on
-	lies     bool     // its BMC says Off whatever is true
-	lied     bool     // and has done so
-	excused  string   // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
+	k        *kubelet  // nil while off or booting
+	cut      bool      // no way to the API server
+	hung     bool      // its kubelet does nothing; its containers run on
+	troubled time.Time // when that last changed
+	lies     bool      // its BMC says Off whatever is true
+	lied     bool      // and has done so
+	excused  string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
 	running  []*container
 	mounted  []string
 }
+
+// away reports that nothing on the machine reaches the API server.
+func (m *machine) away() bool { return m.cut || m.w.down }
 
 // container is a pod that runs.
 type container struct {
@@ -71,7 +75,7 @@ func (m *machine) cutPower(why string) {
 	m.w.logf("%s: power OFF (%s)", m.name, why)
 	m.w.count("power off")
 	m.power, m.changing, m.hung, m.switched = false, false, false, m.w.now
-	m.k, m.running, m.mounted = nil, nil, nil
+	m.k, m.running, m.mounted, m.troubled = nil, nil, nil, m.w.now
 	for _, p := range m.w.procs {
 		if m.w.limits.events && m.device && m.w.chance(0.8) {
 			p.deviceEvent(m.name)

@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // Process is one forcefence controller: the loop that taint/controller runs in production, with every request split into its
@@ -28,6 +29,9 @@ type Process struct {
 	stopped []func()
 	heldUp  time.Duration // how much longer the next request is on its way
 	workers []*worker
+	fleet   fleet.Fleet
+	cacheAt time.Time // how old its cache of attachments is
+	stuck   time.Time // until when that cache misses every event
 
 	fence fence.Settings
 	evict evict.Settings
@@ -49,16 +53,14 @@ type worker struct {
 	seen string // what the last look saw: nothing to do until it differs
 
 	leaseRV string // the watch on leases
-	leaseAt time.Time
-	event   bool // the device said that the machine went off
-	since   time.Time
 }
 
 func (p *Process) begin() {
 	p.life++
 	p.workers, p.stopped, p.paused = nil, nil, false
+	p.fleet, p.stuck = fleet.Fleet{}, time.Time{}
 	for _, m := range p.w.machines {
-		p.workers = append(p.workers, &worker{Process: p, m: m, leaseAt: p.w.now})
+		p.workers = append(p.workers, &worker{Process: p, m: m})
 	}
 	p.after(0, p.tick)
 }
@@ -102,9 +104,9 @@ func (p *Process) call(do func() error, then func(error)) {
 	if !p.may() {
 		return
 	}
-	there, back, life := w.latency()+p.heldUp, w.latency(), p.life
+	there, back, life := w.latency()+w.limits.api/2+p.heldUp, w.latency()+w.limits.api/2, p.life
 	p.heldUp = 0
-	lost, unheard := !w.calm && w.chance(0.01), !w.calm && w.chance(0.01)
+	lost, unheard := w.down || !w.calm && w.chance(0.01), !w.calm && w.chance(0.01)
 	answered := false
 	answer := func(err error) {
 		if !answered {
@@ -112,9 +114,9 @@ func (p *Process) call(do func() error, then func(error)) {
 			then(err)
 		}
 	}
-	p.after(10*time.Second, func() { answer(errTimeout) })
+	p.after(10*time.Second+w.limits.api, func() { answer(errTimeout) })
 	w.after(there, func() {
-		if lost {
+		if lost || w.down {
 			return
 		}
 		err := do()
@@ -137,52 +139,54 @@ func (p *Process) tick() {
 func (k *worker) watch() {
 	w := k.w
 	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
-	if lease != nil && lease.ResourceVersion != k.leaseRV {
-		k.leaseRV, k.leaseAt, k.event = lease.ResourceVersion, w.now, false
+	k.fleet.Tick(w.now)
+	if w.down {
+		return // no watch brings anything
 	}
-	s := k.suspect(n)
-	switch {
-	case s.Why == "":
-		k.since = time.Time{}
-	case k.since.IsZero():
-		k.since = w.now
-	}
-	if n == nil || k.busy {
+	if n == nil {
+		k.fleet.Drop(k.m.name, w.now)
 		return
 	}
-	_, marked := taint.Find(n, taint.DefaultKey, "")
+	k.fleet.Know(k.m.name, w.now)
+	if lease != nil {
+		k.leaseRV = lease.ResourceVersion
+		k.fleet.Lease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), w.now)
+	}
+	l := taint.See(n, lease, taint.DefaultKey, w.now, w.now)
+	why := k.suspicion(l)
+	if k.busy {
+		return
+	}
+	if why == "" && l.Mark == nil && !l.Record.Open() {
+		k.fleet.Fence(k.m.name, l.Record, w.now)
+	}
 	_, recorded := n.Annotations[taint.RecordAnnotation]
-	if (s.Why != "" || marked || recorded) && k.seen != n.ResourceVersion+k.leaseRV+s.Why {
+	if (why != "" || l.Mark != nil || recorded) && k.seen != n.ResourceVersion+k.leaseRV+why {
 		k.look()
 	}
 }
 
-const staleAfter = 22 * time.Second // two renewals missed
-
-func (k *worker) suspect(n *corev1.Node) fence.Suspicion {
-	s := fence.Suspicion{Since: k.since, LeaseStale: k.w.now.Sub(k.leaseAt) > staleAfter}
-	switch {
-	case n != nil && !isReady(n):
-		s.Why = "NotReady"
-	case s.LeaseStale:
-		s.Why = "LeaseStale"
-	case k.event:
-		s.Why = "MachineWentOff"
-	}
-	if s.Why != "" && s.Since.IsZero() {
-		s.Since = k.w.now
-	}
-	return s
+func (k *worker) suspicion(l taint.Look) string {
+	return fence.Suspicion(l, k.fleet.View(k.m.name, k.w.now))
 }
 
 func (p *Process) deviceEvent(node string) {
-	p.after(p.w.latency(), func() {
-		for _, k := range p.workers {
-			if k.m.name == node {
-				k.event = true
-			}
+	p.after(p.w.latency(), func() { p.fleet.Hint(node, p.w.now) })
+}
+
+// cachedAttachments are those of the informer's cache, which lags behind, and now and then misses events for long.
+func (p *Process) cachedAttachments(node string) []*storagev1.VolumeAttachment {
+	w := p.w
+	if w.limits.lostEvents && !w.calm && w.chance(0.02) && !p.stuck.After(w.now) {
+		p.stuck = w.now.Add(w.between(20*time.Second, 3*time.Minute))
+		w.count("lost watch events")
+	}
+	if !p.stuck.After(w.now) {
+		if at := w.now.Add(-w.lag()); at.After(p.cacheAt) {
+			p.cacheAt = at
 		}
-	})
+	}
+	return w.api.asOf(p.cacheAt).attachmentsOf(node)
 }
 
 // look reads Node and Lease live, in either order, then pods and attachments.
@@ -194,7 +198,6 @@ func (k *worker) look() {
 	var l taint.Look
 	var node *corev1.Node
 	var ps []*corev1.Pod
-	var as []*storagev1.VolumeAttachment
 	failed := func(err error) bool {
 		if err != nil {
 			k.wait(time.Second)
@@ -216,14 +219,9 @@ func (k *worker) look() {
 			}
 			l = taint.See(node, lease, taint.DefaultKey, sent, w.now)
 			k.call(func() error { ps = w.api.podsOn(name); return nil }, func(err error) {
-				if failed(err) {
-					return
+				if !failed(err) {
+					k.step(seen{look: l, pods: podsOf(ps), atts: attachedOf(k.cachedAttachments(name)), reads: w.now.Sub(sent)})
 				}
-				k.call(func() error { as = w.api.attachmentsOf(name); return nil }, func(err error) {
-					if !failed(err) {
-						k.step(l, podsOf(ps), attachedOf(as))
-					}
-				})
 			})
 		})
 	})
@@ -240,15 +238,60 @@ func (k *worker) wait(d time.Duration) {
 	})
 }
 
-func (k *worker) step(l taint.Look, ps []evict.Pod, as []evict.Attachment) {
+// seen is what one look brought.
+type seen struct {
+	look  taint.Look
+	pods  []evict.Pod
+	atts  []evict.Attachment
+	live  bool          // atts are from the API server
+	reads time.Duration // how long it took
+}
+
+func (k *worker) step(s seen) {
+	l := s.look
 	k.fence.Saw(l)
 	k.evict.Saw(l)
-	k.seen = l.ResourceVersion + l.LeaseRV + k.suspect(k.w.api.node(k.m.name)).Why
-	if l.Mark == nil {
-		k.fenceStep(l, ps, as)
+	k.fleet.Lease(l.Name, l.LeaseRV, l.LeaseDuration, k.w.now)
+	if l.Exists {
+		k.fleet.Fence(l.Name, l.Record, k.w.now)
+	}
+	k.seen = l.ResourceVersion + l.LeaseRV + k.suspicion(l)
+	k.decide(s)
+}
+
+func (k *worker) decide(s seen) {
+	if s.look.Mark == nil {
+		k.fenceStep(s)
 		return
 	}
-	k.evictStep(l, ps, as)
+	k.evictStep(s)
+}
+
+// askAnd puts the question to the device and looks again, or decides again on the same look where another would take too long.
+func (k *worker) askAnd(s seen) {
+	k.ask(s.look, func() {
+		if fence.Keeps(s.look, s.reads, k.w.now) {
+			k.w.count("kept a slow look")
+			k.decide(s)
+			return
+		}
+		k.look()
+	})
+}
+
+// readLive lists the attachments from the API server and decides again.
+func (k *worker) readLive(s seen) {
+	k.call(func() error {
+		s.atts, s.live = attachedOf(k.w.api.attachmentsOf(k.m.name)), true
+		return nil
+	}, func(err error) {
+		if err != nil {
+			k.wait(time.Second)
+			return
+		}
+		k.evict.Listed = k.w.now
+		k.decide(s)
+	})
 }
 
 func (k *worker) device() string {
@@ -258,12 +301,18 @@ func (k *worker) device() string {
 	return ""
 }
 
-func (k *worker) fenceStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) {
-	w := k.w
+func (k *worker) fenceStep(s seen) {
+	w, l, ps := k.w, s.look, s.pods
 	v := fence.View{
-		Now: w.now, Look: l, Memory: k.fence, Settings: k.Process.fence, Mode: k.mode, Suspect: k.suspect(w.api.node(k.m.name)),
-		Device: k.device(), Work: evict.Work(ps, as), NewID: w.id("f"), By: k.name,
-		Distrusted: l.Record != nil && l.Record.Result == taint.ResultNeverPoweredOff, AllStale: k.allStale(), Busy: k.othersOff(),
+		Now: w.now, Look: l, Memory: k.fence, Settings: k.Process.fence, Mode: k.mode, Fleet: k.fleet.View(k.m.name, w.now),
+		Device: k.device(), NewID: w.id("f"), By: k.name,
+		Distrusted: l.Record != nil && l.Record.Result == taint.ResultNeverPoweredOff,
+	}
+	switch {
+	case evict.Work(ps, nil) || s.live && evict.Work(ps, s.atts):
+		v.Work = fence.SomeToDo
+	case evict.Work(ps, s.atts):
+		v.Work = fence.CacheSays
 	}
 	if !k.m.device {
 		v.Machine = "no provider"
@@ -282,35 +331,34 @@ func (k *worker) fenceStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 	case fence.Look:
 		k.look()
 	case fence.Ask:
-		k.ask(l, k.look)
+		k.askAnd(s)
+	case fence.ReadLive:
+		w.count("live before the mark")
+		k.readLive(s)
 	case fence.Write:
+		if d.Record.Phase == taint.PhasePoweringOff && !k.reserve() {
+			k.wait(time.Second)
+			return
+		}
 		k.patch(l, d.Record, nil, string(d.Why))
 	case fence.PowerOff:
 		k.powerOff(l)
 	case fence.Arm:
-		w.check.arm(l, v.Answer)
+		w.check.arm(k, v)
 		k.patch(l, d.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
 		}, "Arm")
 	}
 }
 
-func (k *worker) allStale() bool {
-	for _, o := range k.workers {
-		if o != k && k.w.now.Sub(o.leaseAt) <= staleAfter {
-			return false
-		}
-	}
-	return true
-}
-
-func (k *worker) othersOff() string {
+// reserve takes the turn to be powered off, after what the records of other nodes tell.
+func (k *worker) reserve() bool {
 	for _, n := range k.w.api.nodes {
-		if r, err := taint.RecordOf(n); err == nil && n.Name != k.m.name && r.Open() && r.Phase == taint.PhasePoweringOff {
-			return n.Name
+		if r, err := taint.RecordOf(n); err == nil && n.Name != k.m.name && r.Open() {
+			k.fleet.Fence(n.Name, r, k.w.now)
 		}
 	}
-	return ""
+	return k.fleet.Reserve(k.m.name)
 }
 
 // ask puts the question to the node's device and folds the answer into both memories.
@@ -324,6 +372,7 @@ func (k *worker) ask(l taint.Look, then func()) {
 	k.w.ask(k.m, providers.Target{Node: k.m.name, SystemUUID: l.SystemUUID}, func(a providers.Answer) {
 		k.within(life, 0, func() {
 			k.w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, k.w.now.Sub(a.At))
+			k.fleet.Answered(k.m.name, a)
 			k.fence.Answered(a)
 			k.evict.Answered(a)
 			then()
@@ -337,13 +386,15 @@ func (k *worker) powerOff(l taint.Look) {
 		return
 	}
 	w.count("PowerOff")
-	w.check.powerOff(l)
-	k.fence.PowerOffSent = w.now
-	life := k.life
+	w.check.powerOff(l, k.Process)
+	k.fence.SentPowerOff(w.now, nil)
+	sent, life := w.now, k.life
 	w.after(w.latency(), func() {
 		err := k.m.orderOff()
 		k.within(life, w.latency(), func() {
-			k.fence.PowerOffErr = err != nil
+			if err != nil {
+				k.fence.SentPowerOff(sent, err)
+			}
 			k.look()
 		})
 	})
@@ -381,10 +432,11 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, d
 	})
 }
 
-func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) {
-	w := k.w
+func (k *worker) evictStep(s seen) {
+	w, l, ps := k.w, s.look, s.pods
 	v := evict.View{
-		Now: w.now, Look: l, Memory: k.evict, Settings: k.Process.evict, Pods: ps, Attachments: as, Device: k.device(), By: k.name,
+		Now: w.now, Look: l, Memory: k.evict, Settings: k.Process.evict, Pods: ps, Reads: s.reads, Resolved: true, Attachments: s.atts, Live: s.live,
+		Device: k.device(), By: k.name,
 	}
 	d := evict.Step(v)
 	if by, ok := k.byKept(v); ok {
@@ -401,7 +453,9 @@ func (k *worker) evictStep(l taint.Look, ps []evict.Pod, as []evict.Attachment) 
 	case evict.Wait:
 		k.wait(d.After)
 	case evict.Ask:
-		k.ask(l, k.look)
+		k.askAnd(s)
+	case evict.Read:
+		k.readLive(s)
 	case evict.Write:
 		if d.Record.Phase == taint.PhaseEvicting && d.Why != evict.Adopting { // a mark overwritten in the middle goes on
 			w.check.proof(v, "beginning of the eviction")

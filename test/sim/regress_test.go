@@ -21,7 +21,7 @@ func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 		Sent: since, Got: since, Exists: true, Name: "n1", UID: "u", ResourceVersion: "7", BootID: "b", LeaseRV: "1",
 		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
 	}
-	v := evict.View{Now: now, Settings: evict.Settings{DetachTimeout: time.Hour}, Device: "bmc/n1", By: "ff"}
+	v := evict.View{Now: now, Settings: evict.Settings{DetachTimeout: time.Hour}, Device: "bmc/n1", By: "ff", Resolved: true, Live: true}
 	v.Saw(l)
 	l.Sent, l.Got = now, now
 	v.Look = l

@@ -94,6 +94,7 @@ type World struct {
 	check    checker
 
 	calm   bool // the faults are over
+	down   bool // nobody reaches the API server
 	booted int  // names boots
 	made   int  // names UIDs and fences
 	stats  map[string]int
@@ -109,6 +110,8 @@ type limits struct {
 	tolerate   int64         // tolerationSeconds of ordinary pods; negative: they have no toleration
 	staleHook  bool          // kubelets begin with an old list
 	events     bool          // devices tell when a machine goes off
+	api        time.Duration // how long every request of ours takes, in the calm, too
+	lostEvents bool          // caches of attachments miss events
 }
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -36,6 +36,9 @@ func (c *controller) wake() {
 	c.pending = true
 	c.w.after(c.w.lag(), func() {
 		c.pending = false
+		if c.w.down {
+			return // it is woken when the API server is back
+		}
 		var v state
 		behind := false
 		for k := kind(0); k < kinds; k++ {
@@ -283,6 +286,10 @@ type lifecycle struct {
 
 func (l *lifecycle) tick() {
 	w := l.w
+	if w.down {
+		w.after(time.Second, l.tick)
+		return
+	}
 	for _, n := range slices.Clone(w.api.nodes) {
 		rv := ""
 		if lease := w.api.lease(n.Name); lease != nil {

@@ -24,6 +24,10 @@ func (w *World) build() {
 		tolerate:   []int64{-1, 0, 5, 60, 300}[w.rng.IntN(5)],
 		staleHook:  w.chance(0.5),
 		events:     w.chance(0.6),
+		lostEvents: w.chance(0.3),
+	}
+	if w.chance(0.1) {
+		w.limits.api = 6 * time.Second
 	}
 	w.check.begin()
 	w.api = &server{w: w}
@@ -54,7 +58,7 @@ func (w *World) build() {
 		w.procs = append(w.procs, &Process{
 			w: w, name: fmt.Sprintf("ff-%d", i), index: i, mode: mode,
 			fence: fence.Settings{
-				PowerOffAfter: w.between(time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
+				PowerOffAfter: w.between(10*time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
 				Retry: w.between(10*time.Second, 60*time.Second),
 			},
 			evict: evict.Settings{DetachTimeout: w.between(30*time.Second, 5*time.Minute), TrustPerson: trust},
@@ -162,14 +166,46 @@ func (w *World) scheduleFaults(end time.Time) {
 		first.device = true
 		w.after(w.between(2*time.Second, 15*time.Second), func() {
 			first.lies = true
+			if first.k != nil && w.chance(0.4) {
+				first.k.ready = false
+				first.k.status()
+				w.count("NotReady, beating, and its device lies")
+				w.logf("%s: its runtime fails, its kubelet beats on, and its BMC begins to lie", first.name)
+				return
+			}
 			first.cut = true
 			w.logf("%s: cut off, and its BMC begins to lie", first.name)
 		})
+	}
+	if w.chance(0.25) {
+		w.after(w.between(0, end.Sub(w.now)/2), func() { w.outage(w.between(10*time.Second, 2*time.Minute)) })
 	}
 	w.after(w.between(2*time.Second, 25*time.Second), func() { w.trouble(first) })
 	n := w.rng.IntN(12)
 	for range n {
 		w.after(w.between(5*time.Second, end.Sub(w.now)), func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
+	}
+}
+
+// outage is an API server that nobody reaches: no kubelet, no controller, nor we.
+func (w *World) outage(d time.Duration) {
+	if w.calm || w.down {
+		return
+	}
+	w.count("outage")
+	w.logf("the API server is away for %s", d)
+	w.down = true
+	w.after(d, w.endOutage)
+}
+
+func (w *World) endOutage() {
+	if !w.down {
+		return
+	}
+	w.logf("the API server is back")
+	w.down = false
+	for _, c := range w.stock {
+		c.wake()
 	}
 }
 
@@ -285,7 +321,7 @@ func (w *World) heal(m *machine) {
 	if m.cut || m.hung {
 		w.logf("%s: healed", m.name)
 	}
-	m.cut, m.hung = false, false
+	m.cut, m.hung, m.troubled = false, false, w.now
 	if m.k != nil {
 		m.k.wake(w.lag())
 		m.k.hook.changed()
@@ -295,7 +331,7 @@ func (w *World) heal(m *machine) {
 // person is somebody with kubectl.
 func (w *World) person(m *machine) {
 	n := w.api.node(m.name)
-	if n == nil {
+	if n == nil || w.down {
 		return
 	}
 	mark, marked := taint.Find(n, taint.DefaultKey, "")
@@ -393,6 +429,7 @@ func (w *World) release(m *machine) {
 // calmDown ends every fault. Machines stay as they are or are switched on; what needs a person gets one.
 func (w *World) calmDown() {
 	w.calm = true
+	w.endOutage()
 	for _, p := range w.procs {
 		p.leading = false
 		p.begin()
@@ -401,6 +438,10 @@ func (w *World) calmDown() {
 	for i, m := range w.machines {
 		m.lies = false
 		w.heal(m)
+		if m.k != nil && !m.k.ready {
+			m.k.ready = true
+			m.k.status()
+		}
 		if i == 2 || w.chance(0.5) {
 			w.after(w.between(0, 20*time.Second), func() { m.powerOn("calm") })
 		}

@@ -33,7 +33,11 @@ var Rules = []Rule{
 		Why: "the mark is a codec over Kubernetes' API types",
 	},
 	{
-		Bind: []string{"taint/fence"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/fleet"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "what is remembered across nodes is a function of what was told, so that simulation and production run the same code",
+	},
+	{
+		Bind: []string{"taint/fence"}, Ours: []string{"taint", "taint/fleet", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
@@ -41,7 +45,7 @@ var Rules = []Rule{
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/controller"}, Ours: []string{"taint", "taint/fence", "taint/evict", "providers"},
+		Bind: []string{"taint/controller"}, Ours: []string{"taint", "taint/fleet", "taint/fence", "taint/evict", "providers"},
 		Why: "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

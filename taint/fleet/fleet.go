@@ -1,0 +1,292 @@
+// Package fleet is what one process remembers across nodes: whose Lease was renewed when, what devices told by themselves, whose
+// machine is being powered off. From that it says of one node, in a time that does not grow with their number, how silent it is and
+// whether its silence means anything.
+//
+// It is pure: it names no client, no clock and no logger, and is told the time. It imports the codec and the contract. Its methods
+// must not be called at the same time.
+//
+// It promises: a node's silence counts toward a power-off only while at least half of all nodes are heard, and begins anew when that
+// is so again after an outage (invariant 15); one machine at a time is powered off, until the fence before is done; a Lease tells
+// nothing of a Node that does not exist, and its duration is believed within bounds only.
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// A kubelet renews its Lease every quarter of its duration (10 s of 40). A Lease is stale after two missed renewals and half of a
+// third, and has missed one after half of the second.
+const (
+	DefaultDuration = 40 * time.Second // of a Lease that names none, or one out of bounds
+	MinDuration     = 10 * time.Second
+	MaxDuration     = 5 * time.Minute
+
+	staleAfter  = 2.5 / 4
+	missedAfter = 1.5 / 4
+)
+
+// hintTTL is how long a device's word that a machine went off keeps the node suspected. By then its Lease is stale, or the word was
+// wrong.
+const hintTTL = 30 * time.Second
+
+// catchUp is how long an informer may bring what a live read was ahead of. Later than that an older resourceVersion is a cluster
+// restored from a backup.
+const catchUp = time.Minute
+
+// turnTTL is how long a fence with a power-off of ours may take, once its machine is off, before the next machine may be powered off
+// all the same: a volume that does not detach must not keep other nodes down (invariant 16).
+const turnTTL = 5 * time.Minute
+
+// Fleet is the memory. The zero value knows no node.
+type Fleet struct {
+	nodes   map[string]*node
+	known   int       // nodes that exist
+	fresh   int       // of these, those that are not stale, by their flags
+	beating int       // of these, those that missed no renewal
+	heard   time.Time // since when at least half of all beat; zero: they do not
+	scanned time.Time // when the flags were last compared with the clock
+	turned  []string  // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
+	turns   map[string]bool
+}
+
+type node struct {
+	exists   bool
+	stale    bool // its flags
+	missed   bool
+	rv       string
+	at       time.Time // when this process saw the Lease change: never the node's own clock
+	duration time.Duration
+	odd      bool // its Lease names a duration out of bounds
+	hint     time.Time
+}
+
+// View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
+type View struct {
+	Stale  bool // the Lease missed two renewals
+	Missed bool // the Lease missed one renewal
+	Hinted bool // its device told by itself that the machine went off, and did not answer since that it is on
+	Others int  // other nodes that exist
+	Fresh  int  // of these, how many have a Lease that is not stale
+	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
+	Heard bool
+	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
+	// most nodes were heard. It may lie in the future. Zero: it does not count.
+	SilentSince time.Time
+	Busy        string // another node whose machine is being powered off, or whose fence after that is not done; "" if none
+	OddLease    bool   // the Lease names a duration out of bounds: DefaultDuration is taken
+}
+
+// AllSilent reports that no other node is alive: nobody is fenced then (invariant 7).
+func (v View) AllSilent() bool { return v.Fresh == 0 }
+
+// Know notes that a Node exists. It may have no Lease at all: its silence is counted from here.
+func (f *Fleet) Know(name string, now time.Time) {
+	if n := f.node(name, now); !n.exists {
+		f.tally(n, -1)
+		n.exists = true
+		f.tally(n, 1)
+		f.count(now)
+	}
+}
+
+// Lease folds a Lease in, from a watch, a list or a look, in any order, and reports whether it was renewed since. rv "" is none.
+// duration is what it says; zero: nothing.
+func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bool {
+	if rv == "" {
+		return false
+	}
+	f.awake(now)
+	_, before := f.nodes[name]
+	n := f.node(name, now)
+	if before && (n.rv == rv || taint.Older(rv, n.rv) && now.Sub(n.at) < catchUp) {
+		return false
+	}
+	if odd := duration != 0 && (duration < MinDuration || duration > MaxDuration); odd != n.odd {
+		n.odd = odd
+		f.turned = append(f.turned, name)
+	}
+	if duration == 0 || n.odd {
+		duration = DefaultDuration
+	}
+	n.rv, n.at, n.duration = rv, now, duration
+	f.flag(name, n, now)
+	f.count(now)
+	return true
+}
+
+// Drop forgets a Node that does not exist any more.
+func (f *Fleet) Drop(name string, now time.Time) {
+	if n := f.nodes[name]; n != nil {
+		f.tally(n, -1)
+	}
+	delete(f.nodes, name)
+	delete(f.turns, name)
+	f.count(now)
+}
+
+// Hint notes that a device said of the node's machine that it does not run. A hint proves nothing: it makes us ask.
+func (f *Fleet) Hint(name string, now time.Time) {
+	f.node(name, now).hint = now
+}
+
+// Answered ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
+func (f *Fleet) Answered(name string, a providers.Answer) {
+	if n := f.nodes[name]; n != nil && a.State == providers.PowerOn && a.At.After(n.hint) {
+		n.hint = time.Time{}
+	}
+}
+
+// Fence notes the record that was read on a Node. A power-off of ours takes its turn until its fence is done, or hangs.
+func (f *Fleet) Fence(name string, r *taint.Record, now time.Time) {
+	switch {
+	case !r.Open() || !r.PowerOff, r.Phase != taint.PhasePoweringOff && now.Sub(r.At) > turnTTL:
+		delete(f.turns, name)
+	default:
+		f.turn(name)
+	}
+}
+
+// Reserve takes the turn for a node whose power-off is about to be announced, unless another has it: two nodes that are decided on at
+// the same moment cannot both announce. The next Fence of the node confirms it or gives it back.
+func (f *Fleet) Reserve(name string) bool {
+	if f.busy(name) != "" {
+		return false
+	}
+	f.turn(name)
+	return true
+}
+
+// Tick compares the Leases with the clock and returns the nodes that turned stale or fresh since the last call, or whose Lease turned
+// odd.
+func (f *Fleet) Tick(now time.Time) []string {
+	f.scan(now)
+	t := f.turned
+	f.turned = nil
+	return t
+}
+
+// View says what is known of a node now.
+func (f *Fleet) View(name string, now time.Time) View {
+	f.awake(now)
+	v := View{Busy: f.busy(name), Others: f.known, Fresh: f.fresh}
+	if n := f.nodes[name]; n != nil {
+		f.flag(name, n, now)
+		f.count(now)
+		v.Fresh = f.fresh
+		if n.exists {
+			v.Others--
+			if !n.stale {
+				v.Fresh--
+			}
+		}
+		v.Stale, v.Missed, v.OddLease = n.stale, n.missed, n.odd
+		v.Hinted = !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL
+		if n.stale && !f.heard.IsZero() {
+			from := n.at
+			if f.heard.After(from) {
+				from = f.heard
+			}
+			v.SilentSince = from.Add(share(n.duration, staleAfter))
+		}
+	}
+	v.Heard = !f.heard.IsZero()
+	return v
+}
+
+// Silent reports that there are nodes and none is fresh: it is the API server that is silent, or our watch.
+func (f *Fleet) Silent() bool {
+	return f.known > 0 && f.fresh == 0
+}
+
+// node returns the entry of a name, made at its first mention.
+func (f *Fleet) node(name string, now time.Time) *node {
+	n := f.nodes[name]
+	if n == nil {
+		if f.nodes == nil {
+			f.nodes = map[string]*node{}
+		}
+		n = &node{at: now, duration: DefaultDuration}
+		f.nodes[name] = n
+	}
+	return n
+}
+
+// flag compares a node's Lease with the clock.
+func (f *Fleet) flag(name string, n *node, now time.Time) {
+	f.tally(n, -1)
+	before := n.stale
+	quiet := now.Sub(n.at)
+	n.stale, n.missed = quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
+	f.tally(n, 1)
+	if n.stale != before && n.exists {
+		f.turned = append(f.turned, name)
+	}
+}
+
+// tally takes a node out of the counts, or into them.
+func (f *Fleet) tally(n *node, by int) {
+	if !n.exists {
+		return
+	}
+	f.known += by
+	if !n.stale {
+		f.fresh += by
+	}
+	if !n.missed {
+		f.beating += by
+	}
+}
+
+// count notes whether most nodes are heard: at least half of all, which for a silent node is most of the others. A node that missed one
+// renewal is not: an outage that is too short to make anybody stale would otherwise count against the one whose turn it was. One node
+// alone has nobody to compare with.
+func (f *Fleet) count(now time.Time) {
+	switch heard := f.known > 1 && 2*f.beating >= f.known; {
+	case !heard:
+		f.heard = time.Time{}
+	case f.heard.IsZero():
+		f.heard = now
+	}
+}
+
+// awake scans where nobody ticked: this process was stopped, and the first heartbeat that it hears must not pass for one among many.
+func (f *Fleet) awake(now time.Time) {
+	if age := now.Sub(f.scanned); age > time.Second || age < 0 {
+		f.scan(now)
+	}
+}
+
+func (f *Fleet) scan(now time.Time) {
+	f.scanned = now
+	for name, n := range f.nodes {
+		f.flag(name, n, now)
+	}
+	f.count(now)
+}
+
+func (f *Fleet) turn(name string) {
+	if f.turns == nil {
+		f.turns = map[string]bool{}
+	}
+	f.turns[name] = true
+}
+
+// busy names the first other node that has a turn. There are seldom more than one: a record of before this process, a person's edit.
+func (f *Fleet) busy(name string) string {
+	var others []string
+	for n := range f.turns {
+		if n != name {
+			others = append(others, n)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return slices.Min(others)
+}
+
+func share(d time.Duration, of float64) time.Duration { return time.Duration(float64(d) * of) }

@@ -1,0 +1,371 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// cluster is a fleet of nodes whose kubelets renew a Lease of 40 s every 10 s, but for those that are silent.
+type cluster struct {
+	t      *testing.T
+	f      Fleet
+	now    time.Time
+	rv     int
+	silent map[string]bool
+	names  []string
+}
+
+func newCluster(t *testing.T, n int) *cluster {
+	c := &cluster{t: t, now: start, silent: map[string]bool{}}
+	for i := range n {
+		name := fmt.Sprintf("n%d", i+1)
+		c.names = append(c.names, name)
+		c.f.Know(name, c.now)
+	}
+	c.renew()
+	return c
+}
+
+func (c *cluster) renew() {
+	for _, n := range c.names {
+		if !c.silent[n] {
+			c.beat(n)
+		}
+	}
+}
+
+func (c *cluster) beat(n string) {
+	c.t.Helper()
+	c.rv++
+	if !c.f.Lease(n, fmt.Sprint(c.rv), 40*time.Second, c.now) {
+		c.t.Errorf("%s: a new resourceVersion is no renewal", n)
+	}
+}
+
+// pass lets time go by in steps of a second; those that beat renew every 10 s.
+func (c *cluster) pass(d time.Duration) {
+	for end := c.now.Add(d); c.now.Before(end); {
+		c.now = c.now.Add(time.Second)
+		if int(c.now.Sub(start)/time.Second)%10 == 0 {
+			c.renew()
+		}
+		c.f.Tick(c.now)
+	}
+}
+
+func (c *cluster) view(n string) View { return c.f.View(n, c.now) }
+
+func (c *cluster) silence(names ...string) {
+	clear(c.silent)
+	for _, n := range names {
+		c.silent[n] = true
+	}
+}
+
+// counts is how long a node's silence has counted; -1: it does not.
+func (c *cluster) counts(n string) time.Duration {
+	v := c.view(n)
+	if v.SilentSince.IsZero() {
+		return -1
+	}
+	return c.now.Sub(v.SilentSince)
+}
+
+func TestSilence(t *testing.T) {
+	c := newCluster(t, 3)
+	c.silence("n3")
+	c.pass(15 * time.Second)
+	if v := c.view("n3"); v.Stale || v.Missed || v.Others != 2 || v.Fresh != 2 || !v.Heard {
+		t.Errorf("15 s silent: %+v", v)
+	}
+	c.pass(time.Second)
+	if v := c.view("n3"); v.Stale || !v.Missed {
+		t.Errorf("16 s silent, one renewal missed: %+v", v)
+	}
+	c.pass(9 * time.Second)
+	if v := c.view("n3"); v.Stale {
+		t.Errorf("25 s silent: %+v", v)
+	}
+	c.pass(time.Second)
+	if v := c.view("n3"); !v.Stale || v.Others != 2 || v.Fresh != 2 {
+		t.Errorf("26 s silent, two renewals missed: %+v", v)
+	}
+	if v := c.view("n1"); v.Stale || v.Others != 2 || v.Fresh != 1 || !v.SilentSince.IsZero() {
+		t.Errorf("beside a silent node: %+v", v)
+	}
+	c.pass(34 * time.Second)
+	if got := c.counts("n3"); got != 35*time.Second {
+		t.Errorf("60 s silent: it counted for %s, want 35s", got)
+	}
+	c.beat("n3")
+	if v := c.view("n3"); v.Stale || v.Missed || !v.SilentSince.IsZero() {
+		t.Errorf("after a heartbeat: %+v", v)
+	}
+}
+
+// An outage of the API server: everybody is silent for 110 s, and then they come back one after the other. The last ones' silence
+// does not count before most are heard, and then anew.
+func TestOutageEnds(t *testing.T) {
+	c := newCluster(t, 3)
+	c.pass(10 * time.Second)
+	c.silence("n1", "n2", "n3")
+	c.pass(110 * time.Second)
+	for _, n := range c.names {
+		if v := c.view(n); v.Heard || !v.AllSilent() || c.counts(n) != -1 {
+			t.Errorf("%s in the outage: %+v", n, v)
+		}
+	}
+	if !c.f.Silent() {
+		t.Error("the fleet is not silent")
+	}
+	c.silence("n2", "n3")
+	c.beat("n1")
+	c.pass(4 * time.Second)
+	for _, n := range []string{"n2", "n3"} {
+		if v := c.view(n); v.Heard || v.AllSilent() || c.counts(n) != -1 {
+			t.Errorf("%s, one of three is back: %+v", n, v)
+		}
+	}
+	c.silence("n3")
+	c.beat("n2")
+	if v := c.view("n3"); !v.Heard || c.counts("n3") != -25*time.Second {
+		t.Errorf("n3, two of three are back: %+v", v)
+	}
+	c.pass(30 * time.Second)
+	if got := c.counts("n3"); got != 5*time.Second {
+		t.Errorf("n3, silent for 30 s among nodes that are heard: it counted for %s, want 5s", got)
+	}
+}
+
+// An outage of 22 s makes nobody stale who renewed just before it. The node whose turn was to come had been silent for 10 s then.
+func TestShortOutage(t *testing.T) {
+	c := newCluster(t, 4)
+	c.pass(10 * time.Second)
+	c.silence("n4")
+	c.pass(10 * time.Second) // n1 to n3 renew, n4 would have, a moment later
+	c.silence(c.names...)
+	c.pass(22 * time.Second)
+	if v := c.view("n4"); !v.Stale || v.Heard || v.Fresh != 3 || c.counts("n4") != -1 {
+		t.Errorf("in the outage: %+v", v)
+	}
+	c.beat("n1")
+	c.beat("n2")
+	if got := c.counts("n4"); got != -25*time.Second {
+		t.Errorf("after it n4's silence counted for %s, want -25s", got)
+	}
+}
+
+// A process that was stopped finds everybody silent, and the first heartbeats do not open the gate for the rest.
+func TestProcessStopped(t *testing.T) {
+	c := newCluster(t, 4)
+	c.pass(10 * time.Second)
+	c.now = c.now.Add(time.Hour)
+	c.beat("n1")
+	c.beat("n2")
+	if got := c.counts("n3"); got != -25*time.Second {
+		t.Errorf("after an hour's pause n3's silence counted for %s, want -25s", got)
+	}
+}
+
+func TestHalf(t *testing.T) {
+	for _, tt := range []struct {
+		nodes, silent int
+		want          bool
+	}{{1, 1, false}, {1, 0, false}, {2, 1, true}, {3, 1, true}, {3, 2, false}, {4, 2, true}, {5, 3, false}, {100, 50, true}, {100, 51, false}} {
+		c := newCluster(t, tt.nodes)
+		c.silence(c.names[:tt.silent]...)
+		c.pass(30 * time.Second)
+		if v := c.view("n1"); v.Heard != tt.want {
+			t.Errorf("%d of %d silent: heard %v, want %v", tt.silent, tt.nodes, v.Heard, tt.want)
+		}
+	}
+}
+
+// A Lease of a Node that does not exist is nobody's word; one that comes after its Lease counts from then.
+func TestLeaseWithoutNode(t *testing.T) {
+	c := newCluster(t, 2)
+	for i := range 10 {
+		c.f.Lease(fmt.Sprintf("gone%d", i), "1", 40*time.Second, c.now)
+	}
+	c.silence("n1", "n2")
+	c.pass(20 * time.Second)
+	for i := range 10 {
+		c.f.Lease(fmt.Sprintf("gone%d", i), "2", 40*time.Second, c.now)
+	}
+	c.pass(10 * time.Second)
+	if v := c.view("n1"); v.Heard || v.Others != 1 || v.Fresh != 0 {
+		t.Errorf("among Leases of nobody: %+v", v)
+	}
+	c.f.Know("gone1", c.now)
+	if v := c.view("n1"); v.Others != 2 || v.Fresh != 1 {
+		t.Errorf("with one of them: %+v", v)
+	}
+	c.f.Drop("gone1", c.now)
+	c.f.Drop("n2", c.now)
+	if v := c.view("n1"); v.Others != 0 || v.Fresh != 0 || v.Heard {
+		t.Errorf("alone: %+v", v)
+	}
+}
+
+func TestLease(t *testing.T) {
+	var f Fleet
+	f.Know("n1", start)
+	if f.Lease("n1", "", 0, start) {
+		t.Error("no Lease at all is a renewal")
+	}
+	for _, tt := range []struct {
+		rv   string
+		at   time.Duration
+		want bool
+		why  string
+	}{
+		{"7", 0, true, "the first"},
+		{"7", time.Second, false, "delivered again by a relist"},
+		{"8", 2 * time.Second, true, "a renewal"},
+		{"7", 3 * time.Second, false, "an informer that caught up"},
+		{"7", 2*time.Second + catchUp, true, "a cluster that was restored from a backup"},
+		{"not a number", 3 * time.Minute, true, "another kind of version"},
+	} {
+		if got := f.Lease("n1", tt.rv, 40*time.Second, start.Add(tt.at)); got != tt.want {
+			t.Errorf("%s (%s): renewed %v, want %v", tt.rv, tt.why, got, tt.want)
+		}
+	}
+}
+
+// A Lease that says it lasts for ever would make a dead node look fresh for ever.
+func TestLeaseDurationIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		says  time.Duration
+		stale time.Duration // after it
+		odd   bool
+	}{
+		{40 * time.Second, 25 * time.Second, false}, {0, 25 * time.Second, false}, {10 * time.Second, 6250 * time.Millisecond, false},
+		{5 * time.Minute, 187500 * time.Millisecond, false}, {2_000_000_000 * time.Second, 25 * time.Second, true},
+		{301 * time.Second, 25 * time.Second, true}, {9 * time.Second, 25 * time.Second, true}, {-time.Second, 25 * time.Second, true},
+	} {
+		var f Fleet
+		f.Know("n1", start)
+		f.Lease("n1", "1", tt.says, start)
+		if told := f.Tick(start); slices.Contains(told, "n1") != tt.odd {
+			t.Errorf("%s: Tick told %v", tt.says, told)
+		}
+		if v := f.View("n1", start.Add(tt.stale)); v.Stale || v.OddLease != tt.odd {
+			t.Errorf("%s: after %s %+v", tt.says, tt.stale, v)
+		}
+		if v := f.View("n1", start.Add(tt.stale+time.Millisecond)); !v.Stale {
+			t.Errorf("%s: not stale after %s", tt.says, tt.stale)
+		}
+	}
+}
+
+func TestTurned(t *testing.T) {
+	c := newCluster(t, 3)
+	c.f.Lease("nobody", "1", 0, c.now)
+	if got := c.f.Tick(c.now); len(got) != 0 {
+		t.Errorf("at the start: %v", got)
+	}
+	for now := c.now; now.Before(c.now.Add(30 * time.Second)); now = now.Add(time.Second) {
+		c.f.View("n1", now) // a View between two Ticks does not hide the news
+	}
+	got := c.f.Tick(c.now.Add(30 * time.Second))
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"n1", "n2", "n3"}) {
+		t.Errorf("after 30 s of silence: %v", got)
+	}
+	if got := c.f.Tick(c.now.Add(31 * time.Second)); len(got) != 0 {
+		t.Errorf("told twice: %v", got)
+	}
+	c.now = c.now.Add(32 * time.Second)
+	c.beat("n2")
+	if got := c.f.Tick(c.now); !slices.Equal(got, []string{"n2"}) {
+		t.Errorf("after a heartbeat: %v", got)
+	}
+}
+
+func TestHints(t *testing.T) {
+	c := newCluster(t, 2)
+	on := func(at time.Time) providers.Answer {
+		return providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: at}}
+	}
+	c.f.Answered("n9", on(c.now)) // nobody
+	c.f.Hint("n1", c.now)
+	c.f.Answered("n1", on(c.now.Add(-time.Second)))
+	c.f.Answered("n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
+	if v := c.view("n1"); !v.Hinted {
+		t.Error("a hint is gone without an answer of On since")
+	}
+	if v := c.view("n2"); v.Hinted {
+		t.Error("another node's hint")
+	}
+	c.f.Answered("n1", on(c.now.Add(time.Second)))
+	if v := c.view("n1"); v.Hinted {
+		t.Error("an answer of On did not end the hint")
+	}
+	c.f.Hint("n1", c.now)
+	if v := c.f.View("n1", c.now.Add(hintTTL+time.Millisecond)); v.Hinted {
+		t.Error("a hint never ends")
+	}
+}
+
+// One machine at a time is powered off, until the fence of the one before is done or hangs; a Node that is deleted gives its turn back.
+func TestTurns(t *testing.T) {
+	c := newCluster(t, 3)
+	rec := func(p taint.Phase, powerOff bool) *taint.Record {
+		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: powerOff}.Enter(p, "", c.now)
+		return &r
+	}
+	busy := func(want string) {
+		t.Helper()
+		if got := c.view("n2").Busy; got != want {
+			t.Errorf("busy: %q, want %q", got, want)
+		}
+		if got := c.view("n1").Busy; got != "" {
+			t.Errorf("n1 waits for %q, which is itself or nobody", got)
+		}
+	}
+	if !c.f.Reserve("n1") || !c.f.Reserve("n1") || c.f.Reserve("n2") {
+		t.Error("two have the turn, or one cannot keep it")
+	}
+	busy("n1")
+	c.f.Fence("n1", nil, c.now) // it was not announced after all
+	busy("")
+	for _, p := range []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting} {
+		c.f.Fence("n1", rec(p, true), c.now)
+		busy("n1")
+	}
+	c.f.Fence("n1", rec(taint.PhaseEvicting, true), c.now.Add(turnTTL))
+	busy("n1")
+	c.f.Fence("n1", rec(taint.PhaseEvicting, true), c.now.Add(turnTTL+time.Second))
+	busy("")
+	c.f.Fence("n1", rec(taint.PhasePoweringOff, true), c.now.Add(time.Hour)) // its own deadline ends that
+	busy("n1")
+	c.f.Fence("n1", rec(taint.PhaseDone, true), c.now)
+	busy("")
+	c.f.Fence("n1", rec(taint.PhaseEvicting, false), c.now) // was off by itself
+	busy("")
+	c.f.Fence("n1", rec(taint.PhasePoweringOff, true), c.now)
+	c.f.Drop("n1", c.now)
+	busy("")
+}
+
+func BenchmarkView(b *testing.B) {
+	for _, n := range []int{500, 5000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var f Fleet
+			for i := range n {
+				f.Know(fmt.Sprint(i), start)
+			}
+			f.Tick(start)
+			for b.Loop() {
+				f.View("7", start)
+			}
+		})
+	}
+}
