@@ -39,7 +39,7 @@ const (
 type labOptions struct {
 	nodes      int
 	podsOnNode int                                          // that a node takes; 0: 500
-	grace      time.Duration                                // until a silent node is NotReady; 0: cluster.FastNodeGrace; -1: stock
+	grace      time.Duration                                // until a silent node is NotReady; 0: nodeGrace; -1: stock
 	kcmQPS     int                                          // as cluster.Options'
 	apiServer  []string                                     // arguments of the API server
 	bare       bool                                         // without forcefence
@@ -87,7 +87,7 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	grace := o.grace
 	switch {
 	case grace == 0:
-		grace = cluster.FastNodeGrace
+		grace = nodeGrace
 	case grace < 0:
 		grace = 0
 	}
@@ -433,7 +433,7 @@ func (l *lab) align(ctx context.Context, victims []string) error {
 // stale waits until forcefence would find the node suspicious: the bare loop begins no later than it could.
 func (l *lab) stale(ctx context.Context, node string) error {
 	for {
-		left := time.Until(l.watch.staleAt(node, cluster.FastNodeGrace))
+		left := time.Until(l.watch.staleAt(node, nodeGrace))
 		if left <= 0 {
 			return nil
 		}
@@ -502,7 +502,7 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	}
 	l.watch.follow(nil) // what was on the victims when they died is over
 	for _, v := range o.victims {
-		t.stale(l.watch.staleAt(v, cluster.FastNodeGrace))
+		t.stale(l.watch.staleAt(v, nodeGrace))
 	}
 	if o.side == floorSide && o.mark {
 		if err := parallel(o.victims, func(v string) error { return bare.unmark(ctx, v) }); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
@@ -54,7 +53,7 @@ func (r *runner) offSeenBy(ctx context.Context, s source) error {
 			return err
 		}
 		// Heartbeats come every quarter of the Lease: the cuts are spread over that.
-		if !wait(ctx, settle+time.Duration(i)*cluster.FastNodeGrace/4/time.Duration(r.o.pairs)) {
+		if !wait(ctx, settle+time.Duration(i)*nodeGrace/4/time.Duration(r.o.pairs)) {
 			return ctx.Err()
 		}
 		t, err := l.play(ctx, outage{victims: []string{victim}, side: oursSide})

@@ -56,7 +56,7 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 			return err
 		}
 		// The tick counts from the controller-manager's start, about a second after ours: the sweep does not need it exactly.
-		next := (offset - cluster.FastNodeGrace - time.Since(begun)) % podgcTick
+		next := (offset - nodeGrace - time.Since(begun)) % podgcTick
 		if !wait(ctx, next+podgcTick) {
 			return ctx.Err()
 		}

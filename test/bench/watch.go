@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // watch follows the API server's objects and forcefence's log. Each thing goes to the turn under way with the time at which it was
@@ -110,8 +112,11 @@ func (w *watch) staleAt(node string, lease time.Duration) time.Time {
 	return w.leases[node].Add(time.Duration(float64(lease) * staleAfter))
 }
 
-// staleAfter is taint/controller's: two missed renewals, which are four in a Lease's duration, and half of a third.
+// staleAfter is taint/fleet's: two missed renewals, which are four in a Lease's duration, and half of a third.
 const staleAfter = 2.5 / 4
+
+// nodeGrace is until a silent node is NotReady, and the duration of its Lease: the shortest that is believed.
+const nodeGrace = fleet.MinDuration
 
 // line is what is read of a line of forcefence's JSON log.
 type line struct {

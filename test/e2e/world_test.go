@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	nodes.Need(t)
 	ctx := t.Context()
 	w := &world{t: t, dir: t.TempDir()}
-	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: nodes.NodeGrace})
 	w.dc = datacenter.New(datacenter.Options{})
 	t.Cleanup(func() { w.must(w.dc.Close()) })
 	w.shared = t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -74,6 +75,10 @@ const cniConfig = `{
   }]
 }
 `
+
+// NodeGrace is until a silent node is NotReady, for cluster.Options: three renewals of the Lease below, which is the shortest that is
+// believed.
+const NodeGrace = 8 * time.Second
 
 // Heartbeats fit NodeGrace. What a kubelet would do to the whole machine is off: iptables, swap, disk pressure.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1

@@ -70,7 +70,7 @@ func TestProcessDies(t *testing.T) {
 
 // child starts a node, says where it is, and waits to be killed.
 func child(t *testing.T, dir string) {
-	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, Dir: dir})
+	c := cluster.ForTest(t, cluster.Options{NodeGrace: NodeGrace, Dir: dir})
 	lab := ForTest(t, Options{Cluster: c})
 	n, err := lab.Add(t.Context(), NodeOptions{Name: "n1"})
 	must(t, err)

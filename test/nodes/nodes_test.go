@@ -86,7 +86,7 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, t *testing.T) *world {
-	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	c := cluster.ForTest(t, cluster.Options{NodeGrace: NodeGrace})
 	w := &world{ctx: ctx, c: c, dc: datacenter.New(datacenter.Options{}), tmp: t.TempDir()}
 	t.Cleanup(func() { must(t, w.dc.Close()) })
 	w.m = w.dc.AddMachine("n1")
