@@ -86,17 +86,23 @@ type Memory struct {
 	Answer    providers.Answer // the last answer; zero: none
 	Misses    int              // answers in a row that proved neither On nor Off
 	Listed    time.Time        // when the attachments were last listed live
+	Resumed   time.Time        // when looks came again after none had for a while; zero: they always did
+	looked    time.Time        // the last look
 	Cleared   bool             // this process cleared volumesAttached once: its controller may write it back (F5)
 }
 
 // Saw folds a live look in.
 func (m *Memory) Saw(l taint.Look) {
+	if !m.looked.IsZero() && l.Sent.Sub(m.looked) > blind {
+		m.Resumed = l.Got
+	}
+	m.looked = l.Got
 	switch {
-	case l.Mark == nil:
-		*m = Memory{Answer: m.Answer} // fence's last answer: fresh enough to expire a stale Ready
+	case l.Mark == nil: // fence's last answer is fresh enough to expire a stale Ready
+		*m = Memory{Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
 		return
 	case l.Mark.Value != m.id:
-		*m = Memory{id: l.Mark.Value, Answer: m.Answer}
+		*m = Memory{id: l.Mark.Value, Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
 	}
 	switch {
 	case l.IsReady():
@@ -221,6 +227,9 @@ const (
 	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
 	stockTaint    = 15 * time.Second // how long the unreachable taint may take to land after Ready left True
 	stockPatience = 60 * time.Second // how long a deletion that is due may take
+	// After an outage of the API server the stock controller may begin anew, and counts from when it sees the taint, not from when
+	// that was added.
+	blind = 20 * time.Second
 )
 
 // Step returns the next act for a node that carries the mark. It may be called as often as one likes. Reads that are dear are asked
@@ -576,6 +585,9 @@ func (v View) stockDue(p Pod) bool {
 			since = t.TimeAdded.Time
 		}
 		if due, ends := stockEnds(p.Tolerations, t, since); ends && v.stockNear(due) {
+			return true
+		}
+		if due, ends := stockEnds(p.Tolerations, t, v.Resumed); ends && v.Resumed.After(since) && v.stockNear(due) {
 			return true
 		}
 	}

@@ -16,8 +16,8 @@ func testsOf(m Mutant) []string {
 	}
 	dir := path.Dir(m.File)
 	switch dir {
-	case "taint/fence", "taint/evict", "taint":
-		return []string{"./taint ./taint/fence ./taint/evict", sim}
+	case "taint/fleet", "taint/fence", "taint/evict", "taint":
+		return []string{"./taint ./taint/fleet ./taint/fence ./taint/evict", sim}
 	case "kubelet-admit/nri":
 		return []string{hook}
 	case "kubelet-admit/admit":
@@ -177,7 +177,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: an old Off marks (1)", File: "taint/fence/fence.go",
-		Old: "case v.Now.Sub(v.Answer.At) > ProofTTL:", New: "case false:",
+		Old: "case v.tooOld():", New: "case false:",
 	},
 	{
 		Name: "fence: an Off that was long on its way counts (1)", File: "taint/fence/fence.go",
@@ -218,11 +218,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a beating kubelet is powered off", File: "taint/fence/fence.go",
-		Old: "case !v.Suspect.LeaseStale:\n", New: "case false:\n",
+		Old: "case !v.Fleet.Stale:\n", New: "case false:\n",
 	},
 	{
 		Name: "fence: many power-offs at once (6)", File: "taint/fence/fence.go",
-		Old: "case v.Busy != \"\":", New: "case false:",
+		Old: "case v.Fleet.Busy != \"\":", New: "case false:",
 	},
 	{
 		Name: "fence: control-plane nodes are powered off (7)", File: "taint/fence/fence.go",
@@ -230,7 +230,91 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: all Leases stale, and yet (7)", File: "taint/fence/fence.go",
-		Old: "case v.AllStale:", New: "case false:",
+		Old: "case v.Fleet.AllSilent():", New: "case false:",
+	},
+	{
+		Name: "fence: most are silent, and yet (15)", File: "taint/fence/fence.go",
+		Old: "case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():", New: "case false:",
+	},
+	{
+		Name: "fence: an announced power-off is sent though most are silent (15)", File: "taint/fence/fence.go",
+		Old: "case announced && !v.Fleet.Heard:", New: "case false:",
+	},
+	{
+		Name: "fence: a refusal for good is tried again and again", File: "taint/fence/fence.go",
+		Old: "if powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr) {", New: "if false {",
+	},
+	{
+		Name: "fence: a kubelet that says NotReady and beats is marked", File: "taint/fence/fence.go",
+		Old: "case v.mayBeAlive():", New: "case false:",
+	},
+	{
+		Name: "fence: a cache's attachments justify a mark", File: "taint/fence/fence.go",
+		Old: "		case v.Work == CacheSays:\n			return", New: "		case false:\n			return",
+	},
+	{
+		Name: "fence: no back-off after an eviction", File: "taint/fence/fence.go",
+		Old: "taint.ResultMarkRemoved, taint.ResultEvicted, taint.ResultReturned:", New: "taint.ResultMarkRemoved:",
+	},
+	{
+		Name: "fence: a slow look makes every Off too old", File: "taint/fence/fence.go",
+		Old: "	if !v.Look.Sent.After(v.Answer.Got) {\n		return v.Now", New: "	if true {\n		return v.Now",
+	},
+	{
+		Name: "fence: an Off counts for the mark whatever its age", File: "taint/fence/fence.go",
+		Old: " || v.Now.Sub(v.Answer.At) > armWithin\n", New: "\n",
+	},
+	{
+		Name: "fleet: the grace does not begin anew after an outage (15)", File: "taint/fleet/fleet.go",
+		Old: "			if f.heard.After(from) {\n", New: "			if false {\n",
+	},
+	{
+		Name: "fleet: silence counts while nobody is heard (15)", File: "taint/fleet/fleet.go",
+		Old: "	case !heard:\n		f.heard = time.Time{}\n", New: "	case false:\n",
+	},
+	{
+		Name: "fleet: an outage too short to be stale counts (15)", File: "taint/fleet/fleet.go",
+		Old: "2*f.beating >= f.known", New: "2*f.fresh >= f.known",
+	},
+	{
+		Name: "fleet: the first heartbeat after a pause counts among many (15)", File: "taint/fleet/fleet.go",
+		Old: "	f.awake(now)\n	_, before", New: "	_, before",
+	},
+	{
+		Name: "fleet: Leases of nobody count (7)", File: "taint/fleet/fleet.go",
+		Old: "	if !n.exists {\n		return\n	}\n	f.known", New: "	f.known",
+	},
+	{
+		Name: "fleet: a Lease lasts for as long as it says", File: "taint/fleet/fleet.go",
+		Old: "	if duration == 0 || n.odd {\n", New: "	if duration == 0 {\n",
+	},
+	{
+		Name: "fleet: an event outlives an answer of On", File: "taint/fleet/fleet.go",
+		Old: "a.State == providers.PowerOn && a.At.After(n.hint) {", New: "false {",
+	},
+	{
+		Name: "fleet: a power-off's turn ends when the machine is off (6)", File: "taint/fleet/fleet.go",
+		Old: "	case !r.Open() || !r.PowerOff, r.Phase != taint.PhasePoweringOff && now.Sub(r.At) > turnTTL:", New: "	case !r.Open() || r.Phase != taint.PhasePoweringOff:",
+	},
+	{
+		Name: "fleet: a fence that hangs keeps its turn (16)", File: "taint/fleet/fleet.go",
+		Old: "	case !r.Open() || !r.PowerOff, r.Phase != taint.PhasePoweringOff && now.Sub(r.At) > turnTTL:", New: "	case !r.Open() || !r.PowerOff:",
+	},
+	{
+		Name: "fleet: a deleted Node keeps its turn (6)", File: "taint/fleet/fleet.go",
+		Old: "	delete(f.turns, name)\n	f.count(now)\n", New: "	f.count(now)\n",
+	},
+	{
+		Name: "evict: the mark goes by the cache's attachments (11)", File: "taint/evict/evict.go",
+		Old: "live := !v.Live && (ends || waits", New: "live := !v.Live && (waits",
+	},
+	{
+		Name: "evict: volumes are cleared before all are known (9)", File: "taint/evict/evict.go",
+		Old: "!v.Resolved && (ends || waits || d.Act == ClearVolumes) {", New: "false {",
+	},
+	{
+		Name: "evict: a stock controller that counts anew is not waited for (F2)", File: "taint/evict/evict.go",
+		Old: "ends && v.Resumed.After(since) && v.stockNear(due) {", New: "false && ends && due.IsZero() {",
 	},
 	{
 		Name: "fence: maintenance does not win (8)", File: "taint/fence/fence.go",
@@ -246,7 +330,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a power-off is sent again under maintenance (8)", File: "taint/fence/fence.go",
-		Old: "	return why == \"\" && v.Mode == Fence && !v.ControlPlane\n", New: "	return why == \"\" || true\n",
+		Old: "	return why == \"\" && v.Mode == Fence && !v.ControlPlane && v.Fleet.Heard\n", New: "	return why == \"\" || true\n",
 	},
 	{
 		Name: "fence: a failed power-off is tried for ever (13)", File: "taint/fence/fence.go",
@@ -329,7 +413,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a person's word never grows old", File: "taint/evict/evict.go",
-		Old: "v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL:", New: "v.Look.Record.By != taint.ByPerson:",
+		Old: "v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL+v.Reads:", New: "v.Look.Record.By != taint.ByPerson:",
 	},
 
 	// Evicting, and the return path: steps 7 to 13.
@@ -554,24 +638,16 @@ var Mutants = []Mutant{
 		Old: "if t.distrusted && a.State == providers.PowerOff {", New: "if false {",
 	},
 	{
-		Name: "controller: a Lease is stale while most are (7)", File: "taint/controller/detect.go",
-		Old: "case stale && 2*fresh > others:", New: "case stale && fresh >= 0*others:",
+		Name: "controller: what another leader's records tell is not asked before a power-off (6)", File: "taint/controller/controller.go",
+		Old: "err == nil && rec.Open() && nodes.Items[i].Name != name {", New: "false && err == nil && rec.Open() {",
 	},
 	{
-		Name: "controller: an event outlives an answer of On", File: "taint/controller/push.go",
-		Old: "ok && a.State == providers.PowerOn && a.At.After(at) {", New: "false && ok && a.At.After(at) {",
+		Name: "controller: a cache's attachments are work", File: "taint/controller/act.go",
+		Old: "		t.st.work = fence.CacheSays\n", New: "		t.st.work = fence.SomeToDo\n",
 	},
 	{
-		Name: "controller: an event is not told to the node", File: "taint/controller/detect.go",
-		Old: "case r.hints.stands(l.Name):", New: "case false:",
-	},
-	{
-		Name: "controller: two power-offs are announced at once (6)", File: "taint/controller/controller.go",
-		Old: "		if other != name {\n			return false\n", New: "		if other == \"\" {\n			return false\n",
-	},
-	{
-		Name: "controller: the mark goes by the cache's attachments (11)", File: "taint/controller/act.go",
-		Old: "	if ends || waits &&", New: "	if waits &&",
+		Name: "controller: a look is never kept, however slow the API server", File: "taint/controller/act.go",
+		Old: "		if !fence.Keeps(t.look, read, t.Now()) {\n			return 0, true, nil\n		}\n		if d, err", New: "		if true {\n			return 0, true, nil\n		}\n		if d, err",
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", File: "taint/controller/act.go",
@@ -583,7 +659,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: the work of a fence begins another", File: "taint/controller/act.go",
-		Old: "	t.st.worked = time.Time{} // this fence", New: "	// this fence",
+		Old: "	t.st.work, t.st.workPods = fence.NoneToDo, nil // this fence", New: "	// this fence",
 	},
 	{
 		Name: "controller: volumes are cleared after the proof has gone (1)", File: "taint/controller/act.go",
@@ -632,7 +708,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "nudge: a cache that is behind opens the node again", File: "taint/controller/nudge.go",
-		Old: "n.known && isOlder(l.ResourceVersion, n.rv)", New: "false",
+		Old: "n.known && taint.Older(l.ResourceVersion, n.rv)", New: "false",
 	},
 	{
 		Name: "nudge: every node when a process begins", File: "taint/controller/nudge.go",

@@ -75,6 +75,31 @@ func TestPatienceRunsFromWhenDue(t *testing.T) {
 	}
 }
 
+// The API server was away for a minute and a half. The stock controller saw the taint only then, and counted from there: its deletion,
+// long overdue by the taint's own time, hit the replacement (F2).
+func TestStockCountsAnewAfterAnOutage(t *testing.T) {
+	five := int64(5)
+	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five,
+	}}}
+	for _, c := range []struct {
+		away, since time.Duration // the outage, and how long it is over
+		want        evict.Act
+	}{
+		{90 * time.Second, time.Second, evict.Wait}, {90 * time.Second, 64 * time.Second, evict.Wait},
+		{90 * time.Second, 66 * time.Second, evict.Tombstone}, {19 * time.Second, 47 * time.Second, evict.Tombstone},
+	} {
+		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
+		v.Pods = []evict.Pod{pod}
+		v.Saw(v.Look)
+		v.Now = epoch.Add(c.away + c.since)
+		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
+		if d := evict.Step(v); d.Act != c.want {
+			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, d.Act, d.Why, c.want)
+		}
+	}
+}
+
 // A person took the mark off between tombstone and delete, and no other pod was left to move: the terminating tombstone, which
 // no StatefulSet controller deletes, stood for good, as "nothing to evict".
 func TestTombstonesLeftBehindAreWork(t *testing.T) {
