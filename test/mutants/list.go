@@ -270,7 +270,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: silence counts while nobody is heard (15)", File: "taint/fleet/fleet.go",
-		Old: "	case !heard:\n		f.heard = time.Time{}\n", New: "	case false:\n",
+		Old: "	case !heard:\n		f.heard = time.Time{}\n", New: "	case !heard && false:\n",
 	},
 	{
 		Name: "fleet: an outage too short to be stale counts (15)", File: "taint/fleet/fleet.go",
