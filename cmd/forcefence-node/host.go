@@ -62,6 +62,7 @@ func configFlags(f *pflag.FlagSet, c *nri.Config) {
 		"the kubelet's own; k3s: /var/lib/rancher/k3s/agent/kubelet.kubeconfig, EKS: /var/lib/kubelet/kubeconfig")
 	f.StringVar(&c.TaintKey, "taint-key", taint.DefaultKey, "the mark's key, where the controller's configuration names another")
 	f.StringVar(&c.StateDir, "state-dir", nri.DefaultStateDir, "what the hook remembers of this boot: on a tmpfs")
+	f.StringVar(&c.DataDir, "data-dir", nri.DefaultDataDir, "what the hook remembers beyond a boot: on a disk")
 	f.StringVar(&c.LogFile, "log-file", nri.DefaultLogFile, "the hook's log, rotated at 5 MB; none for none")
 	f.StringVar(&c.Path, "path", nri.DefaultPath, "PATH for host programs and the kubeconfig's exec credential")
 }

@@ -4,6 +4,17 @@
 // It promises that a node which may have been fenced starts no ordinary pod: until the own Node was read cleanly on this boot,
 // while the mark is there, before the node was Ready on this boot, and for a pod that a consistent list does not know. Exempt
 // pods (taint.Exempt) always start: without CNI and CSI nothing else could, and volumes could not detach.
+//
+// A node that cannot read the API server after a boot knows exempt pods by their UIDs, as the last list before the boot had them
+// (Pod.WasExempt). That starts no second copy: the taint manager does not evict an exempt pod (invariant 9), so nothing takes its
+// place, and only exemptions that last as long as the UID are remembered:
+//
+//   - A toleration of the mark. The API server lets a pod's tolerations be added to, never be removed or changed, but for the
+//     tolerationSeconds of one whose effect is NoExecute; so a pod that is exempt by such a one alone is not remembered.
+//   - A DaemonSet as the owner. It can be lost (kubectl delete --cascade=orphan), and the pod is evicted like any other then; but
+//     nobody makes another one of its name, and its volumes need an attachment, which only the API server gives.
+//
+// A static pod needs no memory: the kubelet itself says that it is one.
 package admit
 
 // Node is what the hook knows about its own Node. The zero value holds every ordinary pod.
@@ -13,11 +24,15 @@ type Node struct {
 	// ReadySeen: on this boot the Node was seen Ready with nodeInfo.bootID equal to the machine's own; a Ready left from before
 	// a crash does not count.
 	ReadySeen bool
+	// Listed: on this boot the node's pods were listed consistently. From then on only that says who is exempt.
+	Listed bool
 }
 
 // Pod is what the hook knows about the pod that asks to start.
 type Pod struct {
 	Exempt bool // taint.Exempt
+	// WasExempt: the last list before this boot had this UID exempt for as long as it stands.
+	WasExempt bool
 	// Known: a consistent list or GET has this UID bound to this node, not terminal; made on this boot, and since the mark was last
 	// seen: under the mark the pod may have been ended.
 	Known bool
@@ -26,9 +41,10 @@ type Pod struct {
 // Reason says why; it is what a person sees in the pod's Event.
 type Reason string
 
-// Every answer's reason. The first two allow, the others hold.
+// Every answer's reason. The first three allow, the others hold.
 const (
 	Exempted       Reason = "pod is exempt"
+	ExemptedBefore Reason = "pod was exempt before the boot"
 	Clear          Reason = "node is not marked"
 	NodeUnread     Reason = "node was not read yet on this boot"
 	NodeMarked     Reason = "node is marked as shut down"
@@ -42,6 +58,8 @@ func Decide(n Node, p Pod) (allow bool, why Reason) {
 	switch {
 	case p.Exempt:
 		return true, Exempted
+	case p.WasExempt && !n.Listed:
+		return true, ExemptedBefore
 	case !n.Read:
 		return false, NodeUnread
 	case n.Marked:

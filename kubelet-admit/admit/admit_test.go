@@ -4,16 +4,17 @@ import "testing"
 
 // TestDecide goes through all inputs.
 func TestDecide(t *testing.T) {
-	type in struct{ read, marked, ready, exempt, known bool }
+	type in struct{ read, marked, ready, exempt, known, was, listed bool }
 	want := map[in]Reason{}
-	for i := range 1 << 5 {
-		c := in{i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0, i&16 != 0}
+	for i := range 1 << 7 {
+		c := in{i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0, i&16 != 0, i&32 != 0, i&64 != 0}
 		// The design's sentence, clause by clause: a later clause is looked at only where the ones before say nothing.
 		for _, clause := range []struct {
 			applies bool
 			why     Reason
 		}{
 			{c.exempt, Exempted},
+			{c.was && !c.listed, ExemptedBefore},
 			{!c.read, NodeUnread},
 			{c.marked, NodeMarked},
 			{!c.ready, NodeNeverReady},
@@ -28,20 +29,23 @@ func TestDecide(t *testing.T) {
 	}
 	count := map[Reason]int{}
 	for c, why := range want {
-		allow, got := Decide(Node{Read: c.read, Marked: c.marked, ReadySeen: c.ready}, Pod{Exempt: c.exempt, Known: c.known})
+		allow, got := Decide(Node{Read: c.read, Marked: c.marked, ReadySeen: c.ready, Listed: c.listed},
+			Pod{Exempt: c.exempt, WasExempt: c.was, Known: c.known})
 		if got != why {
 			t.Errorf("Decide(%+v): reason %q, want %q", c, got, why)
 		}
-		if wantAllow := why == Exempted || why == Clear; allow != wantAllow {
+		if wantAllow := why == Exempted || why == ExemptedBefore || why == Clear; allow != wantAllow {
 			t.Errorf("Decide(%+v) = %v (%s), want %v", c, allow, got, wantAllow)
 		}
-		if allow && !c.exempt && c.marked {
-			t.Errorf("Decide(%+v) lets an ordinary pod start on a marked node", c)
+		if allow && !c.exempt && (!c.was || c.listed) && (c.marked || !c.read) {
+			t.Errorf("Decide(%+v) lets an ordinary pod start on a node that is marked or was not read", c)
 		}
 		count[got]++
 	}
-	// Of 32 inputs: the numbers show that no clause hides another.
-	for why, n := range map[Reason]int{Exempted: 16, NodeUnread: 8, NodeMarked: 4, NodeNeverReady: 2, PodUnknown: 1, Clear: 1} {
+	// Of 128 inputs: the numbers show that no clause hides another.
+	for why, n := range map[Reason]int{
+		Exempted: 64, ExemptedBefore: 16, NodeUnread: 24, NodeMarked: 12, NodeNeverReady: 6, PodUnknown: 3, Clear: 3,
+	} {
 		if count[why] != n {
 			t.Errorf("%d inputs are answered %q, want %d", count[why], why, n)
 		}
@@ -56,6 +60,27 @@ func TestZeroNodeHolds(t *testing.T) {
 	}
 	if allow, why := Decide(Node{}, Pod{Exempt: true}); !allow || why != Exempted {
 		t.Errorf("Decide(Node{}, exempt) = %v, %q, want true, %q", allow, why, Exempted)
+	}
+}
+
+// TestExemptBeforeTheBoot is the KEP's rule for a node that cannot be read: what tolerates the mark starts all the same. The first list of
+// the boot ends the memory: what it does not name is not exempt.
+func TestExemptBeforeTheBoot(t *testing.T) {
+	for _, tt := range []struct {
+		node Node
+		pod  Pod
+		want Reason
+	}{
+		{Node{}, Pod{WasExempt: true}, ExemptedBefore},
+		{Node{Read: true, Marked: true}, Pod{WasExempt: true}, ExemptedBefore},
+		{Node{Read: true, Marked: true, Listed: true}, Pod{WasExempt: true}, NodeMarked},
+		{Node{Listed: true}, Pod{WasExempt: true}, NodeUnread}, // the Node was deleted
+		{Node{Read: true, ReadySeen: true, Listed: true}, Pod{WasExempt: true}, PodUnknown},
+		{Node{}, Pod{}, NodeUnread},
+	} {
+		if _, got := Decide(tt.node, tt.pod); got != tt.want {
+			t.Errorf("Decide(%+v, %+v): %q, want %q", tt.node, tt.pod, got, tt.want)
+		}
 	}
 }
 

@@ -39,10 +39,10 @@ func newLab(t *testing.T) *lab {
 		Host: Host{Proc: l.path("proc"), Exec: l.exec},
 		Site: Site{Runtime: Containerd, Config: l.path("etc/containerd/config.toml"), ConfDir: l.path("etc/containerd/conf.d")},
 		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey, StateDir: l.path("run/forcefence"),
-			LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
+			DataDir: l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
 		Binary: contentOf([]byte("version 1")),
 		connect: func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
-			return nil, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.2"}}}, nil
+			return nil, nodeOf("boot-1"), nil
 		},
 		pods: func(context.Context, rest.Interface, string) ([]corev1.Pod, error) { return l.pods, nil },
 	}
@@ -57,6 +57,11 @@ plugin_config_path = '%s'
 	l.write("proc/sys/kernel/random/boot_id", "boot-1\n")
 	l.start(100)
 	return l
+}
+
+// nodeOf is what the API server has of the host.
+func nodeOf(boot string) *corev1.Node {
+	return &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.2", BootID: boot}}}
 }
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }

@@ -140,23 +140,26 @@ func (in *installer) installed(file string) nri.Config {
 
 // removeTraces removes what the plugin wrote. The record stays while it has something to tell: the next uninstall, or status, asks it.
 func (in *installer) removeTraces(c nri.Config, keepRecord bool, gone func(string, bool, error)) {
-	var files []string
-	for _, pattern := range []string{"[0-9][0-9].json*", ".[0-9][0-9].json*", recordName + "*"} { // by name: the folder may be shared
-		if keepRecord && strings.HasPrefix(pattern, recordName) {
-			continue
+	clean := func(dir string, patterns ...string) { // by name: the folder may be shared
+		for _, pattern := range patterns {
+			files, err := filepath.Glob(filepath.Join(dir, pattern))
+			gone(dir, false, err)
+			for _, file := range files {
+				there, err := in.Host.remove(file)
+				gone(file, there, err)
+			}
 		}
-		some, err := filepath.Glob(filepath.Join(c.StateDir, pattern))
-		gone(c.StateDir, false, err)
-		files = append(files, some...)
+		if rest, err := os.ReadDir(dir); err == nil && len(rest) == 0 {
+			there, err := in.Host.remove(dir)
+			gone(dir, there, err)
+		}
 	}
-	for _, file := range files {
-		there, err := in.Host.remove(file)
-		gone(file, there, err)
+	ofThisBoot := []string{"[0-9][0-9].json*", ".[0-9][0-9].json*"}
+	if !keepRecord {
+		ofThisBoot = append(ofThisBoot, recordName+"*")
 	}
-	if rest, err := os.ReadDir(c.StateDir); err == nil && len(rest) == 0 {
-		there, err := in.Host.remove(c.StateDir)
-		gone(c.StateDir, there, err)
-	}
+	clean(c.StateDir, ofThisBoot...)
+	clean(c.DataDir, nri.MemoryFile+"*")
 	if c.LogFile == "none" {
 		return
 	}

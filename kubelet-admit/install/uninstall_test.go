@@ -21,6 +21,8 @@ func (l *lab) uninstall() Result {
 func (l *lab) traces() {
 	l.write("run/forcefence/10.json", "{}")
 	l.write("run/forcefence/20.json.new", "{}")
+	l.write("lib/forcefence-node/exempt.json", "{}")
+	l.write("lib/forcefence-node/exempt.json.20", "{}")
 	l.write("log/forcefence-node.log", "x")
 	l.write("log/forcefence-node-2026-01-02T03-04-05.678.log", "x")
 	l.write("log/forcefence-nodes.log", "somebody else's")
@@ -56,7 +58,7 @@ func TestUninstall(t *testing.T) {
 	if r = l.uninstall(); len(r.Done)+len(r.Warnings) != 0 {
 		t.Errorf("a second time it said %+v", r)
 	}
-	for _, dir := range []string{"run/forcefence", "opt/nri/.forcefence-stage", "etc/nri/.forcefence-stage", "etc/containerd/.forcefence-stage"} {
+	for _, dir := range []string{"run/forcefence", "lib/forcefence-node", "opt/nri/.forcefence-stage", "etc/nri/.forcefence-stage", "etc/containerd/.forcefence-stage"} {
 		if _, err := os.Lstat(l.path(dir)); err == nil {
 			t.Errorf("%s is left", dir)
 		}

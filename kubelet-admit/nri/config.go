@@ -28,6 +28,7 @@ const (
 // Defaults of Config.
 const (
 	DefaultStateDir = "/run/forcefence"
+	DefaultDataDir  = "/var/lib/forcefence-node"
 	DefaultLogFile  = "/var/log/forcefence-node.log"
 	DefaultPath     = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
 )
@@ -42,6 +43,7 @@ type Config struct {
 	Kubeconfig string `yaml:"kubeconfig"`         // the kubelet's own; absolute; read again when it changes
 	TaintKey   string `yaml:"taintKey,omitempty"` // the mark's; default taint.DefaultKey
 	StateDir   string `yaml:"stateDir,omitempty"` // on a tmpfs, lost with the boot; default DefaultStateDir
+	DataDir    string `yaml:"dataDir,omitempty"`  // on a disk, outlives the boot; default DefaultDataDir
 	LogFile    string `yaml:"logFile,omitempty"`  // rotated at 5 MB, one old one kept; default DefaultLogFile; "none" for none
 	Path       string `yaml:"path,omitempty"`     // PATH for a kubeconfig's exec credential; default DefaultPath
 }
@@ -65,7 +67,10 @@ func (c *Config) setDefaults() {
 	for _, f := range []struct {
 		field *string
 		value string
-	}{{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.LogFile, DefaultLogFile}, {&c.Path, DefaultPath}} {
+	}{
+		{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.DataDir, DefaultDataDir}, {&c.LogFile, DefaultLogFile},
+		{&c.Path, DefaultPath},
+	} {
 		*f.field = cmp.Or(*f.field, f.value)
 	}
 }
@@ -83,7 +88,9 @@ func (c Config) check() error {
 	if c.Kubeconfig == "" {
 		fault("kubeconfig", "missing: the path of the kubelet's own")
 	}
-	for _, p := range []struct{ field, path string }{{"kubeconfig", c.Kubeconfig}, {"stateDir", c.StateDir}, {"logFile", c.LogFile}} {
+	for _, p := range []struct{ field, path string }{
+		{"kubeconfig", c.Kubeconfig}, {"stateDir", c.StateDir}, {"dataDir", c.DataDir}, {"logFile", c.LogFile},
+	} {
 		if p.path != "" && !filepath.IsAbs(p.path) && (p.field != "logFile" || p.path != "none") {
 			fault(p.field, "%q is not an absolute path", p.path)
 		}
@@ -94,11 +101,15 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Marshal returns the configuration's text, defaults included, which ParseConfig reads back.
+// Marshal returns the configuration's text, which ParseConfig reads back. It names the defaults but for dataDir's: the plugin of before
+// an upgrade, which may be started once more between the two files, knows no such key and refuses what it does not know.
 func (c Config) Marshal() ([]byte, error) {
 	c.setDefaults()
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("writing the hook's configuration: %w", err)
+	}
+	if c.DataDir == DefaultDataDir {
+		c.DataDir = ""
 	}
 	return yaml.Marshal(c)
 }

@@ -297,7 +297,7 @@ func TestStopWithHangingCredential(t *testing.T) {
 	}}
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "c"
-	text, err := Config{NodeName: "n1", Kubeconfig: kubeconfig, StateDir: filepath.Join(dir, "run"), LogFile: "none"}.Marshal()
+	text, err := Config{NodeName: "n1", Kubeconfig: kubeconfig, StateDir: filepath.Join(dir, "run"), DataDir: filepath.Join(dir, "data"), LogFile: "none"}.Marshal()
 	if err := errors.Join(err, clientcmd.WriteToFile(*config, kubeconfig), os.WriteFile(file, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}

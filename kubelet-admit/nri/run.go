@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -71,7 +72,8 @@ type hook struct {
 	started time.Time
 	ctx     context.Context // Run's: ends the reader and the writer
 	plugin  *plugin
-	written bool // the status file is ours; the writer's, and end's after it
+	written bool     // the status file is ours; the writer's, and end's after it
+	exempt  []string // what the memory's file has; the writer's, once configure has read it
 	work    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
@@ -130,8 +132,10 @@ func (h *hook) configure(text string) (*view, error) {
 	}
 	h.log, h.closeLog = newLog(c.LogFile, h.opts.Log)
 	h.log = h.log.With("plugin", h.name)
-	if err := os.MkdirAll(c.StateDir, 0o755); err != nil {
-		h.log.Error("Cannot make the folder of the status", "err", err)
+	for _, dir := range []string{c.StateDir, c.DataDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			h.log.Error("Cannot make the hook's folder", "err", err)
+		}
 	}
 	// NRI gives a plugin no environment; the container's has nothing to do with the host's programs.
 	if err := errors.Join(os.Setenv("PATH", c.Path), setenvIfEmpty("HOME", "/root")); err != nil {
@@ -144,6 +148,12 @@ func (h *hook) configure(text string) (*view, error) {
 	v := newView(c.NodeName, c.TaintKey, strings.TrimSpace(string(bootID)))
 	if before, err := readStatus(h.file(c)); err == nil && v.restore(before) {
 		h.log.Info("Took over what the plugin before this one knew", "at", before.Node.At, "mark", before.Node.Mark)
+	}
+	if h.exempt, err = readMemory(c); err == nil {
+		v.recall(h.exempt)
+		h.log.Info("Remembers which pods were exempt before", "pods", len(h.exempt))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		h.log.Warn("Cannot read which pods were exempt before: after a boot they are held until the API server can be read", "err", err)
 	}
 	h.config, h.view = &c, v
 	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
@@ -192,7 +202,7 @@ func (h *hook) failed(err error) {
 
 // write keeps the status file and the log in step with the view, apart from the answers: a slow disk must not hold up the runtime.
 func (h *hook) write(ctx context.Context) {
-	failed := ""
+	failed, forgot := "", ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -205,6 +215,10 @@ func (h *hook) write(ctx context.Context) {
 			if err := h.writeStatus(); err != nil && err.Error() != failed && !uninstalled(err) {
 				failed = err.Error()
 				h.log.Error("Cannot write the status: a restart during an API outage will hold pods", "err", err)
+			}
+			if err := h.remember(); err != nil && err.Error() != forgot && !uninstalled(err) {
+				forgot = err.Error()
+				h.log.Error("Cannot write which pods are exempt: a boot without the API server will hold them", "err", err)
 			}
 			select {
 			case <-ctx.Done():
@@ -252,6 +266,19 @@ func (h *hook) writeStatus() error {
 		return err
 	}
 	return os.Rename(file+".new", file)
+}
+
+// remember writes which pods are exempt, where that changed.
+func (h *hook) remember() error {
+	exempt, ok := h.view.lasting()
+	if !ok || h.exempt != nil && slices.Equal(exempt, h.exempt) {
+		return nil
+	}
+	if err := writeMemory(*h.config, h.name[:2], exempt); err != nil {
+		return err
+	}
+	h.exempt = exempt
+	return nil
 }
 
 // uninstalled: the folder was made at the start and is gone. A line in the log would make that anew, too.

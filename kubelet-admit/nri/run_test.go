@@ -3,10 +3,12 @@ package nri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -63,10 +66,17 @@ func newLab(t *testing.T) *lab {
 	}
 	l := &lab{t: t, node: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), dir: t.TempDir(), boot: testBoot}
 	l.cable = newCable(t, "tcp", "127.0.0.1:0", "tcp", strings.TrimPrefix(shared.URL(), "https://"))
-	l.config = Config{NodeName: l.node, Kubeconfig: filepath.Join(l.dir, "kubelet.conf"), StateDir: filepath.Join(l.dir, "run"), LogFile: "none"}
+	l.config = l.ownConfig()
 	l.kubeconfig("system:node:" + l.node)
 	l.startNRI()
 	return l
+}
+
+func (l *lab) ownConfig() Config {
+	return Config{
+		NodeName: l.node, Kubeconfig: filepath.Join(l.dir, "kubelet.conf"), StateDir: filepath.Join(l.dir, "run"),
+		DataDir: filepath.Join(l.dir, "data"), LogFile: "none",
+	}
 }
 
 // kubeconfig is the kubelet's, through the cable; a user without groups may do nothing.
@@ -324,6 +334,133 @@ func TestAPIOutage(t *testing.T) {
 	if got := l.runPod(pod); !strings.Contains(got, "not read yet") {
 		t.Errorf("the machine booted again: got %q", got)
 	}
+}
+
+// TestBootWithBrokenCredential: a node boots, and the hook cannot read the API server. What was exempt for good before starts, as the KEP
+// wants it: CNI, CSI. What is ordinary, what came while the node was away, and what can lose its exemption while its UID stands is
+// held until the credential works again; and then only the API server's word counts.
+func TestBootWithBrokenCredential(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	owned := func(p *corev1.Pod) { daemon(p); p.OwnerReferences[0].UID = "cni" }
+	tolerating, network, ordinary := l.addPod("tolerating", tolerant), l.addPod("network", owned), l.addPod("ordinary")
+	briefly := l.addPod("briefly", func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+	})
+	stop := l.hook()
+	for _, p := range []*corev1.Pod{tolerating, network, ordinary, briefly} {
+		l.until(p, "")
+	}
+	l.untilRemembered(tolerating, network)
+	stop()
+
+	l.boot = "7b1f8a6e-4bb5-41b0-8a5c-7d4fd1f8cc00"
+	l.must(os.RemoveAll(l.config.StateDir))
+	late := l.addPod("late", owned)
+	l.must(os.Remove(l.config.Kubeconfig))
+	l.hook()
+	l.untilStatus("reading kubeconfig")
+	for _, p := range []*corev1.Pod{tolerating, network} {
+		if got := l.runPod(p) + l.createContainer(p); got != "" {
+			t.Errorf("%s, exempt before the boot: got %q", p.Name, got)
+		}
+	}
+	for _, p := range []*corev1.Pod{ordinary, briefly, late} {
+		if got := l.runPod(p); !strings.Contains(got, "not read yet") {
+			t.Errorf("%s: got %q, want it held", p.Name, got)
+		}
+	}
+
+	l.must(shared.Client().CoreV1().Pods("default").Delete(t.Context(), network.Name, *metav1.NewDeleteOptions(0)))
+	l.kubeconfig("system:node:" + l.node)
+	l.until(late, "")
+	l.until(briefly, "")
+	l.until(ordinary, "not Ready yet")
+	l.until(network, "not Ready yet") // the list of this boot does not have it
+	l.untilRemembered(tolerating, late)
+	l.change(readyOn(l.boot))
+	l.until(ordinary, "")
+}
+
+// untilRemembered waits until these pods, and no others, are on the disk.
+func (l *lab) untilRemembered(pods ...*corev1.Pod) {
+	l.t.Helper()
+	var want []string
+	for _, p := range pods {
+		want = append(want, string(p.UID))
+	}
+	slices.Sort(want)
+	config := l.config
+	config.setDefaults()
+	var got []string
+	var err error
+	for range 200 {
+		if got, err = readMemory(config); err == nil && slices.Equal(got, want) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	l.t.Fatalf("remembered: %q, %v, want %q", got, err, want)
+}
+
+// TestAnExemptionLasts holds, on a real API server, what package admit relies on: nothing that lasts lets through can be taken from a
+// pod while its UID stands, whoever tries; and the one toleration that can be given an end is not among it.
+func TestAnExemptionLasts(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	for i, toleration := range []corev1.Toleration{
+		{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists},
+		{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+		{Operator: corev1.TolerationOpExists},
+	} {
+		pod := l.addPod(fmt.Sprint("firm-", i), func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{toleration} })
+		if !lasts(pod, taint.DefaultKey) {
+			t.Errorf("%+v: not remembered", toleration)
+		}
+		for name, change := range map[string]func(ts []corev1.Toleration) []corev1.Toleration{
+			"removed":     func(ts []corev1.Toleration) []corev1.Toleration { return ts[1:] },
+			"another key": func(ts []corev1.Toleration) []corev1.Toleration { ts[0].Key = "example.net/x"; return ts },
+			"for another word": func(ts []corev1.Toleration) []corev1.Toleration {
+				ts[0].Key, ts[0].Operator, ts[0].Value = "a/b", "Equal", "x"
+				return ts
+			},
+			"preferred": func(ts []corev1.Toleration) []corev1.Toleration {
+				ts[0].Effect = corev1.TaintEffectPreferNoSchedule
+				return ts
+			},
+			"given an end": func(ts []corev1.Toleration) []corev1.Toleration { ts[0].TolerationSeconds = new(int64(1)); return ts },
+			"given an end, and its effect": func(ts []corev1.Toleration) []corev1.Toleration {
+				ts[0].TolerationSeconds, ts[0].Effect = new(int64(1)), corev1.TaintEffectNoExecute
+				return ts
+			},
+		} {
+			if now, err := l.tolerate(pod, change); !apierrors.IsInvalid(err) {
+				t.Errorf("%+v %s: got %+v, %v, want it refused", toleration, name, now, err)
+			}
+		}
+	}
+
+	brief := l.addPod("brief", func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+	})
+	if taint.Exempt(brief, taint.DefaultKey) == taint.NotExempt || lasts(brief, taint.DefaultKey) {
+		t.Error("a toleration of NoExecute: want it exempt, and not remembered")
+	}
+	now, err := l.tolerate(brief, func(ts []corev1.Toleration) []corev1.Toleration { ts[0].TolerationSeconds = new(int64(1)); return ts })
+	l.must(err)
+	if taint.Exempt(now, taint.DefaultKey) != taint.NotExempt {
+		t.Errorf("given an end: still exempt, %+v", now.Spec.Tolerations)
+	}
+}
+
+// tolerate changes the first of a pod's tolerations.
+func (l *lab) tolerate(pod *corev1.Pod, change func([]corev1.Toleration) []corev1.Toleration) (*corev1.Pod, error) {
+	pods := shared.Client().CoreV1().Pods(pod.Namespace)
+	now, err := pods.Get(l.t.Context(), pod.Name, metav1.GetOptions{})
+	l.must(err)
+	now.Spec.Tolerations = change(now.Spec.Tolerations)
+	return pods.Update(l.t.Context(), now, metav1.UpdateOptions{})
 }
 
 // TestMarkedDuringOutage: after an outage the Node counts as it is then.

@@ -21,25 +21,37 @@ type request struct {
 	annotations          map[string]string // the kubelet's own among them: kubernetes.io/config.source cannot be forged (FACTS)
 }
 
-// view is the hook's memory: what was last read of the own Node and its pods, and which pods are held. The zero maps hold every
-// pod that is not static. It is safe for concurrent use; nothing in it waits.
+// view is what the hook knows: what was last read of the own Node and its pods, which pods were exempt before the boot, and which
+// are held. The zero maps hold every pod that is not static. It is safe for concurrent use; nothing in it waits.
 type view struct {
 	key    string // the mark's
 	bootID string // the machine's own; "": cannot be read, and then Ready is never believed
 
-	mu    sync.Mutex // guards what follows
-	node  NodeView
-	pods  map[string]taint.Exemption // by UID: bound to the node and not terminal
-	held  map[string]*Held           // by UID
-	holds map[admit.Reason]error     // what the runtime is told, made when the node's state changes: a request allocates nothing
+	mu     sync.Mutex // guards what follows
+	node   NodeView
+	pods   map[string]podView     // by UID: bound to the node and not terminal
+	before map[string]bool        // UIDs that were exempt before the boot
+	listed bool                   // pods are what this process listed
+	held   map[string]*Held       // by UID
+	holds  map[admit.Reason]error // what the runtime is told, made when the node's state changes: a request allocates nothing
 
 	changed chan struct{}    // holds one: a status file has something to tell
 	told    chan slog.Record // what happened, for the log; overflow is dropped rather than waited for
 }
 
+// podView is what the view knows of a pod.
+type podView struct {
+	exempt taint.Exemption
+	lasts  bool // the exemption, as long as the UID does
+}
+
+func (v *view) podView(pod *corev1.Pod) podView {
+	return podView{taint.Exempt(pod, v.key), lasts(pod, v.key)}
+}
+
 func newView(nodeName, key, bootID string) *view {
 	v := &view{
-		key: key, bootID: bootID, node: NodeView{Name: nodeName}, pods: map[string]taint.Exemption{}, held: map[string]*Held{},
+		key: key, bootID: bootID, node: NodeView{Name: nodeName}, pods: map[string]podView{}, held: map[string]*Held{},
 		changed: make(chan struct{}, 1), told: make(chan slog.Record, 256),
 	}
 	v.word()
@@ -56,21 +68,48 @@ func (v *view) restore(s Status) bool {
 	defer v.mu.Unlock()
 	v.node = s.Node
 	for _, p := range s.Pods {
-		v.pods[p.UID] = p.Exempt
+		v.pods[p.UID] = podView{exempt: p.Exempt}
 	}
 	v.word()
 	return true
+}
+
+// recall takes over which pods were exempt before the boot.
+func (v *view) recall(uids []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.before = make(map[string]bool, len(uids))
+	for _, uid := range uids {
+		v.before[uid] = true
+	}
+}
+
+// lasting returns the UIDs to remember beyond this boot, sorted. Before this process has listed the pods it has none to tell.
+func (v *view) lasting() (uids []string, ok bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.listed {
+		return nil, false
+	}
+	uids = []string{}
+	for uid, p := range v.pods {
+		if p.lasts && uid != "" {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids, true
 }
 
 // ask answers the runtime: nil lets the pod start, an error holds it. It never waits, and where it allows it allocates nothing.
 func (v *view) ask(r request, now func() time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	exemption, known := v.pods[r.uid]
+	pod, known := v.pods[r.uid]
 	if !known {
-		exemption = v.static(r)
+		pod.exempt = v.static(r)
 	}
-	allow, why := admit.Decide(v.node.Node, admit.Pod{Exempt: exemption != taint.NotExempt, Known: known})
+	allow, why := admit.Decide(v.node.Node, admit.Pod{Exempt: pod.exempt != taint.NotExempt, WasExempt: v.before[r.uid], Known: known})
 	h := v.held[r.uid]
 	switch {
 	case allow && h == nil:
@@ -162,15 +201,15 @@ func (v *view) readyNow(node *corev1.Node) bool {
 
 // seePods takes over a consistent list of the node's pods.
 func (v *view) seePods(pods []corev1.Pod) {
-	seen := make(map[string]taint.Exemption, len(pods))
+	seen := make(map[string]podView, len(pods))
 	for i := range pods {
 		if !terminal(&pods[i]) {
-			seen[string(pods[i].UID)] = taint.Exempt(&pods[i], v.key)
+			seen[string(pods[i].UID)] = v.podView(&pods[i])
 		}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.pods = seen
+	v.pods, v.listed, v.node.Listed = seen, true, true
 	maps.DeleteFunc(v.held, func(uid string, _ *Held) bool { _, there := seen[uid]; return !there })
 	v.change()
 }
@@ -184,8 +223,8 @@ func (v *view) seePod(pod *corev1.Pod, deleted bool) {
 	if deleted || terminal(pod) {
 		delete(v.pods, uid)
 		delete(v.held, uid)
-	} else if exempt := taint.Exempt(pod, v.key); !there || exempt != before {
-		v.pods[uid] = exempt
+	} else if now := v.podView(pod); !there || now != before {
+		v.pods[uid] = now
 	} else {
 		return // most changes of a pod are of its status
 	}
@@ -206,8 +245,8 @@ func (v *view) fill(s *Status) {
 		s.Held = append(s.Held, *h)
 	}
 	slices.SortFunc(s.Held, func(a, b Held) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
-	for uid, exempt := range v.pods {
-		s.Pods = append(s.Pods, PodView{UID: uid, Exempt: exempt})
+	for uid, p := range v.pods {
+		s.Pods = append(s.Pods, PodView{UID: uid, Exempt: p.exempt})
 	}
 	slices.SortFunc(s.Pods, func(a, b PodView) int { return cmp.Compare(a.UID, b.UID) })
 }

@@ -110,7 +110,7 @@ func (p *pieces) file(name string) string { return filepath.Join(p.dir, name) }
 
 // files put the plugin where NRI finds it, its configuration beside it, and a kubelet's kubeconfig.
 func (p *pieces) files(program string) error {
-	c := nri.Config{NodeName: piecesNode, Kubeconfig: p.file("kubelet.conf"), StateDir: p.file("state"), LogFile: p.file("hook.log")}
+	c := nri.Config{NodeName: piecesNode, Kubeconfig: p.file("kubelet.conf"), StateDir: p.file("state"), DataDir: p.file("data"), LogFile: p.file("hook.log")}
 	text, err := c.Marshal()
 	if err != nil {
 		return err

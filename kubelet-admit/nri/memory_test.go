@@ -1,0 +1,208 @@
+package nri
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// TestMemoryFile: what was written is read, by the same node for the same mark; anything else in its place is refused.
+func TestMemoryFile(t *testing.T) {
+	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
+	if _, err := readMemory(c); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: got %v", err)
+	}
+	for _, want := range [][]string{{"a", "b"}, {}} {
+		if err := writeMemory(c, PreInstalledIndex, want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readMemory(c); err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	file := filepath.Join(c.DataDir, MemoryFile)
+	if left, err := filepath.Glob(filepath.Join(c.DataDir, "*")); err != nil || !slices.Equal(left, []string{file}) {
+		t.Errorf("left %q, %v", left, err)
+	}
+	const good = `{"node":"n1","taintKey":"forcefence.io/node-shutdown","exempt":["a"]}`
+	many := `"a"` + strings.Repeat(`,"a"`, memoryPods)
+	for name, text := range map[string]string{
+		"empty":            "",
+		"torn":             good[:len(good)-2],
+		"zeros":            strings.Repeat("\x00", 100),
+		"two":              good + good,
+		"unknown field":    strings.Replace(good, `"node"`, `"all":true,"node"`, 1),
+		"another node":     strings.Replace(good, "n1", "n2", 1),
+		"another mark":     strings.Replace(good, "node-shutdown", "off", 1),
+		"no UID":           strings.Replace(good, `"a"`, `""`, 1),
+		"a UID too long":   strings.Replace(good, `"a"`, `"`+strings.Repeat("a", memoryUID+1)+`"`, 1),
+		"too many pods":    strings.Replace(good, `"a"`, many, 1),
+		"too many bytes":   good + strings.Repeat(" ", memoryBytes),
+		"numbers":          strings.Replace(good, `"a"`, `1`, 1),
+		"a list":           "[" + good + "]",
+		"nothing of a pod": "{}",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readMemory(c); err == nil || got != nil {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+	if err := os.WriteFile(file, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readMemory(c); err != nil {
+		t.Errorf("the one that the others are made of: got %v", err)
+	}
+}
+
+// TestMemoryOfMany: more pods than are read back are cut where they are written.
+func TestMemoryOfMany(t *testing.T) {
+	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
+	var uids []string
+	for i := range memoryPods + 1 {
+		uids = append(uids, fmt.Sprintf("%036d", i))
+	}
+	if err := writeMemory(c, PreInstalledIndex, uids); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readMemory(c); err != nil || len(got) != memoryPods {
+		t.Errorf("got %d, %v, want %d", len(got), err, memoryPods)
+	}
+}
+
+// TestMemoryOfTwo: both plugins write at once, and whoever reads meanwhile reads one of the two.
+func TestMemoryOfTwo(t *testing.T) {
+	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
+	both := [][]string{{"a"}, {"a", strings.Repeat("b", memoryUID), "c"}}
+	if err := writeMemory(c, PreInstalledIndex, both[0]); err != nil {
+		t.Fatal(err)
+	}
+	var writers sync.WaitGroup
+	for i, index := range []string{PreInstalledIndex, DaemonIndex} {
+		writers.Go(func() {
+			for range 50 {
+				if err := writeMemory(c, index, both[i]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { writers.Wait(); close(done) }()
+	for {
+		got, err := readMemory(c)
+		if err != nil || !slices.Equal(got, both[0]) && !slices.Equal(got, both[1]) {
+			t.Errorf("got %q, %v", got, err)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+// TestMemoryWhenItChanges: the file is written after a list of this process, and again when who is exempt changes: not by what other
+// pods do, and not by what was known before the list.
+func TestMemoryWhenItChanges(t *testing.T) {
+	h := &hook{name: PreInstalledIndex + "-" + BaseName, config: &Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}}
+	h.view = newView("n1", taint.DefaultKey, testBoot)
+	file := filepath.Join(h.config.DataDir, MemoryFile)
+	remember := func(want bool) {
+		t.Helper()
+		_ = os.Remove(file)
+		if err := h.remember(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(file); (err == nil) != want {
+			t.Errorf("written: %v, want %v", err == nil, want)
+		}
+	}
+	h.view.recall([]string{"x"})
+	d, other := testPod("d", daemon), testPod("e", daemon)
+	h.view.seePod(&d, false)
+	remember(false)
+	h.view.seePods([]corev1.Pod{d})
+	remember(true)
+	remember(false)
+	a := testPod("a")
+	h.view.seePod(&a, false)
+	remember(false)
+	h.view.seePod(&other, false)
+	remember(true)
+	if got, err := readMemory(*h.config); err != nil || !slices.Equal(got, []string{"d", "e"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	h.view.seePod(&other, true)
+	remember(true)
+	h.view.seePods(nil)
+	remember(true)
+}
+
+// TestMemoryCountsUntilTheFirstList: and not beyond it, whatever happens to the Node afterwards.
+func TestMemoryCountsUntilTheFirstList(t *testing.T) {
+	boot := func() *view {
+		v := newView("n1", taint.DefaultKey, testBoot)
+		v.recall([]string{"d"})
+		return v
+	}
+	d := askFor("d", map[string]string{"kubernetes.io/config.source": "api"})
+	v := boot()
+	if got := answer(v, d); got != "" {
+		t.Errorf("nothing was read: got %q", got)
+	}
+	if got := answer(v, askFor("a", nil)); got == "" {
+		t.Error("an ordinary pod starts")
+	}
+	if got := answer(v, askFor("", nil)); got == "" {
+		t.Error("a pod without an UID starts")
+	}
+	v.seeNode(markedNode, time.Now())
+	if got := answer(v, d); got != "" {
+		t.Errorf("the mark was read, and no pod yet: got %q", got)
+	}
+	v.seePods(nil)
+	for name, see := range map[string]func(){"listed": func() {}, "the Node was deleted": v.unread, "it is clear": func() { v.seeNode(clearNode, time.Now()) }} {
+		if see(); answer(v, d) == "" {
+			t.Errorf("%s: a pod starts that the list of this boot does not have", name)
+		}
+	}
+	// A plugin that starts again on this boot goes by what the one before it had listed.
+	var s Status
+	v.node.Read = true
+	v.fill(&s)
+	again := boot()
+	if !again.restore(s) || answer(again, d) == "" {
+		t.Error("after a restart: a pod starts that the list of this boot does not have")
+	}
+}
+
+// FuzzMemory: nothing on the disk makes the hook fail, or start a pod without an UID.
+func FuzzMemory(f *testing.F) {
+	f.Add([]byte(`{"node":"n1","taintKey":"forcefence.io/node-shutdown","exempt":["a"]}`))
+	f.Add([]byte(`{"exempt":["",null]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := parseMemory(text)
+		if err != nil {
+			return
+		}
+		v := newView("n1", taint.DefaultKey, testBoot)
+		v.recall(m.Exempt)
+		if answer(v, askFor("", nil)) == "" {
+			t.Error("a pod without an UID starts")
+		}
+	})
+}
