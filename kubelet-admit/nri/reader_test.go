@@ -75,6 +75,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	question := "list"
+	if q := r.URL.Query(); q.Has("resourceVersion") || q.Has("resourceVersionMatch") { // with "0" an API server answers from its cache
+		s.t.Errorf("%s %s: not a quorum read", r.Method, r.URL)
+	}
 	s.mu.Lock()
 	answer, code := any(&corev1.PodList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "20"}, Items: s.pods,
@@ -171,6 +174,17 @@ var (
 	clearNode  = testNode(testBoot, corev1.ConditionTrue)
 	markedNode = testNode(testBoot, corev1.ConditionTrue, testMark)
 )
+
+// TestQuorumReads: both questions name no resourceVersion, so that the API server asks etcd: its cache may be behind the mark.
+func TestQuorumReads(t *testing.T) {
+	asked := make(chan string, 64)
+	v := newView("n1", taint.DefaultKey, testBoot)
+	read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}, after: func(question string) { asked <- question }})
+	until(t, v, "")
+	if first, second := <-asked, <-asked; first != "get" || second != "list" { // the server fails the test for one with a resourceVersion
+		t.Errorf("asked %q and %q, want get and list", first, second)
+	}
+}
 
 // TestEndedWhileReading: between the reader's two questions the pod is ended and the mark goes. Whichever it asks first, it may not put
 // the pod of before and the Node of after together.
