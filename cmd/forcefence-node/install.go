@@ -18,8 +18,9 @@ func newInstall() *cobra.Command {
 		Long: "Put this program on the host as a plugin of its container runtime (NRI), with its configuration. It may be repeated, changes\n" +
 			"nothing that is as it should be, and completes an install that was broken off.\n\n" +
 			"First it reads the own Node with the kubelet's kubeconfig, as the hook will: a hook that cannot would hold every pod, so that\n" +
-			"nothing is installed then. The runtime is asked for its version and configuration; which protection the node gets is printed\n" +
-			"and, by `run`, told on the Node (condition ForcefenceGuard):\n\n" +
+			"nothing is installed then; nor is it where the Node goes on to tell another boot id than this machine's. The runtime is asked\n" +
+			"for its version and configuration; which protection the node gets is printed and, by `run`, told on the Node (condition\n" +
+			"ForcefenceGuard):\n\n" +
 			"  fail-closed  the runtime requires the hook: without it, ordinary containers do not start\n" +
 			"  fail-open    the hook holds pods while it runs; without it they start\n" +
 			"  none         the runtime has no NRI, or it is switched off: nothing was installed\n\n" +

@@ -29,6 +29,7 @@ type Options struct {
 
 	// Tests replace these.
 	connect func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error)
+	node    func(ctx context.Context, client rest.Interface, name string) (*corev1.Node, error)
 	pods    func(ctx context.Context, client rest.Interface, node string) ([]corev1.Pod, error)
 }
 
@@ -66,12 +67,16 @@ var (
 
 // Install puts the plugin, its configuration and, if asked, the runtime's requirement in place; it may be repeated, and after a
 // crash it completes what was begun. First it tests that the plugin will be able to read its Node: a hook that cannot would hold
-// every pod. Nothing is changed before everything that is going to be put in place lies complete on its file system.
+// every pod. So would one whose Node tells of another boot than the machine's own: after half a minute that is refused, too. Nothing
+// is changed before everything that is going to be put in place lies complete on its file system.
 //
 // A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
 func Install(ctx context.Context, o Options) (Result, error) {
 	if o.connect == nil {
 		o.connect = Connect
+	}
+	if o.node == nil {
+		o.node = getNode
 	}
 	if o.pods == nil {
 		o.pods = listPods
@@ -108,6 +113,9 @@ func (in *installer) run(ctx context.Context) error {
 		in.result.Protection = Assess(in.facts)
 		in.tell("plugin", "not installed")
 		return nil
+	}
+	if err := in.sameBoot(ctx, node); err != nil {
+		return err
 	}
 	// Whatever happens: the staging folders hold nothing that is needed.
 	defer func() {

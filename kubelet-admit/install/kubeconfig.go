@@ -52,6 +52,39 @@ func getNode(ctx context.Context, client rest.Interface, name string) (*corev1.N
 	return &node, nil
 }
 
+// A kubelet that has just booted writes its Node's status some seconds after its start; it may have started us before.
+const (
+	bootWait  = 30 * time.Second
+	bootEvery = time.Second
+)
+
+// sameBoot refuses a Node whose kubelet tells of another boot than the machine's: the hook believes a Ready of this boot only, and
+// would hold every ordinary pod for ever.
+func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
+	boot, err := in.Host.bootID()
+	if err != nil {
+		return err
+	}
+	name := in.Config.NodeName
+	for end := time.Now().Add(bootWait); node.Status.NodeInfo.BootID != boot; {
+		if !time.Now().Before(end) {
+			return fmt.Errorf("comparing boots: Node %s tells boot id %q, this machine's is %q, and that did not change within %s: the hook would hold "+
+				"every ordinary pod. Either %s is the Node of another machine (--node-name), or its kubelet reads another file than "+
+				"/proc/sys/kernel/random/boot_id (the kubelet's flag --boot-id-file), or it does not report just now: see its log",
+				name, node.Status.NodeInfo.BootID, boot, bootWait, name)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(bootEvery):
+		}
+		if node, err = in.node(ctx, in.client, name); err != nil {
+			return fmt.Errorf("comparing boots: reading Node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // onlyPath empties the environment but for PATH, until the function that it returns is called.
 func onlyPath(path string) (restore func()) {
 	before := os.Environ()

@@ -44,6 +44,7 @@ func newLab(t *testing.T) *lab {
 		connect: func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
 			return nil, nodeOf("boot-1"), nil
 		},
+		node: func(context.Context, rest.Interface, string) (*corev1.Node, error) { return nodeOf("boot-1"), nil },
 		pods: func(context.Context, rest.Interface, string) ([]corev1.Pod, error) { return l.pods, nil },
 	}
 	l.write("etc/containerd/config.toml", fmt.Sprintf(`version = 3

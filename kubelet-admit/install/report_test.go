@@ -133,6 +133,7 @@ func TestAPI(t *testing.T) {
 		l := newLab(t)
 		l.opts.connect = nil
 		l.opts.Config.Kubeconfig = kubeconfig
+		l.write("proc/sys/kernel/random/boot_id", node.Status.NodeInfo.BootID+"\n")
 		l.mustInstall()
 		must(t, Report(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
 		l.opts.Config.NodeName = "wrong" // what was installed knows better
