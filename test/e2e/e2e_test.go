@@ -462,7 +462,7 @@ func (w *world) stopDaemon() {
 
 func (w *world) startDaemon() {
 	w.t.Helper()
-	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]`)
+	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/nodeSelector/hook"}]`)
 	w.untilRegistered(w.n3, nri.DaemonIndex)
 }
 
