@@ -106,7 +106,24 @@ func (t *turn) tellFence(d fence.Decision) {
 
 func (t *turn) tellEvict(v evict.View, d evict.Decision) {
 	says := evictSays[d.Why]
-	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, len(d.Pods), v.Look.Record.IDOr(d.Record.ID), d.Alert)
+	begins := (d.Why == evict.Confirmed || d.Why == evict.Vouched) && t.st.said != string(d.Why)
+	id := v.Look.Record.IDOr(d.Record.ID)
+	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, len(d.Pods), id, d.Alert)
+	if begins {
+		t.tellNoHook(id)
+	}
+}
+
+// tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
+func (t *turn) tellNoHook(id string) {
+	guard, why := taint.Guard(t.node)
+	if guard == corev1.ConditionTrue {
+		return
+	}
+	t.Log.Warn("Evicting a node without a hook", "node", t.look.Name, "fence", id, "guard", protection(guard, why))
+	t.event(corev1.EventTypeWarning, "NoHookOnNode", "Evict", "This node has no hook that holds its pods: if its machine boots before the "+
+		"mark is off, they start again beside their replacements. Keep it from powering on by itself until then (the BMC's power restore "+
+		"policy); to be safe the next time, install the hook.")
 }
 
 // tell says a reason once, when it becomes the node's: a line in the log, an Event, the node's state. An alert is said once more.
