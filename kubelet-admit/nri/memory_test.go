@@ -190,6 +190,40 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	}
 }
 
+// TestMemoryOfWhatLasts: only what nobody can take from a pod while its UID stands is remembered (TestAnExemptionLasts has an API
+// server's word for it).
+func TestMemoryOfWhatLasts(t *testing.T) {
+	exists := func(key string, effect corev1.TaintEffect) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect})
+		}
+	}
+	static := func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }
+	for name, tt := range map[string]struct {
+		pod  corev1.Pod
+		want bool
+	}{
+		"ordinary":                            {testPod("a"), false},
+		"tolerates the mark":                  {testPod("a", exists(taint.DefaultKey, "")), true},
+		"tolerates the mark's effect":         {testPod("a", exists(taint.DefaultKey, corev1.TaintEffectNoSchedule)), true},
+		"tolerates everything":                {testPod("a", exists("", "")), true},
+		"tolerates another taint":             {testPod("a", exists("example.net/x", "")), false},
+		"of a DaemonSet":                      {testPod("a", daemon), true},
+		"tolerates what can get an end":       {testPod("a", exists("", corev1.TaintEffectNoExecute)), false},
+		"that, and what cannot":               {testPod("a", exists("", corev1.TaintEffectNoExecute), exists("", corev1.TaintEffectNoSchedule)), true},
+		"that, of a DaemonSet":                {testPod("a", exists("", corev1.TaintEffectNoExecute), daemon), true},
+		"calls itself static":                 {testPod("a", static), false},
+		"calls itself static, of a DaemonSet": {testPod("a", static, daemon), true},
+	} {
+		if got := lasts(&tt.pod, taint.DefaultKey); got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+		if tt.want && taint.Exempt(&tt.pod, taint.DefaultKey) == taint.NotExempt {
+			t.Errorf("%s: remembered, and not exempt", name)
+		}
+	}
+}
+
 // FuzzMemory: nothing on the disk makes the hook fail, or start a pod without an UID.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(`{"node":"n1","taintKey":"forcefence.io/node-shutdown","exempt":["a"]}`))

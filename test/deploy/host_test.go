@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/nodes"
@@ -111,6 +112,9 @@ func TestHost(t *testing.T) {
 		"/var/log/containers", ")", "-prune", "-o", "-name", "*forcefence*", "-print")
 	if err != nil || out != "" {
 		t.Errorf("left on the host: %s %v", out, err)
+	}
+	if out, err := n.Exec(w.ctx, "ls", nri.DefaultDataDir); err == nil {
+		t.Errorf("left on the host: %s: %s", nri.DefaultDataDir, out)
 	}
 	// The plugin that the runtime started runs until its next start, and may tell its status once more, on a tmpfs.
 	out, err = n.Exec(w.ctx, "find", "/run", "-path", "/run/forcefence/*", "!", "-name", "10.json")

@@ -48,6 +48,7 @@ func TestE2E(t *testing.T) {
 		{"containerd restarted under the mark", (*world).containerdRestarted},
 		{"DaemonSet updated under the mark", (*world).daemonSetUpdated},
 		{"plugin missing at boot: the runtime refuses", (*world).missingAtBoot},
+		{"a boot with a broken credential: only the exempt start", (*world).brokenCredential},
 		{"one node alone does not lock itself out", (*world).singleNode},
 		{"uninstall leaves no trace", (*world).uninstall},
 	} {
@@ -363,6 +364,57 @@ func (w *world) missingAtBoot() string {
 	return fmt.Sprintf("power on to static pod %s", ms(static))
 }
 
+// brokenCredential: the node boots and the hook that the runtime started cannot read the API server, though its kubelet can. Static pods,
+// and what was exempt before the boot, start: DaemonSets, the hook's own among them, and what tolerates the mark. The rest is held until
+// the credential works again.
+func (w *world) brokenCredential() string {
+	p := w.running(w.create(w.pod("ordinary-14", on(w.n3))).Name, "")
+	exempt := w.running(w.create(w.pod("exempt-14", tolerant, on(w.n3))).Name, "")
+	file := func(inside string) string {
+		host, err := w.n3.HostPath(inside)
+		w.must(err)
+		return host
+	}
+	memory := file(filepath.Join(nri.DefaultDataDir, nri.MemoryFile))
+	w.until("the hook has noted who is exempt", func() bool {
+		text, err := os.ReadFile(memory)
+		return err == nil && strings.Contains(string(text), string(exempt.UID)) && !strings.Contains(string(text), string(p.UID))
+	})
+	w.fence.Stop() // a machine that was seen off would be fenced, and this is not about that
+	w.cut(w.n3)
+	const moved = "/etc/forcefence/moved.conf"
+	conf, kubeconfig := file(nodes.NRIConfig+"/"+nri.BaseName+".conf"), file(nodes.Kubeconfig)
+	text, err := os.ReadFile(conf)
+	w.must(err)
+	w.must(os.WriteFile(conf, []byte(strings.ReplaceAll(string(text), nodes.Kubeconfig, moved)), 0o600))
+	w.must(w.n3.PowerOn())
+	w.must(w.fence.Start(w.t.Context()))
+	begin, boot := time.Now(), w.n3.BootID()
+	w.until("the static pod runs", func() bool { return w.wroteAs("static-n3", boot) })
+	w.until("the tolerating pod runs", func() bool { return w.wrote(exempt, boot) })
+	w.untilRegistered(w.n3, nri.DaemonIndex)
+	took := time.Since(begin)
+	w.must(w.n3.WaitReady(w.t.Context()))
+	if told := w.held(p, boot); !strings.Contains(told, "not read yet on this boot") {
+		w.t.Errorf("the ordinary pod is told %q", told)
+	}
+	if s := w.hookStatus(w.n3, nri.PreInstalledIndex); s == nil || !strings.Contains(s.Error, moved) {
+		w.t.Errorf("the hook does not tell what is wrong: %+v", s)
+	}
+	w.never("an ordinary pod starts", 15*time.Second, func() bool { return w.wrote(p, boot) })
+	text, err = os.ReadFile(kubeconfig)
+	w.must(err)
+	w.must(os.WriteFile(file(moved), text, 0o600))
+	again := time.Now()
+	w.until("the ordinary pod runs", func() bool { return w.wrote(p, boot) })
+	told := fmt.Sprintf("power on to the exempt %s, credential mended to the ordinary %s", ms(took), ms(time.Since(again)))
+	w.must(w.n3.RestartContainerd()) // its plugin has the configuration that install has mended since
+	w.whole()
+	w.must(os.Remove(file(moved)))
+	w.clear("", p, exempt)
+	return told
+}
+
 // singleNode: a cluster whose only node that is on carries a mark, and boots: what it needs to come back is exempt, and the controller,
 // which is outside here and tolerates the mark in deploy, takes it off.
 func (w *world) singleNode() string {
@@ -410,7 +462,7 @@ func (w *world) uninstall() string {
 	out := run("/tmp/hook uninstall --node-name n2")
 	// /etc/forcefence is the lab's own; logs of the DaemonSet's containers are the kubelet's.
 	left := run(`find /opt /etc /var/log /run -xdev -iname '*forcefence*' ! -path '/run/containerd/*' ! -path /etc/forcefence \
-		! -path '/var/log/pods/*' ! -path '/var/log/containers/*'`)
+		! -path '/var/log/pods/*' ! -path '/var/log/containers/*'; ls -d ` + nri.DefaultDataDir + ` 2>/dev/null || true`)
 	if left != "" {
 		w.t.Errorf("uninstall printed %q and left:\n%s", out, left)
 	}

@@ -6,7 +6,13 @@ import "path"
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
 
 // hook is the node's hook without a control plane: its memory, and its reader in front of answers in a chosen order.
-const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Mark|NodeGone|Status)|FuzzView"
+const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Mark|NodeGone|Status|Memory|Plugin|Quorum)|FuzzView"
+
+// The installer's wait for a kubelet, and what is told of a node without a hook, take no control plane either.
+const (
+	installBoot = "./kubelet-admit/install -short -run TestInstallOnAnotherBoot"
+	noHook      = "./taint/controller -short -run TestNodeWithoutHookIsTold"
+)
 
 // testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
 // then the whole protocol's simulation.
@@ -566,6 +572,14 @@ var Mutants = []Mutant{
 		Old: "case !p.Known:", New: "case false:",
 	},
 	{
+		Name: "hook: what was exempt before the boot is held", File: "kubelet-admit/admit/admit.go",
+		Old: "case p.WasExempt && !n.Listed:", New: "case false:",
+	},
+	{
+		Name: "hook: what was exempt before the boot starts after a list without it", File: "kubelet-admit/admit/admit.go",
+		Old: "case p.WasExempt && !n.Listed:", New: "case p.WasExempt:",
+	},
+	{
 		Name: "hook: exempt pods are held (9)", File: "kubelet-admit/admit/admit.go",
 		Old: "case p.Exempt:", New: "case false:",
 	},
@@ -851,6 +865,78 @@ var Mutants = []Mutant{
 	{
 		Name: "hook: pods are listed before the Node is read", File: "kubelet-admit/nri/reader.go",
 		Old: "\tnode, err := api.node(ctx, r.node)\n\tif err != nil {\n\t\tif isGone(err) {\n\t\t\tr.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now\n\t\t}\n\t\treturn err\n\t}\n\tif isMarked(node, r.view.key) {\n\t\tr.view.seeNode(node, time.Now()) // at once; its absence waits for the pods\n\t}\n\tnodes := api.follow(ctx, \"nodes\", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)\n\tpods, stop, err := r.pods(ctx, api)\n\tif err != nil {\n\t\treturn err\n\t}\n", New: "\tpods, stop, err := r.pods(ctx, api)\n\tif err != nil {\n\t\treturn err\n\t}\n\tnode, err := api.node(ctx, r.node)\n\tif err != nil {\n\t\tif isGone(err) {\n\t\t\tr.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now\n\t\t}\n\t\treturn err\n\t}\n\tif isMarked(node, r.view.key) {\n\t\tr.view.seeNode(node, time.Now()) // at once; its absence waits for the pods\n\t}\n\tnodes := api.follow(ctx, \"nodes\", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)\n",
+	},
+	{
+		Name: "hook: an exemption that can end is remembered", File: "kubelet-admit/nri/memory.go",
+		Old: "return t.Effect == corev1.TaintEffectNoExecute", New: "return false",
+	},
+	{
+		Name: "hook: a pod that calls itself static is remembered", File: "kubelet-admit/nri/memory.go",
+		Old: "firm := corev1.Pod{}\n", New: "firm := corev1.Pod{}\n\tfirm.Annotations = pod.Annotations\n",
+	},
+	{
+		Name: "hook: another node's disk is believed", File: "kubelet-admit/nri/memory.go",
+		Old: "m.Node != c.NodeName || ", New: "",
+	},
+	{
+		Name: "hook: another mark's disk is believed", File: "kubelet-admit/nri/memory.go",
+		Old: " || m.TaintKey != c.TaintKey)", New: ")",
+	},
+	{
+		Name: "hook: a pod without an UID is remembered", File: "kubelet-admit/nri/memory.go",
+		Old: "if uid == \"\" || len", New: "if len",
+	},
+	{
+		Name: "hook: what follows the memory's end is ignored", File: "kubelet-admit/nri/memory.go",
+		Old: "!errors.Is(err, io.EOF)", New: "err == nil && false",
+	},
+	{
+		Name: "hook: a memory of any length is read", File: "kubelet-admit/nri/memory.go",
+		Old: "if len(text) > memoryBytes {", New: "if false {",
+	},
+	{
+		Name: "hook: the memory is written before a list", File: "kubelet-admit/nri/view.go",
+		Old: "\tif !v.listed {\n", New: "\tif false {\n",
+	},
+	{
+		Name: "hook: what the boot has listed does not end the memory", File: "kubelet-admit/nri/view.go",
+		Old: "v.pods, v.listed, v.node.Listed = seen, true, true", New: "v.pods, v.listed = seen, true",
+	},
+	{
+		Name: "hook: the Node is read from a cache", File: "kubelet-admit/nri/reader.go",
+		Old: "Resource(\"nodes\").Name(name).Do(", New: "Resource(\"nodes\").Name(name).Param(\"resourceVersion\", \"0\").Do(",
+	},
+	{
+		Name: "hook: the pods are read from a cache", File: "kubelet-admit/nri/reader.go",
+		Old: "opts := &metav1.ListOptions{FieldSelector: selector.String()}", New: "opts := &metav1.ListOptions{FieldSelector: selector.String(), ResourceVersion: \"0\"}",
+	},
+	{
+		Name: "hook: CreateContainer always allows", File: "kubelet-admit/nri/plugin.go",
+		Old: "return nil, nil, p.ask(pod)", New: "return nil, nil, nil",
+	},
+	{
+		Name: "hook: an old runtime is given the event it does not know", File: "kubelet-admit/nri/plugin.go",
+		Old: "if knowsValidators(p.nri) {", New: "if true {",
+	},
+	{
+		Name: "hook: what the plugin does not answer passes", File: "kubelet-admit/nri/plugin.go",
+		Old: "FailRequest: true", New: "FailRequest: false",
+	},
+	{
+		Name: "install: a Node of another boot is taken", File: "kubelet-admit/install/kubeconfig.go",
+		Old: "node.Status.NodeInfo.BootID != boot; {", New: "false; {", Tests: []string{installBoot},
+	},
+	{
+		Name: "install: a kubelet that is about to report is refused", File: "kubelet-admit/install/kubeconfig.go",
+		Old: "bootWait  = 30 * time.Second", New: "bootWait  = 0 * time.Second", Tests: []string{installBoot},
+	},
+	{
+		Name: "report: nobody is told of a node without a hook", File: "taint/controller/report.go",
+		Old: "\tif begins {\n", New: "\tif false && begins {\n", Tests: []string{noHook},
+	},
+	{
+		Name: "report: every node is one without a hook", File: "taint/controller/report.go",
+		Old: "if guard == corev1.ConditionTrue {", New: "if false {", Tests: []string{noHook},
 	},
 
 	{
