@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	logger := logr.FromSlogHandler(o.Log.Handler())
+	logger := logr.FromSlogHandler(quietLog{o.Log.Handler()})
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	reg := prometheus.NewRegistry()

@@ -1,0 +1,42 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// quietLog is the log of the libraries. What is no fault in them it tells at level debug: that an Event was refused because its namespace
+// is being deleted, as the namespace of a pod that a fence ended may be. (client-go, tools/events: an error that is not retried.)
+type quietLog struct{ slog.Handler }
+
+// rejected is what client-go says of an Event that the API server does not take.
+const rejected = "Server rejected event (will not retry!)"
+
+// Handle implements slog.Handler.
+func (q quietLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == rejected && namespaceEnds(r) {
+		r.Level = slog.LevelDebug
+		if !q.Enabled(ctx, r.Level) {
+			return nil
+		}
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (q quietLog) WithAttrs(as []slog.Attr) slog.Handler { return quietLog{q.Handler.WithAttrs(as)} }
+
+// WithGroup implements slog.Handler.
+func (q quietLog) WithGroup(name string) slog.Handler { return quietLog{q.Handler.WithGroup(name)} }
+
+func namespaceEnds(r slog.Record) (ends bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		ends = ok && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+		return !ends
+	})
+	return ends
+}
