@@ -47,7 +47,9 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 	for {
 		v.Memory, v.Now = t.st.fence, t.Now() // the reads and the question took their time
 		d := fence.Step(v)
-		t.tellFence(d)
+		if d.Act != fence.Write && d.Act != fence.Arm { // what begins a fence is told once it is written: a conflict leaves an id that never was one
+			t.tellFence(d)
+		}
 		if err := t.reportPoweredOn(ctx, d.Why == fence.PoweredOn); err != nil {
 			return 0, false, err
 		}
@@ -77,6 +79,7 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 				t.across(func(f *fleet.Fleet) { f.Fence(t.look.Name, t.look.Record, t.Now()) }) // gives a turn back that was not used
 				return 0, false, err
 			}
+			t.tellFence(d)
 			t.closed(d.Record)
 			return 0, true, nil
 		case fence.PowerOff:
@@ -87,6 +90,7 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 			if err := t.writer.arm(ctx, t.look, d.Record); err != nil {
 				return 0, false, err
 			}
+			t.tellFence(d)
 			t.Metrics.phase("mark", t.Now().Sub(begin))
 			t.Log.Info("Marked node", "node", t.look.Name, "fence", d.Record.ID, "device", d.Record.Device)
 			return 0, true, nil
