@@ -6,7 +6,8 @@ import (
 
 // A tombstone is a pod's status with phase Failed and reason NodeFenced: no kubelet admits or starts such a pod again, and the
 // terminal phase wins over whatever a kubelet reports later (F3). Its DisruptionTarget condition lets Jobs with a
-// podFailurePolicy tell it from a failure of the program.
+// podFailurePolicy tell it from a failure of the program. A pod that is near the limit of an object's size gets its small form: phase
+// and reason alone, 11 bytes more than before.
 const (
 	TombstoneReason  = "NodeFenced"
 	TombstoneMessage = "The node's machine is powered off; forcefence ended the pod so that it can run elsewhere (fence "
@@ -29,3 +30,13 @@ const SparedAnnotation = "forcefence.io/spared-by"
 
 // SparedBy returns the token of the last fence that spared the pod, "" if none did.
 func SparedBy(p *corev1.Pod) string { return p.Annotations[SparedAnnotation] }
+
+// SparedMessage is the status' message of a spared pod that could not take the annotation; one that has it already gets the other
+// one, since only a change makes the resourceVersion a new one. It adds 8 bytes: less than the small tombstone, so that one which is on
+// its way either finds another resourceVersion or is refused itself.
+func SparedMessage(before string) string {
+	if before == "spared" {
+		return "Spared"
+	}
+	return "spared"
+}

@@ -264,7 +264,7 @@ func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err 
 		t.Metrics.phase("evict", t.Now().Sub(d.Record.Since))
 		t.Log.Info("Took mark off", "node", t.look.Name, "fence", d.Record.ID, "result", d.Record.Result)
 		t.tellPods(0)
-		t.tellKept(v)
+		t.tellKept(v, d)
 		t.closed(d.Record)
 		return 0, true, nil
 	default:

@@ -24,15 +24,17 @@ type batch struct {
 	turn *turn
 }
 
-// forEach runs write for every pod of the decision, with as many workers as are free, in the decision's order. A pod that changed
-// or went since it was read is no error: the next look decides anew. It returns the pods that were written, after all workers have
-// returned. A run that stops lets the writes under way come to their end: one that was cut off could land after the next look.
+// forEach runs write for every pod of the decision, with as many workers as are free, in the decision's order. A write that fails is no
+// error: how each ended is folded into the memory, and the next look decides anew. It returns the pods that were written, after all
+// workers have returned. A run that stops lets the writes under way come to their end: one that was cut off could land after the next
+// look.
 func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, write func(context.Context, evict.Pod) error) ([]evict.Pod, error) {
 	b := &batch{view: v, turn: t}
 	t.setBatch(b)
 	defer t.setBatch(nil)
 	var mu sync.Mutex // guards the results
 	var written []evict.Pod
+	how := map[string]evict.Refusal{}
 	var failed int
 	var first error
 	g, gctx := errgroup.WithContext(ctx)
@@ -47,12 +49,18 @@ func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, writ
 				return errProofLost
 			}
 			err := write(ctx, p)
+			if err != nil && ctx.Err() != nil {
+				return nil // this process ends
+			}
+			if lost := t.Leading(); err != nil && lost != nil {
+				return lost
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case err == nil:
+			how[p.UID] = refusal(err)
+			if err == nil {
 				written = append(written, p)
-			case !errors.Is(err, errAgain) && ctx.Err() == nil:
+			} else if !errors.Is(err, errAgain) {
 				if failed++; first == nil {
 					first = fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, err)
 				}
@@ -61,14 +69,16 @@ func (t *turn) forEach(ctx context.Context, v evict.View, d evict.Decision, writ
 		})
 	}
 	err := g.Wait()
+	t.st.evict.Wrote(d.Act, d.Pods, how, t.Now())
+	if failed > 0 {
+		t.Log.Warn("Writes of pods failed", "node", t.look.Name, "fence", t.look.Record.ID, "act", d.Act.String(), "failed", failed, "of", len(d.Pods), "first", first)
+	}
 	switch {
 	case errors.Is(err, errProofLost):
 		t.Log.Warn("Stopped in the middle: the machine is no longer proven off", "node", t.look.Name, "fence", t.look.Record.ID)
 		return written, nil // the next look decides
 	case err != nil:
-		return written, err
-	case failed > 0:
-		return written, fmt.Errorf("%s: %d of %d pods: %w", d.Act, failed, len(d.Pods), first)
+		return written, fmt.Errorf("%s: %w", d.Act, err)
 	}
 	return written, ctx.Err()
 }

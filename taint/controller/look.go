@@ -99,7 +99,7 @@ func (t *turn) resolve(ctx context.Context, pods []evict.Pod, objects []corev1.P
 func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 	out := evict.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
-		Exempt: taint.Exempt(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
+		Exempt: taint.Exempt(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p), Message: p.Status.Message,
 		First:       first != nil && !first.Empty() && first.Matches(labels.Set(p.Labels)),
 		Deleting:    p.DeletionTimestamp != nil,
 		Finalizers:  p.Finalizers,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
 )
 
 // ErrNothingToRelease says that the node carries neither a mark nor a record that holds anything up.
@@ -36,8 +38,12 @@ func Release(ctx context.Context, c client.Client, name, key string, confirm boo
 	}
 	w := writer{client: c, key: key, leading: func() error { return nil }, now: now}
 	if l.Record.Open() {
-		if err := spareAll(ctx, c, w, l, key); err != nil {
+		left, err := spareAll(ctx, c, w, l, key)
+		if err != nil {
 			return "", err
+		}
+		if len(left) > 0 {
+			told += "; could not be spared, and may still be ended by a write that is on its way: " + strings.Join(left, "; ")
 		}
 	}
 	err = w.node(ctx, l, "releasing", object{
@@ -53,23 +59,47 @@ func Release(ctx context.Context, c client.Client, name, key string, confirm boo
 	return "released node " + name + ": " + told, nil
 }
 
-// spareAll makes sure that no tombstone which is still on its way lands on a pod that starts when the mark goes.
-func spareAll(ctx context.Context, c client.Client, w writer, l taint.Look, key string) error {
-	var list corev1.PodList
-	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": l.Name}); err != nil {
-		return fmt.Errorf("listing pods: %w", err)
-	}
-	for i := range list.Items {
-		p := SeePod(&list.Items[i], key, nil)
-		if p.Terminal || p.Exempt != taint.NotExempt || p.Spared == l.Record.Token() {
-			continue
+// spareAll makes sure that no tombstone which is still on its way lands on a pod that starts when the mark goes. A pod that cannot be
+// spared keeps nobody from being released: spareAll returns each with its reason. (One that is too large even for the small form is too
+// large for the tombstone as well: evict's return path lets it go, too.)
+func spareAll(ctx context.Context, c client.Client, w writer, l taint.Look, key string) ([]string, error) {
+	spared, small := map[string]bool{}, map[string]bool{} // by UID
+	var left []string
+	for range spareRounds {
+		var list corev1.PodList
+		if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": l.Name}); err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
 		}
-		if err := w.spare(ctx, p, l.Record.Token()); err != nil {
-			return fmt.Errorf("%s/%s: run the command again: %w", p.Namespace, p.Name, err)
+		left = nil
+		again := false
+		for i := range list.Items {
+			p := SeePod(&list.Items[i], key, nil)
+			if p.Terminal || p.Exempt != taint.NotExempt || p.Spared == l.Record.Token() || spared[p.UID] {
+				continue
+			}
+			p.Small = small[p.UID]
+			err := w.spare(ctx, p, l.Record.Token())
+			why := refusal(err)
+			if why == evict.Accepted {
+				spared[p.UID] = true
+				continue
+			}
+			if strings.Contains(err.Error(), "cannot patch resource") { // no pod's fault: the person lacks the right
+				return nil, err
+			}
+			left = append(left, fmt.Sprintf("%s/%s: %v", p.Namespace, p.Name, err))
+			again = again || why == evict.Changed || why == evict.TooLarge && !p.Small
+			small[p.UID] = p.Small || why == evict.TooLarge
+		}
+		if !again {
+			break
 		}
 	}
-	return nil
+	return left, nil
 }
+
+// spareRounds is how often spareAll looks again for pods that changed meanwhile.
+const spareRounds = 5
 
 func releaseRecord(l taint.Look, now time.Time) (taint.Record, string) {
 	told := "no mark"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,6 +94,7 @@ var evictSays = map[evict.Why]struct {
 	evict.ProofLost:       {true, stateEvicting, "The machine is no longer proven off ({detail}): no more pods are ended until it is."},
 	evict.Sparing:         {true, stateEvicting, "The machine is back: {pods} pods that were not ended yet live on; they start when the mark goes."},
 	evict.Returned:        {true, stateEvicting, "The machine is back: no more pods are ended; those already ended are deleted, then the mark goes."},
+	evict.Retrying:        {true, stateEvicting, "Some pods could not be ended or deleted, and are tried again; all others are done."},
 	evict.WaitingDetach:   {false, stateEvicting, "All pods are gone; waiting until their volumes are detached."},
 	evict.Finished:        {true, "", "All pods are gone and their volumes detached: the mark goes."},
 	evict.FinishedReturn:  {true, "", "The node came back; all ended pods are gone and their volumes detached: the mark goes."},
@@ -106,9 +108,13 @@ func (t *turn) tellFence(d fence.Decision) {
 
 func (t *turn) tellEvict(v evict.View, d evict.Decision) {
 	says := evictSays[d.Why]
+	alert := d.Alert
+	if alert == string(evict.Stuck) {
+		alert += ": " + stuckPods(d.Stuck)
+	}
 	begins := (d.Why == evict.Confirmed || d.Why == evict.Vouched) && t.st.said != string(d.Why)
 	id := v.Look.Record.IDOr(d.Record.ID)
-	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, len(d.Pods), id, d.Alert)
+	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, len(d.Pods), id, alert)
 	if begins {
 		t.tellNoHook(id)
 	}
@@ -124,6 +130,22 @@ func (t *turn) tellNoHook(id string) {
 	t.event(corev1.EventTypeWarning, "NoHookOnNode", "Evict", "This node has no hook that holds its pods: if its machine boots before the "+
 		"mark is off, they start again beside their replacements. Keep it from powering on by itself until then (the BMC's power restore "+
 		"policy); to be safe the next time, install the hook.")
+}
+
+// stuckNames is how many stuck pods an Event names.
+const stuckNames = 3
+
+// stuckPods names pods and what could not be done with them.
+func stuckPods(pods []evict.StuckPod) string {
+	verbs := map[evict.Act]string{evict.Tombstone: "ended", evict.Delete: "deleted", evict.Spare: "spared"}
+	var names []string
+	for i, p := range pods {
+		if i == stuckNames {
+			return strings.Join(names, "; ") + fmt.Sprintf("; and %d more", len(pods)-i)
+		}
+		names = append(names, fmt.Sprintf("pod %s/%s cannot be %s (%s)", p.Namespace, p.Name, verbs[p.Act], p.Why))
+	}
+	return strings.Join(names, "; ")
 }
 
 // tell says a reason once, when it becomes the node's: a line in the log, an Event, the node's state. An alert is said once more.
@@ -250,16 +272,31 @@ func (t *turn) tellPods(age time.Duration) {
 	}
 }
 
-// tellKept sends an Event to each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped.
-func (t *turn) tellKept(v evict.View) {
+// ownFinalizers are those that stock controllers take off an ended pod by themselves, moments later: the Job controller's once it has
+// counted the pod, the garbage collector's once dependents are gone or orphaned.
+var ownFinalizers = []string{"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents}
+
+// tellKept sends an Event to each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the API
+// server let nobody delete or spare it.
+func (t *turn) tellKept(v evict.View, d evict.Decision) {
+	id := v.Look.Record.ID
 	for _, p := range v.Pods {
-		if !p.Kept() {
+		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool { return slices.Contains(ownFinalizers, f) })
+		if !p.Kept() || len(theirs) == 0 {
 			continue
 		}
-		finalizers := strings.Join(p.Finalizers, ", ")
-		t.Log.Warn("Finalizers keep an ended pod", "node", t.look.Name, "fence", v.Look.Record.ID, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
+		finalizers := strings.Join(theirs, ", ")
+		t.Log.Warn("Finalizers keep an ended pod", "node", t.look.Name, "fence", id, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
 		t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, "FinalizersKeepPod", "Evict",
 			"The pod was ended and deleted, and can never start again; its name stays taken until its finalizers are removed: %s.", finalizers)
+	}
+	for _, s := range d.Stuck {
+		t.Log.Warn("Left a pod behind", "node", t.look.Name, "fence", id, "pod", s.Namespace+"/"+s.Name, "act", s.Act.String(), "why", s.Why.String())
+		text := "The pod was ended and can never start again, but cannot be deleted (%s)."
+		if s.Act == evict.Spare {
+			text = "The node came back and the pod lives on, but could not be marked as spared (%s)."
+		}
+		t.Events.Eventf(reference(s.Pod), t.node, corev1.EventTypeWarning, "PodLeftBehind", "Evict", text, s.Why)
 	}
 }
 

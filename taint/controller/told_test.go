@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // newYear is when the turns below begin.
@@ -70,11 +71,10 @@ func TestFenceIsToldOnceWritten(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &clock{now: newYear}
 			tn, _ := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseArmed)
-			tn.leases.know("n2")
 			tn.look.Mark, tn.look.Record = nil, nil
 			tn.policy = &Policy{Excluded: func(*corev1.Node) string { return "" }}
 			tn.st.fence = fence.Memory{}
-			tn.st.suspect = fence.Suspicion{Why: "NotReady", Since: c.now}
+			tn.st.suspect, tn.fleet = "NotReady", fleet.View{Stale: true, Missed: true, Others: 1, Fresh: 1, Heard: true}
 			api, events := &answers{err: tc.err}, events.NewFakeRecorder(50)
 			tn.writer.client, tn.Events = api, events
 			var err error
@@ -84,7 +84,7 @@ func TestFenceIsToldOnceWritten(t *testing.T) {
 				}
 				c.now = c.now.Add(10 * time.Millisecond)
 				tn.look.Sent, tn.look.Got = c.now, c.now
-				tn.st.worked = c.now
+				tn.st.work, tn.st.worked = fence.SomeToDo, c.now
 				tn.st.fence.Saw(tn.look)
 				_, _, err = tn.fence(t.Context())
 			}

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
@@ -101,29 +105,34 @@ func (w writer) nodePatch(ctx context.Context, l taint.Look, what string, pt typ
 
 // tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9).
 func (w writer) tombstone(ctx context.Context, p evict.Pod, fenceID string) error {
-	message := taint.TombstoneMessage + fenceID + ")."
+	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
+	if !p.Small {
+		message := taint.TombstoneMessage + fenceID + ")."
+		status["message"] = message
+		status["conditions"] = []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now()),
+			Reason: taint.TombstoneReason, Message: message,
+		}}
+	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	return w.patch(ctx, pod, "ending pod", types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
-		"status": object{
-			"phase": corev1.PodFailed, "reason": taint.TombstoneReason, "message": message,
-			"conditions": []corev1.PodCondition{{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now()),
-				Reason: taint.TombstoneReason, Message: message,
-			}},
-		},
+		"status":   status,
 	}, "status")
 }
 
 // spare marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
 // through the status, which takes annotations, so that no grant of patch on pods is needed.
 func (w writer) spare(ctx context.Context, p evict.Pod, token string) error {
+	meta := object{"uid": p.UID, "resourceVersion": p.ResourceVersion}
+	body := object{"metadata": meta}
+	if p.Small {
+		body["status"] = object{"message": taint.SparedMessage(p.Message)}
+	} else {
+		meta["annotations"] = object{taint.SparedAnnotation: token}
+	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	return w.patch(ctx, pod, "sparing pod", types.MergePatchType, object{
-		"metadata": object{
-			"uid": p.UID, "resourceVersion": p.ResourceVersion, "annotations": object{taint.SparedAnnotation: token},
-		},
-	}, "status")
+	return w.patch(ctx, pod, "sparing pod", types.MergePatchType, body, "status")
 }
 
 // nudge changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
@@ -180,3 +189,33 @@ func outcome(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 }
+
+// refusal sorts what a pod's write came to. That a pod is too large is told in three ways: as the limit of a request, as that of the
+// annotations, and by etcd in words alone, with status 500.
+func refusal(err error) evict.Refusal {
+	status := apierrors.APIStatus(nil)
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return evict.Accepted
+	case apierrors.IsConflict(err):
+		return evict.Changed
+	case !errors.As(err, &status):
+		return evict.Failed
+	}
+	tooLong := func(c metav1.StatusCause) bool { return c.Type == metav1.CauseType(field.ErrorTypeTooLong) }
+	s := status.Status()
+	switch {
+	case s.Code == http.StatusRequestEntityTooLarge,
+		s.Code == http.StatusUnprocessableEntity && s.Details != nil && slices.ContainsFunc(s.Details.Causes, tooLong),
+		s.Code == http.StatusInternalServerError && slices.ContainsFunc(etcdTooLarge, func(w string) bool { return strings.Contains(s.Message, w) }):
+		return evict.TooLarge
+	case s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout && s.Code != http.StatusTooManyRequests:
+		return evict.Denied
+	default:
+		return evict.Failed
+	}
+}
+
+// etcdTooLarge is how etcd, and the API server's client of it, say that an object exceeds their limits. The API server knows it by the
+// same words, and has then tried without managedFields already (k8s.io/apiserver/pkg/endpoints/handlers, isTooLargeError).
+var etcdTooLarge = []string{"etcdserver: request is too large", "trying to send message larger than max"}

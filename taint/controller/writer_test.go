@@ -65,7 +65,7 @@ var refusals = []struct {
 
 var errStale = errors.New("not leading")
 
-func (r refusal) writer(c client.Client) writer {
+func (r late) writer(c client.Client) writer {
 	return writer{client: c, key: taint.DefaultKey, now: time.Now, leading: func() error {
 		if r.stale {
 			return errStale
@@ -74,7 +74,7 @@ func (r refusal) writer(c client.Client) writer {
 	}}
 }
 
-type refusal struct{ stale bool }
+type late struct{ stale bool }
 
 func admin(t *testing.T) client.Client {
 	t.Helper()
@@ -180,7 +180,7 @@ func TestNodeWritesAreRefused(t *testing.T) {
 				if r.noRV {
 					l.ResourceVersion = ""
 				}
-				err = write(t.Context(), refusal{r.stale}.writer(c), l)
+				err = write(t.Context(), late{r.stale}.writer(c), l)
 				if err == nil || !r.either && errors.Is(err, errAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
 					t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
 				}
@@ -209,7 +209,7 @@ func TestPodWritesAreRefused(t *testing.T) {
 				if r.uid {
 					p.UID = "00000000-0000-4000-8000-000000000000"
 				}
-				err := write(t.Context(), refusal{r.stale}.writer(c), p)
+				err := write(t.Context(), late{r.stale}.writer(c), p)
 				if err == nil || !r.either && errors.Is(err, errAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
 					t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
 				}
@@ -222,7 +222,7 @@ func TestPodWritesAreRefused(t *testing.T) {
 // Only what the writer is there for changes: no other taint, label, annotation, condition or list entry (invariant 5).
 func TestNodeWritesTouchNothingElse(t *testing.T) {
 	c := admin(t)
-	w := refusal{}.writer(c)
+	w := late{}.writer(c)
 	for name, want := range map[string]func(l taint.Look, n *corev1.Node){
 		"record": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
 		"arm": func(l taint.Look, n *corev1.Node) {

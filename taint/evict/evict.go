@@ -9,7 +9,8 @@
 // was seen and after Ready stopped being True, at most ProofTTL ago (Proven); a person's mark on a node that no device can speak
 // for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared, and each pod
 // that lives is spared before the mark goes, so that no write still on its way can end it. The mark goes only when nothing was
-// touched, or when every tombstoned pod and every volume that no bound pod uses is gone.
+// touched, or when every tombstoned pod and every volume that no bound pod uses is gone. A pod that the API server lets nobody end,
+// delete or spare (trouble.go) holds up no other: it is named, it keeps the mark of a node that is off, and not that of one that lives.
 package evict
 
 import (
@@ -39,7 +40,7 @@ const (
 	ClearVolumes            // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
 	Delete                  // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
 	Unmark                  // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
-	Spare                   // annotate Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
+	Spare                   // mark Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
 	Read                    // read what Decision.Live and View.Resolved ask for, and decide again on the same Look
 )
 
@@ -72,6 +73,8 @@ const (
 	ProofLost       Why = "ProofLost"    // in the middle, and the device no longer says Off
 	Returned        Why = "NodeReturned" // in the middle, and the node is alive
 	Sparing         Why = "SparingPods"  // the node returned: what is not tombstoned lives
+	Retrying        Why = "RetryingPods" // writes of some pods failed; all others are done
+	Stuck           Why = "PodsStuck"    // an alert: pods that the API server lets nobody end or delete
 	WaitingDetach   Why = "WaitingForDetach"
 	Finished        Why = "NodeEvicted"
 	FinishedReturn  Why = "NodeReturnedAndCleared"
@@ -89,6 +92,8 @@ type Memory struct {
 	Resumed   time.Time        // when looks came again after none had for a while; zero: they always did
 	looked    time.Time        // the last look
 	Cleared   bool             // this process cleared volumesAttached once: its controller may write it back (F5)
+
+	troubles map[attempt]trouble // writes of pods that failed
 }
 
 // Saw folds a live look in.
@@ -143,6 +148,7 @@ type Pod struct {
 	Terminal   bool   // Succeeded or Failed, by whomever
 	Tombstone  bool   // our tombstone
 	Spared     string // taint.SparedBy
+	Message    string // of its status
 	First      bool   // matches the configured selector: storage and CSI controllers
 	Priority   int32
 	Deleting   bool     // has a deletionTimestamp
@@ -151,6 +157,8 @@ type Pod struct {
 
 	Tolerations []corev1.Toleration
 	Volumes     []Volume // of its claims, as far as they resolve
+
+	Small bool // set by Step: the pod cannot grow, write the smallest form there is
 }
 
 // Volume is a persistent volume that a pod uses.
@@ -213,6 +221,7 @@ type Decision struct {
 	Returned bool   // on the return path: only what is tombstoned may be deleted, and needs no proof
 	Alert    string // "" or why a person should look; the mark stays
 	Live     bool   // Read: the Attachments, from the API server, too
+	Stuck    []StuckPod
 }
 
 const (
@@ -261,7 +270,7 @@ func (v View) step() Decision {
 	case l.Record.Phase == taint.PhaseArmed:
 		return v.overdue(v.armed())
 	default:
-		return v.overdue(v.evicting())
+		return v.overdue(v.named(v.evicting()))
 	}
 }
 
@@ -366,13 +375,15 @@ func (v View) evicting() Decision {
 		}
 		return v.returning()
 	}
-	var ready, waiting, tombs []Pod
+	var ready, waiting, tombs, resting []Pod
 	for _, p := range v.Pods {
 		switch {
 		case p.goes() && v.stockDue(p):
 			waiting = append(waiting, p)
+		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
+			resting = append(resting, p)
 		case p.goes():
-			ready = append(ready, p)
+			ready = append(ready, v.fit(Tombstone, p))
 		case p.buried():
 			tombs = append(tombs, p)
 		}
@@ -383,9 +394,11 @@ func (v View) evicting() Decision {
 	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && !v.Cleared
 	left := v.leftover()
 	switch {
-	case len(ready)+len(waiting)+len(tombs)+len(left) == 0 && !(clear && v.Holds(v.Now)):
+	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.Holds(v.Now)):
 		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
 		return v.unmark(taint.ResultEvicted, Finished)
+	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
+		return v.retry(resting, Tombstone)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait}
 	case v.Holds(v.Now):
@@ -430,19 +443,33 @@ func (v View) Holds(now time.Time) bool {
 // sparing reports whether this fence has begun its return path. It stays on it, even if the machine goes off once more: the mark
 // will go, and the next fence moves what is left.
 func (v View) sparing() bool {
-	token := v.Look.Record.Token()
-	return slices.ContainsFunc(v.Pods, func(p Pod) bool { return p.goes() && p.Spared == token })
+	return slices.ContainsFunc(v.Pods, func(p Pod) bool { return p.goes() && v.spared(p) })
+}
+
+// spared reports whether this fence lets the pod live. One that could not take the annotation does not tell; another process spares it
+// again.
+func (v View) spared(p Pod) bool {
+	before := v.troubles[attempt{p.UID, Spare}].before
+	return p.Spared == v.Look.Record.Token() || before != "" && before != p.ResourceVersion
 }
 
 // returning is the return path with tombstones: no more tombstones, no more clearing; what is tombstoned is deleted, the rest is
 // held by the node's hook and starts when the mark goes. Before that the rest is spared: a tombstone that was sent with a good
 // proof may still be on its way (a slow request, a paused leader), and must not land on a pod that runs again.
+//
+// A pod whose write is hopeless is let go: it would hold all others. One that is too large to be spared is too large for a tombstone:
+// of both there is a small form, and sparing grows a pod less. If it shrinks it has another resourceVersion. One that is refused for
+// another reason again and again is refused for so long that no tombstone is left on its way.
 func (v View) returning() Decision {
-	var tombs, spare []Pod
+	var tombs, spare, resting []Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && p.Spared != v.Look.Record.Token():
-			spare = append(spare, p)
+		case p.goes() && v.spared(p):
+		case p.goes() && v.hopeless(Spare, p), p.buried() && v.hopeless(Delete, p):
+		case p.goes() && v.rest(Spare, p) > 0, p.buried() && v.rest(Delete, p) > 0:
+			resting = append(resting, p)
+		case p.goes():
+			spare = append(spare, v.fit(Spare, p))
 		case p.buried():
 			tombs = append(tombs, p)
 		}
@@ -454,6 +481,10 @@ func (v View) returning() Decision {
 		return Decision{Act: Spare, Why: Sparing, Pods: spare, Returned: true}
 	case len(tombs) > 0:
 		return Decision{Act: Delete, Why: Returned, Pods: tombs, Returned: true}
+	case len(resting) > 0:
+		d := v.retry(resting, Spare)
+		d.Returned = true
+		return d
 	case len(v.leftover()) > 0:
 		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}
 	case v.neverOff():

@@ -67,7 +67,8 @@ func TestHistories(t *testing.T) {
 		"pod p volume=p", "pod q", "pod i intolerant", "pod k finalizer volume=k", "pod e exempt volume=e", "finalized", "stock-deletes i",
 		"mark manual", "mark", "unmark", "release", "label", "mode fence", "mode observe", "exclude maintenance", "exclude",
 		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored", "device power-off=refused",
-		"sleep 1s", "sleep 10s", "sleep 1m", "trust",
+		"sleep 1s", "sleep 10s", "sleep 1m", "trust", "pod l volume=l refuses=large", "pod h volume=h refuses=huge",
+		"refuses p fails", "refuses q denied", "refuses a changes", "refuses b huge", "refuses p nothing", "refuses a nothing",
 	}
 	acts := []string{"Arm", "Write", "PowerOff", "Tombstone", "ClearVolumes", "Delete", "Spare", "Unmark", "ExpireReady", "Ask", "answer"}
 	for seed := range uint64(*seeds) {

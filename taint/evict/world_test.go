@@ -59,6 +59,7 @@ type world struct {
 	offs     []providers.Answer
 	touched  bool // a pod was ended under this mark
 	alerts   map[string]bool
+	refuses  map[string]string // pod -> what the API server says to its writes: "large" (to all but small ones), "huge", "fails", "denied", "changes"
 	recent   [2]string
 	skipped  int
 	busy     int // decisions in a row that were no Wait
@@ -68,7 +69,7 @@ type world struct {
 func newWorld() *world {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7", stock: true, lease: 1, boots: 1,
-		before: map[string][]string{}, alerts: map[string]bool{}}
+		before: map[string][]string{}, alerts: map[string]bool{}, refuses: map[string]string{}}
 	w.node.Name, w.node.UID = "n1", "u1"
 	w.node.Status.NodeInfo.BootID = "b1"
 	w.leads()
@@ -196,6 +197,9 @@ func (w *world) do(line string) error {
 		if flag("intolerant") {
 			p.Tolerations = nil
 		}
+		if v := value("refuses"); v != "" { // what the API server says to its writes; it can be deleted only if they succeed
+			w.refuses[f[1]] = v
+		}
 		if pv := value("volume"); pv != "" {
 			p.Volumes = []Volume{{PV: pv, Unique: unique(pv)}}
 			w.atts = append(w.atts, Attachment{Name: "va-" + pv, PV: pv})
@@ -204,6 +208,8 @@ func (w *world) do(line string) error {
 		}
 		w.pods = append(w.pods, p)
 		w.change()
+	case "refuses": // from now on; "nothing"
+		w.refuses[f[1]] = arg(2)
 	case "finalized": // somebody takes the finalizers off: pods that were deleted go
 		w.pods = slices.DeleteFunc(w.pods, func(p Pod) bool { return p.stuck() })
 	case "stock-deletes": // the stock eviction controller
@@ -492,6 +498,9 @@ func (w *world) step(most time.Duration) bool {
 	detail := ""
 	for _, p := range d.Pods {
 		detail += " " + p.Name
+		if p.Small {
+			detail += "(small)"
+		}
 	}
 	if d.Returned {
 		detail += " (returned)"
@@ -502,6 +511,9 @@ func (w *world) step(most time.Duration) bool {
 	if d.Alert != "" {
 		detail += " ALERT"
 		w.alerts[d.Alert] = true
+	}
+	for _, p := range d.Stuck {
+		detail += fmt.Sprintf(" %s: %s: %s;", p.Name, p.Act, p.Why)
 	}
 	w.print(d.Act.String(), string(d.Why), detail)
 	conflict := hook(d.Act.String())
@@ -515,6 +527,8 @@ func (w *world) step(most time.Duration) bool {
 	case Ask:
 		w.ask()
 	case Tombstone, Delete, Spare:
+		how := map[string]Refusal{}
+		defer func() { w.em.Wrote(d.Act, d.Pods, how, w.now) }()
 		for _, p := range d.Pods {
 			if !d.Returned && !v.Holds(w.now) {
 				w.print("", "proof ran out", "")
@@ -524,6 +538,9 @@ func (w *world) step(most time.Duration) bool {
 				w.checkProof(d.Act.String(), l)
 			}
 			w.pass(3 * time.Millisecond)
+			if how[p.UID] = w.refuse(d.Act, p); how[p.UID] != Accepted {
+				continue
+			}
 			i := slices.IndexFunc(w.pods, func(q Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
 			if i < 0 {
 				continue // 404 or 409: the next list knows
@@ -536,6 +553,8 @@ func (w *world) step(most time.Duration) bool {
 				}
 				q.Terminal, q.Tombstone, w.touched = true, true, true
 				q.ResourceVersion += "t"
+			case d.Act == Spare && p.Small:
+				q.ResourceVersion += "s"
 			case d.Act == Spare:
 				if q.Exempt != taint.NotExempt || q.Terminal {
 					w.breaks("spared %s, which is exempt or finished", q.Name)
@@ -578,7 +597,10 @@ func (w *world) step(most time.Duration) bool {
 			w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = d.InUse, d.Attached
 			w.change()
 		case Unmark:
-			if left := Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(pods, Pod.buried) || len(left) > 0) {
+			waitedFor := func(p Pod) bool {
+				return p.buried() && !slices.ContainsFunc(d.Stuck, func(s StuckPod) bool { return s.UID == p.UID && s.Act == Delete })
+			}
+			if left := Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(pods, waitedFor) || len(left) > 0) {
 				w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
 			}
 			w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, d.Record.ID)
@@ -586,6 +608,26 @@ func (w *world) step(most time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// refuse is the API server's answer to a pod's write.
+func (w *world) refuse(act Act, p Pod) Refusal {
+	switch w.refuses[p.Name] {
+	case "large":
+		if p.Small || act == Delete {
+			return Accepted
+		}
+		return TooLarge
+	case "huge":
+		return TooLarge
+	case "fails":
+		return Failed
+	case "denied":
+		return Denied
+	case "changes":
+		return Changed
+	}
+	return Accepted
 }
 
 // ask puts the question; the machine answers with what it is when the question arrives.

@@ -82,7 +82,7 @@ const (
 	byPod        = "'forcefence-controller-pod-status' with binding 'forcefence-controller-pod-status' denied request: "
 	podNote      = byPod + "forcefence may change no annotation of a pod but its own"
 	podMeta      = byPod + "forcefence may change no labels or finalizers of a pod"
-	podShape     = byPod + "forcefence may write no status but that of a fenced pod"
+	podShape     = byPod + "forcefence may write no status but that of a fenced or a spared pod"
 	podFinished  = byPod + "forcefence may not end a pod that has finished"
 	podUnbound   = byPod + "forcefence may not end a pod that is bound to no node"
 	podStatus    = byPod + "forcefence may change nothing of a fenced pod's status but phase, reason, message and DisruptionTarget"
@@ -348,9 +348,29 @@ var refusals = []attempt{
 	{"change a pod's finalizers", us, onPod("runs", func(p *corev1.Pod) { p.Finalizers = []string{"example.net/hold", "example.net/more"} }, status), podMeta},
 	{"a pod Succeeded", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, status), podShape},
 	{"a pod Failed for another reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), status), podShape},
-	{"a pod Failed without DisruptionTarget", us, onPod("runs", func(p *corev1.Pod) {
-		p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+	{"a pod Failed with a message and without DisruptionTarget", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason, taint.TombstoneMessage
 	}, status), podShape},
+	{"a pod Failed, and spared", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Message = corev1.PodFailed, taint.SparedMessage("")
+	}, status), podShape},
+	{"phase alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, status), podShape},
+	{"any message", us, onPod("runs", func(p *corev1.Pod) { p.Status.Message = "hello" }, status), podShape},
+	{"spare a pod and change its address", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Message, p.Status.PodIP, p.Status.PodIPs = taint.SparedMessage(""), "192.0.2.9", []corev1.PodIP{{IP: "192.0.2.9"}}
+	}, status), podShape},
+	{"spare a pod and change its readiness", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Message, p.Status.Conditions[0].Status = taint.SparedMessage(""), corev1.ConditionFalse
+	}, status), podShape},
+	{"spare a pod and forget its containers", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Message, p.Status.ContainerStatuses = taint.SparedMessage(""), nil
+	}, status), podStatus},
+	{"spare a pod that failed by itself, in the small form", us, onPod("failed", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }, status), podFinished},
+	{"end a large pod that failed by itself", us, onPod("failed", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podFinished},
+	{"end a large pod and forget its containers", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason, p.Status.ContainerStatuses = corev1.PodFailed, taint.TombstoneReason, nil
+	}, status), podStatus},
+	{"end a large pod of no node", us, onPod("waits", func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason }, status), podUnbound},
 	{"reason alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podShape},
 	{"a pod Unknown with a fenced pod's reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }), status), podShape},
 	{"a pod Failed with another condition True", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
@@ -450,6 +470,11 @@ var passes = []attempt{
 	{"end a pod that is being deleted", us, onPod("leaves", tombstone, status), ""},
 	{"spare a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-1/t" }, status), ""},
 	{"spare a pod for another fence", us, onPod("spared", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-2/t" }, status), ""},
+	{"end a pod that is too large for more than phase and reason", us, onPod("runs", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+	}, status), ""},
+	{"spare a pod that is too large for the annotation", us, onPod("runs", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }, status), ""},
+	{"spare it again", us, onPod("runs", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("spared") }, status), ""},
 	{"nudge a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.NudgedAnnotation] = "2026-01-02T03:04:05.000006Z" }, status), ""},
 	{"delete an ended pod", us, deletePod("ended", func(*metav1.DeleteOptions) {}), ""},
 	{"delete an ended pod with grace, which it does not get", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = nil }), ""},

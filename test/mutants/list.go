@@ -14,6 +14,9 @@ const (
 	noHook      = "./taint/controller -short -run TestNodeWithoutHookIsTold"
 )
 
+// podFailures are the controller's tests of pod writes, without a control plane.
+const podFailures = "./taint/controller -short"
+
 // testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
 // then the whole protocol's simulation.
 func testsOf(m Mutant) []string {
@@ -441,7 +444,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: no pod is spared (10)", File: "taint/evict/evict.go",
-		Old: "		case p.goes() && p.Spared != v.Look.Record.Token():\n			spare = append(spare, p)\n", New: "",
+		Old: "			spare = append(spare, v.fit(Spare, p))\n", New: "",
 	},
 	{
 		Name: "evict: pods are ended without proof (1)", File: "taint/evict/evict.go",
@@ -465,11 +468,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes before the volumes are detached (11)", File: "taint/evict/evict.go",
-		Old: "case len(ready)+len(waiting)+len(tombs)+len(left) == 0 &&", New: "case len(ready)+len(waiting)+len(tombs)+0*len(left) == 0 &&",
+		Old: "case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 &&", New: "case len(ready)+len(waiting)+len(tombs)+len(resting)+0*len(left) == 0 &&",
 	},
 	{
 		Name: "evict: the mark goes before the pods are gone (11)", File: "taint/evict/evict.go",
-		Old: "case len(ready)+len(waiting)+len(tombs)+len(left) == 0 &&", New: "case len(ready)+len(waiting)+len(left) == 0 &&",
+		Old: "case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 &&", New: "case len(ready)+len(waiting)+len(resting)+len(left) == 0 &&",
 	},
 	{
 		Name: "evict: the mark goes before the lists are cleared", File: "taint/evict/evict.go",
@@ -477,7 +480,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the return path does not wait for the tombstoned (11)", File: "taint/evict/evict.go",
-		Old: "		case p.buried():\n			tombs = append(tombs, p)\n		}\n	}\n	order(tombs)\n	order(spare)", New: "		}\n	}\n	order(tombs)\n	order(spare)",
+		Old: "			spare = append(spare, v.fit(Spare, p))\n		case p.buried():\n			tombs = append(tombs, p)\n", New: "			spare = append(spare, v.fit(Spare, p))\n",
 	},
 	{
 		Name: "evict: the return path does not wait for volumes (11)", File: "taint/evict/evict.go",
@@ -498,6 +501,50 @@ var Mutants = []Mutant{
 	{
 		Name: "evict: an unreadable record is passed over", File: "taint/evict/evict.go",
 		Old: "	case l.RecordErr != nil:\n", New: "	case false:\n",
+	},
+	{
+		Name: "evict: a pod whose end fails holds up the others (16)", File: "taint/evict/evict.go",
+		Old: "		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:\n			resting = append(resting, p)\n		case p.goes():\n			ready", New: "		case p.goes():\n			ready",
+	},
+	{
+		Name: "evict: the mark goes though a pod could not be ended (11)", File: "taint/evict/evict.go",
+		Old: "+len(tombs)+len(resting)+len(left) == 0 &&", New: "+len(tombs)+0*len(resting)+len(left) == 0 &&",
+	},
+	{
+		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)", File: "taint/evict/evict.go",
+		Old: "		case p.goes() && v.hopeless(Spare, p), p.buried() && v.hopeless(Delete, p):\n", New: "",
+	},
+	{
+		Name: "evict: a spare that failed is not tried again (10)", File: "taint/evict/evict.go",
+		Old: "	case len(resting) > 0:\n		d := v.retry(resting, Spare)\n		d.Returned = true\n		return d\n", New: "",
+	},
+	{
+		Name: "evict: a large pod does not get the small form", File: "taint/evict/trouble.go",
+		Old: "		case why == TooLarge && act != Delete && !p.Small:\n			m.troubles[a] = trouble{at: at, small: true} // at once\n", New: "",
+	},
+	{
+		Name: "evict: a spared large pod is spared for ever", File: "taint/evict/trouble.go",
+		Old: "trouble{at: at, small: true, before: p.ResourceVersion}", New: "trouble{at: at, small: true}",
+	},
+	{
+		Name: "evict: a spare that changed nothing is one (10)", File: "taint/evict/evict.go",
+		Old: "before != \"\" && before != p.ResourceVersion", New: "before != \"\"",
+	},
+	{
+		Name: "evict: one failure is the last try (10)", File: "taint/evict/trouble.go",
+		Old: "		return t.times >= tries\n", New: "		return t.times > 0\n",
+	},
+	{
+		Name: "evict: failures are not backed off (13)", File: "taint/evict/trouble.go",
+		Old: "	return min(restMin<<min(n-1, 6), restMax) - now.Sub(t.at)\n", New: "	return restMin - now.Sub(t.at)\n",
+	},
+	{
+		Name: "evict: a pod that is stuck is not named (13)", File: "taint/evict/trouble.go",
+		Old: "		d.Alert = string(Stuck)\n", New: "",
+	},
+	{
+		Name: "evict: a negative tolerationSeconds is for ever (F2)", File: "taint/evict/evict.go",
+		Old: "time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second", New: "time.Duration(*tol.TolerationSeconds) * time.Second",
 	},
 	{
 		Name: "evict: what takes too long is not alerted (13)", File: "taint/evict/evict.go",
@@ -680,9 +727,79 @@ var Mutants = []Mutant{
 		Old: "		if !v.Holds(t.Now()) {\n			return 0, true, nil\n		}\n", New: "",
 	},
 	{
+		Name: "workers: a sign of life while the device is asked does not stop them", File: "taint/controller/batch.go",
+		Old: "return !b.stopped.Load() && b.view.Holds(", New: "return b.view.Holds(",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "workers: a heartbeat does not stop them", File: "taint/controller/setup.go",
+		Old: "			r.stopBatch(l.Name)\n", New: "			_ = l\n",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "workers: how a write ended is forgotten (16)", File: "taint/controller/batch.go",
+		Old: "	t.st.evict.Wrote(d.Act, d.Pods, how, t.Now())\n", New: "",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "workers: a lost leadership is a pod's failure", File: "taint/controller/batch.go",
+		Old: "				return lost\n", New: "				_ = lost\n",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "controller: volumes of pods that stay are cleared unresolved (step 10)", File: "taint/controller/act.go",
+		Old: "	if !ends && d.Act != evict.ClearVolumes && !waits {\n", New: "	if !ends && !waits {\n",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "controller: volumesAttached is cleared again and again (F5)", File: "taint/controller/act.go",
+		Old: "		t.st.evict.Cleared = true\n", New: "",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "controller: a fence is told that was not written", File: "taint/controller/act.go",
+		Old: "	begins := d.Act == fence.Write || d.Act == fence.Arm\n", New: "	begins := false\n",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "writer: etcd's limit is not known", File: "taint/controller/writer.go",
+		Old: "func(w string) bool { return strings.Contains(s.Message, w) }", New: "func(w string) bool { return strings.Contains(w, s.Message+w) }",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "writer: a large pod is spared by what grows it more than a tombstone (10)", File: "taint/tombstone.go",
+		Old: "	return \"spared\"\n", New: "	return \"spared by its fence\"\n",
+		Tests: []string{"./taint/controller -run TestSmallForms"},
+	},
+	{
+		Name: "writer: a large pod that is spared again keeps its resourceVersion (10)", File: "taint/tombstone.go",
+		Old: "	if before == \"spared\" {\n", New: "	if false {\n",
+		Tests: []string{"./taint/controller -run TestSmallForms"},
+	},
+	{
+		Name: "writer: the small tombstone is a whole one", File: "taint/controller/writer.go",
+		Old: "	if !p.Small {\n		message", New: "	if true {\n		message",
+		Tests: []string{"./taint/controller -run TestSmallForms"},
+	},
+	{
+		Name: "release: a person without the right spares nobody and is not told (10)", File: "taint/controller/release.go",
+		Old: "			if strings.Contains(err.Error(), \"cannot patch resource\") {", New: "			if false {",
+		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+	},
+	{
+		Name: "release: a pod that changed is not spared (10)", File: "taint/controller/release.go",
+		Old: "			again = again || why == evict.Changed || why", New: "			again = again || why",
+		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+	},
+	{
+		Name: "release: a pod with full annotations is not spared (10)", File: "taint/controller/release.go",
+		Old: " || why == evict.TooLarge && !p.Small\n", New: "\n",
+		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+	},
+	{
 		Name: "release: no pod is spared (10)", File: "taint/controller/release.go",
-		Old: "		if err := spareAll(ctx, c, w, l, key); err != nil {\n			return \"\", err\n		}\n", New: "",
-		Tests: []string{"./test/integration -run TestReleaseInTheMiddle"},
+		Old: "			err := w.spare(ctx, p, l.Record.Token())\n			why", New: "			err := error(nil)\n			why",
+		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
 	},
 	{
 		Name: "nudge: under the mark", File: "taint/controller/nudge.go",

@@ -1,0 +1,162 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// tried is a write of the pod that ended so, so often in a row, the last one d ago.
+func tried(act Act, p Pod, why Refusal, times int, d time.Duration) with {
+	return func(v *View) {
+		for range times {
+			v.Memory.Wrote(act, []Pod{p}, map[string]Refusal{p.UID: why}, ago(d))
+		}
+	}
+}
+
+func small(p *Pod) { p.Small = true }
+
+// A pod whose write failed holds up no other, and is tried again: at once in its small form where it is too large, later where the
+// reason is another, each time later than before.
+func TestPodFailures(t *testing.T) {
+	bad, good := pod("bad"), pod("good")
+	dead := pod("bad", tomb)
+	wantsAlert := func(w want) want { w.Alert = string(Stuck); return w }
+	returned := func(w want) want { w.Returned = true; return w }
+	retry := func(d time.Duration) want { return wait(Retrying, d) }
+	ends := func(names ...string) want { return want{Act: Tombstone, Why: Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: Delete, Why: Deleting, Pods: names} }
+	spares := func(names ...string) want { return want{Act: Spare, Why: Sparing, Pods: names, Returned: true} }
+	back := lift(FinishedReturn, "Returned")
+	huge := pod("bad", small)
+	other := pod("bad", func(p *Pod) { p.ResourceVersion = "2" })
+	bound := pod("bad", uses("a", pvA))
+
+	for _, tt := range []struct {
+		name  string
+		view  View
+		want  want
+		small bool // the pods of the decision
+		stuck int
+	}{
+		{"failed: the others first", evicting(proven, pods(bad, good), tried(Tombstone, bad, Failed, 1, 0)), ends("good"), false, 0},
+		{"failed: the others are deleted", evicting(proven, pods(bad, pod("good", tomb)), tried(Tombstone, bad, Failed, 1, 0)), deletes("good"), false, 0},
+		{"failed: the others' volumes are cleared, its own stays", evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB), tried(Tombstone, bad, Failed, 1, 0)),
+			want{Act: ClearVolumes, Why: Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
+		{"failed: alone it is waited for", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 1, 300*time.Millisecond)), retry(700 * time.Millisecond), false, 0},
+		{"failed: again after a second", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 1, time.Second)), ends("bad"), false, 0},
+		{"failed twice: after two", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 2, time.Second)), retry(time.Second), false, 0},
+		{"failed for long: after a minute", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 50, 0)), wantsAlert(retry(time.Minute)), false, 1},
+		{"failed for long, and tried again", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 50, time.Minute)), wantsAlert(ends("bad")), false, 1},
+		{"failed, written since", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 5, 0), tried(Tombstone, bad, Accepted, 1, 0)), ends("bad"), false, 0},
+		{"another fence's failure", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 5, 0), func(v *View) {
+			other := v.Look
+			other.Mark = nil
+			v.Memory.Saw(other)
+			from := v.ProofFrom
+			v.Memory.Saw(v.Look)
+			v.ProofFrom = from
+			v.ProofFrom = ago(10 * time.Second)
+		}), ends("bad"), false, 0},
+		{"denied again and again", evicting(proven, pods(bad), tried(Tombstone, bad, Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"changed three times: at once", evicting(proven, pods(bad), tried(Tombstone, bad, Changed, 3, 0)), ends("bad"), false, 0},
+		{"changed again and again", evicting(proven, pods(bad, good), tried(Tombstone, bad, Changed, 4, 0)), ends("good"), false, 0},
+		{"changed for ever", evicting(proven, pods(bad), tried(Tombstone, bad, Changed, changes+tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"too large: the small form, at once", evicting(proven, pods(bad), tried(Tombstone, bad, TooLarge, 1, 0)), ends("bad"), true, 0},
+		{"too large for that: named at once", evicting(proven, pods(bad), tried(Tombstone, bad, TooLarge, 1, 0), tried(Tombstone, huge, TooLarge, 1, 0)),
+			wantsAlert(retry(time.Second)), false, 1},
+		{"and named while the others go", evicting(proven, pods(bad, good), tried(Tombstone, bad, TooLarge, 1, 0), tried(Tombstone, huge, TooLarge, 1, 0)),
+			wantsAlert(ends("good")), false, 1},
+		{"volumes are looked at while it rests", evicting(proven, attached("b"), pods(bad), tried(Tombstone, bad, Failed, 3, 0)), retry(pollWait), false, 0},
+		{"what keeps its end for too long is named, whatever the wait's reason", evicting(overdue, proven, pods(bad), tried(Tombstone, bad, Denied, tries, 0)),
+			wantsAlert(retry(restMax)), false, 1},
+
+		{"not deleted: the others first", evicting(proven, pods(dead, pod("good", tomb)), tried(Delete, dead, Failed, 1, 0)), deletes("good"), false, 0},
+		{"not deleted: the mark stays", evicting(proven, pods(dead), tried(Delete, dead, Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"too large to be deleted", evicting(proven, pods(dead), tried(Delete, dead, TooLarge, 1, 0)), wantsAlert(retry(time.Second)), false, 1},
+		{"a failed tombstone does not rest its delete", evicting(proven, pods(dead), tried(Tombstone, dead, Failed, 5, 0)), deletes("bad"), false, 0},
+
+		{"return, not spared: the others first", evicting(heartbeat, pods(bad, good), tried(Spare, bad, Failed, 1, 0)), spares("good"), false, 0},
+		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(Spare, bad, Failed, 1, 0)),
+			want{Act: Delete, Why: Returned, Pods: []string{"good"}, Returned: true}, false, 0},
+		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(Spare, bad, Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
+		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(Spare, bad, Failed, tries-1, 0)), returned(retry(32 * time.Second)), false, 0},
+		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(Spare, bad, Changed, 1, 0)), spares("good"), false, 0},
+		{"return, a conflict without a change: again", evicting(heartbeat, pods(bad), tried(Spare, bad, Changed, 1, 0)), spares("bad"), false, 0},
+		{"return, changed before that: to be spared", evicting(heartbeat, pods(bad), tried(Tombstone, bad, Changed, 1, 0)), spares("bad"), false, 0},
+		{"return, too large: the small form", evicting(heartbeat, pods(bad), tried(Spare, bad, TooLarge, 1, 0)), spares("bad"), true, 0},
+		{"return, the small form is written: spared", evicting(heartbeat, pods(other), tried(Spare, bad, TooLarge, 1, 0), tried(Spare, huge, Accepted, 1, 0)), back, false, 0},
+		{"return, the small form changed nothing: again", evicting(heartbeat, pods(bad), tried(Spare, bad, TooLarge, 1, 0), tried(Spare, huge, Accepted, 1, 0)), spares("bad"), true, 0},
+		{"and off again: stays on the return path", evicting(proven, pods(other, good), tried(Spare, huge, Accepted, 1, 0)), spares("good"), false, 0},
+		{"return, too large for that: the mark goes", evicting(heartbeat, pods(bad), tried(Spare, bad, TooLarge, 1, 0), tried(Spare, huge, TooLarge, 1, 0)), back, false, 1},
+		{"return, denied again and again: the mark goes", evicting(heartbeat, pods(bad), tried(Spare, bad, Denied, tries, 0)), back, false, 1},
+		{"return, not deleted: the mark stays", evicting(heartbeat, pods(dead), tried(Delete, dead, Denied, 4, 0)), returned(retry(8 * time.Second)), false, 0},
+		{"return, not deleted again and again: the mark goes", evicting(heartbeat, pods(dead), tried(Delete, dead, Denied, tries, 0)), back, false, 1},
+		{"return, too large to be deleted: the mark goes", evicting(heartbeat, pods(dead), tried(Delete, dead, TooLarge, 1, 0)), back, false, 1},
+		{"return: a failed tombstone does not rest the sparing", evicting(heartbeat, pods(bad), tried(Tombstone, bad, Denied, 5, 0)), spares("bad"), false, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Step(tt.view)
+			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Step (-want +got):\n%s", diff)
+			}
+			if len(got.Stuck) != tt.stuck {
+				t.Errorf("got %d stuck pods, want %d: %+v", len(got.Stuck), tt.stuck, got.Stuck)
+			}
+			for _, p := range got.Pods {
+				if p.Small != tt.small {
+					t.Errorf("pod %s: got small %v, want %v", p.Name, p.Small, tt.small)
+				}
+			}
+		})
+	}
+}
+
+// A View is what was known when it was made: what is folded in later does not change it.
+func TestWroteLeavesViews(t *testing.T) {
+	p := pod("p")
+	v := evicting(proven, pods(p), tried(Tombstone, p, Changed, 1, 0))
+	m := v.Memory
+	for range 5 {
+		m.Wrote(Tombstone, []Pod{p}, map[string]Refusal{p.UID: Failed}, now)
+	}
+	if d := Step(v); d.Act != Tombstone {
+		t.Errorf("got %s, want the view's own memory: Tombstone", d.Act)
+	}
+	if v.Memory = m; Step(v).Act != Wait {
+		t.Error("the failures were not folded in")
+	}
+	m.Wrote(Tombstone, nil, nil, now.Add(troubled+time.Second))
+	if len(m.troubles) != 0 {
+		t.Errorf("got %d troubles, want old ones forgotten", len(m.troubles))
+	}
+	m.Wrote(Tombstone, []Pod{p}, nil, now)
+	if len(m.troubles) != 0 {
+		t.Error("a write that was not tried is a trouble")
+	}
+}
+
+// A negative tolerationSeconds is zero, as for the stock controller.
+func TestNegativeTolerationSeconds(t *testing.T) {
+	for _, secs := range []int64{-1, -1 << 62} {
+		due, ends := stockEnds(pod("p", tolerating(secs)).Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now)
+		if !ends || !due.Equal(now) {
+			t.Errorf("%d s: got due %s, ends %v; want now", secs, due, ends)
+		}
+		v := evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", tolerating(secs))))
+		if d := Step(v); d.Why != StockEviction {
+			t.Errorf("%d s: got %s, want to wait for the stock eviction", secs, d.Why)
+		}
+	}
+	// The shortest counts, and no negative one may hide it: it would be taken for "none", that is for ever.
+	p := pod("w", tolerating(-1))
+	p.Tolerations = append(p.Tolerations, pod("w").Tolerations...)
+	if due, ends := stockEnds(p.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now); !ends || !due.Equal(now) {
+		t.Errorf("beside 300 s: got due %s, ends %v; want now", due, ends)
+	}
+}
