@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forcefence/forcefence/cmd/internal/version"
 )
 
 func main() {
@@ -62,6 +64,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newInstall(), newUninstall(), newStatus())
+	root.AddCommand(newRun(), newInstall(), newUninstall(), newStatus(), version.Command())
 	return root
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
@@ -15,7 +16,7 @@ import (
 // pluginMain is the process that the runtime starts itself, from NRI's folder and without arguments.
 func pluginMain(ctx context.Context) error {
 	frugal()
-	return nri.Run(ctx, nri.Options{Version: version()})
+	return nri.Run(ctx, nri.Options{Version: version.String()})
 }
 
 func newRun() *cobra.Command {
@@ -34,7 +35,7 @@ func newRun() *cobra.Command {
 			}
 			frugal()
 			return nri.Run(cmd.Context(), nri.Options{
-				Version: version(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
+				Version: version.String(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
 				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) { report(ctx, host.site, c, log) },
 			})
 		},
@@ -81,18 +82,3 @@ const reportEvery = 15 * time.Second
 
 // frugal keeps the heap small: the hook is on every node, twice, and has nothing to hurry for but its answers, which allocate nothing.
 func frugal() { debug.SetGCPercent(25) }
-
-// built is set where Go does not stamp the version into the program itself (.ko.yaml).
-var built string
-
-// version is that of the build.
-func version() string {
-	if built != "" {
-		return built
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
-}

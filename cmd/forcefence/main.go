@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 )
@@ -44,6 +45,6 @@ func newRoot(types providers.Registry) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(types), newRelease(), newCheckConfig(types))
+	root.AddCommand(newRun(types), newRelease(), newCheckConfig(types), version.Command())
 	return root
 }
