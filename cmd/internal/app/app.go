@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -30,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 )
@@ -58,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	logger := logr.FromSlogHandler(quietLog{o.Log.Handler()})
+	logger := logr.FromSlogHandler(quietLog{stopping{o.Log.Handler(), ctx}})
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	reg := prometheus.NewRegistry()
@@ -112,6 +115,11 @@ func Run(ctx context.Context, o Options) error {
 	if err := rec.SetupWithManager(ctx, mgr); err != nil {
 		return err
 	}
+	if cfg.LeaderElection.Enabled { // on the leader only, as every Runnable that does not say otherwise
+		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return lock.watch(ctx, cfg.LeaderElection.RetryPeriod) })); err != nil {
+			return fmt.Errorf("adding to manager: %w", err)
+		}
+	}
 	if err := errors.Join(
 		mgr.Add(&controller.Probe{Reconciler: rec}),
 		mgr.Add(everywhere(func(ctx context.Context) error {
@@ -130,11 +138,39 @@ func Run(ctx context.Context, o Options) error {
 	); err != nil {
 		return fmt.Errorf("adding to manager: %w", err)
 	}
-	o.Log.Info("Starting", "identity", o.Identity, "config", o.ConfigFile, "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
+	o.Log.Info("Starting", "version", version.String(), "identity", o.Identity, "config", o.ConfigFile, "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// stopping is a log in which the end of the leadership is no error once the process was told to stop: the manager takes every end of
+// it for a loss.
+type stopping struct {
+	slog.Handler
+	ctx context.Context
+}
+
+func (s stopping) Handle(ctx context.Context, r slog.Record) error {
+	if s.ctx.Err() != nil && r.Message == "error received after stop sequence was engaged" {
+		lost := false
+		r.Attrs(func(a slog.Attr) bool {
+			lost = lost || a.Value.String() == "leader election lost"
+			return !lost
+		})
+		if lost {
+			return nil
+		}
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+func (s stopping) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return stopping{s.Handler.WithAttrs(attrs), s.ctx}
+}
+func (s stopping) WithGroup(name string) slog.Handler {
+	return stopping{s.Handler.WithGroup(name), s.ctx}
 }
 
 // everywhere is a Runnable that runs on every replica, leader or not.
@@ -151,12 +187,18 @@ func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock
 	if err != nil {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
+	return lockOf(cs.CoordinationV1(), types.NamespacedName{Namespace: namespace(le.Namespace, o.Namespace), Name: le.Name}, le, o.Identity, o.Log), nil
+}
+
+func lockOf(c coordinationclient.LeasesGetter, name types.NamespacedName, le config.LeaderElection, identity string, log *slog.Logger) *stampedLock {
 	inner := &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace(le.Namespace, o.Namespace), Name: le.Name},
-		Client:     cs.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
+		LeaseMeta:  metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
+		Client:     c,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		Labels:     map[string]string{LeaderLabel: "true"},
 	}
-	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline}, nil
+	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline, log: log,
+		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
 }
 
 // namespace is the first of: the file's, the command line's, the pod's own, kube-system.

@@ -4,43 +4,109 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
+
+// LeaderLabel is on every leader's Lease of forcefence's, whatever its name and namespace: by it two controllers find each other that
+// were installed under different names.
+const LeaderLabel = "forcefence.io/leader"
 
 // errNotLeading stops a write: the process is not, or no longer surely, the leader.
 var errNotLeading = errors.New("not the leader any more")
 
+// errRival says that another forcefence leads, under another Lease. Each would take the other's marks for a person's.
+var errRival = errors.New("another forcefence leads this cluster")
+
 // stampedLock is a leader-election lock that remembers when its last successful renewal was sent. A process that was paused, or
 // whose clock of renewals stands still, thus learns before its next write that another leader may have begun: the elector itself
 // finds out only when it gets to run again.
+//
+// It also sees to it that one forcefence leads in a cluster, not one per Lease. Who begins to lead looks for a rival before it writes
+// its Lease, and again after: of two that begin at the same moment, the one that looks last sees the other's. Both may see each other,
+// then both withdraw, and the elector's jitter parts them.
 type stampedLock struct {
 	resourcelock.Interface
-	now   func() time.Time
-	valid time.Duration             // RenewDeadline: shorter than what another replica waits for
-	sent  atomic.Pointer[time.Time] // nil: not leading
+	now    func() time.Time
+	valid  time.Duration // RenewDeadline: shorter than what another replica waits for
+	rivals *rivals
+	log    *slog.Logger
+
+	sent atomic.Pointer[time.Time] // nil: not leading
+	told string                    // the rival that the log has told of; the elector's goroutine alone uses it
+}
+
+// Get returns a rival's hold as if it were that of this Lease, so that the elector waits quietly.
+func (l *stampedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	rec, raw, err := l.Interface.Get(ctx)
+	if err != nil && !apierrors.IsNotFound(err) || l.leading() == nil {
+		return rec, raw, err
+	}
+	l.sent.Store(nil) // a stamp that is too old: to lead again is to begin again
+	rival, bad := l.rivals.look(ctx, cached)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	if rival == "" {
+		if l.told != "" {
+			l.log.Info("No other forcefence leads any more", "lease", l.told)
+			l.told = ""
+		}
+		return rec, raw, err
+	}
+	if l.told != rival {
+		l.log.Warn("Not leading while another forcefence leads this cluster", "lease", rival)
+		l.told = rival
+	}
+	// The elector believes a record for its duration since its text changed: for as long as the rival is there, it changes each time.
+	held := resourcelock.LeaderElectionRecord{HolderIdentity: rival, LeaseDurationSeconds: int(l.rivals.least / time.Second)}
+	return &held, []byte(rival + l.now().Format(time.RFC3339Nano)), nil
 }
 
 func (l *stampedLock) Create(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
-	return l.stamp(rec, func() error { return l.Interface.Create(ctx, rec) })
+	return l.write(ctx, rec, l.Interface.Create)
 }
 
 func (l *stampedLock) Update(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
-	return l.stamp(rec, func() error { return l.Interface.Update(ctx, rec) })
+	return l.write(ctx, rec, l.Interface.Update)
 }
 
-func (l *stampedLock) stamp(rec resourcelock.LeaderElectionRecord, write func() error) error {
+func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	if rec.HolderIdentity != l.Identity() { // released: whether it arrives or not
+		l.sent.Store(nil)
+		return write(ctx, rec)
+	}
+	begins := l.leading()
+	if begins != nil && l.sent.Swap(nil) != nil {
+		return begins // the elector has not looked since the stamp grew old: now it does, by Get
+	}
 	sent := l.now()
-	if err := write(); err != nil {
+	if err := write(ctx, rec); err != nil {
 		return err
 	}
-	if rec.HolderIdentity == l.Identity() {
-		l.sent.Store(&sent)
-	} else {
-		l.sent.Store(nil) // released
+	// A renewal that took so long that the one before has grown old is a beginning as well.
+	if begins != nil || l.leading() != nil {
+		rival, err := l.rivals.look(ctx, live)
+		if err == nil && rival != "" {
+			err = fmt.Errorf("%w: %s", errRival, rival)
+		}
+		if err != nil {
+			l.sent.Store(nil)
+			rec.HolderIdentity, rec.LeaseDurationSeconds = "", 1
+			return errors.Join(err, l.Interface.Update(ctx, rec))
+		}
 	}
+	l.sent.Store(&sent)
 	return nil
 }
 
@@ -56,4 +122,100 @@ func (l *stampedLock) leading() error {
 		return fmt.Errorf("%w: its Lease was last renewed %s ago (renewDeadline is %s)", errNotLeading, age.Round(time.Millisecond), l.valid)
 	}
 	return nil
+}
+
+// watch looks for a rival while this process leads, and returns an error when there is one: nothing should have let it begin. It
+// returns nil when ctx ends.
+func (l *stampedLock) watch(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	blind := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		rival, err := l.rivals.look(ctx, cached)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case rival != "":
+			l.sent.Store(nil) // nothing more is written
+			return fmt.Errorf("%w: %s", errRival, rival)
+		case err != nil && !blind:
+			l.log.Warn("Could not look for another forcefence; it is tried again", "error", err)
+		}
+		blind = err != nil
+	}
+}
+
+// rivals finds the Leases by which other installations of forcefence lead. Like an elector it compares no clocks: a Lease is held
+// until it was seen unchanged for as long as it lasts.
+type rivals struct {
+	client coordinationclient.LeasesGetter
+	self   types.NamespacedName
+	least  time.Duration // LeaseDuration: a Lease counts as held for that long at least
+	now    func() time.Time
+
+	mu   sync.Mutex // guards seen
+	seen map[types.UID]sighting
+}
+
+// sighting is when a Lease was first seen as it is.
+type sighting struct {
+	version string
+	at      time.Time
+}
+
+// longestLease is what configuration allows: a Lease that claims to last longer does not.
+const longestLease = time.Hour
+
+// From where Leases are listed: what the API server has in its memory, or what is written.
+const (
+	cached = "0"
+	live   = ""
+)
+
+// look returns a Lease that another leader holds, as namespace/name and its holder; "" if there is none.
+func (r *rivals) look(ctx context.Context, from string) (string, error) {
+	list, err := r.client.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: LeaderLabel, ResourceVersion: from})
+	if err != nil {
+		return "", fmt.Errorf("looking for another forcefence (takes the right to list leases.coordination.k8s.io in all namespaces): %w", err)
+	}
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen, found := map[types.UID]sighting{}, []string{}
+	for i := range list.Items {
+		lease := &list.Items[i]
+		holder := holderOf(lease)
+		if holder == "" || (types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}) == r.self {
+			continue
+		}
+		s, ok := r.seen[lease.UID]
+		if !ok || s.version != lease.ResourceVersion {
+			s = sighting{version: lease.ResourceVersion, at: now}
+		}
+		seen[lease.UID] = s
+		if now.Sub(s.at) < max(r.least, lasts(lease)) {
+			found = append(found, fmt.Sprintf("%s/%s held by %s", lease.Namespace, lease.Name, holder))
+		}
+	}
+	r.seen = seen
+	return strings.Join(found, ", "), nil
+}
+
+func holderOf(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func lasts(l *coordinationv1.Lease) time.Duration {
+	if l.Spec.LeaseDurationSeconds == nil {
+		return 0
+	}
+	return min(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second, longestLease)
 }
