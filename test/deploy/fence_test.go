@@ -48,10 +48,9 @@ rules:
 
 // justified are rights that a fence need not use, and why they are granted.
 var justified = map[string]string{
-	"taint forcefence.io/nodefences":  "it is no request: the policies ask the authorizer for it",
-	"patch events.k8s.io/events":      "counts an Event that is told again within some minutes",
-	"list nodes":                      "how informers begin where the API server does not stream lists (before Kubernetes 1.34)",
-	"list coordination.k8s.io/leases": "the same, and to look live when every Lease is stale after an outage",
+	"taint forcefence.io/nodefences": "it is no request: the policies ask the authorizer for it",
+	"patch events.k8s.io/events":     "counts an Event that is told again within some minutes",
+	"list nodes":                     "how informers begin where the API server does not stream lists (before Kubernetes 1.34)",
 }
 
 // TestFence runs the real binary as the Deployment's pods would run it: once per pod, under a token of the ServiceAccount, with the

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,57 +11,84 @@ import (
 	"github.com/forcefence/forcefence/test/cluster/binaries"
 )
 
-// TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, and another key for the mark.
-func TestOverlay(t *testing.T) {
+// machineKeys is base with the keys by which machines are found, as README.md shows it.
+func machineKeys(t *testing.T, keys string) string {
+	t.Helper()
+	return overlay(t, []string{"base"}, []string{"machine-keys"}, map[string]string{"machine-keys.yaml": `apiVersion: v1
+kind: ConfigMap
+metadata: {name: forcefence-machine-keys, annotations: {config.kubernetes.io/local-config: "true"}}
+data: {keys: "` + keys + `"}
+`})
+}
+
+// render is what kubectl makes of a folder.
+func render(t *testing.T, dir string) string {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs kubectl")
 	}
 	bin, err := binaries.Build(t.Context(), binaries.Options{})
 	must(t, err)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	sources, err := filepath.Abs("../../deploy/kustomize")
-	must(t, err)
-	rel, err := filepath.Rel(dir, sources)
-	must(t, err)
-	for name, text := range map[string]string{
-		"config.yaml": "taintKey: example.net/off\n",
-		"taint-key.yaml": `apiVersion: v1
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Kubectl), "kustomize", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl kustomize: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func wantCounts(t *testing.T, rendered string, counts map[string]int) {
+	t.Helper()
+	for text, want := range counts {
+		if got := strings.Count(rendered, text); got != want {
+			t.Errorf("%q in what is rendered: got %d times, want %d", text, got, want)
+		}
+	}
+}
+
+// TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, and another key for the mark.
+func TestOverlay(t *testing.T) {
+	dir := overlay(t, []string{"base", "node"}, []string{"taint-key"}, map[string]string{"taint-key.yaml": `apiVersion: v1
 kind: ConfigMap
 metadata: {name: forcefence-taint-key, annotations: {config.kubernetes.io/local-config: "true"}}
 data: {taintKey: example.net/off}
-`,
-		"kustomization.yaml": `apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [` + rel + `/base, ` + rel + `/node, taint-key.yaml]
-components: [` + rel + `/components/taint-key]
-images:
-- {name: forcefence, newName: registry.example.net/forcefence, newTag: v1}
-configMapGenerator:
+`})
+	must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
+	f, err := os.OpenFile(filepath.Join(dir, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteString(`configMapGenerator:
 - name: forcefence
   namespace: forcefence-system
   behavior: replace
   files: [config.yaml]
   options: {disableNameSuffixHash: true}
-`,
-	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Kubectl), "kustomize", dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl kustomize: %v\n%s", err, out)
-	}
-	for text, want := range map[string]int{
+`)
+	must(t, errors.Join(err, f.Close()))
+	out := render(t, dir)
+	wantCounts(t, out, map[string]int{
 		key:                                  0,
-		"'''example.net/off'''":              4, // the policies about nodes
+		"'''example.net/off'''":              5, // the policies about nodes
 		"- key: example.net/off\n":           1, // the toleration
 		"taintKey: example.net/off\n":        1, // config.yaml; the helper is not rendered
 		"--taint-key=example.net/off\n":      1, // the hook's
 		"registry.example.net/forcefence:v1": 3,
 		"name: forcefence-taint-key":         0,
-	} {
-		if got := strings.Count(string(out), text); got != want {
-			t.Errorf("%q in what is rendered: got %d times, want %d", text, got, want)
-		}
-	}
+	})
+}
+
+// TestMachineKeysOverlay: the policy about kubelets learns the keys, and no other object does.
+func TestMachineKeysOverlay(t *testing.T) {
+	out := render(t, machineKeys(t, "example.net/bmc,example.net/rack"))
+	wantCounts(t, out, map[string]int{
+		"'''example.net/bmc,example.net/rack''.split('','')'": 1,
+		"example.net/rack":              1,
+		"name: forcefence-machine-keys": 0,
+	})
+}
+
+// TestAnyNodeOverlay: where there are no control-plane nodes the pods go anywhere, still on two nodes.
+func TestAnyNodeOverlay(t *testing.T) {
+	where := map[string]int{"nodeAffinity:": 1, "topologyKey: kubernetes.io/hostname": 1}
+	wantCounts(t, render(t, base), where)
+	where["nodeAffinity:"] = 0
+	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"any-node"}, nil)), where)
 }

@@ -35,6 +35,8 @@ const (
 	kubelet        = "kubelet"         // of node plain
 	markedKubelet  = "marked kubelet"  // of node marked
 	newKubelet     = "new kubelet"     // of a node that is not there yet
+	deadKubelet    = "dead kubelet"    // of node dead
+	oddKubelet     = "odd kubelet"     // one whose name NodeRestriction does not know, with an editor's rights
 	nodeController = "node controller" // the control plane's own, which taints and deletes nodes
 	admin          = "admin"
 
@@ -53,6 +55,8 @@ const (
 const (
 	byRBAC            = "is forbidden: User "
 	byNodeRestriction = "is not allowed to modify taints"
+	byRestrictedLabel = "is not allowed to modify labels"
+	byPolicy          = "denied request: " // either of two policies that both refuse it
 
 	byMark = "'forcefence-mark' with binding 'forcefence-mark' denied request: "
 	mark1  = byMark + "the node's mark may be set, changed or taken off only by whoever may taint nodefences.forcefence.io"
@@ -68,7 +72,16 @@ const (
 	otherTaint = byNode + "forcefence may change no taint but its mark"
 	otherSpec  = byNode + "forcefence may change nothing of a node's spec but its mark"
 	otherNote  = byNode + "forcefence may change no annotation of a node but its record"
-	otherMeta  = byNode + "forcefence may change no labels, finalizers or owners of a node"
+	otherLabel = byNode + "forcefence may change no label of a node but the one that pins its machine"
+	otherMeta  = byNode + "forcefence may change no finalizers or owners of a node"
+
+	byKubelet        = "'forcefence-kubelet' with binding 'forcefence-kubelet' denied request: "
+	kubeletNote      = byKubelet + "a kubelet may not write annotations of forcefence, nor those by which its machine is found"
+	kubeletLabel     = byKubelet + "a kubelet may not write labels of forcefence, nor those by which its machine is found"
+	kubeletTaint     = byKubelet + "a kubelet may not write taints of forcefence"
+	kubeletCondition = byKubelet + "a kubelet may not write conditions of forcefence"
+
+	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: a leader's Lease may be written only by whoever may taint nodefences.forcefence.io"
 
 	byStatus     = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied request: "
 	statusMeta   = byStatus + "forcefence may not change labels or annotations through a node's status"
@@ -208,7 +221,12 @@ func addTaint(k string) func(*corev1.Node) {
 }
 
 func note(k, v string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Annotations[k] = v }
+	return func(n *corev1.Node) {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[k] = v
+	}
 }
 
 func noNote(k string) func(*corev1.Node) {
@@ -216,6 +234,50 @@ func noNote(k string) func(*corev1.Node) {
 }
 
 func label(n *corev1.Node) { n.Labels["zone"] = "elsewhere" }
+
+func setLabel(k, v string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[k] = v
+	}
+}
+
+func noLabel(k string) func(*corev1.Node) {
+	return func(n *corev1.Node) { delete(n.Labels, k) }
+}
+
+func noTaint(k string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == k })
+	}
+}
+
+// pin is the label by which the controller remembers a node's machine.
+const pin = "forcefence.node-restriction.kubernetes.io/machine"
+
+// leaderOf writes a Lease with forcefence's label, or without for "off"; it makes one where it has no name.
+func leaderOf(ns, name, value string) request {
+	return func(ctx context.Context, admin, c kubernetes.Interface) error {
+		labels := map[string]string{"forcefence.io/leader": value}
+		if value == "off" {
+			labels = nil
+		}
+		if name == "" {
+			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "fresh", Labels: labels}}
+			_, err := c.CoordinationV1().Leases(ns).Create(ctx, l, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		}
+		l, err := admin.CoordinationV1().Leases(ns).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		l.Labels, l.Annotations = labels, map[string]string{"touched": ""}
+		_, err = c.CoordinationV1().Leases(ns).Update(ctx, l, metav1.UpdateOptions{DryRun: dryRun})
+		return err
+	}
+}
 
 func both(edits ...func(*corev1.Node)) func(*corev1.Node) {
 	return func(n *corev1.Node) {
@@ -270,7 +332,7 @@ var refusals = []attempt{
 	{"take a mark off", editor, onNode("marked", noMark), mark1},
 	{"change a mark's value", editor, onNode("marked", setMark("other", corev1.TaintEffectNoSchedule)), mark1},
 	{"create a marked node", editor, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
-	{"register a marked node", newKubelet, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
+	{"register a marked node", newKubelet, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), byPolicy},
 	{"a kubelet marks its node", kubelet, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byNodeRestriction},
 	{"the node controller marks a node", nodeController, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
 	{"write a record", editor, onNode("plain", note(taint.RecordAnnotation, openRecord)), record},
@@ -281,8 +343,41 @@ var refusals = []attempt{
 	{"create a node with a record", editor, createNode(func(n *corev1.Node) {
 		n.Annotations = map[string]string{taint.RecordAnnotation: doneRecord}
 	}), record},
-	{"a kubelet writes its node's record", kubelet, onNode("plain", note(taint.RecordAnnotation, doneRecord)), record},
-	{"a kubelet closes its node's record", markedKubelet, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), record},
+	{"a kubelet writes its node's record", kubelet, onNode("plain", note(taint.RecordAnnotation, doneRecord)), byPolicy},
+	{"a kubelet closes its node's record", markedKubelet, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), byPolicy},
+
+	{"its machine's annotation", kubelet, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), kubeletNote},
+	{"its machine's annotation through its status", markedKubelet, onNode("marked", note("example.net/bmc", "https://192.0.2.9"), status), kubeletNote},
+	{"its machine's annotation taken off", kubelet, onNode("plain", noNote("example.net/bmc")), kubeletNote},
+	{"its machine's annotation taken off through its status", kubelet, onNode("plain", noNote("example.net/bmc"), status), kubeletNote},
+	{"registering with its machine's annotation", newKubelet, createNode(note("example.net/bmc", "https://192.0.2.9")), kubeletNote},
+	{"an annotation of forcefence", kubelet, onNode("plain", note("forcefence.io/x", "")), kubeletNote},
+	{"an annotation of forcefence through its status", kubelet, onNode("plain", note("forcefence.io/x", ""), status), kubeletNote},
+	{"an annotation of a domain below forcefence", kubelet, onNode("plain", note("x.forcefence.io/y", "")), kubeletNote},
+	{"registering with an annotation of forcefence", newKubelet, createNode(note("forcefence.io/x", "")), kubeletNote},
+	{"a label of forcefence", kubelet, onNode("plain", setLabel("forcefence.io/exclude", "please")), kubeletLabel},
+	{"a label of forcefence through its status", kubelet, onNode("plain", setLabel("forcefence.io/exclude", "please"), status), kubeletLabel},
+	{"a label of forcefence taken off", deadKubelet, onNode("dead", noLabel("forcefence.io/exclude")), kubeletLabel},
+	{"registering with a label of forcefence", newKubelet, createNode(setLabel("forcefence.io/exclude", "please")), kubeletLabel},
+	{"its machine's label", kubelet, onNode("plain", setLabel("example.net/rack", "r2")), kubeletLabel},
+	{"its machine's label taken off through its status", deadKubelet, onNode("dead", noLabel("example.net/rack"), status), kubeletLabel},
+	{"registering with its machine's label", newKubelet, createNode(setLabel("example.net/rack", "r2")), kubeletLabel},
+	{"its machine's pin", kubelet, onNode("plain", setLabel(pin, "m2")), byRestrictedLabel},
+	{"its machine's pin taken off", deadKubelet, onNode("dead", noLabel(pin), status), byRestrictedLabel},
+	{"its machine's pin where NodeRestriction does not look", oddKubelet, onNode("plain", setLabel(pin, "m2")), kubeletLabel},
+	{"its machine's pin taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noLabel(pin)), kubeletLabel},
+	{"registering with a taint of forcefence", newKubelet, createNode(addTaint("forcefence.io/x")), kubeletTaint},
+	{"a taint of forcefence taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noTaint("forcefence.io/x")), kubeletTaint},
+	{"the mark taken off where NodeRestriction does not look", oddKubelet, onNode("marked", noMark), byPolicy},
+	{"a condition of forcefence", kubelet, onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), kubeletCondition},
+	{"a condition of forcefence changed", deadKubelet, onNode("dead", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), kubeletCondition},
+	{"a condition of forcefence taken off", deadKubelet, onNode("dead", noCondition("forcefence.io/PoweredOnNotReady"), status), kubeletCondition},
+	{"registering with a condition of forcefence", newKubelet, createNode(condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)), kubeletCondition},
+
+	{"a leader's Lease", editor, leaderOf("default", "", "true"), leaderLease},
+	{"a leader's Lease with an empty label", editor, leaderOf("default", "", ""), leaderLease},
+	{"making a Lease a leader's", editor, leaderOf("default", "idle", "true"), leaderLease},
+	{"taking the label off a leader's Lease", editor, leaderOf("default", "leads", "off"), leaderLease},
 	{"mark with the grant alone", grantAlone, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byRBAC},
 	{"mark with NoExecute", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoExecute)), effect},
 	{"mark with PreferNoSchedule", operator, onNode("plain", setMark("manual", corev1.TaintEffectPreferNoSchedule)), effect},
@@ -306,7 +401,9 @@ var refusals = []attempt{
 	{"cordon", us, onNode("plain", func(n *corev1.Node) { n.Spec.Unschedulable = true }), otherSpec},
 	{"uncordon", us, onNode("marked", func(n *corev1.Node) { n.Spec.Unschedulable = false }), otherSpec},
 	{"provider id", us, onNode("plain", func(n *corev1.Node) { n.Spec.ProviderID = "sim://1" }), otherSpec},
-	{"label a node", us, onNode("plain", label), otherMeta},
+	{"label a node", us, onNode("plain", label), otherLabel},
+	{"a new label of a node", us, onNode("plain", setLabel("forcefence.io/exclude", "x")), otherLabel},
+	{"take a label off", us, onNode("plain", noLabel("fixture")), otherLabel},
 	{"finalizer on a node", us, onNode("plain", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }), otherMeta},
 	{"strip a node's finalizers", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }), otherMeta},
 	{"another annotation of a node", us, onNode("plain", note("example.net/bmc", "https://192.0.2.1")), otherNote},
@@ -507,7 +604,21 @@ var passes = []attempt{
 		n.Status.NodeInfo.BootID = "b2"
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
 	}), status), ""},
-	{"a kubelet's own annotation under the mark", markedKubelet, onNode("marked", note("example.net/bmc", "https://192.0.2.9"), status), ""},
+	{"a kubelet's own annotation under the mark", markedKubelet, onNode("marked", note("example.net/own", "x"), status), ""},
+	{"an annotation that only begins like forcefence's", kubelet, onNode("plain", note("forcefence.io.example.net/x", "x")), ""},
+	{"an annotation that only ends like forcefence's", kubelet, onNode("plain", note("myforcefence.io/x", "x")), ""},
+	{"a kubelet's own label", kubelet, onNode("plain", setLabel("example.net/row", "x")), ""},
+	{"what the hook reports", kubelet, onNode("plain", condition(taint.GuardCondition, corev1.ConditionTrue), status), ""},
+	{"what the hook reports under the mark", deadKubelet, onNode("dead", condition(taint.GuardCondition, corev1.ConditionTrue), status), ""},
+	{"the hook's report taken off", deadKubelet, onNode("dead", noCondition(taint.GuardCondition), status), ""},
+	{"a kubelet's status beside all that is forcefence's", deadKubelet, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), ""},
+	{"a person changes a machine's annotation", editor, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), ""},
+	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
+	{"pin a node's machine", us, onNode("plain", setLabel(pin, "m1")), ""},
+	{"take a pin off", us, onNode("dead", noLabel(pin)), ""},
+	{"lead", us, leaderOf(namespace, "", "true"), ""},
+	{"any other Lease", editor, leaderOf("default", "", "off"), ""},
+	{"change any other Lease", editor, leaderOf("default", "idle", "off"), ""},
 	{"a kubelet registers", newKubelet, createNode(func(*corev1.Node) {}), ""},
 	{"a kubelet registers with another taint", newKubelet, createNode(addTaint("example.net/broken")), ""},
 	{"the node controller's taints", nodeController, onNode("marked", addTaint(corev1.TaintNodeUnreachable)), ""},
@@ -551,6 +662,10 @@ func (w *world) fixtures() {
 		if f.name == "marked" {
 			n.Finalizers = []string{"example.net/hold"}
 		}
+		if f.name == "dead" {
+			n.Labels[pin], n.Labels["forcefence.io/exclude"], n.Labels["example.net/rack"] = "m1", "maintenance", "r1"
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "forcefence.io/x", Effect: corev1.TaintEffectNoSchedule})
+		}
 		if f.record != "" {
 			n.Annotations[taint.RecordAnnotation] = f.record
 		}
@@ -570,6 +685,7 @@ func (w *world) fixtures() {
 			condition(corev1.NodeMemoryPressure, corev1.ConditionFalse)(n)
 			if f.name == "dead" {
 				condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)(n)
+				condition(taint.GuardCondition, corev1.ConditionFalse)(n)
 			}
 			_, err = core.Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
 			return err
@@ -614,7 +730,13 @@ func (w *world) fixtures() {
 	}
 	must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"}, Verbs: []string{"*"}},
-	}, editor, operator))
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
+	}, editor, operator, oddKubelet))
+	for name, labels := range map[string]map[string]string{"idle": nil, "leads": {"forcefence.io/leader": "true"}} {
+		_, err := w.c.Client().CoordinationV1().Leases("default").Create(w.ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		must(w.t, err)
+	}
 	w.workloads()
 }
 
@@ -644,6 +766,8 @@ func (w *world) accounts() map[string]kubernetes.Interface {
 		kubelet:        w.as("system:node:plain", "system:nodes"),
 		markedKubelet:  w.as("system:node:marked", "system:nodes"),
 		newKubelet:     w.as("system:node:fresh", "system:nodes"),
+		deadKubelet:    w.as("system:node:dead", "system:nodes"),
+		oddKubelet:     w.as(oddKubelet, "system:nodes"),
 		nodeController: w.as("system:serviceaccount:kube-system:node-controller", "system:serviceaccounts", "system:serviceaccounts:kube-system"),
 		admin:          w.c.Client(),
 
@@ -678,13 +802,13 @@ func TestPolicies(t *testing.T) {
 	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
 	w := newWorld(t, 5*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
-	w.install(base, node)
+	w.install(machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack"), node)
 	must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
 	w.letBypass(deployer)
 	accounts := w.accounts()
 	all := slices.Concat(refusals, tolerateRefusals)
 	w.until("the policies refuse", func() (bool, error) {
-		for _, want := range []string{mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive, tolerates, templateTolerates} {
+		for _, want := range []string{mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive, kubeletNote, leaderLease, tolerates, templateTolerates} {
 			i := slices.IndexFunc(all, func(a attempt) bool { return a.want == want })
 			if bad := w.verdict(accounts, all[i]); bad != "" {
 				return false, fmt.Errorf("%s: %s", all[i].name, bad)
