@@ -187,6 +187,11 @@ func (w *world) machines(dir string, n int) map[string]*host {
 	must(w.t, err)
 	for i, h := range list {
 		h.Node = nodes[i]
+		if i < 3 { // where the Deployment's pods may run; a kubelet may not give itself this label
+			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
+				[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), metav1.PatchOptions{})
+			must(w.t, err)
+		}
 		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
 			if on {
 				h.PowerOn(m.BootID())
@@ -198,12 +203,15 @@ func (w *world) machines(dir string, n int) map[string]*host {
 	return hosts
 }
 
-// untilReplicas waits until the Deployment's two pods run, on two nodes, none of them but.
+// untilReplicas waits until the Deployment's two pods run, on two control-plane nodes, none of them but.
 func (w *world) untilReplicas(but *host) {
 	w.t.Helper()
 	w.until("two replicas run", func() (bool, error) {
 		nodes := map[string]bool{}
 		for _, p := range w.c.ReadyPods(namespace) {
+			if p.Spec.NodeName != "n0" && p.Spec.NodeName != "n1" && p.Spec.NodeName != "n2" {
+				w.t.Fatalf("a replica runs on the worker %s", p.Spec.NodeName)
+			}
 			if but == nil || p.Spec.NodeName != but.Name() {
 				nodes[p.Spec.NodeName] = true
 			}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
+)
+
+// newCleanup takes off all Nodes what the controller leaves on them.
+func newCleanup() *cobra.Command {
+	var kubeconfig string
+	var o cleanup
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Take all that the controller left off all Nodes, before it is removed",
+		Long: "Take off all Nodes what the controller left on them: records of fences, the pins of their machines, conditions and marks.\n" +
+			"Labels that people set (forcefence.io/exclude) stay, and so does the hook's condition, which the hook takes off itself.\n\n" +
+			"It refuses while a controller leads, and while a node is marked or its fence is not done. With --force it goes on all the\n" +
+			"same, and ends each such fence as `forcefence release` does. Without --yes it only tells what it would do.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := restConfig(kubeconfig)
+			if err != nil {
+				return err
+			}
+			if o.client, err = client.New(cfg, client.Options{}); err != nil {
+				return fmt.Errorf("making client: %w", err)
+			}
+			o.out = cmd.OutOrStdout()
+			return o.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
+	f.BoolVar(&o.yes, "yes", false, "do it")
+	f.BoolVar(&o.force, "force", false, "also while a controller leads, and where a fence is not done")
+	return cmd
+}
+
+// ours are the keys of annotations and labels, and the types of conditions, that the controller writes on Nodes.
+var ours = regexp.MustCompile(`^(.*\.)?forcefence\.(io|node-restriction\.kubernetes\.io)/`)
+
+// cleanupAttempts: kubelets write their Nodes every few minutes. Who conflicts with us so often does nothing else.
+const cleanupAttempts = 5
+
+type cleanup struct {
+	client     client.Client
+	out        io.Writer
+	key        string
+	yes, force bool
+}
+
+func (o cleanup) run(ctx context.Context) error {
+	leaders, err := o.leaders(ctx)
+	if err != nil {
+		return err
+	}
+	var list corev1.NodeList
+	if err := o.client.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	var dirty []string
+	open := map[string]bool{} // whose fence is not done
+	for i := range list.Items {
+		left := o.leftOn(&list.Items[i])
+		if left.nothing() {
+			continue
+		}
+		name := list.Items[i].Name
+		dirty = append(dirty, name)
+		fmt.Fprintf(o.out, "node %s: %s\n", name, left)
+		if left.open != "" {
+			open[name] = true
+		}
+	}
+	var against []string
+	if len(leaders) > 0 {
+		against = append(against, "a controller leads ("+strings.Join(leaders, ", ")+"): stop it first")
+	}
+	if len(open) > 0 {
+		against = append(against, fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)))
+	}
+	switch {
+	case len(against) > 0 && !o.force:
+		return fmt.Errorf("nothing was changed: %s; --force goes on all the same", strings.Join(against, "; "))
+	case !o.yes:
+		return fmt.Errorf("nothing was changed: add --yes to take this off %d nodes", len(dirty))
+	}
+	for _, name := range dirty {
+		if open[name] {
+			told, err := controller.Release(ctx, o.client, name, o.key, true, time.Now)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(o.out, told)
+		}
+		if err := o.clean(ctx, name); err != nil {
+			return fmt.Errorf("node %s: run the command again: %w", name, err)
+		}
+		fmt.Fprintf(o.out, "node %s is clean\n", name)
+	}
+	return nil
+}
+
+// leaders are the Leases that a controller holds, or held a moment ago.
+func (o cleanup) leaders(ctx context.Context) ([]string, error) {
+	var list coordinationv1.LeaseList
+	if err := o.client.List(ctx, &list, client.HasLabels{app.LeaderLabel}); err != nil {
+		return nil, fmt.Errorf("looking for a controller that leads: %w", err)
+	}
+	var out []string
+	for _, l := range list.Items {
+		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil {
+			continue
+		}
+		valid := time.Minute // this machine's clock may not be the controller's
+		if s := l.Spec.LeaseDurationSeconds; s != nil {
+			valid = max(valid, min(time.Duration(*s)*time.Second, time.Hour))
+		}
+		if time.Since(l.Spec.RenewTime.Time) < valid {
+			out = append(out, fmt.Sprintf("Lease %s/%s held by %s", l.Namespace, l.Name, *l.Spec.HolderIdentity))
+		}
+	}
+	return out, nil
+}
+
+// leftover is what a Node carries of ours.
+type leftover struct {
+	open                            string // why its fence is not done; "" if it is, or there was none
+	annotations, labels, conditions []string
+}
+
+func (l leftover) nothing() bool {
+	return l.open == "" && len(l.annotations)+len(l.labels)+len(l.conditions) == 0
+}
+
+func (l leftover) String() string {
+	var parts []string
+	for kind, keys := range map[string][]string{"annotation": l.annotations, "label": l.labels, "condition": l.conditions} {
+		for _, k := range keys {
+			parts = append(parts, kind+" "+k)
+		}
+	}
+	slices.Sort(parts)
+	if l.open != "" {
+		parts = append(parts, l.open)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (o cleanup) leftOn(n *corev1.Node) leftover {
+	var l leftover
+	rec, err := taint.RecordOf(n)
+	mark, marked := taint.Find(n, o.key, rec.IDOr(""))
+	switch {
+	case marked:
+		l.open = fmt.Sprintf("mark %q", mark.Value)
+	case err != nil:
+		l.open = "its record cannot be read"
+	case rec.Open():
+		l.open = fmt.Sprintf("fence %q is in phase %s", rec.ID, rec.Phase)
+	}
+	for k := range n.Annotations {
+		if ours.MatchString(k) {
+			l.annotations = append(l.annotations, k)
+		}
+	}
+	for k := range n.Labels {
+		if ours.MatchString(k) && !strings.HasPrefix(k, "forcefence.io/") { // those are people's
+			l.labels = append(l.labels, k)
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		if ours.MatchString(string(c.Type)) {
+			l.conditions = append(l.conditions, string(c.Type))
+		}
+	}
+	return l
+}
+
+// clean takes all of it off a Node whose fence is done.
+func (o cleanup) clean(ctx context.Context, name string) error {
+	var err error
+	for range cleanupAttempts {
+		n := &corev1.Node{}
+		if err = o.client.Get(ctx, types.NamespacedName{Name: name}, n); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		left := o.leftOn(n)
+		switch {
+		case left.open != "":
+			return fmt.Errorf("it is being fenced: %s", left.open)
+		case left.nothing():
+			return nil
+		}
+		if err = o.strip(ctx, n, left); err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// strip writes the Node that was read, and no other.
+func (o cleanup) strip(ctx context.Context, n *corev1.Node, left leftover) error {
+	null := func(keys []string) map[string]any {
+		m := map[string]any{}
+		for _, k := range keys {
+			m[k] = nil
+		}
+		return m
+	}
+	if len(left.annotations)+len(left.labels) > 0 {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": n.UID, "resourceVersion": n.ResourceVersion, "annotations": null(left.annotations), "labels": null(left.labels),
+		}})
+		if err == nil {
+			err = o.client.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch))
+		}
+		if err != nil {
+			return fmt.Errorf("taking off annotations and labels: %w", err)
+		}
+	}
+	if len(left.conditions) > 0 {
+		var gone []map[string]string
+		for _, c := range left.conditions {
+			gone = append(gone, map[string]string{"type": c, "$patch": "delete"})
+		}
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, "status": map[string]any{"conditions": gone},
+		})
+		if err == nil {
+			err = o.client.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, patch))
+		}
+		if err != nil {
+			return fmt.Errorf("taking off conditions: %w", err)
+		}
+	}
+	return nil
+}

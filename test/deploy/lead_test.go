@@ -1,0 +1,268 @@
+package deploy
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// installation is one forcefence under a leader's Lease of its own.
+type installation struct {
+	namespace string
+	cmd       *exec.Cmd
+	log       string // the file
+	exited    chan struct{}
+}
+
+func (i *installation) text() string {
+	b, err := os.ReadFile(i.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// begin starts a controller that leads by a Lease in that namespace.
+func (w *world) begin(binary, dir, kubeconfig, ns string) *installation {
+	w.t.Helper()
+	i := &installation{namespace: ns, log: filepath.Join(dir, ns+".log"), exited: make(chan struct{})}
+	config := filepath.Join(dir, ns+".yaml")
+	must(w.t, os.WriteFile(config, fmt.Appendf(nil, `listen: {metrics: "", health: ""}
+leaderElection: {namespace: %s, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
+providers:
+- {name: racks, redfish: {username: forcefence, passwordFile: %s/password}}
+nodes:
+- {name: all, selector: "", provider: racks, machine: {from: list, list: [{node: nobody, id: "https://192.0.2.1"}]}}
+`, ns, dir), 0o600))
+	out, err := os.Create(i.log)
+	must(w.t, err)
+	defer out.Close()
+	i.cmd = exec.Command(binary, "run", "--config="+config, "--kubeconfig="+kubeconfig, "--identity="+ns+"-pod", "--log-format=json")
+	i.cmd.Stdout, i.cmd.Stderr = out, out
+	must(w.t, i.cmd.Start())
+	go func() {
+		defer close(i.exited)
+		_ = i.cmd.Wait() // how it ended is in ProcessState
+	}()
+	w.t.Cleanup(func() {
+		_ = i.cmd.Process.Kill() // it may have ended
+		<-i.exited
+		if w.t.Failed() {
+			w.t.Logf("the one in %s printed:\n%s", ns, i.text())
+		}
+	})
+	return i
+}
+
+// led counts how often one has begun to lead.
+func led(all []*installation) map[string]int {
+	out := map[string]int{}
+	for _, i := range all {
+		if n := strings.Count(i.text(), "Successfully acquired lease"); n > 0 {
+			out[i.namespace] = n
+		}
+	}
+	return out
+}
+
+// TestOneLeads: three installations in three namespaces, one of them with the manifests' rights and no more, begin at the same moment.
+func TestOneLeads(t *testing.T) {
+	dir := t.TempDir()
+	binary := build(t, dir, "forcefence")
+	must(t, os.WriteFile(filepath.Join(dir, "password"), []byte("x\n"), 0o600))
+	w := newWorld(t, 4*time.Minute, cluster.Options{})
+	w.install(base)
+	ours := filepath.Join(dir, "ours.kubeconfig")
+	must(t, w.tokenKubeconfig(ours))
+	all := []*installation{w.begin(binary, dir, ours, namespace)}
+	for _, ns := range []string{"second", "third"} {
+		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(ns)}, metav1.CreateOptions{})
+		must(t, err)
+		all = append(all, w.begin(binary, dir, w.c.Kubeconfig(), ns))
+	}
+	leading := func(n int) *installation { // the n-th one to lead, once the others say that they do not
+		t.Helper()
+		var who *installation
+		w.until(fmt.Sprintf("leader %d, and the others wait for it", n), func() (bool, error) {
+			now := led(all)
+			sum := 0
+			for _, c := range now {
+				sum += c
+			}
+			if sum > n {
+				t.Fatalf("leaders: got %v, want %d in turn", now, n)
+			}
+			if sum < n {
+				return false, fmt.Errorf("led so far: %v", now)
+			}
+			leases, err := w.c.Client().CoordinationV1().Leases("").List(w.ctx, metav1.ListOptions{LabelSelector: "forcefence.io/leader"})
+			if err != nil {
+				return false, err
+			}
+			var held []string
+			for _, l := range leases.Items {
+				if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
+					held = append(held, l.Namespace)
+				}
+			}
+			for _, i := range all {
+				select {
+				case <-i.exited:
+					continue
+				default:
+				}
+				switch {
+				case slices.Equal(held, []string{i.namespace}):
+					who = i
+				case len(held) == 1 && !strings.Contains(i.text(), fmt.Sprintf(`"msg":"Not leading while another forcefence leads this cluster","lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
+					return false, fmt.Errorf("the one in %s does not say who leads", i.namespace)
+				}
+			}
+			return who != nil, fmt.Errorf("Leases held: %v", held)
+		})
+		return who
+	}
+	first := leading(1)
+	// A while later it is still the only one.
+	renewals := func() string {
+		l, err := w.c.Client().CoordinationV1().Leases(first.namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
+		must(t, err)
+		return l.ResourceVersion
+	}
+	for range 3 {
+		before := renewals()
+		w.until("its Lease is renewed", func() (bool, error) { return renewals() != before, nil })
+	}
+	if leading(1) != first {
+		t.Error("another one leads")
+	}
+
+	// Told to stop it says nothing of an error, and the next one begins at once.
+	must(t, first.cmd.Process.Signal(syscall.SIGTERM))
+	<-first.exited
+	if code := first.cmd.ProcessState.ExitCode(); code != 0 || strings.Contains(first.text(), `"level":"ERROR"`) {
+		t.Errorf("after SIGTERM: got exit status %d, want 0 and no ERROR in\n%s", code, first.text())
+	}
+	second := leading(2)
+	// One that dies is waited for as long as its Lease lasts.
+	must(t, second.cmd.Process.Kill())
+	<-second.exited
+	died := time.Now()
+	leading3 := func() bool { return len(led(all)) == 3 }
+	w.until("the third leads", func() (bool, error) { return leading3(), fmt.Errorf("led so far: %v", led(all)) })
+	if waited := time.Since(died); waited < 2*time.Second { // 6 s since its last renewal, which was up to 4 s ago where the machine is busy
+		t.Errorf("the third leads %s after the second was killed, want its Lease to run out first", waited)
+	}
+}
+
+// TestCleanup: what the controller leaves on Nodes goes, what others wrote stays, and nothing that is under way is disturbed.
+func TestCleanup(t *testing.T) {
+	dir := t.TempDir()
+	binary := build(t, dir, "forcefence")
+	w := newWorld(t, 3*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w.fixtures()
+	w.install(base)
+	now := metav1.NowMicro()
+	holder, seconds := "pod-1", int32(15)
+	_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta("elsewhere")}, metav1.CreateOptions{})
+	must(t, err)
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "fences", Labels: map[string]string{"forcefence.io/leader": "true"}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}}
+	l, err = w.c.Client().CoordinationV1().Leases("elsewhere").Create(w.ctx, l, metav1.CreateOptions{})
+	must(t, err)
+
+	nodes := func() map[string]corev1.Node {
+		t.Helper()
+		list, err := w.c.Client().CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
+		must(t, err)
+		out := map[string]corev1.Node{}
+		for _, n := range list.Items {
+			n.ManagedFields, n.ResourceVersion = nil, ""
+			out[n.Name] = n
+		}
+		return out
+	}
+	before := nodes()
+	run := func(status int, want []string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(w.ctx, binary, append([]string{"cleanup", "--kubeconfig", w.c.Kubeconfig()}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		for _, text := range want {
+			if !bytes.Contains(out, []byte(text)) {
+				t.Errorf("cleanup %v: want %q in\n%s", args, text, out)
+			}
+		}
+		if got := cmd.ProcessState.ExitCode(); got != status {
+			t.Errorf("cleanup %v: got exit status %d, want %d:\n%s", args, got, status, out)
+		}
+	}
+	untouched := func(when string) {
+		t.Helper()
+		for name, n := range nodes() {
+			if b := before[name]; !maps.Equal(n.Annotations, b.Annotations) || !maps.Equal(n.Labels, b.Labels) ||
+				len(n.Spec.Taints) != len(b.Spec.Taints) || len(n.Status.Conditions) != len(b.Status.Conditions) {
+				t.Errorf("%s: node %s was changed: got %+v, want %+v", when, name, n, b)
+			}
+		}
+	}
+	leads, open := "Lease elsewhere/fences held by pod-1", "fences that are not done: 6: "
+	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`, "node broken: annotation forcefence.io/fence, its record cannot be read",
+		`node open: annotation forcefence.io/fence, fence "f-1" is in phase Evicting`, "node done: annotation forcefence.io/fence\n",
+		"condition forcefence.io/PoweredOnNotReady, label " + pin}, "--yes")
+	untouched("a controller leads")
+	old := metav1.NewMicroTime(now.Add(-2 * time.Minute))
+	l.Spec.RenewTime = &old
+	_, err = w.c.Client().CoordinationV1().Leases("elsewhere").Update(w.ctx, l, metav1.UpdateOptions{})
+	must(t, err)
+	run(1, []string{open}, "--yes")
+	untouched("fences are not done")
+	run(1, []string{"nothing was changed: add --yes"}, "--force")
+	untouched("it was not told to")
+	run(0, []string{`released node marked: mark "f-1" goes`, "node done is clean", "node dead is clean"}, "--yes", "--force")
+
+	for name, n := range nodes() {
+		b := before[name]
+		for k := range n.Annotations {
+			if strings.Contains(k, "forcefence") {
+				t.Errorf("node %s: got annotation %s, want none of ours", name, k)
+			}
+		}
+		for _, c := range n.Status.Conditions {
+			if strings.HasPrefix(string(c.Type), "forcefence.io/") {
+				t.Errorf("node %s: got condition %s, want none of ours", name, c.Type)
+			}
+		}
+		if _, marked := taint.Find(&n, key, ""); marked || n.Labels[pin] != "" {
+			t.Errorf("node %s: got taints %v and labels %v, want no mark and no pin", name, n.Spec.Taints, n.Labels)
+		}
+		if n.Annotations["example.net/bmc"] != b.Annotations["example.net/bmc"] || n.Labels["fixture"] != name ||
+			n.Labels["forcefence.io/exclude"] != b.Labels["forcefence.io/exclude"] || n.Spec.Taints[0] != b.Spec.Taints[0] {
+			t.Errorf("node %s: got %+v, want what others wrote as it was", name, n)
+		}
+		for _, c := range b.Status.Conditions {
+			has := slices.ContainsFunc(n.Status.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
+			if !has && !strings.HasPrefix(string(c.Type), "forcefence.io/") {
+				t.Errorf("node %s: condition %s is gone", name, c.Type)
+			}
+		}
+	}
+	run(0, nil, "--yes") // nothing is left
+}
