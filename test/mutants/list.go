@@ -1061,6 +1061,67 @@ var Mutants = []Mutant{
 		Old: "age >= l.valid || age < 0 {", New: "age < 0 {",
 	},
 	{
+		Name: "app: a renewal counts from its answer (5)", File: "cmd/internal/app/leader.go",
+		Old: "\tsent := l.now()\n\tif err := write(ctx, rec); err != nil {\n\t\treturn err\n\t}\n", New: "\tif err := write(ctx, rec); err != nil {\n\t\treturn err\n\t}\n\tsent := l.now()\n",
+	},
+	{
+		Name: "app: a suspended leader still leads (5)", File: "cmd/internal/app/leader.go",
+		Old: "age := max(now.Sub(*sent), now.Round(0).Sub(sent.Round(0)));", New: "age := now.Sub(*sent);",
+	},
+	{
+		Name: "app: a clock that was set back keeps a leader (5)", File: "cmd/internal/app/leader.go",
+		Old: "age := max(now.Sub(*sent), now.Round(0).Sub(sent.Round(0)));", New: "age := now.Round(0).Sub(sent.Round(0));",
+	},
+	{
+		Name: "app: no margin of the Lease (5)", File: "cmd/internal/app/app.go",
+		Old: "valid: le.RenewDeadline, log", New: "valid: le.LeaseDuration, log",
+	},
+	{
+		Name: "app: the elector's requests have no end (5)", File: "cmd/internal/app/app.go",
+		Old: "rc.Timeout = le.RenewDeadline / 2", New: "rc.Timeout = 0",
+	},
+	{
+		Name: "app: a rival is not looked for before a Lease is written", File: "cmd/internal/app/leader.go",
+		Old: "\tif rival == \"\" {\n\t\tif l.told", New: "\tif true {\n\t\tif l.told",
+	},
+	{
+		Name: "app: a rival is not looked for after a Lease is written", File: "cmd/internal/app/leader.go",
+		Old: "if begins != nil || l.leading() != nil {", New: "if false {",
+	},
+	{
+		Name: "app: a renewal that lasted too long is no beginning", File: "cmd/internal/app/leader.go",
+		Old: "if begins != nil || l.leading() != nil {", New: "if begins != nil {",
+	},
+	{
+		Name: "app: a lapsed leader writes before it looks", File: "cmd/internal/app/leader.go",
+		Old: "if begins != nil && l.sent.Swap(nil) != nil {", New: "if false {",
+	},
+	{
+		Name: "app: who cannot look leads", File: "cmd/internal/app/leader.go",
+		Old: "\tif bad != nil {\n", New: "\tif bad != nil && rival != \"\" {\n",
+	},
+	{
+		Name: "app: who withdraws keeps its Lease", File: "cmd/internal/app/leader.go",
+		Old: "return errors.Join(err, l.Interface.Update(ctx, rec))", New: "return err",
+	},
+	{
+		Name: "app: a leader does not mind a rival", File: "cmd/internal/app/leader.go",
+		Old: "\t\tcase rival != \"\":\n", New: "\t\tcase rival == \"-\":\n",
+	},
+	{
+		Name: "app: a rival's longer Lease is not waited for", File: "cmd/internal/app/leader.go",
+		Old: "max(r.least, lasts(lease))", New: "r.least",
+	},
+	{
+		Name: "app: a rival's short Lease is taken at its word", File: "cmd/internal/app/leader.go",
+		Old: "max(r.least, lasts(lease))", New: "lasts(lease)",
+	},
+	{
+		Name: "cleanup: it goes on while a controller leads or a fence is open", File: "cmd/forcefence/cleanup.go",
+		Old: "case len(against) > 0 && !o.force:", New: "case len(against) > 99:",
+		Tests: []string{"./test/deploy -run TestCleanup"},
+	},
+	{
 		Name: "config: two nodes share a machine", File: "cmd/internal/config/machine.go",
 		Old: "		if len(cl.Nodes) > 1 {\n", New: "		if len(cl.Nodes) > 99 {\n",
 	},

@@ -279,10 +279,12 @@ func TestElectorsRequestsEnd(t *testing.T) {
 	le.Namespace, le.RenewDeadline = "a", 200*time.Millisecond
 	l, err := newLock(&rest.Config{Host: server.URL}, le, Options{Identity: "me", Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
-	_, _, err = l.Get(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, _, err = l.Get(ctx)
 	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Errorf("a request that nobody answers: got %v, want a time-out", err)
+	if !errors.As(err, &timeout) || !timeout.Timeout() || ctx.Err() != nil {
+		t.Errorf("a request that nobody answers: got %v, want a time-out of its own", err)
 	}
 }
 
@@ -496,8 +498,13 @@ func TestLeaderWatchesForRivals(t *testing.T) {
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
 		})
 		s.store.mu.Unlock()
-		if err := <-ended; !errors.Is(err, errRival) || !strings.Contains(err.Error(), "b/x held by somebody") {
-			t.Errorf("got %v, want errRival with the Lease and its holder", err)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errRival) || !strings.Contains(err.Error(), "b/x held by somebody") {
+				t.Errorf("got %v, want errRival with the Lease and its holder", err)
+			}
+		case <-time.After(2 * election.RetryPeriod):
+			t.Error("the leader goes on beside a rival")
 		}
 		wantLeading(t, "with a rival", l, false)
 		cancel()
