@@ -145,23 +145,16 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// stopping is a log in which the end of the leadership is no error once the process was told to stop: the manager takes every end of
-// it for a loss.
+// stopping is the libraries' log: what fails once the process was told to stop is news and no error. The manager takes every end of the
+// leadership for a loss, informers that were just starting for broken ones.
 type stopping struct {
 	slog.Handler
 	ctx context.Context
 }
 
 func (s stopping) Handle(ctx context.Context, r slog.Record) error {
-	if s.ctx.Err() != nil && r.Message == "error received after stop sequence was engaged" {
-		lost := false
-		r.Attrs(func(a slog.Attr) bool {
-			lost = lost || a.Value.String() == "leader election lost"
-			return !lost
-		})
-		if lost {
-			return nil
-		}
+	if s.ctx.Err() != nil {
+		r.Level = min(r.Level, slog.LevelInfo)
 	}
 	return s.Handler.Handle(ctx, r)
 }
