@@ -53,30 +53,32 @@ func tally(in io.Reader, out io.Writer, allowed string) bool {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			var e event
-			if json.Unmarshal(line, &e) != nil || e.Action == "" {
+			bad := json.Unmarshal(line, &e)
+			switch {
+			case bad != nil || e.Action == "":
 				_, _ = out.Write(line) // somebody else's
-			} else if e.Action == "build-output" {
+			case e.Action == "build-output":
 				fmt.Fprint(out, e.Output)
-			} else if e.Action == "build-fail" {
+			case e.Action == "build-fail":
 				ok = false
-			} else {
+			default:
 				p := open[e.Package]
 				if p == nil {
 					p = &pkg{ended: map[string]string{}}
 					open[e.Package] = p
 				}
-				switch done := p.see(e); {
-				case !done:
-				case e.Action == "fail":
+				if !p.see(e) {
+					break
+				}
+				delete(open, e.Package)
+				if e.Action == "fail" {
 					ok = false
 					p.printAll(out)
-					delete(open, e.Package)
-				default:
-					passed++
-					p.printEnd(out)
-					maps.Copy(skipped, p.skipped(e.Package))
-					delete(open, e.Package)
+					break
 				}
+				passed++
+				p.printEnd(out)
+				maps.Copy(skipped, p.skipped(e.Package))
 			}
 		}
 		if err != nil {
