@@ -1,0 +1,47 @@
+package version
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What the Makefile and ko tell the linker arrives in both programs: it says nothing of a variable that is not there.
+func TestLinkerTellsTheVersion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("links both programs")
+	}
+	var flags []string
+	for _, file := range []string{"Makefile", ".ko.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`-X (\S+)=`).FindAllStringSubmatch(string(text), -1) {
+			flags = append(flags, m[1])
+		}
+	}
+	if len(flags) != 3 || flags[0] != flags[1] || flags[0] != flags[2] {
+		t.Fatalf("variables that the linker is told: got %q, want one, for the Makefile and both of ko's programs", flags)
+	}
+	for _, program := range []string{"forcefence", "forcefence-node"} {
+		bin := filepath.Join(t.TempDir(), program)
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X "+flags[0]+"=v9.8.7", "-o", bin, "../../"+program).CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", program, err, out)
+		}
+		out, err := exec.CommandContext(t.Context(), bin, "version").CombinedOutput()
+		if got := strings.TrimSpace(string(out)); err != nil || got != "v9.8.7" {
+			t.Errorf("%s version: got %q and %v, want v9.8.7", program, got, err)
+		}
+	}
+}
+
+// Without the linker's word it is what Go knows, and never empty.
+func TestVersion(t *testing.T) {
+	if String() == "" {
+		t.Error("got an empty version")
+	}
+}
