@@ -34,6 +34,7 @@ type settings struct {
 	Rules       string // more items of nodes
 	Providers   string // more items of providers
 	Lease       string // leaderElection's durations; "": short ones
+	Mortal      bool   // nobody starts it again when it has lost its Lease
 	Top         string // more keys
 }
 
@@ -71,10 +72,17 @@ type child struct {
 	identity string
 	set      settings
 	config   string // the file
+	log      *logbook
+
+	mu       sync.Mutex // guards the rest
 	cmd      *exec.Cmd
 	exited   chan struct{} // closed when the process is reaped
-	log      *logbook
+	told     bool          // to end, by the test
+	restarts int           // after it had lost its Lease
 }
+
+// maxRestarts: who loses the Lease so often has another reason than a busy machine.
+const maxRestarts = 5
 
 // start runs forcefence with those settings and returns once its informers are in sync. It ends with the test.
 func (w *world) start(set settings) *child {
@@ -106,14 +114,27 @@ func (w *world) start(set settings) *child {
 	return c
 }
 
-// launch starts the process again, or for the first time.
+// launch starts the process again, or for the first time. One that ends because it lost its Lease is started again as a kubelet would:
+// a busy machine can cost it that, and Deployments live with it.
 func (c *child) launch() {
 	c.w.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = false
+	if err := c.spawn(); err != nil {
+		c.w.t.Fatalf("start forcefence: %v", err)
+	}
+	c.w.t.Cleanup(c.end)
+}
+
+// spawn starts the process; mu is held.
+func (c *child) spawn() error {
 	cmd := exec.Command(binary, "run", "--config", c.config, "--kubeconfig", c.w.c.Kubeconfig(), "--identity", c.identity, "--log-format", "json")
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in
+	losses := c.log.count(leaseLost)
 	if err := spawn(cmd); err != nil {
-		c.w.t.Fatalf("start forcefence: %v", err)
+		return err
 	}
 	exited := make(chan struct{})
 	c.cmd, c.exited = cmd, exited
@@ -126,9 +147,28 @@ func (c *child) launch() {
 		_ = cmd.Wait() // how it ended is in ProcessState
 		in.Close()
 		<-read
-		close(exited)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		defer close(exited)
+		if c.told || c.set.Mortal || cmd.ProcessState.ExitCode() != 1 || c.log.count(leaseLost) == losses || c.restarts == maxRestarts {
+			return
+		}
+		c.restarts++
+		if err := c.spawn(); err != nil {
+			c.w.t.Errorf("%s lost its Lease and cannot be started again: %v", c.identity, err)
+		}
 	}()
-	c.w.t.Cleanup(c.end)
+	return nil
+}
+
+// leaseLost is what the process ends with when it has lost its Lease.
+const leaseLost = "leader election lost"
+
+// process is the one that was started last, and what is closed when it has ended.
+func (c *child) process() (*exec.Cmd, chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cmd, c.exited
 }
 
 // configure writes the file again. The addresses stay.
@@ -148,8 +188,9 @@ func (c *child) write(text string) {
 }
 
 func (c *child) running() bool {
+	_, exited := c.process()
 	select {
-	case <-c.exited:
+	case <-exited:
 		return false
 	default:
 		return true
@@ -159,25 +200,36 @@ func (c *child) running() bool {
 // signal sends a signal to the process, if it runs.
 func (c *child) signal(s syscall.Signal) {
 	if c.running() {
-		_ = c.cmd.Process.Signal(s) // an error means that it has just ended
+		cmd, _ := c.process()
+		_ = cmd.Process.Signal(s) // an error means that it has just ended
 	}
 }
 
 // kill ends the process as a crash would.
 func (c *child) kill() {
+	exited := c.tell()
 	c.signal(syscall.SIGKILL)
-	<-c.exited
+	<-exited
+}
+
+// tell says that the process that runs now is to end: it is not started again.
+func (c *child) tell() chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = true
+	return c.exited
 }
 
 // end asks a process that still runs to stop, and checks how it does. It may be repeated.
 func (c *child) end() {
+	exited := c.tell()
 	if !c.running() {
 		return
 	}
 	c.signal(syscall.SIGTERM)
 	c.signal(syscall.SIGCONT)
 	select {
-	case <-c.exited:
+	case <-exited:
 		if code := c.code(); code != 0 && !c.w.t.Failed() {
 			c.w.t.Errorf("%s: exit status after SIGTERM: got %d, want 0", c.identity, code)
 		}
@@ -188,7 +240,10 @@ func (c *child) end() {
 }
 
 // code is the exit status of a process that ended; -1 if a signal killed it.
-func (c *child) code() int { return c.cmd.ProcessState.ExitCode() }
+func (c *child) code() int {
+	cmd, _ := c.process()
+	return cmd.ProcessState.ExitCode()
+}
 
 var httpClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
@@ -198,7 +253,7 @@ func (c *child) answers(path string) error {
 	defer cancel()
 	return poll(ctx, func() (bool, error) {
 		if !c.running() {
-			return false, fmt.Errorf("it exited: %s", c.cmd.ProcessState)
+			return false, fmt.Errorf("it exited with status %d", c.code())
 		}
 		_, err := get("http://" + c.set.Health + path)
 		return err == nil, err

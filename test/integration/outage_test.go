@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -55,7 +56,7 @@ func outage(t *testing.T, lease string, survives bool) {
 	h := w.hosts[0]
 	w.busy(h)
 	before := w.pods()
-	c := w.start(settings{Mode: "fence", Lease: lease})
+	c := w.start(settings{Mode: "fence", Lease: lease, Mortal: true})
 	first := w.stuck(h)
 	calm := w.containers()
 
@@ -63,7 +64,7 @@ func outage(t *testing.T, lease string, survives bool) {
 	w.during(15*time.Second, "outage", func() error {
 		if !c.running() {
 			if survives {
-				return fmt.Errorf("forcefence ended: %s", c.cmd.ProcessState)
+				return fmt.Errorf("forcefence ended with status %d", c.code())
 			}
 			c.launch() // it cannot start yet, either
 		}
@@ -158,6 +159,32 @@ func TestLeaderKilled(t *testing.T) {
 	other.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
 }
 
+// Somebody takes the Lease away, as a busy machine does by being late: the process ends, is started again as a kubelet starts a
+// container, and leads again. Each time it is told to stop it says nothing of an error.
+func TestLostLease(t *testing.T) {
+	w := newWorld(t, plan{nodes: 1})
+	c := w.start(settings{})
+	leads := func() bool { return w.leader() == c.identity }
+	w.until("it leads", leads)
+	leases := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
+	_, err := leases.Patch(w.ctx, w.ns, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`), metav1.PatchOptions{})
+	must(t, err)
+	w.until("it was started again", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.restarts == 1
+	})
+	w.until("it leads again", leads)
+	errs := c.log.count(`"level":"ERROR"`)
+	c.end()
+	if n := c.log.count(`"level":"ERROR"`); n != errs || c.code() != 0 {
+		t.Errorf("told to stop: got exit status %d and %d ERRORs, want 0 and none:\n%s", c.code(), n-errs, c.log)
+	}
+	if c.running() {
+		t.Error("it was started again after the test told it to end")
+	}
+}
+
 // The leader is frozen in the middle. The other replica takes over and finishes, the node comes back, and then the old leader wakes
 // up: it writes nothing more, and ends.
 func TestLeaderFrozen(t *testing.T) {
@@ -167,6 +194,7 @@ func TestLeaderFrozen(t *testing.T) {
 	before := w.pods()
 	leader, other := w.pair()
 	w.stuck(h)
+	leader.tell() // nobody starts it again
 	leader.signal(syscall.SIGSTOP)
 	w.until("the other leads", func() bool { return w.leader() == other.identity })
 	w.c.Attacher().SetDelays(0, 0)
@@ -241,6 +269,6 @@ func TestNodeDeleted(t *testing.T) {
 		t.Errorf("fence of the new Node: got the old one's id %s", rec.ID)
 	}
 	if !c.running() {
-		t.Errorf("forcefence ended: %s", c.cmd.ProcessState)
+		t.Errorf("forcefence ended with status %d", c.code())
 	}
 }
