@@ -100,6 +100,9 @@ func (o cleanup) run(ctx context.Context) error {
 	switch {
 	case len(against) > 0 && !o.force:
 		return fmt.Errorf("nothing was changed: %s; --force goes on all the same", strings.Join(against, "; "))
+	case len(dirty) == 0:
+		fmt.Fprintln(o.out, "no Node carries anything of the controller's")
+		return nil
 	case !o.yes:
 		return fmt.Errorf("nothing was changed: add --yes to take this off %d nodes", len(dirty))
 	}

@@ -459,6 +459,7 @@ func (w *world) queues(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/nodes?limit=1": "forcefence",
 		"/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/forcefence": "forcefence-leader-election",
+		"/apis/coordination.k8s.io/v1/leases?labelSelector=forcefence.io/leader":      "forcefence-leader-election",
 	} {
 		fs, err := w.c.Client().FlowcontrolV1().FlowSchemas().Get(w.ctx, want, metav1.GetOptions{})
 		must(t, err)

@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -264,5 +265,41 @@ func TestCleanup(t *testing.T) {
 			}
 		}
 	}
-	run(0, nil, "--yes") // nothing is left
+	run(0, []string{"no Node carries anything of the controller's"})
+}
+
+// TestOneControlPlaneNode: both replicas run on it, none on a worker, and a new version takes their place.
+func TestOneControlPlaneNode(t *testing.T) {
+	w := newWorld(t, 3*time.Minute, cluster.Options{})
+	w.install(base)
+	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	must(t, err)
+	_, err = w.c.Kubectl(w.ctx, "label", "node", nodes[0].Name(), "node-role.kubernetes.io/control-plane=")
+	must(t, err)
+	_, err = w.c.Kubectl(w.ctx, "taint", "node", nodes[0].Name(), "node-role.kubernetes.io/control-plane:NoSchedule")
+	must(t, err)
+	both := func(when string, old map[types.UID]bool) map[types.UID]bool {
+		t.Helper()
+		now := map[types.UID]bool{}
+		w.until("two replicas run on the control-plane node "+when, func() (bool, error) {
+			clear(now)
+			pods := w.c.Pods(namespace)
+			for _, p := range pods {
+				if p.Spec.NodeName == nodes[1].Name() {
+					t.Fatalf("%s runs on the worker", p.Name)
+				}
+			}
+			for _, p := range w.c.ReadyPods(namespace) {
+				if !old[p.UID] {
+					now[p.UID] = true
+				}
+			}
+			return len(now) == 2 && len(pods) == 2, fmt.Errorf("%d new ones do, of %d pods", len(now), len(pods))
+		})
+		return now
+	}
+	first := both("at first", nil)
+	_, err = w.c.Kubectl(w.ctx, "-n", namespace, "rollout", "restart", "deployment/forcefence")
+	must(t, err)
+	both("after the rollout", first)
 }

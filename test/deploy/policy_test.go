@@ -374,6 +374,8 @@ var refusals = []attempt{
 	{"a condition of forcefence taken off", deadKubelet, onNode("dead", noCondition("forcefence.io/PoweredOnNotReady"), status), kubeletCondition},
 	{"registering with a condition of forcefence", newKubelet, createNode(condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)), kubeletCondition},
 
+	{"its node deleted, to register it anew", kubelet, deleteNode("plain"), byRBAC},
+
 	{"a leader's Lease", editor, leaderOf("default", "", "true"), leaderLease},
 	{"a leader's Lease with an empty label", editor, leaderOf("default", "", ""), leaderLease},
 	{"making a Lease a leader's", editor, leaderOf("default", "idle", "true"), leaderLease},

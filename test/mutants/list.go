@@ -1094,7 +1094,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: a lapsed leader writes before it looks", File: "cmd/internal/app/leader.go",
-		Old: "if begins != nil && l.sent.Swap(nil) != nil {", New: "if false {",
+		Old: "if begins != nil && before != nil {", New: "if false {",
 	},
 	{
 		Name: "app: who cannot look leads", File: "cmd/internal/app/leader.go",
@@ -1107,6 +1107,14 @@ var Mutants = []Mutant{
 	{
 		Name: "app: a leader does not mind a rival", File: "cmd/internal/app/leader.go",
 		Old: "\t\tcase rival != \"\":\n", New: "\t\tcase rival == \"-\":\n",
+	},
+	{
+		Name: "app: a renewal undoes what the watch has done", File: "cmd/internal/app/leader.go",
+		Old: "if !l.sent.CompareAndSwap(before, &sent) {", New: "if l.sent.Store(&sent); false {",
+	},
+	{
+		Name: "app: memory of a rival ends a leadership", File: "cmd/internal/app/leader.go",
+		Old: "\t\tif rival != \"\" {\n\t\t\trival, err = l", New: "\t\tif false {\n\t\t\trival, err = l",
 	},
 	{
 		Name: "app: a rival's longer Lease is not waited for", File: "cmd/internal/app/leader.go",

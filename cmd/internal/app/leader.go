@@ -86,8 +86,10 @@ func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElection
 		l.sent.Store(nil)
 		return write(ctx, rec)
 	}
+	before := l.sent.Load()
 	begins := l.leading()
-	if begins != nil && l.sent.Swap(nil) != nil {
+	if begins != nil && before != nil {
+		l.sent.Store(nil)
 		return begins // the elector has not looked since the stamp grew old: now it does, by Get
 	}
 	sent := l.now()
@@ -105,8 +107,12 @@ func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElection
 			rec.HolderIdentity, rec.LeaseDurationSeconds = "", 1
 			return errors.Join(err, l.Interface.Update(ctx, rec))
 		}
+		l.sent.Store(&sent)
+		return nil
 	}
-	l.sent.Store(&sent)
+	if !l.sent.CompareAndSwap(before, &sent) {
+		return errNotLeading // watch has met a rival meanwhile
+	}
 	return nil
 }
 
@@ -137,6 +143,9 @@ func (l *stampedLock) watch(ctx context.Context, every time.Duration) error {
 		case <-tick.C:
 		}
 		rival, err := l.rivals.look(ctx, cached)
+		if rival != "" {
+			rival, err = l.rivals.look(ctx, live) // memory of one that has withdrawn ends no leadership
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -588,6 +588,55 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 	}
 }
 
+// A renewal that is under way while the watch meets a rival does not undo what the watch has done.
+func TestRenewalBesideARival(t *testing.T) {
+	s := &session{store: &store{}}
+	l := lockIn(s, "a")
+	must(t, claim(l))
+	s.call = func(verb string, do func()) error {
+		do()
+		if verb == "update" {
+			other := l.now() // a stamp that is not the one of before, as after the watch has taken that away
+			l.sent.Store(&other)
+		}
+		return nil
+	}
+	if err := renew(l); !errors.Is(err, errNotLeading) {
+		t.Errorf("renewal: got %v, want errNotLeading", err)
+	}
+}
+
+// The API server's memory may still show a rival that has withdrawn.
+func TestWatchAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{store: &store{}}
+		l := lockIn(s, "a")
+		must(t, claim(l))
+		holder, looks := "gone", 0
+		s.call = func(_ string, do func()) error {
+			looks++
+			if looks%2 == 1 { // from its memory
+				s.store.mu.Lock()
+				s.store.put("old", &coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "x", Labels: map[string]string{LeaderLabel: ""}},
+					Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
+				})
+				s.store.mu.Unlock()
+			}
+			do()
+			s.store.mu.Lock()
+			delete(s.store.leases, types.NamespacedName{Namespace: "b", Name: "x"})
+			s.store.mu.Unlock()
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		if err := l.watch(ctx, election.RetryPeriod); err != nil || looks != 8 {
+			t.Errorf("got %v after %d looks, want no error and 8", err, looks)
+		}
+	})
+}
+
 // The end of the leadership is an error of a process that was not told to stop, and of no other.
 func TestStoppingLog(t *testing.T) {
 	for stopped, want := range map[bool]string{false: "level=ERROR", true: "level=INFO"} {
