@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/forcefence/forcefence/providers"
 )
@@ -296,6 +298,43 @@ func TestWithClass(t *testing.T) {
 	if err := providers.WithClass(providers.ErrDenied, nil); err != nil {
 		t.Errorf("nil became %v", err)
 	}
+}
+
+// What a device says ends in Events that others read: one bounded line, with the cause and nothing around it (issue 9, number 13).
+func TestText(t *testing.T) {
+	licence := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"))
+	long := strings.Repeat("ä", 300)
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nil", nil, ""},
+		{"no class", errors.New("boom"), "boom"},
+		{"the cause alone", fmt.Errorf("ask state of node n1 (redfish rack-a https://10.0.0.7): %w", licence), "403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
+		{"the outermost class", fmt.Errorf("x: %w", providers.WithClass(providers.ErrDenied, fmt.Errorf("reading chassis: %w", licence))),
+			"reading chassis: 403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
+		{"a class of its own text", fmt.Errorf("%w: the device spoke of another", providers.ErrIdentity), "identity mismatch: the device spoke of another"},
+		{"lines, escapes, bad UTF-8", errors.New("a\r\n\tb\x1b[31m\x00c\u202ed\u2028e\xff\xfef "), "a b [31m c d e f"},
+		{"credentials in an address", errors.New("GET https://root:geh@eim@10.0.0.7/x: no route"), "GET https://10.0.0.7/x: no route"},
+		{"long", errors.New(long), strings.Repeat("ä", 98) + "..."},
+		{"endless", errors.New(strings.Repeat("x", 1<<20)), strings.Repeat("x", 197) + "..."},
+	} {
+		if got := providers.Text(tt.err); got != tt.want || len(got) > 200 {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add("a\nb \xff ://u:p@h")
+	f.Fuzz(func(t *testing.T, s string) {
+		got := providers.Text(errors.New(s))
+		bad := strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar })
+		if len(got) > 200 || !utf8.ValidString(got) || bad >= 0 {
+			t.Errorf("%q became %q", s, got)
+		}
+	})
 }
 
 func TestRegistry(t *testing.T) {
