@@ -235,6 +235,33 @@ func TestStateIsBounded(t *testing.T) {
 	})
 }
 
+// A device with a call inside keeps its limits, however long the call takes: a second set would let more calls in than the device can
+// take.
+func TestDeviceInUseIsNotSwept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var inside atomic.Int32
+		g := guard.New(&fake{state: func(_ context.Context, t providers.Target) (providers.Observation, error) {
+			if t == n1 {
+				inside.Add(1)
+				defer inside.Add(-1)
+				<-release
+			}
+			return providers.Observation{}, nil
+		}}, options(guard.Options{Concurrency: 1}))
+		_, _ = g.State(t.Context(), n1) // stuck
+		time.Sleep(time.Minute)         // the rate has recovered
+		if _, err := g.State(t.Context(), providers.Target{Node: "n2", ID: "m2"}); err != nil {
+			t.Fatal(err) // it sweeps
+		}
+		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrUnreachable) || inside.Load() != 1 {
+			t.Errorf("behind a stuck call: got %v, %d calls inside", err, inside.Load())
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
+
 func TestPanics(t *testing.T) {
 	g := guard.New(&fake{}, options(guard.Options{Concurrency: 1})) // nil functions
 	for range 3 {
