@@ -1,9 +1,11 @@
 package datacenter
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -12,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -36,9 +39,15 @@ func newAuthority() *authority {
 	return &authority{cert: must(x509.ParseCertificate(der)), key: key}
 }
 
-// server returns a certificate for 127.0.0.1 and localhost.
-func (a *authority) server() tls.Certificate {
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+// rsaKey is made once: it takes its time.
+var rsaKey = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 2048)) })
+
+// server returns a certificate for 127.0.0.1 and localhost, or one that names them in its CommonName only.
+func (a *authority) server(commonName, rsa bool) tls.Certificate {
+	var key crypto.Signer = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	if rsa {
+		key = rsaKey()
+	}
 	tmpl := &x509.Certificate{
 		SerialNumber: must(rand.Int(rand.Reader, big.NewInt(1<<62))),
 		Subject:      pkix.Name{CommonName: "BMC"},
@@ -49,7 +58,13 @@ func (a *authority) server() tls.Certificate {
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	der := must(x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key))
+	if rsa {
+		tmpl.KeyUsage = x509.KeyUsageKeyEncipherment
+	}
+	if commonName {
+		tmpl.Subject.CommonName, tmpl.DNSNames, tmpl.IPAddresses = "127.0.0.1", nil, nil
+	}
+	der := must(x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key))
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 

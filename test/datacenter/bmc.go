@@ -2,6 +2,7 @@ package datacenter
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -19,8 +20,10 @@ type Fault struct {
 	// On a BMC for all it answers, on a machine for that machine's resource and actions; a machine's own fault replaces its
 	// BMC's there.
 
-	Delay    time.Duration // every answer waits this long
+	Delay    time.Duration // every answer waits this long; nothing is done for a client that gives up before
+	Slow     time.Duration // every request takes this long, and is done whether its client waits or not
 	Status   int           // every answer is this status: 401, 403, 503
+	Message  string        // the message id of every error, in the place of the usual one
 	Drop     bool          // the connection closes without an answer
 	Silent   bool          // no answer, until the client gives up or the fault is replaced
 	SlowBody bool          // half an answer, then nothing, until the client gives up or the fault is replaced
@@ -41,13 +44,22 @@ type Fault struct {
 	NoSerial         bool   // SerialNumber is empty
 	NoAction         bool   // Actions are absent
 	NoForceOff       bool   // ForceOff is not among the allowable reset types
+	SystemReset      bool   // the action is called #System.Reset, and links are plain strings
+	NeedsIfMatch     bool   // the resource has an ETag, and resets without it are answered with 428
+	Sleep            string // a vendor's AcpiState is this word: S4
+	Chassis          string // the system links a chassis whose PowerState is this word; "true": that of the machine; "none": none
+	ChassisStatus    int    // the chassis' answer is this status
+	ChassisShared    bool   // the chassis holds another system, too
 	ActionStatus     int    // resets are refused with this status, and do nothing
 	ActionLost       bool   // resets are done, and the connection closes without an answer
 
 	// On a BMC only.
 
 	HangTLS       bool // connections are accepted and the TLS handshake never ends; open connections are dropped
-	SessionStatus int  // POST Sessions answers this status: 500, 501
+	SessionStatus int  // POST Sessions answers this status: 403, 409, 429, 500, 501
+	NoSessions    bool // the service root links no collection of sessions, and there is none
+	ClosedRoot    bool // the service root needs a log-in
+	NoLocation    bool // a new session's path stands nowhere
 	NoToken       bool // sessions are created, and the answer names no token
 	DeadTokens    bool // tokens are handed out and never accepted
 }
@@ -58,6 +70,8 @@ type BMC struct {
 	machines []*Machine
 	url      string
 	server   *http.Server
+
+	fingerprint string
 
 	mu       sync.Mutex // guards what follows
 	fault    Fault
@@ -73,22 +87,34 @@ type BMC struct {
 type Request struct {
 	Method, Path string
 	Auth         string // "session", "basic" or "none"
+	Password     bool   // it carried user and password, right or wrong
 	Status       int    // 0: not answered, or not yet
 	At           time.Time
 }
 
 // AddBMC starts a BMC for these machines on a port of its own. It panics if the data centre is closed or no port can be had.
 func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	b := &BMC{
-		dc: dc, machines: slices.Clone(machines), url: "https://" + listener.Addr().String(),
+		dc: dc, machines: slices.Clone(machines),
 		healed: make(chan struct{}), conns: map[net.Conn]struct{}{}, sessions: map[string]string{}, changed: make(chan struct{}),
 	}
-	cert := dc.ca.server()
+	dc.mu.Lock()
+	defer dc.mu.Unlock()
+	if dc.closed {
+		panic("datacenter: AddBMC after Close")
+	}
+	dc.bmcs = append(dc.bmcs, b)
+	if dc.opts.Offline {
+		b.url = fmt.Sprintf("https://bmc-%d", len(dc.bmcs))
+		return b
+	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	b.url = "https://" + listener.Addr().String()
+	cert := dc.ca.server(dc.opts.CommonNameOnly, dc.opts.RSAKeyExchangeOnly)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // BMCs speak no HTTP/2
 	b.server = &http.Server{
-		Handler:     http.HandlerFunc(b.serve),
+		Handler:     b,
 		BaseContext: func(net.Listener) context.Context { return dc.ctx },
 		ConnState:   b.connState,
 		Protocols:   protocols,
@@ -99,12 +125,11 @@ func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 			GetConfigForClient: b.hang,
 		},
 	}
-	dc.mu.Lock()
-	defer dc.mu.Unlock()
-	if dc.closed {
-		panic("datacenter: AddBMC after Close")
+	if dc.opts.RSAKeyExchangeOnly {
+		b.server.TLSConfig.MaxVersion = tls.VersionTLS12
+		b.server.TLSConfig.CipherSuites = []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}
 	}
-	dc.bmcs = append(dc.bmcs, b)
+	b.fingerprint = fmt.Sprintf("%x", sha256.Sum256(cert.Certificate[0]))
 	dc.serving.Add(1)
 	go func() {
 		defer dc.serving.Done()
@@ -115,6 +140,9 @@ func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 
 // URL returns the BMC's address, https://127.0.0.1:port.
 func (b *BMC) URL() string { return b.url }
+
+// Fingerprint returns the SHA-256 of the BMC's certificate, in hexadecimal digits.
+func (b *BMC) Fingerprint() string { return b.fingerprint }
 
 // SystemURL returns the address of one machine's resource.
 func (b *BMC) SystemURL(m *Machine) string { return b.url + systemPath(m) }
@@ -244,7 +272,8 @@ func (b *BMC) record(r *http.Request, auth string) func(status int) {
 	if limit := b.dc.opts.RequestLog; len(b.log) >= limit {
 		b.log = slices.Delete(b.log, 0, limit/2+1)
 	}
-	entry := &Request{Method: r.Method, Path: r.URL.Path, Auth: auth, At: time.Now()}
+	_, _, basic := r.BasicAuth()
+	entry := &Request{Method: r.Method, Path: r.URL.Path, Auth: auth, Password: basic || r.Method == http.MethodPost && r.URL.Path == sessionsPath, At: time.Now()}
 	b.log = append(b.log, entry)
 	b.notify()
 	return func(status int) {

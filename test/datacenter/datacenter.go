@@ -24,6 +24,10 @@ type Options struct {
 	SessionSlots  int           // sessions that a BMC holds at a time; default 8
 	PageSize      int           // systems on one page of a BMC's collection; default all
 	RequestLog    int           // requests a BMC remembers; default 4096
+	Offline       bool          // BMCs have no port and are asked through ServeHTTP, so that all of it can live in synctest
+
+	CommonNameOnly     bool // the BMCs' certificates name them in the CommonName only
+	RSAKeyExchangeOnly bool // the BMCs know TLS 1.2 with RSA key exchange, and nothing else
 }
 
 // DataCenter owns machines and BMCs. It is safe for concurrent use.
@@ -86,7 +90,9 @@ func (dc *DataCenter) Close() error {
 	dc.cancel()
 	var errs []error
 	for _, b := range bmcs {
-		errs = append(errs, b.server.Close())
+		if b.server != nil {
+			errs = append(errs, b.server.Close())
+		}
 	}
 	dc.serving.Wait()
 	for _, m := range machines {

@@ -1,6 +1,7 @@
 package datacenter
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -18,43 +19,58 @@ const (
 	systemsPath  = "/redfish/v1/Systems"
 	sessionsPath = "/redfish/v1/SessionService/Sessions"
 	resetSuffix  = "/Actions/ComputerSystem.Reset"
+	ciscoSuffix  = "/Actions/System.Reset"
 )
 
 func systemPath(m *Machine) string { return systemsPath + "/" + m.name }
+
+func chassisPath(m *Machine) string { return "/redfish/v1/Chassis/" + m.name }
 
 type object = map[string]any
 
 func link(path string) object { return object{"@odata.id": path} }
 
-// serve answers one request: first the faults that hit any answer, then the resource.
-func (b *BMC) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers one request: first the faults that hit any answer, then the resource. It is there for tests that need no network.
+func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answered := b.record(r, b.auth(r))
 	a := &answer{ResponseWriter: w}
 	defer func() { answered(a.status) }()
 
-	m, action := b.route(r.URL.Path)
+	m, part := b.route(r.URL.Path)
 	f, healed := b.currentFault()
-	sessionStatus, noToken := f.SessionStatus, f.NoToken
+	whole := f
 	if m != nil {
 		if own := m.currentFault(); own != (Fault{}) {
 			f = own
 		}
 	}
+	a.message = f.Message
 	if !b.broken(a, r, f, healed) {
 		switch {
-		case r.URL.Path == rootPath || r.URL.Path == strings.TrimSuffix(rootPath, "/"):
-			a.get(r, root())
+		case strings.HasPrefix(r.URL.Path, sessionsPath) && whole.NoSessions:
+			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
+		case (r.URL.Path == rootPath || r.URL.Path == strings.TrimSuffix(rootPath, "/")) && !(whole.ClosedRoot && b.auth(r) == "none"):
+			a.get(r, root(whole))
 		case r.URL.Path == sessionsPath && r.Method == http.MethodPost:
-			b.login(a, r, sessionStatus, noToken)
+			b.login(a, r, whole)
 		case b.auth(r) == "none":
 			a.fail(http.StatusUnauthorized, "Base.1.8.NoValidSession")
 		case strings.HasPrefix(r.URL.Path, sessionsPath+"/") && r.Method == http.MethodDelete:
 			b.logout(a, strings.TrimPrefix(r.URL.Path, sessionsPath+"/"))
 		case r.URL.Path == systemsPath:
 			a.get(r, b.systems(r))
-		case m != nil && action:
+		case m != nil && part == "reset":
 			m.reset(a, r, f)
+		case m != nil && part == "chassis" && f.Chassis == "":
+			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
+		case m != nil && part == "chassis" && f.ChassisStatus != 0:
+			a.fail(f.ChassisStatus, "Base.1.8.GeneralError")
+		case m != nil && part == "chassis":
+			a.get(r, m.chassis(f))
 		case m != nil:
+			if f.NeedsIfMatch {
+				a.Header().Set("ETag", m.etag())
+			}
 			a.get(r, m.resource(f))
 		default:
 			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
@@ -64,6 +80,9 @@ func (b *BMC) serve(w http.ResponseWriter, r *http.Request) {
 
 // broken lets a fault have its way and reports whether that was the answer.
 func (b *BMC) broken(a *answer, r *http.Request, f Fault, healed <-chan struct{}) bool {
+	if f.Slow > 0 && !wait(b.dc.ctx, time.After(f.Slow)) {
+		panic(http.ErrAbortHandler)
+	}
 	if f.Delay > 0 && !wait(r.Context(), time.After(f.Delay)) {
 		panic(http.ErrAbortHandler)
 	}
@@ -116,15 +135,19 @@ func wait[T any](ctx context.Context, c <-chan T) bool {
 	}
 }
 
-// route finds the machine a path is about, and whether it is its reset action.
-func (b *BMC) route(path string) (m *Machine, action bool) {
-	path, action = strings.CutSuffix(path, resetSuffix)
+// route finds the machine a path is about, and which part of it: "system", "reset" (its action) or "chassis".
+func (b *BMC) route(path string) (m *Machine, part string) {
 	for _, m := range b.machines {
-		if path == systemPath(m) {
-			return m, action
+		switch path {
+		case systemPath(m):
+			return m, "system"
+		case systemPath(m) + resetSuffix, systemPath(m) + ciscoSuffix:
+			return m, "reset"
+		case chassisPath(m):
+			return m, "chassis"
 		}
 	}
-	return nil, false
+	return nil, ""
 }
 
 // auth says how the request proves who it is: "session", "basic" or "none".
@@ -158,11 +181,11 @@ func (dc *DataCenter) SetPassword(password string) {
 	dc.opts.Password = password
 }
 
-func (b *BMC) login(a *answer, r *http.Request, status int, noToken bool) {
+func (b *BMC) login(a *answer, r *http.Request, f Fault) {
 	var body struct{ UserName, Password string }
 	switch err := json.NewDecoder(http.MaxBytesReader(a, r.Body, 1<<16)).Decode(&body); {
-	case status != 0:
-		a.fail(status, "Base.1.8.InternalError")
+	case f.SessionStatus != 0:
+		a.fail(f.SessionStatus, "Base.1.8.InternalError")
 		return
 	case err != nil:
 		a.fail(http.StatusBadRequest, "Base.1.8.MalformedJSON")
@@ -184,8 +207,12 @@ func (b *BMC) login(a *answer, r *http.Request, status int, noToken bool) {
 		a.fail(http.StatusServiceUnavailable, "Base.1.8.SessionLimitExceeded")
 		return
 	}
-	if !noToken {
+	if !f.NoToken {
 		a.Header().Set("X-Auth-Token", token)
+	}
+	if f.NoLocation {
+		a.json(http.StatusCreated, object{"Name": "Session"})
+		return
 	}
 	a.Header().Set("Location", b.url+sessionsPath+"/"+id)
 	a.json(http.StatusCreated, object{
@@ -206,12 +233,17 @@ func (b *BMC) logout(a *answer, id string) {
 	a.WriteHeader(http.StatusNoContent)
 }
 
-func root() object {
-	return object{
+func root(f Fault) object {
+	o := object{
 		"@odata.id": rootPath, "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
 		"RedfishVersion": "1.15.0", "Systems": link(systemsPath), "SessionService": link("/redfish/v1/SessionService"),
 		"Links": object{"Sessions": link(sessionsPath)},
 	}
+	if f.NoSessions {
+		delete(o, "SessionService")
+		o["Links"] = object{}
+	}
+	return o
 }
 
 // systems is the collection, or one page of it.
@@ -273,9 +305,44 @@ func (m *Machine) resource(f Fault) object {
 			words = append(words, "ForceOff")
 		}
 		o["Actions"] = object{"#ComputerSystem.Reset": object{"target": systemPath(m) + resetSuffix, "ResetType@Redfish.AllowableValues": words}}
+		if f.SystemReset {
+			o["Actions"] = object{"#System.Reset": object{"Target": systemPath(m) + ciscoSuffix, "ResetType@Redfish.AllowableValues": words}}
+		}
+	}
+	switch {
+	case f.Chassis == "":
+	case f.SystemReset:
+		o["Links"] = object{"Chassis": []string{chassisPath(m)}}
+	default:
+		o["Links"] = object{"Chassis": []object{link(chassisPath(m))}}
+	}
+	if f.Sleep != "" {
+		o["Oem"] = object{"Contoso": object{"AcpiState": f.Sleep}}
 	}
 	return o
 }
+
+func (m *Machine) chassis(f Fault) object {
+	systems := []object{link(systemPath(m))}
+	if f.ChassisShared {
+		systems = append(systems, link(systemsPath+"/another"))
+	}
+	o := object{
+		"@odata.id": chassisPath(m), "@odata.type": "#Chassis.v1_20_0.Chassis", "Id": m.name, "Name": m.name, "ChassisType": "RackMount",
+		"Links": object{"ComputerSystems": systems},
+	}
+	switch f.Chassis {
+	case "none":
+	case "true":
+		o["PowerState"] = string(m.State())
+	default:
+		o["PowerState"] = f.Chassis
+	}
+	return o
+}
+
+// etag changes with the machine's power.
+func (m *Machine) etag() string { return fmt.Sprintf("W/%q", string(m.State())+m.BootID()) }
 
 // reset is the action. What is asked of a machine that is there already is answered with 409, as some BMCs do.
 func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
@@ -286,6 +353,14 @@ func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
 	var body struct{ ResetType string }
 	if err := json.NewDecoder(http.MaxBytesReader(a, r.Body, 1<<16)).Decode(&body); err != nil {
 		a.fail(http.StatusBadRequest, "Base.1.8.MalformedJSON")
+		return
+	}
+	if match := r.Header.Get("If-Match"); f.NeedsIfMatch && match != m.etag() {
+		status := http.StatusPreconditionFailed
+		if match == "" {
+			status = http.StatusPreconditionRequired
+		}
+		a.fail(status, "Base.1.8.PreconditionRequired")
 		return
 	}
 	if f.ActionLost {
@@ -324,7 +399,8 @@ func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
 // answer remembers the status it was given.
 type answer struct {
 	http.ResponseWriter
-	status int
+	status  int
+	message string // of every error
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -348,5 +424,5 @@ func (a *answer) get(r *http.Request, v any) {
 }
 
 func (a *answer) fail(status int, message string) {
-	a.json(status, object{"error": object{"code": message, "message": http.StatusText(status)}})
+	a.json(status, object{"error": object{"code": cmp.Or(a.message, message), "message": http.StatusText(status)}})
 }
