@@ -1,9 +1,15 @@
 package redfish
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
-// SetIdle changes after how long a BMC that is not asked is forgotten.
-func SetIdle(p *Provider, d time.Duration) { p.idle = d }
+// SetIdle changes after how long a BMC that is not asked has its session back.
+func SetIdle(p *Provider, idle time.Duration) { p.idle = idle }
+
+// SetTransport takes the place of the network.
+func SetTransport(p *Provider, t http.RoundTripper) { p.through(t) }
 
 // BMCs returns how many BMCs the provider remembers.
 func BMCs(p *Provider) int {

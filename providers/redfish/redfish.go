@@ -1,5 +1,6 @@
-// Package redfish asks BMCs that speak Redfish (DMTF DSP0266), by way of gofish. It imports the contract, gofish and
-// go-retryablehttp. The README beside it says which BMCs and which of their habits it knows.
+// Package redfish asks BMCs that speak Redfish (DMTF DSP0266). It imports the contract, gofish's schemas (their errors) and
+// go-retryablehttp; gofish's client reads the service root for each log-in, and logs in in one way only. The README beside it says
+// which BMCs and which of their habits it knows.
 //
 //	providers:
 //	- name: rack-a
@@ -20,16 +21,14 @@
 //	    passwordEnv: ENCLOSURE_3_PASSWORD
 //
 // It promises that a state was read from the system's own resource in that call, that a machine is never guessed, that a reset is
-// sent at most once per call, and that credentials reach no host but the BMC.
+// done at most once per call, that credentials reach no host but the BMC, and that a refused one is not sent again.
 package redfish
 
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -37,8 +36,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
 
@@ -54,9 +51,13 @@ type Config struct {
 	PasswordEnv  string `yaml:"passwordEnv"`
 	Auth         string `yaml:"auth"` // auto, session or basic; default auto: sessions, and basic where a BMC does them badly
 
-	CAFile             string `yaml:"caFile"`             // PEM; default the system's authorities; read at start
-	InsecureSkipVerify bool   `yaml:"insecureSkipVerify"` // bad: whoever answers gets the password and may say Off
-	AllowHTTP          bool   `yaml:"allowHTTP"`          // bad: plain http:// to other hosts than this one
+	CAFile              string        `yaml:"caFile"`              // PEM; default the system's authorities; read at start
+	Fingerprints        []Fingerprint `yaml:"fingerprints"`        // of certificates that no authority vouches for
+	AllowRSAKeyExchange bool          `yaml:"allowRSAKeyExchange"` // for BMCs that know no other; who gets their key reads what was recorded
+	InsecureSkipVerify  bool          `yaml:"insecureSkipVerify"`  // bad: whoever answers gets the password and may say Off
+	AllowHTTP           bool          `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
+
+	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On
 }
 
 // The values of Config.Auth.
@@ -99,8 +100,16 @@ func (c *Config) Validate() []providers.Problem {
 	if _, err := c.roots(); err != nil {
 		problem("caFile", "%v", err)
 	}
-	if c.CAFile != "" && c.InsecureSkipVerify {
-		problem("insecureSkipVerify", "certificates are not looked at, so caFile has no effect: keep one")
+	for i, f := range c.Fingerprints {
+		if _, ok := f.sum(); !ok {
+			problem(fmt.Sprintf("fingerprints[%d].sha256", i), "is no SHA-256: write 64 hexadecimal digits, with or without colons")
+		}
+		if strings.ContainsAny(f.Host, "/@ ") {
+			problem(fmt.Sprintf("fingerprints[%d].host", i), "is no host: write it as it stands in the BMC's address, without https://")
+		}
+	}
+	if c.InsecureSkipVerify && (c.CAFile != "" || len(c.Fingerprints) > 0) {
+		problem("insecureSkipVerify", "certificates are not looked at, so caFile and fingerprints have no effect: keep one")
 	}
 	return out
 }
@@ -184,7 +193,6 @@ func loopback(host string) bool {
 type Provider struct {
 	cfg  Config
 	opts providers.Options
-	http *http.Transport
 	pool
 }
 
@@ -197,20 +205,22 @@ var (
 
 // New makes the provider from a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	roots, err := c.roots()
+	trust, err := c.trust()
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: c, opts: o.Defaulted(), http: transport(roots, c.InsecureSkipVerify)}
-	p.init(p.connect, p.http.CloseIdleConnections)
-	p.now, p.fallback = p.opts.Now, c.Auth == authAuto
+	p := &Provider{cfg: c, opts: o.Defaulted()}
+	t := transport(trust)
+	p.init(p.connect, t, t.CloseIdleConnections)
+	p.now, p.fallback, p.ignoreChassis = p.opts.Now, c.Auth == authAuto, c.IgnoreChassisPower
 	if c.InsecureSkipVerify {
 		p.opts.Log.Warn("Certificates of BMCs are not verified", "provider", o.Name)
 	}
 	return p, nil
 }
 
-// State reads the system's resource. Errors have a class; a word that Redfish does not define is PowerUnknown without an error.
+// State reads the system's resource, and its chassis' where it says Off. Errors have a class; a word that Redfish does not define is
+// PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
 	err := p.do(ctx, "ask state of", t, func(b *bmc, w where) error {
@@ -218,7 +228,11 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if err != nil {
 			return err
 		}
-		obs = providers.Observation{State: powerState(s.PowerState), Raw: s.PowerState, At: s.asked}
+		state, word, err := b.power(ctx, s)
+		if err != nil {
+			return err
+		}
+		obs = providers.Observation{State: state, Raw: word, At: s.asked}
 		if _, ok := providers.ParseUUID(s.UUID); ok {
 			obs.SystemUUID = s.UUID
 		}
@@ -242,7 +256,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
 }
 
 // reset reads the system, makes sure that it is the target's, and posts the first of the words that it offers. The post is sent
-// once: a BMC that refuses is looked at again, since many refuse (400, 409) what is done already or under way.
+// once, and again only to a BMC that did nothing because it wants an ETag first: a BMC that refuses is looked at again, since many refuse (400, 409) what is done already or under way.
 func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []string, there, underWay string) error {
 	s, err := b.find(ctx, w, t)
 	if err != nil {
@@ -252,18 +266,37 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 		return err
 	}
 	if s.PowerState == there {
-		return nil
+		// A system that is Off while its chassis is not is powered off, and so is one whose chassis cannot be read.
+		if state, _, err := b.power(ctx, s); err == nil && state == powerState(there) {
+			return nil
+		}
 	}
-	action := s.Actions.Reset
+	action := s.reset()
 	target, ok := b.local(action.Target)
 	i := slices.IndexFunc(words, func(w string) bool { return len(action.Allowed) == 0 || slices.Contains(action.Allowed, w) })
 	switch {
 	case !ok:
 		return providers.WithClass(providers.ErrPermanent, errors.New("the system offers no reset action"))
 	case i < 0:
-		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the system offers no %s, only %s", words[0], strings.Join(action.Allowed, ", ")))
+		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the system offers no %s, only %s", words[0], list(action.Allowed)))
 	}
-	refused := b.post(ctx, target, map[string]string{"ResetType": words[i]})
+	body := map[string]string{"ResetType": words[i]}
+	b.pool.mu.Lock()
+	tag := ""
+	if b.ifMatch {
+		tag = s.ETag
+	}
+	b.pool.mu.Unlock()
+	refused := b.post(ctx, target, body, tag)
+	switch status(refused) {
+	case http.StatusPreconditionRequired, http.StatusPreconditionFailed: // nothing was done
+		if tag == "" && s.ETag != "" {
+			b.pool.mu.Lock()
+			b.ifMatch = true
+			b.pool.mu.Unlock()
+			refused = b.post(ctx, target, body, s.ETag)
+		}
+	}
 	switch status(refused) {
 	case http.StatusBadRequest, http.StatusConflict:
 		if s, err := b.find(ctx, w, t); err == nil && t.Identify(s.UUID) == nil &&
@@ -274,6 +307,13 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	return refused
 }
 
+// list writes a device's words, of which there may be any number of any length.
+func list(words []string) string {
+	const longest = 300
+	text := strings.Join(words[:min(len(words), 20)], ", ")
+	return text[:min(len(text), longest)]
+}
+
 // Device returns the BMC that answers for a target, "" if its ID is no address.
 func (p *Provider) Device(t providers.Target) string {
 	w, err := p.where(t)
@@ -281,32 +321,6 @@ func (p *Provider) Device(t providers.Target) string {
 		return ""
 	}
 	return w.origin
-}
-
-// where says which BMC to ask, and how the system is found there.
-type where struct {
-	origin string
-	path   string // of the system's resource, if the target names it
-	id     string // a system's Id, UUID or serial number, if the target names one
-	sole   bool   // a BMC of this machine's own: its only system is the machine
-}
-
-func (p *Provider) where(t providers.Target) (where, error) {
-	if p.cfg.Address != "" {
-		origin, _, err := p.cfg.parse(p.cfg.Address)
-		if err != nil {
-			return where{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("address %w", err))
-		}
-		return where{origin: origin, id: t.ID}, nil
-	}
-	if t.ID == "" {
-		return where{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the address of its BMC"))
-	}
-	origin, path, err := p.cfg.parse(t.ID)
-	if err != nil {
-		return where{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("target ID %w", err))
-	}
-	return where{origin: origin, path: path, sole: path == ""}, nil
 }
 
 // do runs one call against the target's BMC and explains its error.
@@ -332,197 +346,6 @@ func (p *Provider) do(ctx context.Context, act string, t providers.Target, f fun
 	return f(b, w)
 }
 
-// system is what is read of a ComputerSystem; what else a BMC says there may have any shape.
-type system struct {
-	ID           string `json:"Id"`
-	UUID         string
-	SerialNumber string
-	PowerState   string
-	Actions      struct {
-		Reset struct {
-			Target  string   `json:"target"`
-			Allowed []string `json:"ResetType@Redfish.AllowableValues"`
-		} `json:"#ComputerSystem.Reset"`
-	}
-
-	path  string    // where it was read
-	asked time.Time // just before the GET that carried it
-}
-
-// sameUUID tells whether the system has this UUID, in either byte order; placeholders and no UUID match nothing.
-func (s *system) sameUUID(uuid string) bool {
-	_, known := providers.ParseUUID(uuid)
-	_, told := providers.ParseUUID(s.UUID)
-	return known && told && providers.SameMachine(uuid, s.UUID) == nil
-}
-
-// fits tells whether the system is the one that w and t name, as far as it can tell by itself.
-func (s *system) fits(w where, t providers.Target) bool {
-	switch {
-	case w.path != "":
-		return true // Ask and reset compare the UUIDs
-	case w.id != "":
-		return s.ID == w.id || s.SerialNumber == w.id || s.sameUUID(w.id)
-	default:
-		return s.sameUUID(t.SystemUUID)
-	}
-}
-
-// bySerial tells whether it is only the serial number by which the system fits.
-func (s *system) bySerial(w where) bool { return w.id != "" && s.ID != w.id && !s.sameUUID(w.id) }
-
-// find reads the target's system. Its path is remembered, and what it said never: a remembered path is read again, and looked
-// up again if another system is there now.
-func (b *bmc) find(ctx context.Context, w where, t providers.Target) (*system, error) {
-	if w.path != "" {
-		return b.read(ctx, w.path)
-	}
-	key := w.id + "\x00" + t.SystemUUID
-	if path := b.remembered(key); path != "" {
-		s, err := b.read(ctx, path)
-		if err == nil && s.fits(w, t) || err != nil && status(err) != http.StatusNotFound {
-			return s, err
-		}
-		b.remember(key, "")
-	}
-	s, err := b.lookUp(ctx, w, t)
-	if err == nil {
-		b.remember(key, s.path)
-	}
-	return s, err
-}
-
-// lookUp reads all systems of the BMC and takes the only one that fits.
-func (b *bmc) lookUp(ctx context.Context, w where, t providers.Target) (*system, error) {
-	paths, err := b.members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found, readErr := b.readAll(ctx, paths)
-	if w.sole && len(paths) == 1 {
-		if readErr != nil {
-			return nil, readErr
-		}
-		return found[0], nil
-	}
-	if _, known := providers.ParseUUID(t.SystemUUID); !known && w.id == "" {
-		return nil, notFound("the BMC has %d systems and the node's system UUID is not known: name the system", len(paths))
-	}
-	var fit []*system
-	for _, s := range found {
-		if s.fits(where{id: w.id}, t) {
-			fit = append(fit, s)
-		}
-	}
-	switch {
-	case len(fit) > 1:
-		ids := make([]string, len(fit))
-		for i, s := range fit {
-			ids[i] = s.ID
-		}
-		return nil, notFound("%d systems match (%s): name one by its Id or UUID", len(fit), strings.Join(ids, ", "))
-	case readErr != nil && (len(fit) == 0 || fit[0].bySerial(w)):
-		// A system that cannot be read may be the one, or a second one with that serial number. Ids and UUIDs are unique by
-		// their definition: one dead blade must not keep the others from being fenced.
-		return nil, readErr
-	case len(fit) == 0 && w.id != "":
-		return nil, notFound("none of the BMC's %d systems has that Id, UUID or serial number", len(paths))
-	case len(fit) == 0:
-		return nil, notFound("none of the BMC's %d systems has system UUID %s", len(paths), t.SystemUUID)
-	}
-	return fit[0], nil
-}
-
-func notFound(format string, a ...any) error {
-	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
-}
-
-// members lists the paths of all systems, whatever number of pages the collection has.
-func (b *bmc) members(ctx context.Context) ([]string, error) {
-	type link struct {
-		ID string `json:"@odata.id"`
-	}
-	var root struct{ Systems link }
-	if _, err := b.get(ctx, schemas.DefaultServiceRoot, &root); err != nil {
-		return nil, err
-	}
-	const pages, systems = 32, 1024 // no enclosure has more; a BMC whose pages form a ring must not hold us
-	var paths []string
-	next := root.Systems.ID
-	for range pages {
-		path, ok := b.local(next)
-		if !ok {
-			return nil, notFound("the BMC has no collection of systems")
-		}
-		var page struct {
-			Members []link
-			Next    string `json:"Members@odata.nextLink"`
-		}
-		if _, err := b.get(ctx, path, &page); err != nil {
-			return nil, err
-		}
-		for _, m := range page.Members {
-			if path, ok := b.local(m.ID); ok && !slices.Contains(paths, path) {
-				paths = append(paths, path)
-			}
-		}
-		if next = page.Next; next == "" || len(paths) > systems {
-			break
-		}
-	}
-	switch {
-	case next != "":
-		return nil, notFound("the BMC's list of systems does not end")
-	case len(paths) == 0:
-		return nil, notFound("the BMC has no systems")
-	}
-	return paths, nil
-}
-
-// readAll reads systems, a few at a time. It returns those that could be read, and the first error.
-func (b *bmc) readAll(ctx context.Context, paths []string) ([]*system, error) {
-	systems, errs := make([]*system, len(paths)), make([]error, len(paths))
-	var wait sync.WaitGroup
-	turns := make(chan struct{}, maxRequests)
-	for i, path := range paths {
-		wait.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			systems[i], errs[i] = b.read(ctx, path)
-		})
-	}
-	wait.Wait()
-	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-	if i < 0 {
-		return systems, nil
-	}
-	return slices.DeleteFunc(systems, func(s *system) bool { return s == nil }), errs[i]
-}
-
-func (b *bmc) read(ctx context.Context, path string) (*system, error) {
-	s := &system{path: path}
-	asked, err := b.get(ctx, path, s)
-	if err != nil {
-		return nil, err
-	}
-	s.asked = asked
-	return s, nil
-}
-
-// powerState maps Redfish's words (Resource.PowerState); it is the only place where an Off is made.
-func powerState(word string) providers.PowerState {
-	switch word {
-	case "On", "Paused":
-		return providers.PowerOn
-	case "Off":
-		return providers.PowerOff
-	case "PoweringOn", "PoweringOff":
-		return providers.PowerChanging
-	default:
-		return providers.PowerUnknown
-	}
-}
-
 // classify gives an error its class and a text without the answer's body, which may repeat what was sent.
 func classify(ctx context.Context, err error) error {
 	if class := providers.Class(err); class != "error" && class != "canceled" && ctx.Err() == nil {
@@ -533,10 +356,6 @@ func classify(ctx context.Context, err error) error {
 	if errors.As(err, &answer) {
 		code = answer.HTTPReturnedStatusCode
 	}
-	var cause *url.Error
-	if errors.As(err, &cause) {
-		err = cause.Err // without method and URL: the message names the BMC
-	}
 	switch {
 	case code == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		// The cause names the setting that ran out; what was waited for is the BMC in any case.
@@ -546,7 +365,10 @@ func classify(ctx context.Context, err error) error {
 	case code == 0:
 		return providers.WithClass(providers.ErrUnreachable, err)
 	}
-	text := fmt.Errorf("%d %s%s", code, http.StatusText(code), said(answer))
+	text := fmt.Errorf("%d %s", code, http.StatusText(code))
+	if message := said(answer); message != "" {
+		text = fmt.Errorf("%w (%s)", text, message)
+	}
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return providers.WithClass(providers.ErrDenied, text)
@@ -572,45 +394,24 @@ func status(err error) int {
 	return answer.HTTPReturnedStatusCode
 }
 
-// messageID is a name out of a message registry, "Base.1.8.ResourceInUse": the one part of an error's body that is repeated.
-var messageID = regexp.MustCompile(`^[A-Za-z]{1,40}(\.[0-9]{1,4}){1,3}\.[A-Za-z]{1,60}$`)
+// messageID is a name out of a message registry ("Base.1.8.ResourceInUse", "IDRAC.2.1.RAC0218", "SMC.v1_0_0.OemLicenseNotPassed"): the
+// one part of an error's body that is repeated.
+var messageID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}\.v?[0-9]{1,4}([._][0-9]{1,4}){0,3}\.[A-Za-z][A-Za-z0-9]{0,59}$`)
 
-func said(e *schemas.Error) string {
+// said returns the message that a BMC gave with an error status, "" for none.
+func said(err error) string {
+	var e *schemas.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
 	words := []string{e.Code}
 	for _, info := range e.ExtendedInfos {
 		words = append(words, info.MessageID)
 	}
 	for _, w := range words {
 		if messageID.MatchString(w) && !strings.HasSuffix(w, ".GeneralError") {
-			return " (" + w + ")"
+			return w
 		}
 	}
 	return ""
-}
-
-// api is what is used of gofish's client.
-type api interface {
-	Get(path string) (*http.Response, error)
-	Post(path string, payload any) (*http.Response, error)
-	Delete(path string) (*http.Response, error)
-}
-
-// fetch reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before its On.
-func fetch(a api, path string, into any) error {
-	resp, err := a.Get(path)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d %s instead of an answer", resp.StatusCode, http.StatusText(resp.StatusCode)))
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("reading answer: %w", err)
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %w", err))
-	}
-	return nil
 }

@@ -2,35 +2,59 @@ package redfish
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/stmcginnis/gofish"
 	"github.com/stmcginnis/gofish/schemas"
 
 	"github.com/forcefence/forcefence/providers"
 )
 
-// idleAfter is how long a BMC is not asked before its session is given back: they have few slots (stmcginnis/gofish#75), and
-// a fence asks often for some seconds and then for months not at all.
-const idleAfter = time.Minute
+const (
+	// idleAfter is how long a BMC is not asked before its session is given back: they have few slots (stmcginnis/gofish#75). It is
+	// longer than the time between two probes of a healthy machine, so that each probe does not log in and out.
+	idleAfter = 11 * time.Minute
+	// forgetAfter is how long it is remembered afterwards where its systems are, and what it refused.
+	forgetAfter = 4 * time.Hour
+	// loginTime bounds the service root and the session's POST, each. A POST that is cut off may leave its session in the BMC.
+	loginTime = 20 * time.Second
+	// scanTime bounds a look at all systems of a BMC.
+	scanTime = 30 * time.Second
+	// refusedFor is how long a refused credential is not sent again: many BMCs lock the account after some failures.
+	refusedFor = 15 * time.Minute
+	// leftFor is the same after a log-in that may have left a session in the BMC: its slots would fill up.
+	leftFor = time.Minute
+	// basicFor is how long a BMC that gave no session is not asked for one.
+	basicFor = time.Hour
+)
 
 // pool holds what is kept of BMCs between calls: one login each, and where their systems are. BMCs that are not asked any more
 // are forgotten, so it does not grow with the fleet's history.
 type pool struct {
-	connect  func(ctx context.Context, b *bmc) (*login, error)
-	drop     func() // closes idle connections
-	idle     time.Duration
-	now      func() time.Time
-	fallback bool // from sessions to basic authentication
+	connect       func(ctx context.Context, b *bmc) (*login, error)
+	drop          func()            // closes idle connections
+	sent, retried http.RoundTripper // once, and again while the BMC is busy
+	idle          time.Duration
+	now           func() time.Time
+	fallback      bool   // from sessions to basic authentication
+	ignoreChassis bool   // Config.IgnoreChassisPower
+	salt          []byte // of remembered credentials
 
-	ctx     context.Context // of logouts; ends when Close's time is up
-	cancel  context.CancelFunc
-	logouts sync.WaitGroup // idle timers that fired
+	ctx    context.Context // of look-ups; ends when Close begins
+	stop   context.CancelFunc
+	ending context.Context // of log-ins and log-outs; ends when Close's time is up
+	end    context.CancelFunc
+	work   sync.WaitGroup // tasks, and idle timers that fired
 
 	mu     sync.Mutex // guards what follows, and bmc's fields marked so
 	bmcs   map[string]*bmc
@@ -41,26 +65,64 @@ type pool struct {
 type bmc struct {
 	pool   *pool
 	origin string
-	turn   chan struct{} // one slot: who logs in
+	http   *http.Client
+	gate   chan struct{} // a slot for each request under way
 
 	// Guarded by pool.mu.
-	users  int
-	login  *login // nil: none
-	basic  bool   // sessions do not work here
-	paths  map[string]string
-	expiry *time.Timer // set while nobody uses it
+	users    int // calls and tasks
+	login    *login
+	logging  *task[*login]
+	scanning *task[*scan]
+	scanned  *scan  // the last one; says where to look, nothing else
+	sessions string // the path of the collection of sessions, "" if not known
+	systems  string // and of systems
+	places   map[string]place
+	chassis  map[string][]string // by the path of a system that was last seen Off: the chassis it links
+	ifMatch  bool                // resets need an ETag
+	basic    time.Time           // until when no session is asked for
+	refusal  refusal
+	expiry   *time.Timer // set while nobody uses it
 }
 
-// login is an authenticated client.
+// login is a way to prove who we are.
 type login struct {
-	client  *gofish.APIClient
-	session string // path to delete at the end; "": basic
-	proven  bool   // an authenticated request went through; guarded by pool.mu
+	token    string // of a session; "": basic
+	session  string // path to delete at the end; "": basic, or the BMC did not say
+	user     string
+	password providers.Secret // of basic
+	sum      [sha256.Size]byte
+	left     bool // an attempt may have left a session in the BMC that nobody can delete
+	proven   bool // an authenticated request went through; guarded by pool.mu
 }
 
-func (p *pool) init(connect func(context.Context, *bmc) (*login, error), drop func()) {
+func (l *login) authorize(r *http.Request) {
+	if l.token != "" {
+		r.Header.Set("X-Auth-Token", l.token)
+	} else {
+		r.SetBasicAuth(l.user, l.password.Reveal())
+	}
+}
+
+// refusal is a credential that a BMC refused: its salted hash, until when it is not sent again, and what the BMC said.
+type refusal struct {
+	sum   [sha256.Size]byte
+	until time.Time
+	err   error
+}
+
+func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next http.RoundTripper, drop func()) {
 	p.connect, p.drop, p.idle, p.bmcs = connect, drop, idleAfter, map[string]*bmc{}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.through(next)
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.ending, p.end = context.WithCancel(context.Background())
+	p.salt = make([]byte, 16)
+	_, _ = rand.Read(p.salt) // never fails
+}
+
+// through takes next for all requests.
+func (p *pool) through(next http.RoundTripper) {
+	p.sent = limited{next}
+	p.retried = retries(p.sent)
 }
 
 // acquire returns the BMC for one call. Every acquire that succeeds has its release.
@@ -68,11 +130,14 @@ func (p *pool) acquire(origin string) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+		return nil, errClosed
 	}
 	b := p.bmcs[origin]
 	if b == nil {
-		b = &bmc{pool: p, origin: origin, turn: make(chan struct{}, 1), paths: map[string]string{}}
+		b = &bmc{
+			pool: p, origin: origin, http: httpClient(origin, p.retried, p.sent), gate: make(chan struct{}, maxRequests),
+			places: map[string]place{}, chassis: map[string][]string{},
+		}
 		p.bmcs[origin] = b
 	}
 	if b.expiry != nil {
@@ -83,6 +148,8 @@ func (p *pool) acquire(origin string) (*bmc, error) {
 	return b, nil
 }
 
+var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+
 func (p *pool) release(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,24 +159,32 @@ func (p *pool) release(b *bmc) {
 	}
 }
 
-// expire forgets a BMC and gives its session back.
+// expire gives an idle BMC's session back, and forgets the BMC later.
 func (p *pool) expire(b *bmc) {
 	p.mu.Lock()
 	if p.closed || b.users > 0 || p.bmcs[b.origin] != b {
 		p.mu.Unlock()
 		return
 	}
-	delete(p.bmcs, b.origin)
-	p.logouts.Add(1)
+	l := b.login
+	b.login, b.scanned = nil, nil
+	b.expiry = time.AfterFunc(forgetAfter, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.closed && b.users == 0 && p.bmcs[b.origin] == b {
+			delete(p.bmcs, b.origin)
+		}
+	})
+	p.work.Add(1)
 	p.mu.Unlock()
-	defer p.logouts.Done()
-	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
+	defer p.work.Done()
+	ctx, cancel := context.WithTimeout(p.ending, loginTime)
 	defer cancel()
-	_ = b.logout(ctx) // the BMC ends the session by itself some time
+	_ = b.logout(ctx, l) // the BMC ends the session by itself some time
 }
 
-// Close gives all sessions back and closes the connections. It blocks until ctx's deadline at most; sessions of BMCs that did
-// not answer are left for the BMCs to end, and are the error.
+// Close waits for log-ins that are under way, gives all sessions back and closes the connections. It blocks until ctx's deadline at
+// most; sessions of BMCs that did not answer are left for the BMCs to end, and are the error.
 func (p *pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	bmcs := p.bmcs
@@ -120,10 +195,12 @@ func (p *pool) Close(ctx context.Context) error {
 		}
 	}
 	p.mu.Unlock()
+	p.stop()
+	undo := context.AfterFunc(ctx, p.end)
+	defer undo()
+	defer p.end()
+	p.work.Wait()
 
-	stop := context.AfterFunc(ctx, p.cancel)
-	defer stop()
-	defer p.cancel()
 	var mu sync.Mutex // guards errs
 	var errs []error
 	var wait sync.WaitGroup
@@ -132,7 +209,7 @@ func (p *pool) Close(ctx context.Context) error {
 		wait.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			if err := b.logout(ctx); err != nil {
+			if err := b.logout(ctx, b.current()); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("close session on %s: %w", b.origin, classify(ctx, err)))
@@ -140,24 +217,16 @@ func (p *pool) Close(ctx context.Context) error {
 		})
 	}
 	wait.Wait()
-	p.logouts.Wait()
 	p.drop()
 	return errors.Join(errs...)
 }
 
 // logout ends the session, if there is one. A session that the BMC does not know any more is ended too.
-func (b *bmc) logout(ctx context.Context) error {
-	b.pool.mu.Lock()
-	l := b.login
-	b.login = nil
-	b.pool.mu.Unlock()
+func (b *bmc) logout(ctx context.Context, l *login) error {
 	if l == nil || l.session == "" {
 		return nil
 	}
-	resp, err := l.api(ctx).Delete(l.session)
-	if err == nil {
-		return resp.Body.Close()
-	}
+	_, err := b.send(ctx, request{method: http.MethodDelete, path: l.session, login: l})
 	switch status(err) {
 	case http.StatusNotFound, http.StatusUnauthorized:
 		return nil
@@ -165,70 +234,129 @@ func (b *bmc) logout(ctx context.Context) error {
 	return err
 }
 
-func (l *login) api(ctx context.Context) api { return l.client.WithContext(ctx) }
+// task is work that outlives the call that began it, so that what a slow BMC answers is there for the next call.
+type task[T any] struct {
+	done chan struct{} // closed at the end; then v and err are set
+	v    T
+	err  error
+}
+
+// begin starts a task, which the pool owns. The caller holds pool.mu, and has seen that the pool is not closed.
+func begin[T any](ctx context.Context, b *bmc, what string, timeout time.Duration, f func(context.Context) (T, error)) *task[T] {
+	t := &task[T]{done: make(chan struct{})}
+	b.users++
+	b.pool.work.Add(1)
+	go func() {
+		defer b.pool.work.Done()
+		defer b.pool.release(b)
+		defer close(t.done)
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer to the %s within %s", what, timeout))
+		defer cancel()
+		defer func() {
+			if r := recover(); r != nil { // the guard protects calls, and this is none
+				t.err = providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s panicked: %v", what, r))
+			}
+		}()
+		if t.v, t.err = f(ctx); t.err != nil {
+			t.err = classify(ctx, t.err)
+		}
+	}()
+	return t
+}
+
+// wait waits for the task as long as ctx lasts.
+func (t *task[T]) wait(ctx context.Context) (none T, _ error) {
+	select {
+	case <-t.done:
+		return t.v, t.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// ended tells whether the task is over; nil is.
+func (t *task[T]) ended() bool {
+	if t == nil {
+		return true
+	}
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // get reads a resource; asked is the time just before the GET that carried the answer. A session that has expired is replaced
 // once, and one whose token never worked makes way for basic authentication where the configuration allows it.
-func (b *bmc) get(ctx context.Context, path string, into any) (asked time.Time, err error) {
+func (b *bmc) get(ctx context.Context, path string, into any) (r *reply, asked time.Time, err error) {
 	for range 3 { // an expired session, one that never works, basic
 		var l *login
 		if l, err = b.loggedIn(ctx); err != nil {
-			return asked, err
+			return nil, asked, err
 		}
 		asked = b.pool.now()
-		err = fetch(l.api(ctx), path, into)
+		r, err = b.fetch(ctx, path, l, into)
 		if status(err) != http.StatusUnauthorized {
 			if err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
 				b.proved(l)
 			}
-			return asked, err
+			return r, asked, err
 		}
-		if !b.refused(l) {
-			return asked, err
+		var again bool
+		if again, err = b.unauthorized(l, err); !again {
+			return nil, asked, err
 		}
 	}
-	return asked, err
+	return nil, asked, err
 }
 
 // post sends one request once. It follows a get of the same call, so the login works; if it expired just now, the caller
 // comes again.
-func (b *bmc) post(ctx context.Context, path string, body any) error {
+func (b *bmc) post(ctx context.Context, path string, body any, ifMatch string) error {
 	l, err := b.loggedIn(ctx)
 	if err != nil {
 		return err
 	}
-	resp, err := l.api(ctx).Post(path, body)
-	if err != nil {
-		if status(err) == http.StatusUnauthorized {
-			b.refused(l)
-		}
-		return err
+	_, err = b.send(ctx, request{method: http.MethodPost, path: path, login: l, body: body, ifMatch: ifMatch})
+	if status(err) == http.StatusUnauthorized {
+		_, err = b.unauthorized(l, err)
 	}
-	return resp.Body.Close()
+	return err
 }
 
-// loggedIn returns the login, and makes one if there is none: one caller does, the others wait for it.
+// loggedIn returns the login, and makes one if there is none: all callers wait for the same, each as long as it may. One that fails
+// may have begun before what it failed of was mended, so it is tried again by a caller who only joined it.
 func (b *bmc) loggedIn(ctx context.Context) (*login, error) {
-	if l := b.current(); l != nil {
-		return l, nil
+	for range 2 {
+		b.pool.mu.Lock()
+		if b.login != nil || b.pool.closed {
+			defer b.pool.mu.Unlock()
+			if b.login == nil {
+				return nil, errClosed
+			}
+			return b.login, nil
+		}
+		joined := !b.logging.ended()
+		if !joined {
+			b.logging = begin(b.pool.ending, b, "log-in", 2*loginTime, func(ctx context.Context) (*login, error) {
+				l, err := b.pool.connect(ctx, b)
+				b.pool.mu.Lock()
+				defer b.pool.mu.Unlock()
+				b.logging = nil // which holds the login, and so the password
+				if err == nil {
+					b.login = l
+				}
+				return l, err
+			})
+		}
+		t := b.logging
+		b.pool.mu.Unlock()
+		if l, err := t.wait(ctx); err == nil || !joined || ctx.Err() != nil {
+			return l, err
+		}
 	}
-	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if l := b.current(); l != nil {
-		return l, nil
-	}
-	l, err := b.pool.connect(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
-	b.login, b.basic = l, l.session == ""
-	return l, nil
+	return nil, providers.WithClass(providers.ErrUnreachable, errors.New("log-ins of other calls fail"))
 }
 
 func (b *bmc) current() *login {
@@ -244,112 +372,204 @@ func (b *bmc) proved(l *login) {
 	l.proven = true
 }
 
-// refused forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not: a
-// wrong password must not be sent twice, accounts get locked.
-func (b *bmc) refused(l *login) bool {
+// unauthorized forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not,
+// nor after a session whose token never worked where basic is not allowed: the credential is remembered as refused.
+func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	if b.login == l {
 		b.login = nil
 	}
-	if l.session == "" {
-		return false
+	switch {
+	case l.token != "" && l.proven:
+		return true, cause
+	case l.token != "" && b.pool.fallback:
+		b.basic = b.pool.now().Add(basicFor)
+		return true, cause
 	}
-	if !l.proven {
-		b.basic = b.pool.fallback
-		return b.basic
-	}
-	return true
+	b.basic = time.Time{} // it is no way in: sessions are tried again first
+	return false, b.refuse(l.sum, cause)
 }
 
-func (b *bmc) remembered(key string) string {
+// refuse remembers a refused credential and returns the error of this and of later calls. The caller holds pool.mu.
+func (b *bmc) refuse(sum [sha256.Size]byte, cause error) error {
+	err := providers.WithClass(providers.ErrDenied, fmt.Errorf("%s: the BMC refused username and password, which are not sent again for %s unless they change",
+		classify(context.Background(), cause), refusedFor))
+	b.refusal = refusal{sum, b.pool.now().Add(refusedFor), err}
+	return err
+}
+
+// refused returns why a credential must not be sent now, or nil.
+func (b *bmc) refused(sum [sha256.Size]byte) error {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
-	return b.paths[key]
-}
-
-// remember keeps where a system is; "" forgets it.
-func (b *bmc) remember(key, path string) {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
-	if path == "" {
-		delete(b.paths, key)
-	} else {
-		b.paths[key] = path
+	if b.refusal.sum != sum || !b.pool.now().Before(b.refusal.until) {
+		return nil
 	}
+	return b.refusal.err
 }
 
-// local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin.
+// local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other.
 func (b *bmc) local(link string) (path string, ok bool) {
-	path = strings.TrimPrefix(link, b.origin)
-	return path, strings.HasPrefix(path, "/")
+	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		return "", false
+	}
+	return path, true
+}
+
+// link is a reference to another resource.
+type link struct {
+	ID string `json:"@odata.id"`
+}
+
+// root reads the service root, once for all that is learnt from it.
+func (b *bmc) root(get func(path string, into any) error) (sessions, systems string, err error) {
+	var doc struct {
+		Systems link
+		Links   struct{ Sessions link }
+	}
+	if err := get(schemas.DefaultServiceRoot, &doc); err != nil {
+		return "", "", err
+	}
+	sessions, _ = b.local(doc.Links.Sessions.ID)
+	systems, _ = b.local(doc.Systems.ID)
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	b.sessions, b.systems = sessions, systems
+	return sessions, systems, nil
 }
 
 // connect logs in: a session, or basic authentication where the configuration says so or, with auth auto, where the BMC has no
-// session to give: no such service, an error, no slot left, no token. The password is read anew each time. A BMC that refuses
-// the password is not asked a second time with it.
+// session to give: no such service, an error, no slot left, no token. The password is read anew each time. A credential that the BMC
+// refused is not sent a second time.
 func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 	password, err := p.cfg.password().Read()
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrDenied, err)
 	}
-	client, posted := httpClient(b.origin, p.http)
-	config := gofish.ClientConfig{
-		Endpoint: b.origin, Username: p.cfg.Username, Password: password.Reveal(),
-		HTTPClient: client, NoModifyTransport: true, ReuseConnections: true, MaxConcurrentRequests: maxRequests,
-	}
-	p.mu.Lock()
-	basic := b.basic && p.cfg.Auth == authAuto || p.cfg.Auth == authBasic
-	p.mu.Unlock()
-	var noSession error
-	if !basic {
-		c, err := gofish.ConnectContext(ctx, config)
-		if err == nil {
-			session, _ := c.GetSession()
-			if path, ok := sessionPath(b, session); ok {
-				return &login{client: c, session: path}, nil
-			}
-			err = providers.WithClass(providers.ErrPermanent, errors.New("the BMC made a session and gave no token for it"))
-		}
-		// Without a POST it was the service root that failed, and it would again.
-		if p.cfg.Auth == authSession || ctx.Err() != nil || !posted() && !isGofish(err) || !worthBasic(err) {
-			return nil, err
-		}
-		noSession = err
-	}
-	config.BasicAuth = true
-	c, err := gofish.ConnectContext(ctx, config)
-	if err != nil {
+	l := &login{user: p.cfg.Username, password: password, sum: p.sum(p.cfg.Username, password)}
+	if err := b.refused(l.sum); err != nil {
 		return nil, err
 	}
-	if noSession != nil {
-		p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin, "reason", classify(ctx, noSession))
+	p.mu.Lock()
+	basic := p.cfg.Auth == authBasic || p.cfg.Auth == authAuto && p.now().Before(b.basic)
+	p.mu.Unlock()
+	if basic {
+		return l, nil
 	}
-	return &login{client: c}, nil
+	worthBasic, err := b.openSession(ctx, l, p.cfg.Auth == authSession)
+	switch {
+	case err == nil:
+		l.password = providers.Secret{}
+		return l, nil
+	case badCredential(err):
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return nil, b.refuse(l.sum, err)
+	case p.cfg.Auth == authSession || !worthBasic || p.ending.Err() != nil:
+		if l.left {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			b.refusal = refusal{l.sum, p.now().Add(leftFor), err}
+		}
+		return nil, err
+	}
+	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin, "reason", providers.Text(classify(ctx, err)))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.basic = p.now().Add(basicFor)
+	l.token, l.session = "", ""
+	return l, nil
 }
 
-func sessionPath(b *bmc, s *gofish.Session) (string, bool) {
-	if s == nil || s.Token == "" {
-		return "", false
-	}
-	return b.local(s.ID)
+// sum is what is remembered of a credential.
+func (p *pool) sum(user string, password providers.Secret) (sum [sha256.Size]byte) {
+	h := hmac.New(sha256.New, p.salt)
+	_, _ = fmt.Fprintf(h, "%d %s%s", len(user), user, password.Reveal())
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// worthBasic tells whether a BMC that gave no session may take basic authentication.
-func worthBasic(err error) bool {
-	switch code := status(err); code {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
+// openSession makes a session for l. After an error worthBasic tells whether the BMC may still take basic authentication.
+func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (worthBasic bool, _ error) {
+	b.pool.mu.Lock()
+	sessions := b.sessions
+	b.pool.mu.Unlock()
+	if sessions == "" {
+		// Unlike the POST below it leaves nothing behind: Close does not wait for it.
+		ctx, cancel := context.WithTimeoutCause(b.pool.ctx, loginTime, fmt.Errorf("no answer to the service root within %s", loginTime))
+		defer cancel()
+		found, _, err := b.root(func(path string, into any) error {
+			_, err := b.fetch(ctx, path, nil, into)
+			return err
+		})
+		code := status(err)
+		closed := code == http.StatusUnauthorized || code == http.StatusForbidden
+		switch {
+		case closed && insist:
+			found = "/redfish/v1/SessionService/Sessions" // where nearly all have it
+		case closed:
+			return true, providers.WithClass(providers.ErrPermanent, errors.New("the service root needs a log-in"))
+		case err != nil:
+			return false, classify(ctx, err)
+		case found == "":
+			return true, providers.WithClass(providers.ErrPermanent, errors.New("the service root links no collection of sessions (see auth)"))
+		}
+		sessions = found
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("no answer to the log-in within %s", loginTime))
+	defer cancel()
+	r, err := b.send(ctx, request{method: http.MethodPost, path: sessions, body: map[string]string{"UserName": l.user, "Password": l.password.Reveal()}})
+	if err != nil {
+		code := status(err)
+		if code == http.StatusNotFound || code == http.StatusGone {
+			b.pool.mu.Lock()
+			b.sessions = ""
+			b.pool.mu.Unlock()
+		}
+		if code == 0 {
+			l.left = ctx.Err() != nil
+			err = classify(ctx, err)
+		}
+		return code >= 400 || l.left, err
+	}
+	l.token = r.header.Get("X-Auth-Token")
+	if l.token == "" {
+		l.left = true
+		return true, providers.WithClass(providers.ErrPermanent, errors.New("the BMC made a session and gave no token for it"))
+	}
+	l.session = sessionPath(sessions, r)
+	return false, nil
+}
+
+// sessionPath finds the path of a new session: in the header Location, whatever name of its own the BMC puts before it, or in the
+// answer. "" if the BMC does not say.
+func sessionPath(sessions string, r *reply) string {
+	if u, err := url.Parse(r.header.Get("Location")); err == nil && strings.HasPrefix(u.EscapedPath(), "/redfish/") {
+		return u.EscapedPath()
+	}
+	var body struct {
+		link
+		Name string `json:"Id"`
+	}
+	_ = json.Unmarshal(r.body, &body) // there may be none
+	switch {
+	case strings.HasPrefix(body.ID, "/redfish/"):
+		return body.ID
+	case body.Name != "":
+		return strings.TrimSuffix(sessions, "/") + "/" + url.PathEscape(body.Name)
+	}
+	return ""
+}
+
+// badCredential tells whether a BMC refused user or password: with 401, or with another status and a message that says so.
+func badCredential(err error) bool {
+	switch status(err) {
+	case http.StatusUnauthorized:
 		return true
-	case 0:
-		// gofish's own error: the service root names no collection of sessions.
-		return errors.Is(err, providers.ErrPermanent) || isGofish(err)
-	default:
-		return code >= 500
+	case http.StatusBadRequest, http.StatusForbidden:
+		return aboutCredentials.MatchString(said(err))
 	}
+	return false
 }
 
-// isGofish tells whether gofish itself refused, without asking the BMC.
-func isGofish(err error) bool {
-	var e *schemas.Error
-	return errors.As(err, &e) && e.HTTPReturnedStatusCode == 0
-}
+var aboutCredentials = regexp.MustCompile(`(?i)unauthorized|credential|authentication|login(failed|denied)`)

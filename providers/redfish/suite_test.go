@@ -53,8 +53,6 @@ func fault(f providertest.Fault) datacenter.Fault {
 		return datacenter.Fault{Silent: true}
 	case providertest.Slow:
 		return datacenter.Fault{Delay: providertest.SlowBy}
-	case providertest.Denied:
-		return datacenter.Fault{Status: 401}
 	case providertest.StaysOn:
 		return datacenter.Fault{StaysOn: true}
 	case providertest.StaysChanging:
@@ -116,7 +114,9 @@ func TestConformance(t *testing.T) {
 			providertest.Suite(t, providertest.Options{New: func(t *testing.T) *providertest.Bench {
 				s := tt.site()
 				t.Cleanup(func() { _ = s.dc.Close() })
+				var file string
 				var p providers.Provider = newProvider(t, s.dc, func(c *redfish.Config) {
+					file = c.PasswordFile
 					if tt.config != nil {
 						tt.config(s, c)
 					}
@@ -136,7 +136,18 @@ func TestConformance(t *testing.T) {
 							s.m.CutPower()
 						}
 					},
-					SetFault: func(f providertest.Fault) { s.bmc.SetFault(fault(f)) },
+					SetFault: func(f providertest.Fault) {
+						s.bmc.SetFault(fault(f))
+						switch {
+						case f == providertest.Denied:
+							s.dc.SetPassword("changed-" + s.dc.Password())
+							s.bmc.ExpireSessions()
+						case f == providertest.NoFault: // a refused password is not sent again before it changes
+							if err := os.WriteFile(file, []byte(s.dc.Password()), 0o600); err != nil {
+								t.Error(err)
+							}
+						}
+					},
 				}
 			}})
 		})

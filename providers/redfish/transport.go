@@ -1,19 +1,20 @@
 package redfish
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+	"github.com/stmcginnis/gofish/schemas"
 
 	"github.com/forcefence/forcefence/providers"
 )
@@ -22,47 +23,54 @@ const (
 	maxAnswer   = 1 << 20 // bytes; a ComputerSystem of a large machine has some 50 KB
 	maxRequests = 4       // at a time to one BMC
 	backstop    = time.Minute
+	// An idle TLS connection costs some 45 KB, a session's token a hundred bytes: a fleet's tokens are kept, its connections are not.
+	connIdle, maxIdle = time.Minute, 256
 )
 
 // transport is the provider's own: nothing here is process-wide, and no proxy of the environment stands between it and a BMC.
-// Where a custom TLS configuration is set, net/http speaks HTTP/1.1, as BMCs do.
-func transport(roots *x509.CertPool, insecure bool) *http.Transport {
+// Where a dialer of one's own is set, net/http speaks HTTP/1.1, as BMCs do.
+func transport(t *trust) *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, InsecureSkipVerify: insecure},
-		TLSHandshakeTimeout:   10 * time.Second,
+		DialContext:           dialer.DialContext,
+		DialTLSContext:        t.dial,
 		ResponseHeaderTimeout: 30 * time.Second,
-		IdleConnTimeout:       idleAfter,
+		IdleConnTimeout:       connIdle,
+		MaxIdleConns:          maxIdle,
 		MaxIdleConnsPerHost:   maxRequests,
 	}
 }
 
-// httpClient returns a client that speaks to one BMC only, and a function that tells whether it has sent a POST.
-func httpClient(origin string, next *http.Transport) (client *http.Client, posted func() bool) {
-	retrying := retryablehttp.NewClient()
-	retrying.Logger = nil
-	retrying.HTTPClient = &http.Client{
-		Transport:     limited{next},
+var dialer = &net.Dialer{Timeout: 10 * time.Second}
+
+// retries sends a GET again while a BMC is busy or restarts its web server.
+func retries(next http.RoundTripper) http.RoundTripper {
+	c := retryablehttp.NewClient()
+	c.Logger = nil
+	c.HTTPClient = &http.Client{
+		Transport:     next,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the outer client decides
 	}
-	retrying.RetryMax, retrying.RetryWaitMin, retrying.RetryWaitMax = 2, 50*time.Millisecond, time.Second
-	retrying.CheckRetry = worthAnother
-	retrying.Backoff = func(least, most time.Duration, n int, _ *http.Response) time.Duration { return min(least<<n, most) }
-	retrying.ErrorHandler = retryablehttp.PassthroughErrorHandler
-	p := &pinned{origin: origin, get: retrying.StandardClient().Transport, other: limited{next}}
+	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 2, 50*time.Millisecond, time.Second
+	c.CheckRetry = worthAnother
+	c.Backoff = func(least, most time.Duration, n int, _ *http.Response) time.Duration { return min(least<<n, most) }
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	return c.StandardClient().Transport
+}
+
+// httpClient returns a client that speaks to one BMC only.
+func httpClient(origin string, get, other http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport:     p,
+		Transport:     &pinned{origin: origin, get: get, other: other},
 		CheckRedirect: sameResource,
 		Timeout:       backstop, // for callers without a deadline
-	}, p.posted.Load
+	}
 }
 
 // worthAnother tells whether a GET is sent again: a BMC that is busy or restarts its web server, as long as there is time.
 func worthAnother(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	var cert *tls.CertificateVerificationError
 	deadline, limited := ctx.Deadline()
 	switch {
-	case ctx.Err() != nil, errors.As(err, &cert), errors.Is(err, context.DeadlineExceeded), limited && time.Until(deadline) < time.Second:
+	case ctx.Err() != nil, errors.Is(err, providers.ErrUntrusted), errors.Is(err, context.DeadlineExceeded), limited && time.Until(deadline) < time.Second:
 		return false, nil
 	case err != nil:
 		return true, nil
@@ -89,7 +97,6 @@ func sameResource(next *http.Request, via []*http.Request) error {
 type pinned struct {
 	origin     string
 	get, other http.RoundTripper
-	posted     atomic.Bool
 }
 
 func (p *pinned) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -102,7 +109,6 @@ func (p *pinned) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet {
 		return p.get.RoundTrip(r)
 	}
-	p.posted.Store(true)
 	return p.other.RoundTrip(r)
 }
 
@@ -129,4 +135,89 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	return n, err
+}
+
+// request is one request to a BMC.
+type request struct {
+	method, path string
+	login        *login // nil: none
+	body         any    // nil: none
+	ifMatch      string // an ETag, or ""
+}
+
+// reply is an answer with one of the four statuses by which Redfish says yes.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// send sends one request and reads its whole answer. Any other status than 200, 201, 202 and 204 is a *schemas.Error.
+func (b *bmc) send(ctx context.Context, q request) (*reply, error) {
+	select {
+	case b.gate <- struct{}{}:
+		defer func() { <-b.gate }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var payload []byte
+	if q.body != nil {
+		var err error
+		if payload, err = json.Marshal(q.body); err != nil {
+			return nil, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, q.method, b.origin+q.path, bytes.NewReader(payload))
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", "forcefence")
+	if q.body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if q.ifMatch != "" {
+		r.Header.Set("If-Match", q.ifMatch)
+	}
+	if q.login != nil {
+		q.login.authorize(r)
+	}
+	resp, err := b.http.Do(r)
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
+		if err != nil {
+			return nil, fmt.Errorf("reading answer: %w", err)
+		}
+		return &reply{resp.StatusCode, resp.Header, body}, nil
+	}
+	return nil, schemas.ConstructError(resp.StatusCode, body)
+}
+
+// withoutURL drops method and URL from a client's error: the message names the BMC.
+func withoutURL(err error) error {
+	var e *url.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// fetch reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before its On.
+func (b *bmc) fetch(ctx context.Context, path string, l *login, into any) (*reply, error) {
+	r, err := b.send(ctx, request{method: http.MethodGet, path: path, login: l})
+	if err != nil {
+		return nil, err
+	}
+	if r.status != http.StatusOK {
+		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d %s instead of an answer", r.status, http.StatusText(r.status)))
+	}
+	if err := json.Unmarshal(r.body, into); err != nil {
+		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %w", err))
+	}
+	return r, nil
 }

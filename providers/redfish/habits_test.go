@@ -1,0 +1,585 @@
+package redfish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/test/datacenter"
+)
+
+// inMemory asks a BMC without a network, so that its time can be synctest's. What a client gives up the BMC does all the same.
+type inMemory struct{ bmc *datacenter.BMC }
+
+func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	answered := make(chan *http.Response, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		defer func() {
+			if recover() != nil { // http.ErrAbortHandler
+				answered <- nil
+			}
+		}()
+		m.bmc.ServeHTTP(w, r.Clone(context.WithoutCancel(r.Context())))
+		answered <- w.Result()
+	}()
+	select {
+	case resp := <-answered:
+		if resp == nil {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return resp, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// bubble plays f in synctest with a rack whose BMC is asked without a network, through a guard as in production.
+func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config), f func(t *testing.T, r *rack, g *guard.Provider)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rack{dc: datacenter.New(datacenter.Options{Offline: true})}
+		defer func() { _ = r.dc.Close() }()
+		for i := range machines {
+			r.ms = append(r.ms, r.dc.AddMachine(fmt.Sprint("m", i)))
+		}
+		r.bmc = r.dc.AddBMC(r.ms...)
+		r.p = newProvider(t, r.dc, func(c *redfish.Config) {
+			r.file = c.PasswordFile
+			if edit != nil {
+				edit(r, c)
+			}
+		})
+		redfish.SetTransport(r.p, inMemory{r.bmc})
+		g := guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"})
+		defer func() {
+			if err := g.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if n := r.bmc.Sessions(); n != 0 {
+				t.Errorf("Close left %d sessions", n)
+			}
+			synctest.Wait()
+		}()
+		f(t, r, g)
+	})
+}
+
+// A BMC that takes its time with each request gives right answers all the same: what one call's deadline cuts off, the next finds
+// done; and however often it is asked, there is one session (issue 9, number 15).
+func TestSlowBMC(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		slow     time.Duration
+		machines int
+		auth     string
+		id       func(*rack) string
+		chassis  string
+		calls    int // until the first answer, a second apart
+	}{
+		{name: "sole", slow: 2 * time.Second, machines: 1, calls: 2},
+		{name: "sole, with a chassis", slow: 2 * time.Second, machines: 1, chassis: "true", calls: 2},
+		{name: "sole, very slow", slow: 4500 * time.Millisecond, machines: 1, calls: 4},
+		{name: "the system's path", slow: 2 * time.Second, machines: 1, id: func(r *rack) string { return r.bmc.SystemURL(r.ms[0]) }, calls: 2},
+		{name: "the system's path, basic", slow: 2 * time.Second, machines: 1, auth: "basic", id: func(r *rack) string { return r.bmc.SystemURL(r.ms[0]) }, calls: 1},
+		{name: "basic", slow: 2 * time.Second, machines: 1, auth: "basic", calls: 2},
+		{name: "one of 16, by Id", slow: 2 * time.Second, machines: 16, id: func(*rack) string { return "m0" }, calls: 2},
+		{name: "one of 16, by serial number", slow: 2 * time.Second, machines: 16, id: func(r *rack) string { return r.ms[0].Serial() }, calls: 5},
+		{name: "one of 16, by UUID", slow: 2 * time.Second, machines: 16, id: func(*rack) string { return "" }, calls: 4},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			edit := func(r *rack, c *redfish.Config) {
+				if tt.auth != "" {
+					c.Auth = tt.auth
+				}
+				if tt.machines > 1 {
+					c.Address = r.bmc.URL()
+				}
+			}
+			bubble(t, tt.machines, edit, func(t *testing.T, r *rack, g *guard.Provider) {
+				r.bmc.SetFault(datacenter.Fault{Slow: tt.slow, Chassis: tt.chassis})
+				r.ms[0].CutPower()
+				target := r.target()
+				if tt.id != nil {
+					target.ID = tt.id(r)
+				}
+				n := 0
+				for a := (providers.Answer{}); a.State != providers.PowerOff; {
+					if n++; n > 10 {
+						t.Fatalf("no answer in 10 calls: %v", a.Err)
+					}
+					a = providers.Ask(t.Context(), g, "rack-a", target, time.Now)
+					if a.Err != nil && !strings.Contains(providers.Text(a.Err), "within 5s (timeout)") {
+						t.Errorf("call %d: got %v", n, a.Err)
+					}
+					time.Sleep(time.Second)
+				}
+				if n > tt.calls {
+					t.Errorf("the first answer came by call %d, want %d", n, tt.calls)
+				}
+				for i := range 24 { // two hours of probes, and machines that go on and off
+					time.Sleep(5 * time.Minute)
+					want := providers.PowerOff
+					if i%3 == 0 {
+						r.ms[0].PowerOn()
+						want = providers.PowerOn
+					} else {
+						r.ms[0].CutPower()
+					}
+					if a := providers.Ask(t.Context(), g, "rack-a", target, time.Now); a.State != want || a.Err != nil {
+						t.Fatalf("probe %d: got %s, %v; want %s", i, a.State, a.Err, want)
+					}
+					if open := r.bmc.Sessions(); open > 1 {
+						t.Fatalf("%d sessions are open", open)
+					}
+				}
+				if made := r.bmc.Count("POST", sessions); made > 1 {
+					t.Errorf("%d sessions were made", made)
+				}
+				if roots := r.bmc.Count("GET", "/redfish/v1/"); roots > 1 {
+					t.Errorf("the service root was read %d times", roots)
+				}
+				if open := r.bmc.Sessions(); open > 0 {
+					time.Sleep(12 * time.Minute)
+					if r.bmc.Sessions() != 0 {
+						t.Error("an idle session was not given back")
+					}
+				}
+				if redfish.BMCs(r.p) != 1 {
+					t.Error("the BMC is forgotten too early")
+				}
+				time.Sleep(5 * time.Hour)
+				if redfish.BMCs(r.p) != 0 {
+					t.Error("the BMC is never forgotten")
+				}
+			})
+		})
+	}
+}
+
+// A log-in that takes longer than anybody waits leaves at most one session behind in a minute (auth session), or one in an hour (auto).
+func TestLoginThatIsCutOff(t *testing.T) {
+	for how, most := range map[string]int{"auto": 1, "session": 4} {
+		bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *guard.Provider) {
+			r.bmc.SetFault(datacenter.Fault{Slow: 15 * time.Second})
+			if _, err := g.State(t.Context(), r.target()); !errors.Is(err, providers.ErrUnreachable) { // the root is read by and by
+				t.Errorf("%s: got %v", how, err)
+			}
+			time.Sleep(11 * time.Second)
+			r.bmc.SetFault(datacenter.Fault{Slow: 25 * time.Second})
+			for range 30 {
+				if _, err := g.State(t.Context(), r.target()); !errors.Is(err, providers.ErrUnreachable) {
+					t.Errorf("%s: got %v", how, err)
+				}
+				time.Sleep(time.Second)
+			}
+			if made := r.bmc.Count("POST", sessions); made > most {
+				t.Errorf("%s: %d log-ins in three minutes, want at most %d", how, made, most)
+			}
+			r.bmc.SetFault(datacenter.Fault{})
+			r.bmc.ExpireSessions()
+			time.Sleep(time.Minute)
+			if a := providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now); a.State != providers.PowerOn {
+				t.Errorf("%s: healed: got %v", how, a.Err)
+			}
+		})
+	}
+}
+
+// A wrong password goes out once for each content it has, or every 15 minutes, whatever asks and however long the BMC was left alone:
+// accounts get locked (issue 9, number 16).
+func TestWrongPasswordIsSentOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name, auth string
+		fault      datacenter.Fault
+	}{
+		{"session", "session", datacenter.Fault{}},
+		{"auto", "auto", datacenter.Fault{}},
+		{"basic", "basic", datacenter.Fault{}},
+		{"no sessions", "auto", datacenter.Fault{NoSessions: true}},
+		{"closed root", "auto", datacenter.Fault{ClosedRoot: true}},
+		{"400 for 401", "auto", datacenter.Fault{SessionStatus: 400, Message: "Base.1.12.InvalidAuthenticationCredentials"}},
+		{"dead tokens", "session", datacenter.Fault{DeadTokens: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, 1, auth(tt.auth), func(t *testing.T, r *rack, g *guard.Provider) {
+				if !tt.fault.DeadTokens {
+					r.dc.SetPassword("another")
+				}
+				r.bmc.SetFault(tt.fault)
+				sent := func() (n int) {
+					for _, q := range r.bmc.Requests() {
+						if q.Password && (q.Status >= 400 || q.Method == http.MethodPost) {
+							n++
+						}
+					}
+					return n
+				}
+				ask := func(rounds int, pause time.Duration) {
+					t.Helper()
+					for range rounds {
+						for _, err := range []error{
+							providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now).Err,
+							g.PowerOff(t.Context(), r.target()),
+						} {
+							if !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.Text(err), "not sent again") {
+								t.Fatalf("got %v", err)
+							}
+						}
+						time.Sleep(pause)
+					}
+				}
+				want := 1
+				check := func(when string) {
+					t.Helper()
+					if got := sent(); got != want {
+						t.Errorf("%s: the password was sent %d times, want %d", when, got, want)
+					}
+				}
+				ask(100, time.Second)
+				check("asked each second")
+				ask(1, 14*time.Minute) // longer than a session is kept
+				want++
+				ask(10, time.Second)
+				ask(1, 5*time.Minute)
+				check("after 15 minutes")
+				r.renew(t, "a third")
+				r.dc.SetPassword("another")
+				want++
+				if !tt.fault.DeadTokens {
+					ask(10, time.Second)
+					check("another wrong content")
+				}
+				r.bmc.ExpireSessions()
+				r.bmc.SetFault(datacenter.Fault{NoSessions: tt.fault.NoSessions, ClosedRoot: tt.fault.ClosedRoot})
+				r.renew(t, "a fourth")
+				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now); a.State != providers.PowerOn || a.Err != nil {
+					t.Errorf("the right password: got %s, %v", a.State, a.Err)
+				}
+			})
+		})
+	}
+}
+
+// Where a BMC gives no session, auth auto takes basic authentication (issue 9, number 14).
+func TestAutoWithoutSessions(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fault datacenter.Fault
+		posts int
+	}{
+		{"no link", datacenter.Fault{NoSessions: true}, 0},
+		{"the root needs a log-in", datacenter.Fault{ClosedRoot: true}, 0},
+		{"slots are full: 400", datacenter.Fault{SessionStatus: 400}, 1},
+		{"slots are full: 403", datacenter.Fault{SessionStatus: 403}, 1},
+		{"slots are full: 409", datacenter.Fault{SessionStatus: 409}, 1},
+		{"slots are full: 429", datacenter.Fault{SessionStatus: 429}, 1},
+		{"slots are full: 503", datacenter.Fault{SessionStatus: 503}, 1},
+	} {
+		r := newRack(t, 1, datacenter.Options{}, nil)
+		r.bmc.SetFault(tt.fault)
+		for range 3 {
+			r.want(t, r.target(), providers.PowerOn)
+		}
+		if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() {
+			t.Errorf("%s: PowerOff: %v", tt.name, err)
+		}
+		r.want(t, r.target(), providers.PowerOff)
+		if got := r.bmc.Count("POST", sessions); got != tt.posts {
+			t.Errorf("%s: %d sessions were tried, want %d", tt.name, got, tt.posts)
+		}
+	}
+
+	r := newRack(t, 1, datacenter.Options{}, auth("session"))
+	r.bmc.SetFault(datacenter.Fault{NoSessions: true})
+	if a := r.ask(t, r.target()); !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(providers.Text(a.Err), "links no collection of sessions (see auth)") {
+		t.Errorf("auth session, no link: got %v", a.Err)
+	}
+	r = newRack(t, 1, datacenter.Options{}, auth("session"))
+	r.bmc.SetFault(datacenter.Fault{ClosedRoot: true})
+	r.want(t, r.target(), providers.PowerOn)
+}
+
+// An Off that the chassis or the system's own resource contradicts is none (issue 9, number 17).
+func TestOffIsContradicted(t *testing.T) {
+	type fault = datacenter.Fault
+	for _, tt := range []struct {
+		name   string
+		fault  fault
+		ignore bool
+		want   providers.PowerState
+		raw    string
+		class  error
+	}{
+		{name: "chassis Off", fault: fault{Chassis: "Off"}, want: providers.PowerOff, raw: "Off"},
+		{name: "chassis On", fault: fault{Chassis: "On"}, want: providers.PowerOn, raw: "Off, but its chassis On"},
+		{name: "chassis PoweringOff", fault: fault{Chassis: "PoweringOff"}, want: providers.PowerChanging, raw: "Off, but its chassis PoweringOff"},
+		{name: "chassis PoweringOn", fault: fault{Chassis: "PoweringOn"}, want: providers.PowerChanging, raw: "Off, but its chassis PoweringOn"},
+		{name: "chassis with a strange word", fault: fault{Chassis: "off"}, want: providers.PowerUnknown, raw: "Off, but its chassis off"},
+		{name: "chassis without a word", fault: fault{Chassis: "none"}, want: providers.PowerOff, raw: "Off"},
+		{name: "chassis of two systems", fault: fault{Chassis: "On", ChassisShared: true}, want: providers.PowerOff, raw: "Off"},
+		{name: "chassis On, links are strings", fault: fault{Chassis: "On", SystemReset: true}, want: providers.PowerOn, raw: "Off, but its chassis On"},
+		{name: "chassis On, ignored", fault: fault{Chassis: "On"}, ignore: true, want: providers.PowerOff, raw: "Off"},
+		{name: "broken link", fault: fault{Chassis: "On", ChassisStatus: 404}, want: providers.PowerOff, raw: "Off"},
+		{name: "unreadable chassis: 500", fault: fault{Chassis: "Off", ChassisStatus: 500}, class: providers.ErrUnreachable},
+		{name: "unreadable chassis: 400", fault: fault{Chassis: "Off", ChassisStatus: 400}, class: providers.ErrPermanent},
+		{name: "unreadable chassis: 403", fault: fault{Chassis: "Off", ChassisStatus: 403}, class: providers.ErrDenied},
+		{name: "ACPI S4", fault: fault{Sleep: "S4"}, want: providers.PowerOn, raw: "Off, but AcpiState S4"},
+		{name: "hibernated", fault: fault{Sleep: "Hibernated"}, want: providers.PowerOn, raw: "Off, but AcpiState Hibernated"},
+		{name: "managed save", fault: fault{Sleep: "managed-save"}, ignore: true, want: providers.PowerOn, raw: "Off, but AcpiState managed-save"},
+		{name: "ACPI S5", fault: fault{Sleep: "S5"}, want: providers.PowerOff, raw: "Off"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.IgnoreChassisPower = tt.ignore })
+			tt.fault.PowerWord = "Off" // while the machine runs
+			r.ms[0].SetFault(tt.fault)
+			for range 3 { // the chassis is read after the system, and then beside it
+				a := r.ask(t, r.target())
+				if a.State != tt.want || a.Raw != tt.raw || !errors.Is(a.Err, tt.class) {
+					t.Errorf("got %s (%q), %v; want %s (%q), %v", a.State, a.Raw, a.Err, tt.want, tt.raw, tt.class)
+				}
+				if tt.class != nil && !strings.Contains(providers.Text(a.Err), "reading its chassis: ") {
+					t.Errorf("got %q", providers.Text(a.Err))
+				}
+			}
+			// What is not proven off is powered off.
+			if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() != (tt.want == providers.PowerOff) {
+				t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
+			}
+		})
+	}
+
+	r := newRack(t, 1, datacenter.Options{}, nil)
+	r.bmc.SetFault(datacenter.Fault{Chassis: "true"})
+	for range 3 {
+		r.ms[0].CutPower()
+		for range 3 {
+			r.want(t, r.target(), providers.PowerOff)
+		}
+		r.ms[0].PowerOn()
+		r.want(t, r.target(), providers.PowerOn)
+		r.ms[0].SetFault(datacenter.Fault{PowerWord: "Off", Chassis: "On"})
+		r.want(t, r.target(), providers.PowerOn)
+		r.ms[0].SetFault(datacenter.Fault{})
+	}
+	// The time of the answer is that of the first question.
+	r.ms[0].CutPower()
+	r.want(t, r.target(), providers.PowerOff)
+	r.bmc.SetFault(datacenter.Fault{Chassis: "true", Slow: 50 * time.Millisecond})
+	for range 3 {
+		obs, err := r.p.State(t.Context(), r.target())
+		if took := time.Since(obs.At); err != nil || took < 50*time.Millisecond {
+			t.Errorf("asked %s ago, %v", took, err)
+		}
+	}
+}
+
+// While a slow machine goes off, the chassis' GET costs no time but once.
+func TestChassisIsReadBeside(t *testing.T) {
+	bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+		r.bmc.SetFault(datacenter.Fault{Chassis: "true"})
+		_ = providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now)
+		r.bmc.SetFault(datacenter.Fault{Chassis: "true", Slow: 2 * time.Second})
+		for i, want := range []time.Duration{2, 4, 2, 2, 2} {
+			if i == 1 {
+				r.ms[0].CutPower()
+			}
+			if i == 4 {
+				r.ms[0].PowerOn()
+			}
+			began := time.Now()
+			a := providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now)
+			if took := time.Since(began); took != want*time.Second || a.Err != nil {
+				t.Errorf("question %d took %s, %v; want %ds", i, took, a.Err, want)
+			}
+		}
+	})
+}
+
+// BMCs have certificates that no authority vouches for, with names in the wrong place, and old ways to agree on a key (issue 9,
+// number 18).
+func TestTrust(t *testing.T) {
+	colons := func(s string) string {
+		var pairs []string
+		for p := range slices.Chunk([]byte(strings.ToUpper(s)), 2) {
+			pairs = append(pairs, string(p))
+		}
+		return strings.Join(pairs, ":")
+	}
+	wrong := strings.Repeat("ab", 32)
+	type fingerprint = redfish.Fingerprint
+	for _, tt := range []struct {
+		name  string
+		opts  datacenter.Options
+		edit  func(r *rack, c *redfish.Config)
+		trust bool
+		text  []string // of the error
+	}{
+		{name: "caFile", edit: func(*rack, *redfish.Config) {}, trust: true},
+		{name: "no caFile", edit: func(_ *rack, c *redfish.Config) { c.CAFile = "" }, text: []string{"caFile", "fingerprints", "x509"}},
+		{name: "CN only", opts: datacenter.Options{CommonNameOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"x509", "fingerprints", "Common"}},
+		{name: "CN only, fingerprint", opts: datacenter.Options{CommonNameOnly: true}, trust: true,
+			edit: func(r *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: r.bmc.Fingerprint()}} }},
+		{name: "CN only, fingerprint of the host", opts: datacenter.Options{CommonNameOnly: true}, trust: true,
+			edit: func(r *rack, c *redfish.Config) {
+				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.1", SHA256: wrong}, {Host: "127.0.0.1", SHA256: colons(r.bmc.Fingerprint())}}
+			}},
+		{name: "fingerprint of host and port", trust: true,
+			edit: func(r *rack, c *redfish.Config) {
+				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: strings.TrimPrefix(r.bmc.URL(), "https://"), SHA256: r.bmc.Fingerprint()}}
+			}},
+		{name: "another's fingerprint, caFile", trust: true,
+			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: wrong}} }},
+		{name: "another's fingerprint, no caFile", text: []string{"fingerprints", "x509"},
+			edit: func(_ *rack, c *redfish.Config) { c.CAFile, c.Fingerprints = "", []fingerprint{{SHA256: wrong}} }},
+		{name: "the host has another certificate, which the authority signed", text: []string{"not the one in fingerprints"},
+			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: wrong}} }},
+		{name: "the host has a certificate that another may have", text: []string{"not the one in fingerprints"},
+			edit: func(r *rack, c *redfish.Config) {
+				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: wrong}, {SHA256: r.bmc.Fingerprint()}}
+			}},
+		{name: "the fingerprint is another host's", text: []string{"x509"},
+			edit: func(r *rack, c *redfish.Config) {
+				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.2", SHA256: r.bmc.Fingerprint()}}
+			}},
+		{name: "CN only, caFile, another's fingerprint", opts: datacenter.Options{CommonNameOnly: true}, text: []string{"x509", "Common"},
+			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: wrong}} }},
+		{name: "RSA key exchange", opts: datacenter.Options{RSAKeyExchangeOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange", "handshake failure"}},
+		{name: "RSA key exchange, allowed", opts: datacenter.Options{RSAKeyExchangeOnly: true}, trust: true,
+			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
+		{name: "allowed and not needed", trust: true, edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRack(t, 1, tt.opts, tt.edit)
+			if tt.trust {
+				r.want(t, r.target(), providers.PowerOn)
+				return
+			}
+			a := r.ask(t, r.target())
+			if !errors.Is(a.Err, providers.ErrUntrusted) || a.State != providers.PowerUnknown || len(r.bmc.Requests()) != 0 {
+				t.Errorf("got %s, %v, %d requests", a.State, a.Err, len(r.bmc.Requests()))
+			}
+			for _, word := range tt.text {
+				if text := providers.Text(a.Err); !strings.Contains(text, word) {
+					t.Errorf("got %q, want %q in it", text, word)
+				}
+			}
+		})
+	}
+}
+
+// What else BMCs do that no specification says (issue 9, number 19).
+func TestHabits(t *testing.T) {
+	type fault = datacenter.Fault
+	resets := func(r *rack, part string) int { return r.bmc.Count("POST", systems+"/m0/Actions/"+part) }
+	t.Run("System.Reset", func(t *testing.T) {
+		r := newRack(t, 1, datacenter.Options{}, nil)
+		r.ms[0].SetFault(fault{SystemReset: true})
+		if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() || resets(r, "System.Reset") != 1 {
+			t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
+		}
+		if err := r.p.PowerOn(t.Context(), r.target()); err != nil || !r.ms[0].Running() {
+			t.Errorf("PowerOn: %v", err)
+		}
+	})
+	t.Run("If-Match", func(t *testing.T) {
+		r := newRack(t, 1, datacenter.Options{}, nil)
+		r.ms[0].SetFault(fault{NeedsIfMatch: true})
+		for n := 2; n <= 4; n++ { // the first one learns
+			r.ms[0].PowerOn()
+			if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() || resets(r, "ComputerSystem.Reset") != n {
+				t.Errorf("PowerOff: %v, running %t, %d resets, want %d", err, r.ms[0].Running(), resets(r, "ComputerSystem.Reset"), n)
+			}
+		}
+	})
+	t.Run("no Location", func(t *testing.T) {
+		for _, how := range []string{"session", "auto"} {
+			r := newRack(t, 1, datacenter.Options{}, auth(how))
+			r.bmc.SetFault(fault{NoLocation: true})
+			for range 3 {
+				r.want(t, r.target(), providers.PowerOn)
+			}
+			if log := r.bmc.Requests(); r.bmc.Count("POST", sessions) != 1 || log[len(log)-1].Auth != "session" {
+				t.Errorf("%s: %d log-ins, the last request with %s", how, r.bmc.Count("POST", sessions), log[len(log)-1].Auth)
+			}
+		}
+	})
+	t.Run("padded serial numbers", func(t *testing.T) {
+		r := newRack(t, 3, datacenter.Options{}, oneBMC)
+		r.ms[1].SetFault(fault{Serial: "  ABC123     "})
+		r.ms[2].SetFault(fault{Serial: "      "})
+		r.ms[1].CutPower()
+		for _, id := range []string{"ABC123", " ABC123 "} {
+			r.want(t, providers.Target{Node: "n1", ID: id}, providers.PowerOff)
+		}
+		if a := r.ask(t, providers.Target{Node: "n1", ID: "      "}); !errors.Is(a.Err, providers.ErrNotFound) {
+			t.Errorf("blanks: got %s, %v", a.State, a.Err)
+		}
+	})
+	t.Run("none tells a UUID", func(t *testing.T) {
+		r := newRack(t, 2, datacenter.Options{}, oneBMC)
+		r.bmc.SetFault(fault{NoUUID: true})
+		a := r.ask(t, providers.Target{Node: "n1", SystemUUID: r.ms[0].SystemUUID()})
+		if !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(a.Err.Error(), "none of the BMC's 2 systems tells a usable UUID") {
+			t.Errorf("got %v", a.Err)
+		}
+	})
+	t.Run("a sole system that tells none is asked directly", func(t *testing.T) {
+		r := newRack(t, 1, datacenter.Options{}, nil)
+		r.bmc.SetFault(fault{NoUUID: true})
+		for range 5 {
+			r.want(t, r.target(), providers.PowerOn)
+		}
+		if got := r.bmc.Count("GET", systems); got != 1 {
+			t.Errorf("the systems were listed %d times", got)
+		}
+	})
+	t.Run("by Id without a list", func(t *testing.T) {
+		r := newRack(t, 3, datacenter.Options{}, oneBMC)
+		r.want(t, providers.Target{Node: "n1", ID: "m1"}, providers.PowerOn)
+		if got := r.bmc.Count("GET", systems); got != 0 {
+			t.Errorf("the systems were listed %d times", got)
+		}
+	})
+}
+
+// The cause stands in the error, in words that fit into an Event (issue 9, number 13).
+func TestCauseIsTold(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fault datacenter.Fault
+		want  string
+	}{
+		{"licence", datacenter.Fault{Status: 403, Message: "SMC.v1_0_0.OemLicenseNotPassed"}, "403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
+		{"vendor's message", datacenter.Fault{Status: 500, Message: "IDRAC.2.1.RAC0218"}, "500 Internal Server Error (IDRAC.2.1.RAC0218)"},
+		{"version with a patch", datacenter.Fault{Status: 400, Message: "Base.1.18.1.GeneralThing"}, "400 Bad Request (Base.1.18.1.GeneralThing)"},
+		{"not a message", datacenter.Fault{Status: 400, Message: "token=hunter2"}, "400 Bad Request"},
+		{"nothing to tell", datacenter.Fault{Status: 400, Message: "Base.1.8.GeneralError"}, "400 Bad Request"},
+	} {
+		r := newRack(t, 1, datacenter.Options{}, auth("basic"))
+		r.bmc.SetFault(tt.fault)
+		if a := r.ask(t, r.target()); providers.Text(a.Err) != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, providers.Text(a.Err), tt.want)
+		}
+	}
+}
+
+// A machine on its way off by itself may take for ever: it is powered off.
+func TestPoweringOffIsNotDone(t *testing.T) {
+	r := newRack(t, 1, datacenter.Options{}, nil)
+	r.ms[0].SetFault(datacenter.Fault{PowerWord: "PoweringOff"})
+	if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() {
+		t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
+	}
+}

@@ -1,0 +1,195 @@
+package redfish
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// powerState maps Redfish's words (Resource.PowerState); it is the only place where an Off is made.
+func powerState(word string) providers.PowerState {
+	switch word {
+	case "On", "Paused":
+		return providers.PowerOn
+	case "Off":
+		return providers.PowerOff
+	case "PoweringOn", "PoweringOff":
+		return providers.PowerChanging
+	default:
+		return providers.PowerUnknown
+	}
+}
+
+// power is what a system's answer is worth. Its own Off is not enough: OpenBMC derives it from the state of the host's firmware, and
+// takes any that it does not name for off; and a machine that sleeps (ACPI S3, S4, a guest's managed save) resumes its memory. So an
+// Off stands only where nothing contradicts it, in the system's own resource or by the power of a chassis that is this system's alone.
+// What contradicts makes the state, so that a machine whose chassis is On can be powered off; word then names both.
+//
+// A chassis that the BMC links and does not have (404) tells nothing. One that cannot be read otherwise is an error: it may be On.
+func (b *bmc) power(ctx context.Context, s *system) (state providers.PowerState, word string, _ error) {
+	state = powerState(s.PowerState)
+	switch {
+	case state != providers.PowerOff:
+		return state, s.PowerState, nil
+	case s.sleep != "":
+		return providers.PowerOn, "Off, but " + s.sleep, nil
+	case b.pool.ignoreChassis:
+		return state, s.PowerState, nil
+	}
+	if s.rails == nil {
+		s.rails = b.readRails(ctx, b.chassisOf(s))
+	}
+	for _, r := range s.rails {
+		if r.err != nil {
+			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the system says Off, reading its chassis: %w", classify(ctx, r.err)))
+		}
+		if r.word != "" && r.word != "Off" {
+			return powerState(r.word), "Off, but its chassis " + r.word, nil
+		}
+	}
+	return state, s.PowerState, nil
+}
+
+// rail is what a chassis says of its power.
+type rail struct {
+	word  string // "" if it says none, or not of this system alone
+	asked time.Time
+	err   error
+}
+
+// maxChassis is more than any system has.
+const maxChassis = 8
+
+// chassisOf returns the paths of the chassis that a system links.
+func (b *bmc) chassisOf(s *system) []string {
+	var paths []string
+	for _, l := range s.Links.Chassis {
+		if path, ok := b.local(l); !ok {
+			path = "" // elsewhere: cannot be read
+			paths = append(paths, path)
+		} else if !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+func (b *bmc) readRails(ctx context.Context, paths []string) []rail {
+	rails := make([]rail, min(len(paths), maxChassis))
+	var wait sync.WaitGroup
+	for i := range rails {
+		wait.Go(func() { rails[i] = b.readRail(ctx, paths[i]) })
+	}
+	wait.Wait()
+	if len(paths) > maxChassis {
+		rails = append(rails, rail{err: fmt.Errorf("it links %d", len(paths))})
+	}
+	return rails
+}
+
+func (b *bmc) readRail(ctx context.Context, path string) rail {
+	if path == "" {
+		return rail{err: providers.WithClass(providers.ErrPermanent, errors.New("its link leads to another host"))}
+	}
+	var c struct {
+		ChassisType any
+		PowerState  string
+		Links       related
+	}
+	_, asked, err := b.get(ctx, path, &c)
+	r := rail{word: c.PowerState, asked: asked, err: err}
+	switch code := status(err); {
+	case code == http.StatusNotFound, code == http.StatusGone:
+		return rail{asked: asked}
+	case err != nil:
+		r.word = ""
+	case len(c.Links.ComputerSystems) > 1, slices.Contains([]any{"Rack", "Row", "Pod", "Zone", "StorageEnclosure"}, c.ChassisType):
+		r.word = "" // it has power for others
+	}
+	return r
+}
+
+// read reads a system and, where it was Off the last time, its chassis at the same time: a slow BMC has time for both.
+func (b *bmc) read(ctx context.Context, path string) (*system, error) {
+	b.pool.mu.Lock()
+	known := b.chassis[path]
+	b.pool.mu.Unlock()
+	var rails []rail
+	var wait sync.WaitGroup
+	side, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if len(known) > 0 {
+		if _, err := b.loggedIn(ctx); err != nil { // one log-in, not two
+			return nil, err
+		}
+		wait.Go(func() { rails = b.readRails(side, known) })
+	}
+	s, err := b.readOne(ctx, path)
+	if err != nil || s.PowerState != "Off" {
+		cancel() // nobody needs them
+	}
+	wait.Wait()
+	if err != nil {
+		return nil, err
+	}
+	now := b.chassisOf(s)
+	if s.PowerState != "Off" || b.pool.ignoreChassis {
+		now = nil
+	}
+	if len(now) > 0 && slices.Equal(now, known) {
+		s.rails = rails
+		for _, r := range rails {
+			if !r.asked.IsZero() && r.asked.Before(s.asked) {
+				s.asked = r.asked
+			}
+		}
+	}
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	if len(now) == 0 {
+		delete(b.chassis, path)
+	} else if len(b.chassis) < maxSystems {
+		b.chassis[path] = now
+	}
+	return s, nil
+}
+
+// asleep looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
+// guest's managed save. It returns the property and the word, or "".
+func asleep(resource []byte) string {
+	var o map[string]any
+	if json.Unmarshal(resource, &o) != nil {
+		return ""
+	}
+	return sleepIn(o, 8)
+}
+
+func sleepIn(o map[string]any, depth int) string {
+	for name, v := range o {
+		switch v := v.(type) {
+		case string:
+			lower := strings.ToLower(name)
+			if (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(v) < 40 && sleeps.MatchString(v) {
+				return name + " " + v
+			}
+		case map[string]any:
+			if depth > 0 {
+				if found := sleepIn(v, depth-1); found != "" {
+					return found
+				}
+			}
+		}
+	}
+	return ""
+}
+
+var sleeps = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)
