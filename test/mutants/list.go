@@ -84,6 +84,10 @@ var Mutants = []Mutant{
 		Old: "		obs.State = providers.PowerUnknown\n", New: "",
 	},
 	{
+		Name: "guard: a device in use loses its limits", File: "providers/guard/guard.go",
+		Old: "if d.refs == 0 && d.rate", New: "if d.rate",
+	},
+	{
 		Name: "guard: no deadline", File: "providers/guard/guard.go",
 		Old: "	ctx, cancel := context.WithTimeoutCause(ctx, g.opts.Timeout, ranOut)\n",
 		New: "	ctx, cancel := context.WithTimeoutCause(ctx, 100*g.opts.Timeout, ranOut)\n",
@@ -91,17 +95,53 @@ var Mutants = []Mutant{
 
 	// Redfish.
 	{
-		Name: "redfish: PoweringOff is off (2)", File: "providers/redfish/redfish.go",
+		Name: "redfish: PoweringOff is off (2)", File: "providers/redfish/power.go",
 		Old: "	case \"Off\":\n		return providers.PowerOff\n	case \"PoweringOn\", \"PoweringOff\":", New: "	case \"Off\", \"PoweringOff\":\n		return providers.PowerOff\n	case \"PoweringOn\":",
 	},
 	{
-		Name: "redfish: a word nobody knows is off (2)", File: "providers/redfish/redfish.go",
+		Name: "redfish: a word nobody knows is off (2)", File: "providers/redfish/power.go",
 		Old: "	default:\n		return providers.PowerUnknown\n", New: "	default:\n		return providers.PowerOff\n",
 	},
 	{
 		Name: "redfish: another machine is reset (3)", File: "providers/redfish/redfish.go",
 		Old: "	if err := t.Identify(s.UUID); err != nil {\n		return err\n	}\n	if s.PowerState == there {",
 		New: "	if s.PowerState == there {",
+	},
+	{
+		Name: "redfish: a chassis that is On does not contradict (2)", File: "providers/redfish/power.go",
+		Old: "		if r.word != \"\" && r.word != \"Off\" {", New: "		if false {",
+	},
+	{
+		Name: "redfish: a chassis that cannot be read is off (2)", File: "providers/redfish/power.go",
+		Old: "		if r.err != nil {", New: "		if false {",
+	},
+	{
+		Name: "redfish: a machine that sleeps is off (2)", File: "providers/redfish/power.go",
+		Old: "	case s.sleep != \"\":", New: "	case false:",
+	},
+	{
+		Name: "redfish: PoweringOff is powered off already", File: "providers/redfish/redfish.go",
+		Old: "	if s.PowerState == there {\n		// A", New: "	if s.PowerState == underWay {\n		return nil\n	}\n	if s.PowerState == there {\n		// A",
+	},
+	{
+		Name: "redfish: another machine at a remembered place speaks (3)", File: "providers/redfish/find.go",
+		Old: "		case err == nil && at.fits(s, w, t):", New: "		case err == nil:",
+	},
+	{
+		Name: "redfish: any certificate will do (12)", File: "providers/redfish/trust.go",
+		Old: "		case slices.Contains(own, sum), len(own) == 0 && slices.Contains(t.any, sum):", New: "		case len(sum) > 0:",
+	},
+	{
+		Name: "redfish: an authority may replace a host's fingerprint (12)", File: "providers/redfish/trust.go",
+		Old: "		case len(own) > 0:", New: "		case false:",
+	},
+	{
+		Name: "redfish: a wrong password is sent again", File: "providers/redfish/session.go",
+		Old: "	if err := b.refused(l.sum); err != nil {", New: "	if err := b.refused(l.sum); false {",
+	},
+	{
+		Name: "redfish: a log-in ends with the call that began it", File: "providers/redfish/session.go",
+		Old: "begin(b.pool.ending, b, \"log-in\"", New: "begin(ctx, b, \"log-in\"",
 	},
 
 	// libvirt.
