@@ -157,6 +157,10 @@ func (a address) secure(ctx context.Context, raw net.Conn, c *Config) (net.Conn,
 	cfg.ServerName = a.host
 	conn := tls.Client(raw, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
+		var cert *tls.CertificateVerificationError
+		if errors.As(err, &cert) {
+			return nil, providers.WithClass(providers.ErrUntrusted, fmt.Errorf("the daemon's certificate is not trusted (see caFile): %w", cert.Err))
+		}
 		return nil, providers.WithClass(tlsClass(err), fmt.Errorf("TLS handshake: %w", err))
 	}
 	verdict := make([]byte, 1)
@@ -170,8 +174,8 @@ func (a address) secure(ctx context.Context, raw net.Conn, c *Config) (net.Conn,
 	return conn, nil
 }
 
-// tlsClass is the class of a failed handshake: the daemon's alert is a refusal, anything else may be the network or a daemon whose
-// certificate is about to be renewed, unless closed says better.
+// tlsClass is the class of a failed handshake whose certificate was not looked at: the daemon's alert is a refusal, anything else may be
+// the network, unless closed says better.
 func tlsClass(err error, closed ...error) error {
 	var alert tls.AlertError
 	var op *net.OpError

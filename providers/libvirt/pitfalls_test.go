@@ -465,7 +465,10 @@ func TestAddressTrouble(t *testing.T) {
 	p := func() *libvirt.Provider { return newProvider(t, files, uri) }
 	expect(t, p(), target(d), providers.PowerOff, "shut off (unknown)")
 	writeCredentials(t, dir, stranger, h.Authority(), hour)
-	expectClass(t, p(), target(d), providers.ErrUnreachable)
+	expectClass(t, p(), target(d), providers.ErrUntrusted)
+	if a := ask(t, p(), target(d)); !strings.Contains(providers.Text(a.Err), "caFile") || !strings.Contains(providers.Text(a.Err), "x509") {
+		t.Errorf("got %q, want the cause and its setting", providers.Text(a.Err))
+	}
 	writeCredentials(t, dir, h.Authority(), stranger, hour)
 	expectClass(t, p(), target(d), providers.ErrDenied)
 	writeCredentials(t, dir, h.Authority(), h.Authority(), hour)
