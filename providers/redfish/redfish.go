@@ -256,7 +256,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
 }
 
 // reset reads the system, makes sure that it is the target's, and posts the first of the words that it offers. The post is sent
-// once, and again only to a BMC that did nothing because it wants an ETag first: a BMC that refuses is looked at again, since many refuse (400, 409) what is done already or under way.
+// once, and again only to a BMC that did nothing because it wants an ETag first. A system whose reset is refused is looked at again:
+// many BMCs refuse (400, 409) what is done already or under way.
 func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []string, there, underWay string) error {
 	s, err := b.find(ctx, w, t)
 	if err != nil {
