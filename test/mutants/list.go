@@ -794,6 +794,7 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: a fence is told that was not written", File: "taint/controller/act.go",
 		Old: "if d.Act != fence.Write && d.Act != fence.Arm {", New: "if d.Act != fence.Arm || true {",
+		Tests: []string{podFailures},
 	},
 	{
 		Name: "writer: etcd's limit is not known", File: "taint/controller/writer.go",
