@@ -349,3 +349,15 @@ func TestRegistry(t *testing.T) {
 		t.Error("a name that differs in case was found")
 	}
 }
+
+func TestCanonicalUUID(t *testing.T) {
+	const want = "11223344-5566-7788-99aa-bbccddeeff00" // the other order begins with 44
+	for in, want := range map[string]string{
+		want: want, "44332211-6655-8877-99aa-bbccddeeff00": want, "{112233445566778899AABBCCDDEEFF00}": want,
+		"": "", "n1": "", "00000000-0000-0000-0000-000000000000": "", "03000200-0400-0500-0006-000700080009": "",
+	} {
+		if got := providers.CanonicalUUID(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}

@@ -23,6 +23,8 @@ type Config interface {
 // IDs is a Config whose machines' IDs can be written in several ways, or are addresses. It is asked for every ID before anything is
 // compared or connected to; without it an ID stands for itself.
 type IDs interface {
+	// Addresses reports whether an ID is the address of a device, so that whoever names a machine chooses who gets the credentials.
+	Addresses() bool
 	// Canonical returns the one way to write an ID. Host is the host that the credentials go to where the ID is an address, ""
 	// where it is none. The error says what is wrong with the ID, and does not repeat it: it may hold a password. It asks no device.
 	Canonical(id string) (canonical, host string, err error)

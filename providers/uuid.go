@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -49,6 +50,19 @@ func ParseUUID(s string) (u [16]byte, ok bool) {
 		return [16]byte{}, false
 	}
 	return u, true
+}
+
+// CanonicalUUID returns the one way to write a machine's UUID: in lower case with dashes, in the lesser of both byte orders; "" for what
+// identifies no machine.
+func CanonicalUUID(s string) string {
+	u, ok := ParseUUID(s)
+	if !ok {
+		return ""
+	}
+	if other := SwapUUID(u); bytes.Compare(other[:], u[:]) < 0 {
+		u = other
+	}
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
 // SwapUUID returns u in the other SMBIOS byte order: the first three fields reversed.

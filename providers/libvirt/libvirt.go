@@ -112,6 +112,9 @@ func (c *Config) Validate() []providers.Problem {
 // New makes the provider. It contacts no daemon.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
+// Addresses implements providers.IDs: the daemons are named by the configuration alone.
+func (c *Config) Addresses() bool { return false }
+
 // Canonical implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
 func (c *Config) Canonical(id string) (canonical, host string, err error) {
 	if u, ok := providers.ParseUUID(id); ok {

@@ -31,10 +31,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -117,10 +119,16 @@ func (c *Config) Validate() []providers.Problem {
 // New makes the provider. It contacts no BMC.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
+// Addresses implements providers.IDs: an ID is its BMC's address, but where one BMC answers for all machines.
+func (c *Config) Addresses() bool { return c.Address == "" }
+
 // Canonical implements providers.IDs: a BMC's address in lower case, without a default port or a slash at its end; behind one BMC
-// for all machines, the ID as it stands.
+// for all machines, a UUID in one spelling and any other ID as it stands.
 func (c *Config) Canonical(id string) (canonical, host string, err error) {
 	if c.Address != "" {
+		if u, ok := providers.ParseUUID(id); ok {
+			return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), "", nil
+		}
 		return id, "", nil
 	}
 	origin, path, err := c.parse(id)
@@ -170,18 +178,45 @@ func (c *Config) parse(address string) (origin, path string, _ error) {
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "", "", errors.New("has a query or fragment: write https://host[:port]")
 	}
-	host := strings.ToLower(u.Host)
-	if defaultPort := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]; strings.HasSuffix(host, defaultPort) {
-		host = strings.TrimSuffix(host, defaultPort)
+	host, err := canonicalHost(u)
+	if err != nil {
+		return "", "", err
 	}
 	path = strings.TrimSuffix(u.EscapedPath(), "/")
 	if path != "" {
 		id, ok := strings.CutPrefix(path, "/redfish/v1/Systems/")
-		if !ok || id == "" || strings.Contains(id, "/") || id == "." || id == ".." {
+		if id, err = url.PathUnescape(id); !ok || err != nil || id == "" || strings.Contains(id, "/") || id == "." || id == ".." {
 			return "", "", errors.New("has a path that is not /redfish/v1/Systems/<Id>")
 		}
+		path = "/redfish/v1/Systems/" + url.PathEscape(id)
 	}
 	return u.Scheme + "://" + host, path, nil
+}
+
+// canonicalHost is the one way to write an address's host and port: a name in lower case and without the root's dot, an IP in its
+// shortest form, no default port and no zeros before another.
+func canonicalHost(u *url.URL) (string, error) {
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	if host == "" || strings.ContainsAny(host, " %/\\") { // a zone is another host's elsewhere
+		return "", errors.New("is no address: write https://host[:port]")
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if u.Port() == "" {
+		return host, nil
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil || port == 0 {
+		return "", errors.New("has a port that is none: write https://host[:port]")
+	}
+	if port == map[string]uint64{"https": 443, "http": 80}[u.Scheme] {
+		return host, nil
+	}
+	return host + ":" + strconv.FormatUint(port, 10), nil
 }
 
 func loopback(host string) bool {
