@@ -34,6 +34,18 @@ type IDs interface {
 type Problem struct {
 	Path string // "tls.caFile", relative to the Config; "" for the whole
 	Text string
+	Err  error // the cause, where there is one: fs.ErrNotExist is a file that may be there elsewhere
+}
+
+// Problemf makes a Problem; the last error among the arguments is its cause.
+func Problemf(path, format string, args ...any) Problem {
+	p := Problem{Path: path, Text: fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			p.Err = err
+		}
+	}
+	return p
 }
 
 // Options is what every provider is given beside its own configuration.

@@ -10,23 +10,31 @@ import (
 )
 
 func newCheckConfig(types providers.Registry) *cobra.Command {
-	return &cobra.Command{
+	var skip bool
+	cmd := &cobra.Command{
 		Use:   "check-config FILE",
 		Short: "Check a configuration file",
 		Long: `Check a configuration file as "forcefence run" would read it, and ask no device.
 
 Every fault is printed to standard error as file:line: path: problem, and the exit status is 1. A good file exits with 0.
 
-The files that the settings name (passwordFile, caFile) must be there: check where the controller will run, or in an image of it.
+The files that the settings name (passwordFile, caFile) must be there: check where the controller will run, or with --skip-files,
+which passes over those that are not there.
 The environment variables that passwordEnv names need not be set, they are read when a device is asked. FORCEFENCE_ variables such
-as FORCEFENCE_MODE override the file here too.`,
+as FORCEFENCE_MODE override the file here too; one that names no key is a fault.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := config.Load(args[0], types); err != nil {
+			var opts []config.Option
+			if skip {
+				opts = append(opts, config.SkipFiles())
+			}
+			if _, err := config.Load(args[0], types, opts...); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&skip, "skip-files", false, "pass over files that the settings name and that are not here")
+	return cmd
 }

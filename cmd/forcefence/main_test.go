@@ -68,6 +68,36 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
+// A file is checked where it is written, too: what its settings name may exist only where it is used.
+func TestCheckConfigSkipFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	empty, file := filepath.Join(dir, "empty"), "c.yaml"
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(settings string, args ...string) (int, string) {
+		text := "providers:\n- {name: a, redfish: {username: u, " + settings + "}}\n- {name: b, libvirt: {uri: 'qemu+tls://hv/system', certFile: /none/c, keyFile: /none/k, caFile: /none/ca}}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, stderr strings.Builder
+		status := run(append(args, file), all.Types(), &out, &stderr)
+		return status, stderr.String()
+	}
+	if status, told := check("passwordFile: /none/password, caFile: /none/ca.pem", "check-config"); status != 1 || strings.Count(told, "no such file") != 4 {
+		t.Errorf("without the flag: got status %d and %s", status, told)
+	}
+	if status, told := check("passwordFile: /none/password, caFile: /none/ca.pem", "check-config", "--skip-files"); status != 0 {
+		t.Errorf("with the flag: got status %d and %s", status, told)
+	}
+	for _, settings := range []string{"passwordFile: " + empty, "caFile: /none/ca.pem", "passwordFile: /none/password, caFile: " + empty, "passwordFile: /none/password, auth: x"} {
+		if status, told := check(settings, "check-config", "--skip-files"); status != 1 {
+			t.Errorf("%s: got status %d and %s, want a fault", settings, status, told)
+		}
+	}
+}
+
 // TestExample checks the example of the repository's root, with the provider types that exist.
 func TestExample(t *testing.T) {
 	types := all.Types()

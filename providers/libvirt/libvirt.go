@@ -65,7 +65,7 @@ func NewConfig() *Config { return &Config{} }
 func (c *Config) Validate() []providers.Problem {
 	var out []providers.Problem
 	problem := func(path, format string, a ...any) {
-		out = append(out, providers.Problem{Path: path, Text: fmt.Sprintf(format, a...)})
+		out = append(out, providers.Problemf(path, format, a...))
 	}
 	secure := false
 	seen := map[string]bool{}

@@ -81,7 +81,7 @@ func NewConfig() *Config { return &Config{Auth: authAuto} }
 func (c *Config) Validate() []providers.Problem {
 	var out []providers.Problem
 	problem := func(path, format string, a ...any) {
-		out = append(out, providers.Problem{Path: path, Text: fmt.Sprintf(format, a...)})
+		out = append(out, providers.Problemf(path, format, a...))
 	}
 	if c.Address != "" {
 		if _, path, err := c.parse(c.Address); err != nil {

@@ -47,7 +47,7 @@ func (d redfish) config() (string, error) {
 nodes:
 - name: workers
   provider: racks
-  machine: {from: annotation, annotation: %s}
+  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}
 `, d.dc.Username(), password, ca, bmcAnnotation), nil
 }
 

@@ -81,7 +81,7 @@ func (p *redfishPower) Prepare(dir string) (settings, machine string, err error)
 		return "", "", err
 	}
 	return fmt.Sprintf("redfish: {username: %s, passwordFile: %q, caFile: %q}", p.dc.Username(), password, ca),
-		fmt.Sprintf("{from: annotation, annotation: %s}", bmcAnnotation), nil
+		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", bmcAnnotation), nil
 }
 
 func (*redfishPower) Device() string { return "BMC" }

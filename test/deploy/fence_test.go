@@ -234,6 +234,8 @@ func (w *world) configuration(dir, metrics, health string) string {
 	for from, to := range map[string]string{
 		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q}\nleaderElection: {namespace: %s}", metrics, health, namespace),
 		"passwordFile: /etc/forcefence-bmc/password":  fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem", dir),
+		// No DNS here; and a machine that a node names needs the right to pin it.
+		"{from: template, template: 'https://{{ .Name }}.bmc.example.net'}": "{from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}",
 	} {
 		if strings.Count(text, from) != 1 {
 			w.t.Fatalf("config.yaml: want %q in it once:\n%s", from, text)

@@ -58,7 +58,7 @@ nodes:
 - name: machines
   selector: {{printf "%q" (or .Selector (printf "world=%s" .NS))}}
   provider: racks
-  machine: {{or .Machine (printf "{from: annotation, annotation: %s}" "` + bmcAnnotation + `")}}
+  machine: {{or .Machine (printf "{from: annotation, annotation: %s, allow: [127.0.0.1]}" "` + bmcAnnotation + `")}}
 {{.Rules}}
 {{.Top}}
 `))

@@ -58,7 +58,7 @@ func TestFaultyDevices(t *testing.T) {
 		Selector: "!locked,world=" + w.ns,
 		Providers: fmt.Sprintf("- name: locked\n  timeout: 2s\n  redfish: {username: fence, passwordFile: %q, caFile: %q}",
 			locked, filepath.Join(w.dir, "ca.pem")),
-		Rules: fmt.Sprintf("- name: locked\n  selector: locked,world=%s\n  provider: locked\n  machine: {from: annotation, annotation: %s}", w.ns, bmcAnnotation),
+		Rules: fmt.Sprintf("- name: locked\n  selector: locked,world=%s\n  provider: locked\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
 	for i, f := range faults {
 		w.until("NotReady: "+f.name, func() bool { return !w.ready(w.hosts[i]) })
@@ -130,7 +130,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		Selector: "one,world=" + w.ns,
 		// As many operators write it: whoever has the label, and a pool of nodes.
 		Exclude: "forcefence.io/exclude",
-		Rules:   fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: annotation, annotation: %s}", w.ns, bmcAnnotation),
+		Rules:   fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
 	started := time.Now()
 	must(t, c.answers("/healthz"))

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // check looks at the values of a decoded file, and parses its selectors and templates.
@@ -212,7 +214,35 @@ func (r *reader) checkRule(c *Config, i int) {
 			r.report(path+".provider", "no such provider: known are %s", known(have))
 		}
 	}
+	known := false
+	if j := slices.Index(have, n.Provider); j >= 0 {
+		known = c.Providers[j].Config != nil
+		n.Machine.ids, _ = c.Providers[j].Config.(providers.IDs)
+	}
 	r.checkSource(&n.Machine, path+".machine")
+	r.checkAllow(&n.Machine, path+".machine.allow", known)
+}
+
+// checkAllow checks which hosts a rule's IDs may name. It must say so where a node names them: its kubelet could name a host of its
+// own, and the password would arrive there. known tells that the provider's type is.
+func (r *reader) checkAllow(s *Source, path string, known bool) {
+	for i, e := range s.Allow {
+		if problem := s.allowed.add(e); problem != "" {
+			r.report(item(path, i), "%s", problem)
+		}
+	}
+	_, given := r.lines[path]
+	switch {
+	case given && s.From == FromList:
+		r.report(path, "has no effect on a list: you have written its IDs yourself")
+	case given && s.From == FromSystemUUID:
+		r.report(path, "has no effect: a system UUID names no host")
+	case given && known && (s.ids == nil || !s.ids.Addresses()):
+		r.report(path, "has no effect: the IDs of this provider are no addresses")
+	case s.From == FromTemplate && s.tmpl == nil || !sources[s.From]: // told already
+	case s.namesHosts() && len(s.Allow) == 0:
+		r.report(path, "missing: a kubelet can write what leads to its machine, so say which hosts may get the password: hosts, *.domains, IPs, CIDRs")
+	}
 }
 
 // unsureOfNames tells that a fault hides the name of one of the n providers: no rule can be said to name none of them.
@@ -282,6 +312,8 @@ func (r *reader) checkSource(s *Source, path string) {
 			}
 			if strings.TrimSpace(e.ID) == "" {
 				r.report(at+".id", "missing: the provider's name of the machine")
+			} else if _, err := s.canonical(strings.TrimSpace(e.ID)); err != nil {
+				r.report(at+".id", "%s", oneLine(strings.TrimPrefix(err.Error(), ErrNoID.Error()+": its ID ")))
 			}
 		}
 	}
@@ -302,7 +334,11 @@ func (r *reader) listedTwice(c *Config) {
 			} else {
 				nodes[e.Node] = r.lines[at]
 			}
-			m := machine{n.Provider, strings.TrimSpace(e.ID)}
+			id, err := n.Machine.canonical(strings.TrimSpace(e.ID))
+			if err != nil {
+				continue // told already
+			}
+			m := machine{n.Provider, id}
 			if first, twice := machines[m]; twice && m.id != "" {
 				r.report(at+".id", "another node has this machine already, on line %d", first)
 			} else {

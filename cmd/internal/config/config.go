@@ -11,8 +11,8 @@
 // whose maps may have free keys, do not go through it.
 //
 // Scalars outside lists can be set by environment variables: mode by FORCEFENCE_MODE, listen.metrics by
-// FORCEFENCE_LISTEN_METRICS, powerOffAfter by FORCEFENCE_POWER_OFF_AFTER. An empty variable counts as not set, and a FORCEFENCE_
-// variable that names no key is ignored, because Kubernetes sets some for a Service called forcefence.
+// FORCEFENCE_LISTEN_METRICS, powerOffAfter by FORCEFENCE_POWER_OFF_AFTER. An empty variable counts as not set. A FORCEFENCE_ variable
+// that names no key is a fault, but for those that Kubernetes sets for a Service called forcefence, and those that the file names.
 package config
 
 import (
@@ -133,25 +133,35 @@ func (c *Config) EvictFirstSelector() labels.Selector { return c.evictFirst }
 // Digest names the file's content: two Configs of one Registry with the same digest were read from the same text.
 func (c *Config) Digest() string { return c.digest }
 
+// Option changes how a file is checked.
+type Option func(*reader)
+
+// SkipFiles passes over files that settings name and that are not there: the file is checked elsewhere than where it will be used.
+func SkipFiles() Option { return func(r *reader) { r.skipFiles = true } }
+
 // Load reads and checks a file. A file with faults gives Errors; a file that cannot be read gives an error that wraps the cause
 // (fs.ErrNotExist).
-func Load(file string, reg providers.Registry) (*Config, error) {
+func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading configuration: %w", err)
 	}
-	return Parse(file, data, reg)
+	return Parse(file, data, reg, opts...)
 }
 
 // Parse checks the content of a file; the name is for the messages. It reads the environment, and the files that provider
 // settings name. The error is Errors, never empty, or nil.
-func Parse(file string, data []byte, reg providers.Registry) (*Config, error) {
+func Parse(file string, data []byte, reg providers.Registry, opts ...Option) (*Config, error) {
 	r := newReader(file, reg)
+	for _, o := range opts {
+		o(r)
+	}
 	cfg := Default()
 	if root := r.document(data); root != nil {
 		if r.decode(root, cfg) {
 			r.check(cfg)
 		}
+		r.unknownEnv()
 	}
 	if len(r.errs) > 0 {
 		return nil, r.errs.sorted()

@@ -162,8 +162,19 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			name: "empty is not set, a Service's are not ours", text: text,
-			env:  map[string]string{"FORCEFENCE_MODE": "", "FORCEFENCE_PORT": "tcp://10.0.0.1:8080", "FORCEFENCE_SERVICE_HOST": "10.0.0.1"},
+			env: map[string]string{
+				"FORCEFENCE_MODE": "", "FORCEFENCE_MODEL": "", "FORCEFENCE_PORT": "tcp://10.0.0.1:8080", "FORCEFENCE_SERVICE_HOST": "10.0.0.1",
+				"FORCEFENCE_SERVICE_PORT_HTTP_METRICS": "8080", "FORCEFENCE_PORT_8080_TCP": "tcp://10.0.0.1:8080", "FORCEFENCE_PORT_8080_TCP_ADDR": "10.0.0.1",
+				"FORCEFENCE_METRICS_SERVICE_HOST": "10.0.0.1", "FORCEFENCE_METRICS_PORT_53_UDP_PROTO": "udp",
+			},
 			want: func(*config.Config) {},
+		},
+		{
+			name: "a variable that is none", text: text,
+			env: map[string]string{"FORCEFENCE_MOED": "fence", "FORCEFENCE_POWEROFFAFTER": "2m", "FORCEFENCE_SERVICE_HOSTS": "hunter2"},
+			err: "f:1: the environment variable FORCEFENCE_MOED names no key: did you mean \"FORCEFENCE_MODE\"?\n" +
+				"f:1: the environment variable FORCEFENCE_POWEROFFAFTER names no key: did you mean \"FORCEFENCE_POWER_OFF_AFTER\"?\n" +
+				"f:1: the environment variable FORCEFENCE_SERVICE_HOSTS names no key",
 		},
 		{
 			name: "wrong", text: text,
@@ -196,6 +207,16 @@ func TestEnvironment(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// A variable that the file itself names is somebody's who knows it.
+func TestEnvironmentNamedByFile(t *testing.T) {
+	t.Setenv("FORCEFENCE_BMC_PASSWORD", "hunter2")
+	parse(t, "providers: [{name: a, redfish: {username: root, passwordEnv: FORCEFENCE_BMC_PASSWORD}}]\n")
+	if _, err := config.Parse("f", []byte("providers: [{name: a, redfish: {username: root, passwordEnv: BMC_PASSWORD}}]\n"), configtest.Types()); err == nil ||
+		!strings.Contains(err.Error(), "FORCEFENCE_BMC_PASSWORD names no key") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("nobody names it: got %v", err)
 	}
 }
 

@@ -56,8 +56,28 @@ type Source struct {
 	Template   string   `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
 	Part       Part     `yaml:"part"`       // from providerID: default last
 	List       []Listed `yaml:"list"`       // from list
+	Allow      []string `yaml:"allow"`      // the hosts that IDs may name; required where a node names an address
 
-	tmpl *idTemplate
+	tmpl    *idTemplate
+	allowed allowList
+	ids     providers.IDs // of the rule's provider; nil: an ID stands for itself
+}
+
+// claimed reports whether a node's own kubelet can write what leads to its machine.
+func (s *Source) claimed() bool {
+	switch s.From {
+	case FromList:
+		return false
+	case FromTemplate:
+		return s.tmpl == nil || s.tmpl.labels
+	default:
+		return true
+	}
+}
+
+// namesHosts reports whether a node chooses by its ID which host is asked, and gets the credentials.
+func (s *Source) namesHosts() bool {
+	return s.claimed() && s.From != FromSystemUUID && s.ids != nil && s.ids.Addresses()
 }
 
 // Listed is one node of a list and its machine.
@@ -78,15 +98,19 @@ type Machine struct {
 var (
 	ErrNoMachine   = errors.New("no rule claims the node")
 	ErrTwoMachines = errors.New("more than one rule claims the node")
-	ErrNoID        = errors.New("the node does not tell its machine") // a label, annotation, providerID or system UUID is missing
+	ErrNoID        = errors.New("the node does not tell its machine") // a label, annotation, providerID or system UUID is missing or wrong
+	ErrNotAllowed  = errors.New("the node names a device that it may not name")
 )
+
+// maxID bounds an ID that a node tells: it goes into a record.
+const maxID = 512
 
 // Excluded tells a node that excludeSelector keeps from ever being fenced.
 func (c *Config) Excluded(node *corev1.Node) bool { return c.excluded.Matches(labels.Set(node.Labels)) }
 
 // Machine finds a node's machine. It looks at every rule: a node that two rules claim has none (ErrTwoMachines names them),
-// because asking the wrong device is worse than asking none. Other errors are ErrNoMachine and ErrNoID. It is a pure function of
-// the Config and the node.
+// because asking the wrong device is worse than asking none. Other errors are ErrNoMachine, ErrNoID and ErrNotAllowed; none repeats an
+// ID that is wrong, which may hold a password. The ID is canonical. It is a pure function of the Config and the node.
 func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 	var rule *NodeRule
 	var claims []string
@@ -104,14 +128,19 @@ func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 		return Machine{}, fmt.Errorf("finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "))
 	}
 	id, err := rule.Machine.id(node)
+	if err == nil {
+		id, err = rule.Machine.canonical(id)
+	}
 	if err != nil {
 		return Machine{}, fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err)
 	}
 	return Machine{
 		Provider: rule.Provider,
-		Target:   providers.Target{Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID},
-		Mode:     cmp.Or(rule.Mode, c.Mode),
-		Rule:     rule.Name,
+		Target: providers.Target{
+			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Claimed: rule.Machine.claimed(),
+		},
+		Mode: cmp.Or(rule.Mode, c.Mode),
+		Rule: rule.Name,
 	}, nil
 }
 
@@ -149,6 +178,26 @@ func (s *Source) id(node *corev1.Node) (string, error) {
 	case FromList:
 		i := slices.IndexFunc(s.List, func(e Listed) bool { return e.Node == node.Name })
 		id = strings.TrimSpace(s.List[i].ID)
+	}
+	return id, nil
+}
+
+// canonical returns the one way to write an ID, if it is one that may be connected to.
+func (s *Source) canonical(id string) (string, error) {
+	if len(id) > maxID {
+		return "", fmt.Errorf("%w: its ID has more than %d bytes", ErrNoID, maxID)
+	}
+	if s.ids == nil || id == "" {
+		return id, nil
+	}
+	id, host, err := s.ids.Canonical(id)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
+	case s.namesHosts() && strings.HasPrefix(id, "http://"):
+		return "", fmt.Errorf("%w: its ID is http://, and whoever names a device may not choose that the password goes there in the clear", ErrNotAllowed)
+	case (s.namesHosts() || len(s.Allow) > 0 && s.From != FromList) && !s.allowed.has(host):
+		return "", fmt.Errorf("%w: %s is not in allow", ErrNotAllowed, host)
 	}
 	return id, nil
 }

@@ -58,7 +58,7 @@ func TestMachine(t *testing.T) {
 		{
 			name: "template", node: node("N1-w", worker, rack),
 			want: config.Machine{Provider: "racks", Rule: "workers", Mode: config.Observe,
-				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net"}},
+				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true}},
 		},
 		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID, says: `no label "example.net/rack"`},
 		{
@@ -67,13 +67,13 @@ func TestMachine(t *testing.T) {
 				n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = "aws:///eu-west-1a/i-0abc", uuid
 			}),
 			want: config.Machine{Provider: "cloud", Rule: "clouds", Mode: config.Fence,
-				Target: providers.Target{Node: "n1", ID: "i-0abc", SystemUUID: uuid}},
+				Target: providers.Target{Node: "n1", ID: "i-0abc", SystemUUID: uuid, Claimed: true}},
 		},
 		{
 			name: "providerID, all of it",
 			node: with(node("n1", "example.net/cloud=raw"), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-0abc" }),
 			want: config.Machine{Provider: "cloud", Rule: "raw", Mode: config.Fence,
-				Target: providers.Target{Node: "n1", ID: "aws:///a/i-0abc"}},
+				Target: providers.Target{Node: "n1", ID: "aws:///a/i-0abc", Claimed: true}},
 		},
 		{name: "providerID missing", node: node("n1", "example.net/cloud=yes"), err: config.ErrNoID, says: "spec.providerID"},
 		{
@@ -83,7 +83,7 @@ func TestMachine(t *testing.T) {
 		},
 		{
 			name: "systemUUID", node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }),
-			want: config.Machine{Provider: "cloud", Rule: "uuid", Mode: config.Fence, Target: providers.Target{Node: "n1", SystemUUID: uuid}},
+			want: config.Machine{Provider: "cloud", Rule: "uuid", Mode: config.Fence, Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true}},
 		},
 		{name: "systemUUID missing", node: node("n1", "uuid"), err: config.ErrNoID},
 		{
@@ -94,7 +94,7 @@ func TestMachine(t *testing.T) {
 		{
 			name: "annotation",
 			node: with(node("n1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": " m1 "} }),
-			want: config.Machine{Provider: "cloud", Rule: "noted", Mode: config.Fence, Target: providers.Target{Node: "n1", ID: "m1"}},
+			want: config.Machine{Provider: "cloud", Rule: "noted", Mode: config.Fence, Target: providers.Target{Node: "n1", ID: "m1", Claimed: true}},
 		},
 		{name: "annotation missing", node: node("n1", "noted"), err: config.ErrNoID, says: "Example.net/machine"},
 		{
@@ -163,6 +163,11 @@ func TestExcluded(t *testing.T) {
 	if minimal.Excluded(node("n1", "a=b")) || !minimal.Excluded(node("n1", config.DefaultExclude+"=maintenance")) {
 		t.Error("want the nodes with the default label excluded where there is no excludeSelector")
 	}
+	for _, none := range []string{`""`, `" "`} {
+		if cfg := parse(t, "excludeSelector: "+none+"\n"); cfg.Excluded(node("n1", config.DefaultExclude+"=")) || cfg.Excluded(node("n1")) {
+			t.Errorf("excludeSelector %s excludes a node, want none", none)
+		}
+	}
 }
 
 func TestClashes(t *testing.T) {
@@ -187,5 +192,79 @@ func TestClashes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, cfg.Clashes(nodes)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What a kubelet can write to choose its machine, and what it cannot (issue 9, number 2).
+func TestClaimed(t *testing.T) {
+	for source, want := range map[string]bool{
+		"{from: systemUUID}":                                                                 true,
+		"{from: providerID}":                                                                 true,
+		"{from: annotation, annotation: bmc}":                                                true,
+		"{from: template, template: 'x'}":                                                    false,
+		"{from: template, template: '{{ .Name | trimPrefix \"a\" }}'}":                       false,
+		"{from: template, template: '{{ .Labels.rack }}'}":                                   true,
+		"{from: template, template: '{{ index .Labels \"rack\" }}'}":                         true,
+		"{from: template, template: '{{ lower (.Labels.rack | trimPrefix \"r\") }}'}":        true,
+		"{from: template, template: '{{ if .Labels.rack }}a{{ else }}b{{ end }}'}":           true,
+		"{from: template, template: '{{ if .Name }}a{{ else }}{{ .Labels.rack }}{{ end }}'}": true,
+		"{from: template, template: '{{ if .Name }}{{ .Labels.rack }}{{ end }}'}":            true,
+		"{from: list, list: [{node: n1, id: m1}]}":                                           false,
+	} {
+		cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: "+source+"}]\n")
+		n := with(node("n1", "rack=r1"), func(n *corev1.Node) {
+			n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID, n.Annotations = "x", uuid, map[string]string{"bmc": "b"}
+		})
+		if m, err := cfg.Machine(n); err != nil || m.Target.Claimed != want {
+			t.Errorf("%s: got claimed %v, error %v, want %v", source, m.Target.Claimed, err, want)
+		}
+	}
+}
+
+const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}]\nnodes: [{name: n, provider: p, machine: "
+
+// A node's word sends the password to nobody whom allow does not name (issue 9, number 3).
+func TestAllow(t *testing.T) {
+	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["bmc1.example.net", "*.BMC.example.net", 192.0.2.0/25, 2001:db8::/32, 198.51.100.9]}}]`)
+	for id, want := range map[string]error{
+		"https://bmc1.example.net":            nil,
+		"https://BMC1.example.net/":           nil,
+		"https://a.bmc.example.net:8443":      nil,
+		"https://a.b.bmc.example.net":         nil,
+		"https://192.0.2.7":                   nil,
+		"https://198.51.100.9":                nil,
+		"https://[2001:db8::7]":               nil,
+		"https://bmc.example.net":             config.ErrNotAllowed,
+		"https://evilbmc.example.net":         config.ErrNotAllowed,
+		"https://a.bmc.example.net.evil.net":  config.ErrNotAllowed,
+		"https://192.0.2.200":                 config.ErrNotAllowed,
+		"https://198.51.100.8":                config.ErrNotAllowed,
+		"https://3221225991":                  config.ErrNotAllowed, // 192.0.2.7 to some resolvers
+		"https://127.0.0.1":                   config.ErrNotAllowed,
+		"http://192.0.2.7":                    config.ErrNotAllowed,
+		"http://bmc1.example.net":             config.ErrNotAllowed,
+		"HTTP://192.0.2.7":                    config.ErrNotAllowed,
+		"https://":                            config.ErrNoID,
+		"https://" + strings.Repeat("a", 600): config.ErrNoID,
+	} {
+		m, err := cfg.Machine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} }))
+		if !errors.Is(err, want) || (err == nil) != (want == nil) || (m.Target.ID == "") != (want != nil) {
+			t.Errorf("%s: got machine %q, error %v, want %v", id, m.Target.ID, err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "https://") || strings.Contains(err.Error(), "aaa")) {
+			t.Errorf("%s: the error repeats it: %v", id, err)
+		}
+	}
+}
+
+// An operator's own list is believed as it stands, over http, too.
+func TestAllowIsForNodes(t *testing.T) {
+	cfg := parse(t, addresses+`{from: list, list: [{node: n1, id: "http://127.0.0.1:8000/"}]}}]`)
+	if m, err := cfg.Machine(node("n1")); err != nil || m.Target.ID != "http://127.0.0.1:8000" || m.Target.Claimed {
+		t.Errorf("got %+v, error %v", m, err)
+	}
+	cfg = parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net/"}}]`)
+	if m, err := cfg.Machine(node("n1")); err != nil || m.Target.ID != "https://n1.bmc.example.net" || m.Target.Claimed {
+		t.Errorf("got %+v, error %v", m, err)
 	}
 }

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"reflect"
@@ -27,6 +29,9 @@ type reader struct {
 	bad   map[string]bool   // paths with a fault: nothing more is said about them or what is below them
 	env   map[string]string // path -> the environment variable that set it
 	parts map[string]part   // path of a provider -> its type and settings
+	named map[string]bool   // environment variables that the settings name
+
+	skipFiles bool // see SkipFiles
 }
 
 type part struct {
@@ -42,6 +47,7 @@ func newReader(file string, reg providers.Registry) *reader {
 		bad:   map[string]bool{},
 		env:   map[string]string{},
 		parts: map[string]part{},
+		named: map[string]bool{},
 	}
 }
 
@@ -186,10 +192,52 @@ func (r *reader) bindEnv(v *viper.Viper, t reflect.Type, path string) {
 	}
 }
 
+// serviceEnv matches what Kubernetes sets in a pod for each Service, and for the ports of each.
+var serviceEnv = regexp.MustCompile(`^[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// testEnv begins the variables of the repository's own tests, which run forcefence under them.
+var testEnv = []string{"FORCEFENCE_TEST_", "FORCEFENCE_REQUIRE_", "FORCEFENCE_E2E"}
+
+// unknownEnv reports variables that somebody set for us and that name no key: a mode that is misspelt would not be in force.
+func (r *reader) unknownEnv() {
+	known := envNames(reflect.TypeFor[Config](), "")
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case !strings.HasPrefix(name, envPrefix) || value == "" || slices.Contains(known, strings.TrimPrefix(name, envPrefix)) || r.named[name]:
+		case serviceEnv.MatchString(name):
+		case slices.ContainsFunc(testEnv, func(p string) bool { return strings.HasPrefix(name, p) }):
+		default:
+			near := nearest(strings.TrimPrefix(name, envPrefix), known)
+			if near != "" {
+				near = fmt.Sprintf(": did you mean %q?", envPrefix+near)
+			}
+			r.add(1, "", "the environment variable %s names no key%s", label(name), near)
+		}
+	}
+}
+
+// envNames are the variables of the scalars of struct type t, without their prefix.
+func envNames(t reflect.Type, path string) []string {
+	var out []string
+	for _, f := range fieldsOf(t) {
+		switch p := join(path, f.name); f.typ.Kind() {
+		case reflect.Struct:
+			out = append(out, envNames(f.typ, p)...)
+		case reflect.Slice:
+		default:
+			out = append(out, strings.TrimPrefix(EnvName(p), envPrefix))
+		}
+	}
+	return out
+}
+
+const envPrefix = "FORCEFENCE_"
+
 // EnvName returns the environment variable that overrides the scalar at path: FORCEFENCE_LISTEN_METRICS for listen.metrics.
 func EnvName(path string) string {
 	var b strings.Builder
-	b.WriteString("FORCEFENCE_")
+	b.WriteString(envPrefix)
 	for _, c := range path {
 		switch {
 		case c == '.':
@@ -276,6 +324,9 @@ func (r *reader) mapping(n *yaml.Node, path string, fields []field, foreign func
 		default:
 			if val, ok := r.value(v, fields[i].typ, p); ok {
 				out[k.Value] = val
+				if name, isText := val.(string); isText && strings.HasSuffix(k.Value, "Env") && inSettings(path) {
+					r.named[name] = true
+				}
 			}
 		}
 	})
@@ -418,6 +469,9 @@ func (r *reader) settings(typ providers.Type, n *yaml.Node, path string) provide
 		return nil
 	}
 	for _, p := range cfg.Validate() {
+		if r.skipFiles && errors.Is(p.Err, fs.ErrNotExist) {
+			continue
+		}
 		r.report(join(path, p.Path), "%s", oneLine(p.Text))
 	}
 	return cfg

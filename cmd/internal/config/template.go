@@ -13,7 +13,10 @@ import (
 )
 
 // idTemplate makes a machine's ID of a node's name and labels.
-type idTemplate struct{ t *template.Template }
+type idTemplate struct {
+	t      *template.Template
+	labels bool // it reads labels, which a kubelet can write
+}
 
 // nodeData is what a template sees.
 type nodeData struct {
@@ -63,7 +66,7 @@ func parseTemplate(text string) (*idTemplate, error) {
 	if err := rehearse(t); err != nil {
 		return nil, fmt.Errorf("the template fails for any node: %w", err)
 	}
-	return &idTemplate{t}, nil
+	return &idTemplate{t, readsLabels(t.Root)}, nil
 }
 
 // allowed walks a template's tree.
@@ -99,6 +102,24 @@ func allowed(n parse.Node) error {
 		return fmt.Errorf("a template has no %s: use .Name, .Labels.key or (index .Labels \"key\")", n)
 	default:
 		return fmt.Errorf("a template cannot have %s: use .Name, .Labels, functions, if and else", n)
+	}
+}
+
+// readsLabels reports whether an allowed template reads .Labels anywhere, be it in a condition.
+func readsLabels(n parse.Node) bool {
+	switch n := n.(type) {
+	case *parse.ListNode:
+		return n != nil && slices.ContainsFunc(n.Nodes, readsLabels)
+	case *parse.ActionNode:
+		return readsLabels(n.Pipe)
+	case *parse.IfNode:
+		return readsLabels(n.Pipe) || readsLabels(n.List) || readsLabels(n.ElseList)
+	case *parse.PipeNode:
+		return slices.ContainsFunc(n.Cmds, func(c *parse.CommandNode) bool { return slices.ContainsFunc(c.Args, readsLabels) })
+	case *parse.FieldNode:
+		return n.Ident[0] == "Labels"
+	default:
+		return false
 	}
 }
 

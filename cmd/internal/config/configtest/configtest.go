@@ -3,8 +3,10 @@ package configtest
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -46,7 +48,7 @@ type Nested struct {
 // Validate demands a user, a password's place and files that exist.
 func (c *Redfish) Validate() (out []providers.Problem) {
 	fault := func(path, format string, args ...any) {
-		out = append(out, providers.Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+		out = append(out, providers.Problemf(path, format, args...))
 	}
 	if c.Username == "" {
 		fault("username", "missing")
@@ -74,6 +76,21 @@ func (c *Redfish) Validate() (out []providers.Problem) {
 		fault("nested.items", "missing")
 	}
 	return out
+}
+
+// Addresses tells that a machine's ID is an address, where there is no other.
+func (c *Redfish) Addresses() bool { return c.Address == "" }
+
+// Canonical takes a slash and the letters' case off an address.
+func (c *Redfish) Canonical(id string) (canonical, host string, err error) {
+	if c.Address != "" {
+		return id, "", nil
+	}
+	u, err := url.Parse(id)
+	if err != nil || u.Host == "" {
+		return "", "", errors.New("is no address")
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Host), strings.ToLower(u.Hostname()), nil
 }
 
 // New returns a provider that knows nothing.

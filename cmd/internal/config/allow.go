@@ -1,0 +1,57 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// allowList is the hosts that a machine's ID may name. The zero value allows none.
+type allowList struct {
+	hosts    []string // in lower case, without a dot at the end
+	domains  []string // ".bmc.example.net": any host below, not the domain itself
+	prefixes []netip.Prefix
+}
+
+// add takes one entry of allow: a host, *.domain, an IP or a CIDR. It returns what is wrong with it, or "".
+func (a *allowList) add(entry string) (problem string) {
+	const want = "must be a host, a domain such as *.bmc.example.net, an IP or a CIDR"
+	if p, err := netip.ParsePrefix(entry); err == nil {
+		if p != p.Masked() {
+			return "has bits behind its mask: write " + p.Masked().String()
+		}
+		a.prefixes = append(a.prefixes, p)
+		return ""
+	}
+	if ip, err := netip.ParseAddr(entry); err == nil {
+		if ip.Zone() != "" {
+			return want
+		}
+		ip = ip.Unmap()
+		a.prefixes = append(a.prefixes, netip.PrefixFrom(ip, ip.BitLen()))
+		return ""
+	}
+	name := strings.TrimSuffix(strings.ToLower(entry), ".")
+	domain, below := strings.CutPrefix(name, "*.")
+	if len(validation.IsDNS1123Subdomain(domain)) > 0 || strings.Trim(domain, "0123456789.") == "" {
+		return want
+	}
+	if below {
+		a.domains = append(a.domains, "."+domain)
+	} else {
+		a.hosts = append(a.hosts, name)
+	}
+	return ""
+}
+
+// has reports whether a host is allowed. A name is not resolved: whoever answers for it in the DNS would choose.
+func (a *allowList) has(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return slices.ContainsFunc(a.prefixes, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })
+	}
+	return slices.Contains(a.hosts, host) || slices.ContainsFunc(a.domains, func(d string) bool {
+		return strings.HasSuffix(host, d) && len(host) > len(d)
+	})
+}
