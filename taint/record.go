@@ -51,6 +51,7 @@ type Record struct {
 	At       time.Time  `json:"at"`                 // when the phase was entered
 	By       string     `json:"by"`                 // the controller's identity, or ByPerson
 	Device   string     `json:"device,omitempty"`   // the device that gives the proof: provider/device
+	Machine  *Machine   `json:"machine,omitempty"`  // whom it was asked about; nil: nobody, or a record of an older version
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`

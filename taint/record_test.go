@@ -23,7 +23,7 @@ func leaseAt(rv string) *coordinationv1.Lease {
 func TestParseRecord(t *testing.T) {
 	full := Record{
 		ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon, At: noon.Add(time.Second),
-		By: "me", Device: "redfish/rack-a", Evidence: []Evidence{{At: noon, From: "rack-a", State: "Off", Raw: "Off"}},
+		By: "me", Device: "redfish/rack-a", Machine: &Machine{"rack-a", "https://bmc1", uuid1}, Evidence: []Evidence{{At: noon, From: "rack-a", State: "Off", Raw: "Off"}},
 	}
 	for _, tt := range []struct {
 		name, in string
@@ -33,6 +33,9 @@ func TestParseRecord(t *testing.T) {
 		{"full", full.Encode(), full, ""},
 		{"a newer version's field", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon}, ""},
+		{"an older version's, without a machine", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","device":"rack-a/https://bmc1"}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Device: "rack-a/https://bmc1"}, ""},
+		{"a machine that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","machine":"bmc1"}`, Record{}, "cannot unmarshal"},
 		{"a person's without an id", `{"id":"","phase":"Evicting","nodeUID":"u1","by":"person"}`, Record{Phase: PhaseEvicting, NodeUID: "u1", By: ByPerson}, ""},
 		{"empty", "", Record{}, "unexpected end"},
 		{"null", "null", Record{}, `unknown phase ""`},
@@ -146,6 +149,8 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add(`{"id":"f1","phase":"Armed","nodeUID":"u","by":"b","at":"9999-12-31T23:59:59.999999999-23:59"}`)
 	f.Add(`{"id":"\ud800","phase":"Armed","nodeUID":"<&>","by":"\u2028"}`)
 	f.Add("{\"id\":\"\xff\",\"phase\":\"Armed\",\"nodeUID\":\"u\",\"by\":\"b\"}")
+	f.Add(Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Machine: &bmc1}.Encode())
+	f.Add(`{"id":"f1","phase":"Armed","nodeUID":"u","by":"b","machine":{}}`)
 	f.Add(`{"id":"f1","phAse":"Armed","nodeUID":"u","BY":"b","evidenCe":[]}`)
 	f.Add(`null`)
 	f.Fuzz(func(t *testing.T, s string) {
@@ -184,6 +189,7 @@ func FuzzRecord(f *testing.F) {
 			res = ResultLifted
 		}
 		r := Record{ID: clean(id), NodeUID: clean(uid), BootID: clean(boot), LeaseRV: clean(lease), By: clean(by), Device: clean(dev), Since: at.UTC().Truncate(time.Millisecond)}
+		r.Machine = Machine{clean(by), clean(dev), clean(lease)}.Recorded()
 		r = r.WithEvidence(Evidence{At: at, From: clean(from), State: "Off", Raw: raw}).Enter(p, res, at)
 		got, err := ParseRecord(r.Encode())
 		if r.NodeUID == "" || r.By == "" || (r.ID == "" && r.By != ByPerson) {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +32,19 @@ func (f Fingerprint) sum() (sum [sha256.Size]byte, ok bool) {
 	return [sha256.Size]byte(append(b, sum[:]...)), err == nil && len(b) == len(sum)
 }
 
-func canonicalHost(host string) string { return strings.ToLower(strings.TrimSpace(host)) }
+// hostKey is the one way to write a host, or host:port, as the origin of a BMC's address has it; "" stays "".
+func hostKey(host string) string {
+	host = strings.TrimSpace(host)
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + host + "]"
+	}
+	if u, err := url.Parse("https://" + host); err == nil {
+		if key, err := canonicalHost(u); err == nil {
+			return key
+		}
+	}
+	return strings.ToLower(host)
+}
 
 // trust decides which BMC may speak: one whose certificate an authority vouches for, or a fingerprint.
 type trust struct {
@@ -49,7 +63,7 @@ func (c *Config) trust() (*trust, error) {
 	t := &trust{roots: roots, insecure: c.InsecureSkipVerify, rsa: c.AllowRSAKeyExchange, of: map[string][][sha256.Size]byte{}}
 	for i, f := range c.Fingerprints {
 		sum, ok := f.sum()
-		switch host := canonicalHost(f.Host); {
+		switch host := hostKey(f.Host); {
 		case !ok:
 			return nil, fmt.Errorf("fingerprints[%d]: is no SHA-256", i)
 		case host == "":
@@ -90,7 +104,7 @@ func (t *trust) config(addr string) *tls.Config {
 		c.CipherSuites = append(c.CipherSuites, tls.TLS_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_RSA_WITH_AES_256_GCM_SHA384,
 			tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_AES_256_CBC_SHA)
 	}
-	own := slices.Concat(t.of[canonicalHost(host)], t.of[canonicalHost(addr)])
+	own := slices.Concat(t.of[hostKey(host)], t.of[hostKey(addr)])
 	if t.insecure || len(own) == 0 && len(t.any) == 0 {
 		return c
 	}

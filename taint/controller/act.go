@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
@@ -30,7 +29,7 @@ func isControlPlane(labels map[string]string) bool {
 func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err error) {
 	v := fence.View{
 		Look: t.look, Settings: t.policy.Fence, Fleet: t.fleet,
-		Mode: t.machine.Mode, Device: t.machine.Device, Excluded: t.policy.Excluded(t.node), NewID: newID(), By: t.By,
+		Mode: t.machine.Mode, Device: t.machine.Device, Identity: t.machine.Identity, Excluded: t.policy.Excluded(t.node), NewID: newID(), By: t.By,
 	}
 	t.tellPods(0)
 	v.ControlPlane = isControlPlane(t.look.Labels)
@@ -47,6 +46,12 @@ func (t *turn) fence(ctx context.Context) (after time.Duration, again bool, err 
 	for {
 		v.Memory, v.Now = t.st.fence, t.Now() // the reads and the question took their time
 		d := fence.Step(v)
+		switch d.Why {
+		case fence.Distrusted:
+			d.Detail = t.liar
+		case fence.PoweredOn:
+			d.Detail = cmp.Or(t.noPower, "mode observe")
+		}
 		if d.Act != fence.Write && d.Act != fence.Arm { // what begins a fence is told once it is written: a conflict leaves an id that never was one
 			t.tellFence(d)
 		}
@@ -172,6 +177,9 @@ func (t *turn) powerOff(ctx context.Context) {
 		return // paused since the look: look again
 	}
 	err := t.Leading()
+	if err == nil && t.noPower != "" { // its mode is observe then
+		err = fmt.Errorf("%w: %s", ErrNotBelieved, t.noPower)
+	}
 	if err == nil {
 		err = t.machine.Provider.PowerOff(ctx, t.machine.Target)
 	}
@@ -187,7 +195,7 @@ func (t *turn) powerOff(ctx context.Context) {
 // evict takes a marked node one act further.
 func (t *turn) evict(ctx context.Context) (after time.Duration, again bool, err error) {
 	t.st.work, t.st.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
-	v := evict.View{Look: t.look, Settings: t.policy.Evict, Device: t.machine.Device, By: t.By}
+	v := evict.View{Look: t.look, Settings: t.policy.Evict, Device: t.machine.Device, Identity: t.machine.Identity, By: t.By}
 	d, err := t.decide(ctx, &v)
 	if err != nil {
 		return 0, false, err
@@ -349,22 +357,6 @@ func (t *turn) closed(rec taint.Record) {
 	if rec.Phase == taint.PhaseDone {
 		t.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
 	}
-}
-
-// isDistrusted reports whether some node's record tells that this device said Off of a machine that was on. A person ends that with
-// forcefence release.
-func (r *Reconciler) isDistrusted(ctx context.Context, device string) (bool, error) {
-	var nodes corev1.NodeList
-	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing cached nodes: %w", err)
-	}
-	for i := range nodes.Items {
-		rec, err := taint.RecordOf(&nodes.Items[i])
-		if err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && rec.Device == device {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.

@@ -39,12 +39,16 @@ type Machine struct {
 	Device   string             // provider/device, for the record; nodes behind one device share it
 	Target   providers.Target
 	Mode     fence.Mode
+	Identity taint.Machine // as it is pinned and recorded
+	Clash    taint.Clash   // with what leads other nodes to their machines
 }
 
 // Policy is the configuration in force. It is immutable: a reload makes another.
 type Policy struct {
-	// Machine returns the machine behind a node, or why no provider speaks for it.
-	Machine    func(*corev1.Node) (Machine, error)
+	// Machine returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see believe.
+	Machine func(*corev1.Node) (Machine, error)
+	// Recorded returns the machine that an open fence began with.
+	Recorded   func(*corev1.Node, taint.Machine) (Machine, error)
 	Excluded   func(*corev1.Node) string // "" or why the node must be left alone
 	EvictFirst labels.Selector           // pods to evict before the others
 	Fence      fence.Settings
@@ -100,8 +104,13 @@ type nodeState struct {
 	kept     []evict.Pod
 	keptAt   time.Time // when kept was listed: before the mark, or while the volume lists were cleared
 	nudging  nudging
-	guard    string // for the metric of nodes by protection
-	batch    *batch // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
+
+	refused    string    // why the machine of the healthy node is not believed, as told
+	unbelieved time.Time // since when the machine is not believed; zero: it is
+	pinAgain   time.Time // when a pin that was refused is tried again
+
+	guard string // for the metric of nodes by protection
+	batch *batch // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 
 // New makes a Reconciler.
@@ -132,8 +141,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // advance is Reconcile without the nudges of held pods.
 func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
-	if idle, err := r.idle(ctx, req.Name, st); err != nil || idle {
-		return reconcile.Result{}, err
+	if idle, after, err := r.idle(ctx, req.Name, st); err != nil || idle {
+		return reconcile.Result{RequeueAfter: after}, err
 	}
 	for range maxSteps {
 		after, again, err := r.step(ctx, req.Name, st)
@@ -153,14 +162,14 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 }
 
-// idle reports, from the caches alone, that there is nothing to look at: that is what every healthy node costs.
-func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (bool, error) {
+// idle reports, from the caches alone, that there is nothing to look at: that, and once a pin, is what every healthy node costs.
+func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle bool, after time.Duration, err error) {
 	var node corev1.Node
 	if err := r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading cached node: %w", err)
+		return false, 0, fmt.Errorf("reading cached node: %w", err)
 	} else if err != nil {
 		r.forget(name, st)
-		return true, nil
+		return true, 0, nil
 	}
 	l := taint.See(&node, nil, r.Key, r.Now(), r.Now())
 	guard, why := taint.Guard(&node)
@@ -176,12 +185,12 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (bool
 	done := l.Record == nil || l.Record.Phase == taint.PhaseDone && (l.Record.BootID != l.BootID || !l.IsReady() ||
 		l.Record.Result != taint.ResultEvicted && l.Record.Result != taint.ResultReturned)
 	if st.suspect != "" || l.Mark != nil || l.RecordErr != nil || !done || hasCondition(&node) {
-		return false, nil
+		return false, 0, nil
 	}
 	r.setState(st, stateHealthy)
 	r.across(func(f *fleet.Fleet) { f.Fence(name, l.Record, r.Now()) }) // only here: elsewhere a cache may be behind our own record
 	st.said, st.begun, st.alerted = "", time.Time{}, ""
-	return true, nil
+	return true, r.pin(ctx, &node, l, st), nil
 }
 
 // step is one turn: look, decide, act. It returns when to look again, or that it should be at once.
@@ -209,12 +218,16 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	guard, _ := taint.Guard(node)
 	st.nudging.saw(l, guard, r.Now())
 	policy := r.Policy()
-	m, machineErr := policy.Machine(node)
-	t := &turn{Reconciler: r, st: st, node: node, look: l, fleet: view, policy: policy, machine: m, machineErr: machineErr}
+	m, belief, machineErr := policy.believe(node, l.Record, false)
+	t := &turn{
+		Reconciler: r, st: st, node: node, look: l, fleet: view, policy: policy, machine: m, machineErr: st.since(machineErr, r.Now()),
+		noPower: belief.NoPower,
+	}
 	if machineErr == nil {
-		if t.distrusted, err = r.isDistrusted(ctx, m.Device); err != nil {
+		if t.liar, err = r.liar(ctx, name, m); err != nil {
 			return 0, false, err
 		}
+		t.distrusted = t.liar != ""
 	}
 	if l.Mark == nil {
 		return t.fence(ctx)
@@ -233,6 +246,8 @@ type turn struct {
 	machine    Machine
 	machineErr error
 	distrusted bool         // the device said Off of a machine that was on
+	liar       string       // the node whose record says so
+	noPower    string       // "" or why the machine's power must not be touched
 	objects    []corev1.Pod // of the list that is decided on; nil: none yet
 }
 

@@ -130,6 +130,7 @@ func newNudgeWorld(t *testing.T) *nudgeWorld {
 	w.r = New(Options{
 		Live: w.live, Cache: c, Client: c, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey,
 		Now: func() time.Time { return w.now }, Leading: func() error { return w.lead },
+		Policy: noMachines,
 	})
 	for name, status := range map[string]string{
 		"held":     `{"phase":"Pending","conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`,
@@ -210,7 +211,7 @@ func (w *nudgeWorld) boot(id string) {
 // see is a look that a Reconcile makes on its way, without the rest of it.
 func (w *nudgeWorld) see() {
 	w.t.Helper()
-	_, err := w.r.idle(w.t.Context(), w.node.Name, w.r.state(w.node.Name))
+	_, _, err := w.r.idle(w.t.Context(), w.node.Name, w.r.state(w.node.Name))
 	w.must(err)
 }
 
@@ -428,7 +429,7 @@ func TestNudgeWhenTheListFails(t *testing.T) {
 func TestNodeGuardMetric(t *testing.T) {
 	c := admin(t)
 	n := newNode(t, c)
-	r := New(Options{Cache: c, Now: time.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey})
+	r := New(Options{Cache: c, Now: time.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey, Policy: noMachines})
 	for _, tt := range []struct{ status, reason, want string }{
 		{"", "", "unknown"},
 		{"True", "FailClosed", "fail-closed"},
@@ -458,7 +459,7 @@ func TestNodeGuardMetric(t *testing.T) {
 				t.Errorf("%s %s: the change does not wake the node", tt.status, tt.reason)
 			}
 		}
-		if _, err := r.idle(t.Context(), n.Name, r.state(n.Name)); err != nil {
+		if _, _, err := r.idle(t.Context(), n.Name, r.state(n.Name)); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]float64{}

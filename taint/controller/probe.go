@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // Probe asks every node's machine now and then, while nothing is wrong, so that a BMC that is down, a password that expired or a
@@ -104,7 +105,8 @@ func (p *Probe) round(ctx context.Context) int {
 // one asks one machine and returns a word of a closed set and a text.
 func (p *Probe) one(ctx context.Context, node *corev1.Node) (class, text string) {
 	r := p.Reconciler
-	m, err := r.Policy().Machine(node)
+	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
+	m, _, err := r.Policy().believe(node, rec, false)
 	if err != nil {
 		return "no_machine", fmt.Sprintf("No provider can tell whether this node's machine is off: %v. The node is never fenced.", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
@@ -87,7 +88,8 @@ func (r *Reconciler) watched(ctx context.Context, policy *Policy) (map[providers
 	}
 	out := map[providers.Watcher][]providers.Target{}
 	for i := range nodes.Items {
-		if m, err := policy.Machine(&nodes.Items[i]); err == nil && m.Watcher != nil {
+		rec, _ := taint.RecordOf(&nodes.Items[i])
+		if m, _, err := policy.believe(&nodes.Items[i], rec, false); err == nil && m.Watcher != nil {
 			out[m.Watcher] = append(out[m.Watcher], m.Target)
 		}
 	}

@@ -20,7 +20,8 @@ var ErrNothingToRelease = errors.New("nothing to release")
 
 // Release ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
 // in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
-// Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
+// Where nothing of the node itself is held up, but another node's record keeps the machine that it is pinned to from being believed,
+// that record is closed. Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
 func Release(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
 	node, l, err := Look(ctx, c, name, key, now)
 	switch {
@@ -31,7 +32,15 @@ func Release(ctx context.Context, c client.Client, name, key string, confirm boo
 	}
 	rec, told := releaseRecord(l, now())
 	if l.Mark == nil && l.RecordErr == nil && !l.Record.Open() && (l.Record == nil || l.Record.Result != taint.ResultNeverPoweredOff) {
-		return "", fmt.Errorf("node %s: %w: no mark, no open fence", name, ErrNothingToRelease)
+		other, err := distrusting(ctx, c, node)
+		switch {
+		case err != nil:
+			return "", err
+		case other == "":
+			return "", fmt.Errorf("node %s: %w: no mark, no open fence, and no node's record keeps its machine from being believed", name, ErrNothingToRelease)
+		}
+		told, err := Release(ctx, c, other, key, confirm, now)
+		return told + fmt.Sprintf(" (its record kept the machine of node %s from being believed)", name), err
 	}
 	if !confirm {
 		return "would release node " + name + ": " + told, nil
@@ -57,6 +66,26 @@ func Release(ctx context.Context, c client.Client, name, key string, confirm boo
 		return "", err
 	}
 	return "released node " + name + ": " + told, nil
+}
+
+// distrusting names a node whose record says that the device of the machine to which this node is pinned said Off while it was on; ""
+// if there is none. There is no configuration here: the pins tell which machine is whose.
+func distrusting(ctx context.Context, c client.Reader, node *corev1.Node) (string, error) {
+	pin := node.Labels[taint.PinLabel]
+	if pin == "" {
+		return "", nil
+	}
+	var list corev1.NodeList
+	if err := c.List(ctx, &list); err != nil {
+		return "", fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range list.Items {
+		rec, err := taint.RecordOf(&list.Items[i])
+		if err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && rec.Machine != nil && rec.Machine.Pin() == pin {
+			return list.Items[i].Name, nil
+		}
+	}
+	return "", nil
 }
 
 // spareAll makes sure that no tombstone which is still on its way lands on a pod that starts when the mark goes. A pod that cannot be

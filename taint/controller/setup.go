@@ -145,7 +145,8 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	oldGuard, oldWhy := taint.Guard(e.ObjectOld)
 	guard, why := taint.Guard(e.ObjectNew)
 	same := guard == oldGuard && why == oldWhy && o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
-		e.ObjectOld.Annotations[taint.RecordAnnotation] == e.ObjectNew.Annotations[taint.RecordAnnotation] &&
+		o.SystemUUID == n.SystemUUID && e.ObjectOld.Spec.ProviderID == e.ObjectNew.Spec.ProviderID && // what may lead to a machine
+		maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) && // so may one of these; another is the record
 		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)

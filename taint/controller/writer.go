@@ -26,7 +26,7 @@ var errAgain = errors.New("changed since it was read")
 
 // writer sends every write of the protocol. Each Node write carries the resourceVersion of the look that it was decided on, each
 // pod write a UID and a resourceVersion, and none is sent by a process that may have lost its leadership (invariant 5). Only the
-// mark, the record, the two volume lists, Ready and forcefence's own conditions are ever written.
+// mark, the record, the pin, the two volume lists, Ready and forcefence's own conditions are ever written.
 type writer struct {
 	client  client.Client
 	key     string
@@ -64,6 +64,13 @@ func (w writer) meta(l taint.Look, rec taint.Record) object {
 		"uid":             l.UID,
 		"annotations":     object{taint.RecordAnnotation: rec.Encode()},
 	}
+}
+
+// pin writes which machine the node is. Only PinLabel changes.
+func (w writer) pin(ctx context.Context, l taint.Look, pin string) error {
+	return w.node(ctx, l, "pinning machine", object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "labels": object{taint.PinLabel: pin}},
+	})
 }
 
 // clear writes the two volume lists (step 10). An empty list is written as null: merge patches have no other way.

@@ -26,6 +26,7 @@ var nodeWrites = map[string]func(context.Context, writer, taint.Look) error{
 	"clear": func(ctx context.Context, w writer, l taint.Look) error {
 		return w.clear(ctx, l, nil, []corev1.AttachedVolume{{Name: "stays"}})
 	},
+	"pin":         func(ctx context.Context, w writer, l taint.Look) error { return w.pin(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w writer, l taint.Look) error { return w.expireReady(ctx, l) },
 	"condition": func(ctx context.Context, w writer, l taint.Look) error {
 		return w.condition(ctx, l, "telling", corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
@@ -233,6 +234,7 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 		"clear": func(l taint.Look, n *corev1.Node) {
 			n.Status.VolumesInUse, n.Status.VolumesAttached = nil, []corev1.AttachedVolume{{Name: "stays"}}
 		},
+		"pin": func(l taint.Look, n *corev1.Node) { n.Labels = map[string]string{taint.PinLabel: "a.b"} },
 		"expireReady": func(l taint.Look, n *corev1.Node) {
 			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionUnknown, "MachinePoweredOff"
 		},

@@ -205,6 +205,7 @@ type View struct {
 	Attachments []Attachment  // those that name the node
 	Live        bool          // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
 	Device      string        // the device's name for the record; "" if no device speaks for the node
+	Identity    taint.Machine // for the record; zero if no device speaks for the node
 	By          string        // this controller's identity
 }
 
@@ -301,7 +302,7 @@ func (v View) adopt() Decision {
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
-		By: taint.ByPerson, Device: v.Device,
+		By: taint.ByPerson, Device: v.Device, Machine: v.Identity.Recorded(),
 	}
 	return Decision{Act: Write, Why: Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
 }

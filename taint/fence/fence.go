@@ -205,10 +205,11 @@ type View struct {
 
 	Mode         Mode
 	Fleet        fleet.View
-	Machine      string // "" if exactly one provider speaks for the node; else why none does
-	Device       string // the device's name for the record
-	Excluded     string // "" or why the node must be left alone
-	Distrusted   bool   // the device is not to be believed
+	Machine      string        // "" if exactly one provider speaks for the node; else why none does
+	Device       string        // the device's name for the record
+	Identity     taint.Machine // for the record; zero if no provider speaks for the node
+	Excluded     string        // "" or why the node must be left alone
+	Distrusted   bool          // the device is not to be believed
 	ControlPlane bool
 	Work         Work
 
@@ -460,6 +461,7 @@ func (v View) begin(powering bool) taint.Record {
 		}
 	}
 	r.NodeUID, r.BootID, r.LeaseRV, r.Device = v.Look.UID, v.Look.BootID, v.Look.LeaseRV, v.Device
+	r.Machine = v.Identity.Recorded()
 	return r
 }
 

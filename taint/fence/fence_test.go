@@ -40,7 +40,7 @@ func dead(change ...func(*View)) View {
 		Now: now, Look: l, Memory: Memory{Begin: first},
 		Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
 		Mode:     Fence, Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
-		Device: "rack-a/7", Work: SomeToDo, NewID: "f2", By: "me",
+		Device: "rack-a/7", Identity: taint.Machine{Provider: "rack-a", ID: "7"}, Work: SomeToDo, NewID: "f2", By: "me",
 	}
 	for _, c := range change {
 		c(&v)
@@ -332,7 +332,8 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	if !old.Open() && (d.Record.ID != v.NewID || !d.Record.Since.Equal(v.Now) || d.Record.By != v.By) {
 		t.Errorf("a new fence is %+v, want id %s, since now, by %s", d.Record, v.NewID, v.By)
 	}
-	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Device {
+	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Device ||
+		d.Record.Machine == nil || *d.Record.Machine != v.Identity {
 		t.Errorf("the record is not of this look: %+v", d.Record)
 	}
 	if n := len(d.Record.Evidence); n == 0 || !d.Record.Evidence[n-1].At.Equal(v.Answer.At) {

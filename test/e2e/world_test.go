@@ -165,7 +165,7 @@ nodes:
 - name: machines
   selector: world=e2e
   provider: racks
-  machine: {from: annotation, annotation: %[3]s, allow: [0.0.0.0/0]}
+  machine: {from: annotation, annotation: %[3]s, allow: [127.0.0.1]}
 `, w.dir, health, bmcAnnotation), 0o600))
 	client := &http.Client{Timeout: 2 * time.Second}
 	ready := func(context.Context) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
@@ -87,13 +88,9 @@ func (p *policies) use(cfg *config.Config) error {
 			watchers[pc.Name] = w // a Watch lasts: the guard's limits are for questions
 		}
 	}
-	clash := p.clashes(cfg)
+	maker := machines{cfg: cfg, made: made, watchers: watchers, claims: p.claims(cfg)}
 	policy := &controller.Policy{
-		Machine: func(n *corev1.Node) (controller.Machine, error) {
-			m, err := p.machine(cfg, made, clash, n)
-			m.Watcher = watchers[m.Name]
-			return m, err
-		},
+		Machine: maker.claimed, Recorded: maker.recorded,
 		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
 		EvictFirst: cfg.EvictFirstSelector(),
 		Fence: fence.Settings{
@@ -123,55 +120,78 @@ func (p *policies) use(cfg *config.Config) error {
 	return nil
 }
 
-// machine finds the machine behind a node. A machine that two nodes claim is nobody's: fencing one would power off the other.
-func (p *policies) machine(cfg *config.Config, made map[string]*guard.Provider, clash clashFunc, node *corev1.Node) (controller.Machine, error) {
-	m, err := cfg.Machine(node)
+// machines finds the machines of one configuration.
+type machines struct {
+	cfg      *config.Config
+	made     map[string]*guard.Provider
+	watchers map[string]providers.Watcher
+	claims   func() (*taint.Claims, error)
+}
+
+// claimed finds the machine that a node is led to now, and who else is.
+func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
+	m, err := f.cfg.Machine(node)
 	if err != nil {
 		return controller.Machine{}, err
 	}
-	if other, err := clash(node.Name); err != nil {
+	all, err := f.claims()
+	if err != nil {
 		return controller.Machine{}, err
-	} else if other != "" {
-		return controller.Machine{}, fmt.Errorf("%w: %s", config.ErrTwoMachines, other)
 	}
-	mode := fence.Observe
+	out := f.machine(m.Provider, m.Target)
+	out.Identity = m.Identity()
+	out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
 	if m.Mode == config.Fence {
-		mode = fence.Fence
+		out.Mode = fence.Fence
 	}
-	g := made[m.Provider]
-	return controller.Machine{Provider: g, Name: m.Provider, Device: m.Provider + "/" + g.Device(m.Target), Target: m.Target, Mode: mode}, nil
+	return out, nil
 }
 
-// clashFunc tells which machine of a node other nodes claim, too; "" if none.
-type clashFunc func(node string) (string, error)
+// recorded finds the machine that an open fence began with. Its mode is observe: what leads to the node's machine now knows another.
+func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machine, error) {
+	if f.made[m.Provider] == nil {
+		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
+	}
+	if !f.cfg.Knows(m.Provider, m.ID) {
+		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more", m)
+	}
+	uuid := node.Status.NodeInfo.SystemUUID
+	if providers.CanonicalUUID(uuid) != m.SystemUUID {
+		uuid = m.SystemUUID
+	}
+	out := f.machine(m.Provider, providers.Target{Node: node.Name, ID: m.ID, SystemUUID: uuid, Claimed: true})
+	out.Identity = m
+	return out, nil
+}
 
-// clashes looks through all nodes, at most once a second: there may be thousands, and each may be asked for.
-func (p *policies) clashes(cfg *config.Config) clashFunc {
+func (f machines) machine(provider string, t providers.Target) controller.Machine {
+	g := f.made[provider]
+	return controller.Machine{
+		Provider: g, Watcher: f.watchers[provider], Name: provider, Device: provider + "/" + g.Device(t), Target: t, Mode: fence.Observe,
+	}
+}
+
+// claims returns what all nodes claim and are pinned to, read at most once a second: there may be thousands, and each may be asked for.
+func (p *policies) claims(cfg *config.Config) func() (*taint.Claims, error) {
 	var mu sync.Mutex // guards at and found
 	var at time.Time
-	found := map[string]string{}
-	return func(node string) (string, error) {
+	var found *taint.Claims
+	return func() (*taint.Claims, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(at) < time.Second {
-			return found[node], nil
+		if found != nil && time.Since(at) < time.Second {
+			return found, nil
 		}
 		var list corev1.NodeList
 		if err := p.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-			return "", fmt.Errorf("listing cached nodes: %w", err)
+			return nil, fmt.Errorf("listing cached nodes: %w", err)
 		}
 		nodes := make([]*corev1.Node, len(list.Items))
 		for i := range list.Items {
 			nodes[i] = &list.Items[i]
 		}
-		clear(found)
-		for _, c := range cfg.Clashes(nodes) {
-			for _, n := range c.Nodes {
-				found[n] = c.String()
-			}
-		}
-		at = time.Now()
-		return found[node], nil
+		found, at = taint.NewClaims(cfg.Claims(nodes)), time.Now()
+		return found, nil
 	}
 }
 

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // NodeRule tells how the nodes that it claims find their machines. A rule claims the nodes its selector matches; a rule with a
@@ -202,55 +202,28 @@ func (s *Source) canonical(id string) (string, error) {
 	return id, nil
 }
 
-// Clash is one machine that several nodes claim.
-type Clash struct {
-	Provider string
-	Machine  string   // the ID, or the system UUID where the provider finds the machine by it
-	Nodes    []string // sorted
+// Identity names the machine as it is compared and recorded.
+func (m Machine) Identity() taint.Machine {
+	return taint.Machine{Provider: m.Provider, ID: m.Target.ID, SystemUUID: providers.CanonicalUUID(m.Target.SystemUUID)}
 }
 
-func (c Clash) String() string {
-	return fmt.Sprintf("machine %s of provider %s is claimed by nodes %s", c.Machine, c.Provider, strings.Join(c.Nodes, ", "))
-}
-
-// Clashes finds machines that more than one of the nodes claim: a template that leaves something out, an annotation copied from
-// node to node, cloned system UUIDs. None of these nodes may be fenced: powering one off would kill the other. Nodes without a
-// Machine are left out. It is a pure function of the Config and the nodes; the result is sorted.
-func (c *Config) Clashes(nodes []*corev1.Node) []Clash {
-	type key struct {
-		provider, id string
-		uuid         [16]byte
-	}
-	found := map[key]*Clash{}
-	for _, node := range nodes {
-		m, err := c.Machine(node)
-		if err != nil {
-			continue
-		}
-		k, name := key{provider: m.Provider, id: m.Target.ID}, m.Target.ID
-		if name == "" {
-			k.uuid, _ = providers.ParseUUID(m.Target.SystemUUID)
-			if s := providers.SwapUUID(k.uuid); bytes.Compare(s[:], k.uuid[:]) < 0 {
-				k.uuid = s // either byte order names the same machine
-			}
-			name = m.Target.SystemUUID
-		}
-		if found[k] == nil {
-			found[k] = &Clash{Provider: m.Provider, Machine: name}
-		}
-		if !slices.Contains(found[k].Nodes, node.Name) {
-			found[k].Nodes = append(found[k].Nodes, node.Name)
+// Claims are what leads the nodes to their machines, and their pins: a template that leaves something out, an annotation copied from
+// node to node, cloned system UUIDs lead two nodes to one. It is a pure function of the Config and the nodes.
+func (c *Config) Claims(nodes []*corev1.Node) []taint.Claim {
+	out := make([]taint.Claim, len(nodes))
+	for i, node := range nodes {
+		out[i] = taint.Claim{Node: node.Name, Pin: node.Labels[taint.PinLabel]}
+		if m, err := c.Machine(node); err == nil {
+			out[i].Machine, out[i].Claimed = m.Identity(), m.Target.Claimed
 		}
 	}
-	var out []Clash
-	for _, cl := range found {
-		if len(cl.Nodes) > 1 {
-			slices.Sort(cl.Nodes)
-			out = append(out, *cl)
-		}
-	}
-	slices.SortFunc(out, func(a, b Clash) int {
-		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Nodes[0], b.Nodes[0]), cmp.Compare(a.Machine, b.Machine))
-	})
 	return out
+}
+
+// Knows reports whether some rule may lead to that machine of that provider: what a record names is asked only while it may be.
+func (c *Config) Knows(provider, id string) bool {
+	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
+		canonical, err := n.Machine.canonical(id)
+		return n.Provider == provider && err == nil && canonical == id
+	})
 }

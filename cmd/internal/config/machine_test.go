@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 )
 
 const (
@@ -186,12 +187,28 @@ func TestClashes(t *testing.T) {
 		node("old-1"), // the same node twice in the list is no clash
 		with(node("r1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": "https://10.0.0.1"} }),
 	}
-	want := []config.Clash{
-		{Provider: "cloud", Machine: "i-1", Nodes: []string{"c1", "c2"}},
-		{Provider: "cloud", Machine: uuid, Nodes: []string{"u1", "u2"}},
+	claims := cfg.Claims(nodes)
+	all := taint.NewClaims(claims)
+	want := map[string]string{"c1": "c2", "c2": "c1", "u1": "u2", "u2": "u1"}
+	for _, c := range claims {
+		switch other, got := want[c.Node], all.Clash(c); {
+		case other == "" && got != taint.Clash{}:
+			t.Errorf("%s: got %+v, want no clash", c.Node, got)
+		case other != "" && !strings.Contains(got.Refused, "claimed by node "+other+", too"):
+			t.Errorf("%s: got %+v, want it to be %s's, too", c.Node, got, other)
+		}
 	}
-	if diff := cmp.Diff(want, cfg.Clashes(nodes)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+}
+
+// A slash more is no other machine (issue 9, number 2a).
+func TestClashIsCanonical(t *testing.T) {
+	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["*.example.net"]}}]`)
+	claim := func(name, id string) taint.Claim {
+		return cfg.Claims([]*corev1.Node{with(node(name), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} })})[0]
+	}
+	a, b := claim("n1", "https://bmc2.example.net/"), claim("n2", "https://BMC2.example.net")
+	if all := taint.NewClaims([]taint.Claim{a, b}); all.Clash(a).Refused == "" || all.Clash(b).Refused == "" {
+		t.Errorf("got %+v and %+v, want both refused", all.Clash(a), all.Clash(b))
 	}
 }
 

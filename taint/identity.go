@@ -1,0 +1,269 @@
+package taint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// PinLabel is the Node label that pins which machine a node is, written while the node is healthy. The API server's NodeRestriction
+// admission keeps kubelets from labels with this suffix.
+const PinLabel = "forcefence.node-restriction.kubernetes.io/machine"
+
+// Machine names the machine behind a node. The zero value names none. Every field has its canonical form: what is compared here is
+// compared byte by byte.
+type Machine struct {
+	Provider   string `json:"provider"`
+	ID         string `json:"id,omitempty"`         // the provider's own name of it; "": it is found by the system UUID
+	SystemUUID string `json:"systemUUID,omitempty"` // that the node told; "" if that identifies no machine
+}
+
+// Pin returns the label's value: a hash of provider and ID, and one of the system UUID, 120 bits each.
+func (m Machine) Pin() string { return m.idPin() + "." + m.uuidPin() }
+
+func (m Machine) idPin() string {
+	if m.ID == "" {
+		return hash("uuid", m.Provider, m.SystemUUID)
+	}
+	return hash("id", m.Provider, m.ID)
+}
+
+func (m Machine) uuidPin() string {
+	if m.SystemUUID == "" {
+		return noUUID
+	}
+	return hash("system", m.SystemUUID)
+}
+
+// noUUID stands in a pin for a system UUID that identifies no machine.
+const noUUID = "none"
+
+func hash(words ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return hex.EncodeToString(sum[:15])
+}
+
+// is reports whether both name the same machine to the provider.
+func (m Machine) is(o Machine) bool { return m.Provider == o.Provider && m.idPin() == o.idPin() }
+
+// Distrusts reports whether this record keeps a machine from being believed: its device said Off of it while it was on. own tells that
+// the machine is that of the record's own node, which tells what system UUID it likes. Another node's record says nothing of a machine
+// with another system UUID, and one of an older version, without a machine, speaks of its device.
+func (r *Record) Distrusts(m Machine, device string, own bool) bool {
+	switch {
+	case r == nil || r.Result != ResultNeverPoweredOff:
+		return false
+	case r.Machine == nil:
+		return r.Device == device
+	default:
+		return r.Machine.is(m) && (own || r.Machine.SystemUUID == m.SystemUUID || r.Machine.SystemUUID == "" || m.SystemUUID == "")
+	}
+}
+
+// Recorded is the machine for a Record: nil for none.
+func (m Machine) Recorded() *Machine {
+	if m == (Machine{}) {
+		return nil
+	}
+	return &m
+}
+
+// String names the machine for a person.
+func (m Machine) String() string {
+	if m.ID == "" {
+		return fmt.Sprintf("the one with system UUID %q of provider %s", m.SystemUUID, m.Provider)
+	}
+	return fmt.Sprintf("%s of provider %s", m.ID, m.Provider)
+}
+
+// Claim is what leads one node to a machine now.
+type Claim struct {
+	Node    string
+	Machine Machine // zero: to none
+	Claimed bool    // what leads there can be written by the node's own kubelet; else it is the operator's word
+	Pin     string  // the Node's PinLabel; "" if it has none
+}
+
+func (c Claim) exists() bool { return c.Machine.Provider != "" }
+
+// halves splits a pin; a label of another shape pins nothing that exists, and still is no empty pin.
+func (c Claim) halves() (id, uuid string) {
+	id, uuid, _ = strings.Cut(c.Pin, ".")
+	return id, uuid
+}
+
+// Claims is what all nodes claim and are pinned to, as of one look at them. A nil Claims holds none.
+type Claims struct{ ids, uuids map[string][]holder }
+
+// holder is one node that names a machine's ID or UUID, by its claim, its pin, or both.
+type holder struct {
+	node     string
+	claims   bool
+	operator bool // it claims by the operator's word
+	pinned   bool
+}
+
+// NewClaims indexes the claims of all nodes, those without a machine included: their pins count.
+func NewClaims(all []Claim) *Claims {
+	c := &Claims{ids: map[string][]holder{}, uuids: map[string][]holder{}}
+	add := func(m map[string][]holder, node string, operator bool, claimed, pinned string) {
+		if pinned != "" && pinned != noUUID {
+			m[pinned] = append(m[pinned], holder{node, pinned == claimed, operator && pinned == claimed, true})
+		}
+		if claimed != "" && claimed != noUUID && claimed != pinned {
+			m[claimed] = append(m[claimed], holder{node, true, operator, false})
+		}
+	}
+	for _, cl := range all {
+		id, uuid := cl.halves()
+		claimedID, claimedUUID := "", ""
+		if cl.exists() {
+			claimedID, claimedUUID = cl.Machine.idPin(), cl.Machine.uuidPin()
+		}
+		add(c.ids, cl.Node, !cl.Claimed, claimedID, id)
+		add(c.uuids, cl.Node, false, claimedUUID, uuid) // what a node tells is never an operator's word
+	}
+	return c
+}
+
+// Clash is what other nodes' claims and pins have to say about a claim. The zero value is nothing.
+type Clash struct {
+	Refused string // why the machine is not the node's to have
+	NoPin   string // why it may not be pinned, though it may be asked
+}
+
+// Clash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node is that node's. Of
+// the others the one that is pinned to it keeps it; where none or several are, nobody has it: powering one off would kill another.
+// System UUIDs are compared among nodes whose kubelets choose, since they make a device's identity match.
+func (c *Claims) Clash(mine Claim) Clash {
+	if c == nil || !mine.exists() {
+		return Clash{}
+	}
+	pinnedID, pinnedUUID := mine.halves()
+	id, uuid := mine.Machine.idPin(), mine.Machine.uuidPin()
+	byID := rival(c.ids[id], mine, pinnedID == id)
+	byUUID := ""
+	if uuid != noUUID {
+		byUUID = rival(c.uuids[uuid], Claim{Node: mine.Node, Claimed: true}, pinnedUUID == uuid)
+	}
+	switch {
+	case byID != "":
+		return Clash{Refused: fmt.Sprintf("machine %s is %s", mine.Machine, byID)}
+	case byUUID != "" && mine.Claimed:
+		return Clash{Refused: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)}
+	case byUUID != "":
+		return Clash{NoPin: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)}
+	}
+	return Clash{}
+}
+
+// rival says which other node keeps mine from having what all holders name, "" if none does.
+func rival(holders []holder, mine Claim, pinned bool) string {
+	var claims, operator, pins []string
+	for _, h := range holders {
+		if h.node == mine.Node {
+			continue
+		}
+		if h.claims {
+			claims = append(claims, h.node)
+		}
+		if h.operator {
+			operator = append(operator, h.node)
+		}
+		if h.pinned && (mine.Claimed || h.operator) {
+			pins = append(pins, h.node)
+		}
+	}
+	switch {
+	case len(pins) > 0:
+		return "pinned to node " + names(pins)
+	case len(operator) > 0 && (mine.Claimed || !pinned):
+		return "claimed by node " + names(operator) + ", too"
+	case pinned:
+		return ""
+	case mine.Claimed && len(claims) > 0:
+		return "claimed by node " + names(claims) + ", too"
+	}
+	return ""
+}
+
+// names bounds a list for a person.
+func names(all []string) string {
+	const most = 5
+	if len(all) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Identity is all that Believe decides on.
+type Identity struct {
+	Claim           // as of the look that is decided on
+	Clash           // with the other nodes
+	Record  *Record // the node's; nil: none
+	Healthy bool    // it does not look dead, carries no mark, and has no open fence
+}
+
+// Belief is which machine a node is.
+type Belief struct {
+	Machine Machine // whom to ask; zero where Refused or where nothing leads to one
+	Claimed bool    // the node's kubelet may have chosen it: the device's own identity must match before a power action
+	NoPower string  // "" or why its power must not be touched
+	Refused string  // "" or why no machine is believed: it is neither asked nor powered off
+	Pin     string  // the PinLabel to write; "": leave it as it is
+	Repin   bool    // Pin takes the place of another
+}
+
+// Believe decides which machine a node is. It is pure.
+//
+// What the operator wrote is believed. What a kubelet can write is believed as it was while the node was healthy, which the pin
+// tells: the system UUID for good, the ID until it changes on a healthy node. An open fence goes on with the machine that its record
+// names, whatever leads where by now.
+func Believe(v Identity) Belief {
+	if v.Record.Open() && v.Record.Machine != nil {
+		return v.recorded(*v.Record.Machine)
+	}
+	switch {
+	case !v.exists():
+		return Belief{}
+	case v.Refused != "":
+		return Belief{Refused: v.Refused}
+	}
+	b := Belief{Machine: v.Machine, Claimed: v.Claimed}
+	same := v.Pin == v.Machine.Pin()
+	id, uuid := v.halves()
+	switch {
+	case same:
+	case v.Pin != "" && v.Claimed && uuid != v.Machine.uuidPin():
+		return Belief{Refused: fmt.Sprintf("the node's system UUID is %q now and was another when its machine was pinned; if that is right, take the label %s off the Node",
+			v.Machine.SystemUUID, PinLabel)}
+	case v.Pin != "" && v.Claimed && !v.Healthy:
+		return Belief{Refused: fmt.Sprintf("the node names machine %s now and was pinned to another while it was healthy", v.Machine)}
+	case v.Healthy && v.NoPin == "":
+		b.Pin, b.Repin = v.Machine.Pin(), v.Pin != ""
+	}
+	if v.Claimed && id != v.Machine.idPin() { // a pin that is about to be written counts once it is
+		b.NoPower = "its machine was never pinned: it is found by what its kubelet can write, and the node was not seen healthy since forcefence began"
+	}
+	return b
+}
+
+// recorded is the machine of an open fence. A record that nobody but a kubelet may have written leads nowhere by itself: it must agree
+// with what leads to a machine now by the operator's word, or with the pin.
+func (v Identity) recorded(m Machine) Belief {
+	operator := v.exists() && !v.Claimed && v.Machine.is(m) && v.Refused == ""
+	switch {
+	case operator:
+		return Belief{Machine: m}
+	case v.Pin == m.Pin():
+		return Belief{Machine: m, Claimed: true}
+	case v.Pin == "" && v.exists() && v.Machine == m && v.Refused == "":
+		return Belief{Machine: m, Claimed: true, NoPower: "its machine was never pinned"}
+	}
+	now := "no machine"
+	if v.exists() {
+		now = "machine " + v.Machine.String()
+	}
+	return Belief{Refused: fmt.Sprintf("the fence began with machine %s; the node is led to %s now, and is not pinned to the fence's", m, now)}
+}

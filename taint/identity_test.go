@@ -1,0 +1,232 @@
+package taint
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	uuid1 = "11223344-5566-7788-99aa-bbccddeeff01"
+	uuid2 = "11223344-5566-7788-99aa-bbccddeeff02"
+	uuidX = "11223344-5566-7788-99aa-bbccddeeffee"
+)
+
+var (
+	bmc1 = Machine{"racks", "https://bmc1", uuid1}
+	bmc2 = Machine{"racks", "https://bmc2", uuid2}
+	bmcX = Machine{"racks", "https://bmcx", uuidX} // of no node
+)
+
+func withUUID(m Machine, uuid string) Machine { m.SystemUUID = uuid; return m }
+
+func TestPin(t *testing.T) {
+	seen := map[string]Machine{}
+	for _, m := range []Machine{
+		{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc1, ""), {"other", "https://bmc1", uuid1}, {"racks", "", uuid1}, {"racks", "", uuid2},
+		{"racks", uuid1, uuid1}, {"rack", "shttps://bmc1", uuid1}, {"racks", strings.Repeat("x", 512), uuid1},
+	} {
+		pin := m.Pin()
+		if errs := validation.IsValidLabelValue(pin); len(errs) > 0 {
+			t.Errorf("%+v: %q is no label's value: %v", m, pin, errs)
+		}
+		if other, twice := seen[pin]; twice {
+			t.Errorf("%+v and %+v have one pin", m, other)
+		}
+		seen[pin] = m
+	}
+	if errs := validation.IsQualifiedName(PinLabel); len(errs) > 0 || !strings.HasSuffix(strings.Split(PinLabel, "/")[0], ".node-restriction.kubernetes.io") {
+		t.Errorf("%s: kubelets are not kept from it: %v", PinLabel, errs)
+	}
+	if id, uuid := (Claim{Pin: bmc1.Pin()}).halves(); id != bmc1.idPin() || uuid != bmc1.uuidPin() {
+		t.Errorf("the pin does not read back: %q and %q", id, uuid)
+	}
+}
+
+// Who gets a machine that several nodes are led to, or pinned to.
+func TestClash(t *testing.T) {
+	kubelet := func(node string, m Machine, pin ...Machine) Claim {
+		c := Claim{Node: node, Machine: m, Claimed: true}
+		if len(pin) > 0 {
+			c.Pin = pin[0].Pin()
+		}
+		return c
+	}
+	operator := func(node string, m Machine, pin ...Machine) Claim {
+		c := kubelet(node, m, pin...)
+		c.Claimed = false
+		return c
+	}
+	none := Machine{}
+	for _, tc := range []struct {
+		name   string
+		mine   Claim
+		others []Claim
+		want   string // "" or what the refusal says
+		noPin  bool
+	}{
+		{"alone", kubelet("n1", bmc1), nil, "", false},
+		{"others have others", kubelet("n1", bmc1), []Claim{kubelet("n2", bmc2, bmc2)}, "", false},
+		{"led nowhere", kubelet("n1", none), []Claim{kubelet("n2", bmc2, bmc2)}, "", false},
+		{"none is pinned", kubelet("n1", bmc1), []Claim{kubelet("n2", bmc1)}, "claimed by node n2", false},
+		{"the pinned one keeps it", kubelet("n1", bmc1, bmc1), []Claim{kubelet("n2", withUUID(bmc1, uuid2))}, "", false},
+		{"a newcomer does not get it", kubelet("n2", withUUID(bmc1, uuid2)), []Claim{kubelet("n1", bmc1, bmc1)}, "pinned to node n1", false},
+		{"a newcomer with the right UUID, either", kubelet("n2", bmc1, bmc2), []Claim{kubelet("n1", bmc1, bmc1)}, "pinned to node n1", false},
+		{"several are pinned", kubelet("n1", bmc1, bmc1), []Claim{kubelet("n2", bmc1, bmc1)}, "pinned to node n2", false},
+		{"the other was pinned and is led elsewhere", kubelet("n1", bmc1), []Claim{kubelet("n2", bmc2, bmc1)}, "pinned to node n2", false},
+		{"the other was pinned and is led nowhere", kubelet("n1", bmc1), []Claim{kubelet("n2", none, bmc1)}, "pinned to node n2", false},
+		{"another's UUID", kubelet("n1", withUUID(bmc1, uuid2)), []Claim{kubelet("n2", bmc2, bmc2)}, "system UUID " + uuid2, false},
+		{"another's UUID, of an operator's node", kubelet("n1", withUUID(bmc1, uuid2)), []Claim{operator("n2", bmc2, bmc2)}, "pinned to node n2", false},
+		{"another tells mine", kubelet("n1", bmc1, bmc1), []Claim{kubelet("n2", withUUID(bmc2, uuid1))}, "", false},
+		{"an operator's node tells mine", kubelet("n1", bmc1, bmc1), []Claim{operator("n2", withUUID(bmc2, uuid1))}, "", false},
+		{"both tell one UUID", kubelet("n1", bmc1), []Claim{kubelet("n2", withUUID(bmc2, uuid1))}, "claimed by node n2", false},
+		{"neither tells a UUID", kubelet("n1", withUUID(bmc1, "")), []Claim{kubelet("n2", withUUID(bmc2, ""), withUUID(bmc2, ""))}, "", false},
+		{"by UUID", kubelet("n1", Machine{"hv", "", uuid2}), []Claim{kubelet("n2", Machine{"hv", "", uuid2}, Machine{"hv", "", uuid2})}, "pinned to node n2", false},
+		{"by UUID, the pinned one", kubelet("n2", Machine{"hv", "", uuid2}, Machine{"hv", "", uuid2}), []Claim{kubelet("n1", Machine{"hv", "", uuid2})}, "", false},
+
+		{"an operator's word against a kubelet's", operator("n1", bmc1), []Claim{kubelet("n2", withUUID(bmc1, uuid2))}, "", false},
+		{"and against its pin", operator("n1", bmc1), []Claim{kubelet("n2", withUUID(bmc1, uuid2), withUUID(bmc1, uuid2))}, "", false},
+		{"a kubelet's against it", kubelet("n2", withUUID(bmc1, uuid2)), []Claim{operator("n1", bmc1)}, "claimed by node n1", false},
+		{"a pinned kubelet's against it", kubelet("n2", withUUID(bmc1, uuid2), withUUID(bmc1, uuid2)), []Claim{operator("n1", bmc1)}, "claimed by node n1", false},
+		{"an operator's word against an operator's", operator("n1", bmc1), []Claim{operator("n2", withUUID(bmc1, uuid2))}, "claimed by node n2", false},
+		{"of two, the pinned one keeps it", operator("n1", bmc1, bmc1), []Claim{operator("n2", withUUID(bmc1, uuid2))}, "", false},
+		{"of two, the newcomer does not get it", operator("n2", withUUID(bmc1, uuid2)), []Claim{operator("n1", bmc1, bmc1)}, "pinned to node n1", false},
+		{"an operator's node with another's UUID is not pinned to it", operator("n1", withUUID(bmc1, uuid2)), []Claim{kubelet("n2", bmc2, bmc2)}, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := NewClaims(append(tc.others, tc.mine)).Clash(tc.mine)
+			if (got.Refused == "") != (tc.want == "") || !strings.Contains(got.Refused, tc.want) || (got.NoPin != "") != tc.noPin {
+				t.Errorf("got %+v, want refused %q, no pin %v", got, tc.want, tc.noPin)
+			}
+			// What was read a moment ago may hold an older claim of this very node.
+			old := tc.mine
+			old.Machine, old.Pin = bmcX, bmcX.Pin()
+			if again := NewClaims(append(tc.others, old)).Clash(tc.mine); again != got {
+				t.Errorf("against an older look: got %+v, want %+v", again, got)
+			}
+		})
+	}
+	if got := (*Claims)(nil).Clash(kubelet("n1", bmc1)); got != (Clash{}) {
+		t.Errorf("nobody's claims: got %+v", got)
+	}
+}
+
+// Which machine a node is believed to be.
+func TestBelieve(t *testing.T) {
+	open := func(m *Machine) *Record {
+		return &Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Machine: m}
+	}
+	done := &Record{ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", By: "me", Machine: &bmcX}
+	moved := Machine{"racks", "https://bmc1-new", uuid1}
+	believed := func(m Machine) Belief { return Belief{Machine: m} }
+	claimed := func(m Machine) Belief { return Belief{Machine: m, Claimed: true} }
+	pinning := func(b Belief) Belief { b.Pin = b.Machine.Pin(); return b }
+	repinning := func(b Belief) Belief { b.Pin, b.Repin = b.Machine.Pin(), true; return b }
+	const refused, noPower = "refused", "no power"
+	for _, tc := range []struct {
+		name    string
+		machine Machine
+		claimed bool
+		pin     string
+		healthy bool
+		record  *Record
+		clash   Clash
+		want    Belief // NoPower and Refused: whether there is a text
+	}{
+		{"led nowhere", Machine{}, false, "", true, nil, Clash{}, Belief{}},
+		{"led nowhere, pinned", Machine{}, true, bmc1.Pin(), true, nil, Clash{}, Belief{}},
+
+		{"operator's, healthy", bmc1, false, "", true, nil, Clash{}, pinning(believed(bmc1))},
+		{"operator's, pinned", bmc1, false, bmc1.Pin(), true, nil, Clash{}, believed(bmc1)},
+		{"operator's, silent, never pinned", bmc1, false, "", false, nil, Clash{}, believed(bmc1)},
+		{"operator's, silent, changed by the operator", moved, false, bmc1.Pin(), false, nil, Clash{}, believed(moved)},
+		{"operator's, healthy, changed by the operator", bmcX, false, bmc1.Pin(), true, nil, Clash{}, repinning(believed(bmcX))},
+		{"operator's, clash", bmc1, false, bmc1.Pin(), true, nil, Clash{Refused: "x"}, Belief{Refused: refused}},
+		{"operator's, another's UUID", bmc1, false, "", true, nil, Clash{NoPin: "x"}, believed(bmc1)},
+
+		{"kubelet's, healthy", bmc1, true, "", true, nil, Clash{}, pinning(Belief{Machine: bmc1, Claimed: true, NoPower: noPower})},
+		{"kubelet's, healthy, no UUID", withUUID(bmc1, ""), true, "", true, nil, Clash{}, pinning(Belief{Machine: withUUID(bmc1, ""), Claimed: true, NoPower: noPower})},
+		{"kubelet's, pinned", bmc1, true, bmc1.Pin(), true, nil, Clash{}, claimed(bmc1)},
+		{"kubelet's, pinned, silent", bmc1, true, bmc1.Pin(), false, nil, Clash{}, claimed(bmc1)},
+		{"kubelet's, pinned, silent, an old fence of another", bmc1, true, bmc1.Pin(), false, done, Clash{}, claimed(bmc1)},
+		{"kubelet's, silent, never pinned", bmc1, true, "", false, nil, Clash{}, Belief{Machine: bmc1, Claimed: true, NoPower: noPower}},
+		{"kubelet's, healthy, another ID", moved, true, bmc1.Pin(), true, nil, Clash{}, repinning(Belief{Machine: moved, Claimed: true, NoPower: noPower})},
+		{"kubelet's, silent, another ID", moved, true, bmc1.Pin(), false, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, healthy, another UUID", withUUID(bmc1, uuidX), true, bmc1.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, silent, another UUID", withUUID(bmc1, uuidX), true, bmc1.Pin(), false, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, healthy, no UUID any more", withUUID(bmc1, ""), true, bmc1.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, healthy, a UUID at last", bmc1, true, withUUID(bmc1, "").Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, healthy, a foreign BMC and its UUID", bmcX, true, bmc1.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, a pin that is none", bmc1, true, "x", true, nil, Clash{}, Belief{Refused: refused}},
+		{"kubelet's, clash", bmc1, true, "", true, nil, Clash{Refused: "x"}, Belief{Refused: refused}},
+		{"kubelet's, by UUID, pinned", Machine{"hv", "", uuid1}, true, Machine{"hv", "", uuid1}.Pin(), false, nil, Clash{}, claimed(Machine{"hv", "", uuid1})},
+		{"kubelet's, by UUID, changed", Machine{"hv", "", uuid2}, true, Machine{"hv", "", uuid1}.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+
+		{"open fence, the same", bmc1, true, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
+		{"open fence, the annotation changed", bmcX, true, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
+		{"open fence, the UUID changed", withUUID(bmc1, uuid2), true, bmc1.Pin(), false, open(&bmc1), Clash{Refused: "x"}, claimed(bmc1)},
+		{"open fence, led nowhere", Machine{}, false, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
+		{"open fence, operator's, the UUID changed", withUUID(bmc1, uuidX), false, bmc1.Pin(), false, open(&bmc1), Clash{}, believed(bmc1)},
+		{"open fence, operator's, never pinned", bmc1, false, "", false, open(&bmc1), Clash{}, believed(bmc1)},
+		{"open fence, operator's list changed, pinned", bmcX, false, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
+		{"open fence, operator's list changed, never pinned", bmcX, false, "", false, open(&bmc1), Clash{}, Belief{Refused: refused}},
+		{"open fence, operator's, clash", bmc1, false, "", false, open(&bmc1), Clash{Refused: "x"}, Belief{Refused: refused}},
+		{"open fence, kubelet's, never pinned", bmc1, true, "", false, open(&bmc1), Clash{}, Belief{Machine: bmc1, Claimed: true, NoPower: noPower}},
+		{"open fence, kubelet's, never pinned, changed", bmcX, true, "", false, open(&bmc1), Clash{}, Belief{Refused: refused}},
+		{"open fence, kubelet's, never pinned, clash", bmc1, true, "", false, open(&bmc1), Clash{Refused: "x"}, Belief{Refused: refused}},
+		{"open fence, the record contradicts the pin", bmc1, true, bmc1.Pin(), false, open(&bmcX), Clash{}, Belief{Refused: refused}},
+		{"open fence, a forged record and annotation", bmcX, true, bmc1.Pin(), false, open(&bmcX), Clash{}, Belief{Refused: refused}},
+		{"open fence of an older version", bmc1, true, bmc1.Pin(), false, open(nil), Clash{}, claimed(bmc1)},
+		{"open fence of an older version, changed", moved, true, bmc1.Pin(), false, open(nil), Clash{}, Belief{Refused: refused}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Believe(Identity{
+				Claim: Claim{Node: "n1", Machine: tc.machine, Claimed: tc.claimed, Pin: tc.pin}, Clash: tc.clash, Record: tc.record, Healthy: tc.healthy,
+			})
+			if got.Refused != "" {
+				got.Refused = refused
+			}
+			if got.NoPower != "" {
+				got.NoPower = noPower
+			}
+			if got != tc.want {
+				t.Errorf("got %+v\nwant %+v", got, tc.want)
+			}
+			if got.Pin != "" && !tc.healthy {
+				t.Error("a node that looks dead is pinned")
+			}
+		})
+	}
+}
+
+// Distrust belongs to a machine, not to whoever shares its address (issue 9, number 5).
+func TestDistrusts(t *testing.T) {
+	lied := func(m *Machine) *Record {
+		return &Record{Result: ResultNeverPoweredOff, Phase: PhaseDone, Device: "racks/https://bmc", Machine: m}
+	}
+	other := Machine{"racks", "https://bmc/redfish/v1/Systems/2", uuid2}
+	first := Machine{"racks", "https://bmc/redfish/v1/Systems/1", uuid1}
+	for _, tc := range []struct {
+		name   string
+		record *Record
+		m      Machine
+		own    bool
+		want   bool
+	}{
+		{"its own", lied(&first), first, true, true},
+		{"its own, with another UUID by now", lied(&first), withUUID(first, uuidX), true, true},
+		{"its own, another machine by now", lied(&first), other, true, false},
+		{"another node's, the same machine", lied(&first), first, false, true},
+		{"another node's, no UUID", lied(&first), withUUID(first, ""), false, true},
+		{"another node's, behind the same device", lied(&first), other, false, false},
+		{"another node's, which told another UUID", lied(&first), withUUID(first, uuid2), false, false},
+		{"an older version's", lied(nil), other, false, true},
+		{"another result", &Record{Result: ResultEvicted, Phase: PhaseDone, Machine: &first}, first, true, false},
+		{"none", nil, first, true, false},
+	} {
+		if got := tc.record.Distrusts(tc.m, "racks/https://bmc", tc.own); got != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
