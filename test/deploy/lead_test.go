@@ -227,7 +227,7 @@ func TestCleanup(t *testing.T) {
 	leads, open := "Lease elsewhere/fences held by pod-1", "fences that are not done: 6: "
 	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`, "node broken: annotation forcefence.io/fence, its record cannot be read",
 		`node open: annotation forcefence.io/fence, fence "f-1" is in phase Evicting`, "node done: annotation forcefence.io/fence\n",
-		"condition forcefence.io/PoweredOnNotReady, label " + pin}, "--yes")
+		"condition forcefence.io/PoweredOnNotReady, label " + taint.PinLabel}, "--yes")
 	untouched("a controller leads")
 	old := metav1.NewMicroTime(now.Add(-2 * time.Minute))
 	l.Spec.RenewTime = &old
@@ -251,7 +251,7 @@ func TestCleanup(t *testing.T) {
 				t.Errorf("node %s: got condition %s, want none of ours", name, c.Type)
 			}
 		}
-		if _, marked := taint.Find(&n, key, ""); marked || n.Labels[pin] != "" {
+		if _, marked := taint.Find(&n, key, ""); marked || n.Labels[taint.PinLabel] != "" {
 			t.Errorf("node %s: got taints %v and labels %v, want no mark and no pin", name, n.Spec.Taints, n.Labels)
 		}
 		if n.Annotations["example.net/bmc"] != b.Annotations["example.net/bmc"] || n.Labels["fixture"] != name ||

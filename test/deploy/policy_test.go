@@ -57,6 +57,7 @@ const (
 	byNodeRestriction = "is not allowed to modify taints"
 	byRestrictedLabel = "is not allowed to modify labels"
 	byPolicy          = "denied request: " // either of two policies that both refuse it
+	pinByKubelet      = taint.PinLabel     // the labels that NodeRestriction does not let a kubelet change, in its answer
 
 	byMark = "'forcefence-mark' with binding 'forcefence-mark' denied request: "
 	mark1  = byMark + "the node's mark may be set, changed or taken off only by whoever may taint nodefences.forcefence.io"
@@ -72,8 +73,6 @@ const (
 	otherTaint = byNode + "forcefence may change no taint but its mark"
 	otherSpec  = byNode + "forcefence may change nothing of a node's spec but its mark"
 	otherNote  = byNode + "forcefence may change no annotation of a node but its record"
-	otherLabel = byNode + "forcefence may change no label of a node but the one that pins its machine"
-	otherMeta  = byNode + "forcefence may change no finalizers or owners of a node"
 
 	byKubelet        = "'forcefence-kubelet' with binding 'forcefence-kubelet' denied request: "
 	kubeletNote      = byKubelet + "a kubelet may not write annotations of forcefence, nor those by which its machine is found"
@@ -82,6 +81,9 @@ const (
 	kubeletCondition = byKubelet + "a kubelet may not write conditions of forcefence"
 
 	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: a leader's Lease may be written only by whoever may taint nodefences.forcefence.io"
+	otherMeta   = byNode + "forcefence may change no finalizers or owners of a node"
+	otherLabel  = byNode + "forcefence may change no label of a node but the pin of its machine, and take none off"
+	pinMarked   = byNode + "forcefence may not pin the machine of a marked node"
 
 	byStatus     = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied request: "
 	statusMeta   = byStatus + "forcefence may not change labels or annotations through a node's status"
@@ -254,9 +256,6 @@ func noTaint(k string) func(*corev1.Node) {
 	}
 }
 
-// pin is the label by which the controller remembers a node's machine.
-const pin = "forcefence.node-restriction.kubernetes.io/machine"
-
 // leaderOf writes a Lease with forcefence's label, or without for "off"; it makes one where it has no name.
 func leaderOf(ns, name, value string) request {
 	return func(ctx context.Context, admin, c kubernetes.Interface) error {
@@ -277,6 +276,10 @@ func leaderOf(ns, name, value string) request {
 		_, err = c.CoordinationV1().Leases(ns).Update(ctx, l, metav1.UpdateOptions{DryRun: dryRun})
 		return err
 	}
+}
+
+func pin(value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, taint.PinLabel, value) }
 }
 
 func both(edits ...func(*corev1.Node)) func(*corev1.Node) {
@@ -362,10 +365,10 @@ var refusals = []attempt{
 	{"its machine's label", kubelet, onNode("plain", setLabel("example.net/rack", "r2")), kubeletLabel},
 	{"its machine's label taken off through its status", deadKubelet, onNode("dead", noLabel("example.net/rack"), status), kubeletLabel},
 	{"registering with its machine's label", newKubelet, createNode(setLabel("example.net/rack", "r2")), kubeletLabel},
-	{"its machine's pin", kubelet, onNode("plain", setLabel(pin, "m2")), byRestrictedLabel},
-	{"its machine's pin taken off", deadKubelet, onNode("dead", noLabel(pin), status), byRestrictedLabel},
-	{"its machine's pin where NodeRestriction does not look", oddKubelet, onNode("plain", setLabel(pin, "m2")), kubeletLabel},
-	{"its machine's pin taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noLabel(pin)), kubeletLabel},
+	{"its machine's pin", kubelet, onNode("plain", setLabel(taint.PinLabel, "m2")), byRestrictedLabel},
+	{"its machine's pin taken off", deadKubelet, onNode("dead", noLabel(taint.PinLabel), status), byRestrictedLabel},
+	{"its machine's pin where NodeRestriction does not look", oddKubelet, onNode("plain", setLabel(taint.PinLabel, "m2")), kubeletLabel},
+	{"its machine's pin taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noLabel(taint.PinLabel)), kubeletLabel},
 	{"registering with a taint of forcefence", newKubelet, createNode(addTaint("forcefence.io/x")), kubeletTaint},
 	{"a taint of forcefence taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noTaint("forcefence.io/x")), kubeletTaint},
 	{"the mark taken off where NodeRestriction does not look", oddKubelet, onNode("marked", noMark), byPolicy},
@@ -406,6 +409,13 @@ var refusals = []attempt{
 	{"label a node", us, onNode("plain", label), otherLabel},
 	{"a new label of a node", us, onNode("plain", setLabel("forcefence.io/exclude", "x")), otherLabel},
 	{"take a label off", us, onNode("plain", noLabel("fixture")), otherLabel},
+	{"label a node beside the pin", us, onNode("plain", both(label, pin("a.b"))), otherLabel},
+	{"take the pin off a node", us, onNode("open", func(n *corev1.Node) { delete(n.Labels, taint.PinLabel) }), otherLabel},
+	{"pin a marked node", us, onNode("marked", pin("a.b")), pinMarked},
+	{"a pin through a node's status", us, onNode("plain", pin("a.b"), status), statusMeta},
+	{"a kubelet pins its node", kubelet, onNode("plain", pin("a.b")), pinByKubelet},
+	{"a kubelet pins its node through its status", kubelet, onNode("plain", pin("a.b"), status), pinByKubelet},
+	{"register a pinned node", newKubelet, createNode(pin("a.b")), pinByKubelet},
 	{"finalizer on a node", us, onNode("plain", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }), otherMeta},
 	{"strip a node's finalizers", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }), otherMeta},
 	{"another annotation of a node", us, onNode("plain", note("example.net/bmc", "https://192.0.2.1")), otherNote},
@@ -561,6 +571,9 @@ var passes = []attempt{
 	{"set mark and record", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
 	{"take mark off, close record", us, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
 	{"write the record", us, onNode("open", note(taint.RecordAnnotation, doneRecord)), ""},
+	{"pin a node", us, onNode("plain", pin("a.b")), ""},
+	{"pin a node anew", us, onNode("open", pin("a.b")), ""},
+	{"take a pin off by hand", editor, onNode("open", func(n *corev1.Node) { delete(n.Labels, taint.PinLabel) }), ""},
 	{"clear the volume lists of a marked node", us, onNode("marked", clearLists, status), ""},
 	{"expire Ready of a marked node", us, onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
 	{"its own condition", us, onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue), status), ""},
@@ -616,8 +629,8 @@ var passes = []attempt{
 	{"a kubelet's status beside all that is forcefence's", deadKubelet, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), ""},
 	{"a person changes a machine's annotation", editor, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), ""},
 	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
-	{"pin a node's machine", us, onNode("plain", setLabel(pin, "m1")), ""},
-	{"take a pin off", us, onNode("dead", noLabel(pin)), ""},
+	{"pin a node's machine", us, onNode("plain", setLabel(taint.PinLabel, "m1")), ""},
+	{"take a pin off", us, onNode("dead", noLabel(taint.PinLabel)), ""},
 	{"lead", us, leaderOf(namespace, "", "true"), ""},
 	{"any other Lease", editor, leaderOf("default", "", "off"), ""},
 	{"change any other Lease", editor, leaderOf("default", "idle", "off"), ""},
@@ -665,8 +678,11 @@ func (w *world) fixtures() {
 			n.Finalizers = []string{"example.net/hold"}
 		}
 		if f.name == "dead" {
-			n.Labels[pin], n.Labels["forcefence.io/exclude"], n.Labels["example.net/rack"] = "m1", "maintenance", "r1"
+			n.Labels[taint.PinLabel], n.Labels["forcefence.io/exclude"], n.Labels["example.net/rack"] = "m1", "maintenance", "r1"
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "forcefence.io/x", Effect: corev1.TaintEffectNoSchedule})
+		}
+		if f.name == "open" {
+			n.Labels[taint.PinLabel] = "of.another"
 		}
 		if f.record != "" {
 			n.Annotations[taint.RecordAnnotation] = f.record

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,8 +82,8 @@ func TestReturnInTheMiddle(t *testing.T) {
 	})
 }
 
-// A BMC says Off of a machine that runs: when the node comes back as it was, that is told, and its device is not believed any more
-// until a person says so.
+// A BMC says Off of a machine that runs: when the node comes back as it was, that is told, and its device is not believed of this machine
+// any more until a person says so.
 func TestDeviceThatLied(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, oneBMC: true, doubles: true})
 	liar, other := w.hosts[0], w.hosts[1]
@@ -100,16 +101,22 @@ func TestDeviceThatLied(t *testing.T) {
 	c.untilMetric(`forcefence_fences_total{result="NeverPoweredOff"}`, 1)
 	liar.machine.SetFault(datacenter.Fault{})
 
-	// The same BMC speaks for another node. That one is off in truth, and not fenced.
-	pods := w.podsOn(other)
+	// The same BMC speaks for another node, whose machine it did not lie about.
 	other.cut()
-	w.untilEvent("Node", other.Name(), "DeviceDistrusted")
-	w.during(4*time.Second, "fencing through a device that lied", w.intact(other, pods))
+	w.untilDone(other, taint.ResultEvicted)
+
+	// The machine itself goes off in truth, and is not fenced.
+	w.create(w.bare("back", liar))
+	w.until("pod of the liar", func() bool { return len(w.podsOn(liar)) > 0 })
+	pods := w.podsOn(liar)
+	liar.cut()
+	if told := w.untilEvent("Node", liar.Name(), "DeviceDistrusted"); !strings.Contains(told, "forcefence release "+liar.Name()+" --yes") {
+		t.Errorf("told %q, want the node whose record it is", told)
+	}
+	w.during(4*time.Second, "fencing through a device that lied", w.intact(liar, pods))
 	c.untilMetric(`forcefence_nodes{state="distrusted"}`, 1)
 	if out, code := w.forcefence("release", liar.Name(), "--yes"); code != 0 {
 		t.Fatalf("forcefence release: exit status %d: %s", code, out)
 	}
 	w.untilDone(liar, taint.ResultReleased)
-	w.kubectl("label", "node", other.Name(), "look=again") // wakes it: gates are else looked at every 30 s
-	w.untilDone(other, taint.ResultEvicted)
 }

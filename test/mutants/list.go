@@ -1165,7 +1165,162 @@ var Mutants = []Mutant{
 		Tests: []string{"./test/deploy -run TestCleanup"},
 	},
 	{
-		Name: "config: two nodes share a machine", File: "cmd/internal/config/machine.go",
-		Old: "		if len(cl.Nodes) > 1 {\n", New: "		if len(cl.Nodes) > 99 {\n",
+		Name: "identity: two unpinned nodes share a machine (14)", File: "taint/identity.go",
+		Old: "case mine.Claimed && len(claims) > 0:", New: "case false:",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a newcomer gets a pinned machine (14)", File: "taint/identity.go",
+		Old: "\tcase len(pins) > 0:\n", New: "\tcase false:\n",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a kubelet's word against the operator's (14)", File: "taint/identity.go",
+		Old: "case len(operator) > 0 && (mine.Claimed || !pinned):", New: "case len(operator) > 0 && !mine.Claimed && !pinned:",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: two nodes tell one system UUID (14)", File: "taint/identity.go",
+		Old: "case byUUID != \"\" && mine.Claimed:", New: "case false:",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a pin counts only while its node is led there (14)", File: "taint/identity.go",
+		Old: "\t\tif pinned != \"\" && pinned != noUUID {", New: "\t\tif pinned != \"\" && pinned == claimed && pinned != noUUID {",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a changed system UUID is believed (14)", File: "taint/identity.go",
+		Old: "case v.Pin != \"\" && v.Claimed && uuid != v.Machine.uuidPin():", New: "case false:",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a silent node's changed ID is believed (14)", File: "taint/identity.go",
+		Old: "case v.Pin != \"\" && v.Claimed && !v.Healthy:", New: "case false:",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a node that looks dead is pinned (14)", File: "taint/identity.go",
+		Old: "case v.Healthy && v.NoPin == \"\":", New: "case v.NoPin == \"\":",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: an unpinned machine may be powered off (14)", File: "taint/identity.go",
+		Old: "if v.Claimed && id != v.Machine.idPin() {", New: "if false {",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a clash is believed (14)", File: "taint/identity.go",
+		Old: "\tcase v.Refused != \"\":\n", New: "\tcase false:\n",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: an open fence follows the annotation (14)", File: "taint/identity.go",
+		Old: "if v.Record.Open() && v.Record.Machine != nil {", New: "if false {",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a record against the pin is believed (14)", File: "taint/identity.go",
+		Old: "case v.Pin == m.Pin():", New: "case v.Pin != \"\":",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: distrust of whatever has the address", File: "taint/identity.go",
+		Old: "own || r.Machine.SystemUUID == m.SystemUUID ||", New: "true || r.Machine.SystemUUID == m.SystemUUID ||",
+		Tests: []string{"./taint"},
+	},
+	{
+		Name: "controller: a machine that is not believed is asked (14)", File: "taint/controller/identity.go",
+		Old: "\tcase b.Refused != \"\":\n", New: "\tcase false:\n",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "controller: an open fence asks whom the annotation names (14)", File: "taint/controller/identity.go",
+		Old: "\tcase b.Machine != m.Identity: // the record's\n", New: "\tcase false: // the record's\n",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "controller: an older record's device may change (14)", File: "taint/controller/identity.go",
+		Old: "rec.Device != \"\" && rec.Device != m.Device {", New: "rec.Device != \"\" && rec.Device == \"x\" {",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "controller: an unpinned machine is powered off (14)", File: "taint/controller/act.go",
+		Old: "\tif err == nil && t.noPower != \"\" {", New: "\tif false {",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "controller: an unpinned machine keeps its mode (14)", File: "taint/controller/identity.go",
+		Old: "\tif b.NoPower != \"\" {\n\t\tm.Mode", New: "\tif false {\n\t\tm.Mode",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "controller: a pin that was refused is tried at once", File: "taint/controller/identity.go",
+		Old: "\tcase now.Before(st.pinAgain):\n", New: "\tcase false:\n",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "controller: a changed annotation wakes nobody", File: "taint/controller/setup.go",
+		Old: "\t\tmaps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) &&", New: "\t\ttrue &&",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "writer: a pin over somebody else's write (5)", File: "taint/controller/writer.go",
+		Old: "\"metadata\": object{\"resourceVersion\": l.ResourceVersion, \"uid\": l.UID, \"labels\"", New: "\"metadata\": object{\"uid\": l.UID, \"labels\"",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "release: from the record's own node only", File: "taint/controller/release.go",
+		Old: "rec.Machine != nil && rec.Machine.Pin() == pin {", New: "rec.Machine != nil && false {",
+	},
+	{
+		Name: "config: what a kubelet can write is the operator's word (14)", File: "cmd/internal/config/machine.go",
+		Old: "return s.tmpl == nil || s.tmpl.labels", New: "return false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: IDs are compared as they are written (14)", File: "cmd/internal/config/machine.go",
+		Old: "\t\tid, err = rule.Machine.canonical(id)\n", New: "\t\t_, err = rule.Machine.canonical(id)\n",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a node names any host (14)", File: "cmd/internal/config/machine.go",
+		Old: "&& !s.allowed.has(host):", New: "&& false:",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a node's http:// is believed (14)", File: "cmd/internal/config/machine.go",
+		Old: "case s.namesHosts() && strings.HasPrefix(id, \"http://\"):", New: "case false:",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: allow is not required (14)", File: "cmd/internal/config/check.go",
+		Old: "case s.namesHosts() && len(s.Allow) == 0:", New: "case false:",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a domain allows what only ends like it (14)", File: "cmd/internal/config/allow.go",
+		Old: "a.domains = append(a.domains, \".\"+domain)", New: "a.domains = append(a.domains, domain)",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a list's IDs are compared as they are written", File: "cmd/internal/config/check.go",
+		Old: "m := machine{n.Provider, id}", New: "m := machine{n.Provider, e.ID + id[:0]}",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an unknown variable is ignored", File: "cmd/internal/config/config.go",
+		Old: "\t\tr.unknownEnv()\n", New: "",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an empty excludeSelector excludes all (8)", File: "cmd/internal/config/check.go",
+		Old: "r.selector(\"excludeSelector\", c.ExcludeSelector, labels.Nothing())", New: "r.selector(\"excludeSelector\", c.ExcludeSelector, labels.Everything())",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "redfish: an address with the root's dot is another (14)", File: "providers/redfish/redfish.go",
+		Old: "strings.TrimSuffix(strings.ToLower(u.Hostname()), \".\")", New: "strings.ToLower(u.Hostname())",
+		Tests: []string{"./providers/redfish -run Canonical"},
 	},
 }
