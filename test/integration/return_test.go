@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +114,12 @@ func TestDeviceThatLied(t *testing.T) {
 	if told := w.untilEvent("Node", liar.Name(), "DeviceDistrusted"); !strings.Contains(told, "forcefence release "+liar.Name()+" --yes") {
 		t.Errorf("told %q, want the node whose record it is", told)
 	}
-	w.during(4*time.Second, "fencing through a device that lied", w.intact(liar, pods))
+	w.during(4*time.Second, "fencing through a device that lied", func() error {
+		if now := w.podsOn(liar); w.marked(liar) || w.record(liar).Result != taint.ResultNeverPoweredOff || len(now) != len(pods) {
+			return fmt.Errorf("got %d pods of %d, marked %v, record %+v", len(now), len(pods), w.marked(liar), w.record(liar))
+		}
+		return nil
+	})
 	c.untilMetric(`forcefence_nodes{state="distrusted"}`, 1)
 	if out, code := w.forcefence("release", liar.Name(), "--yes"); code != 0 {
 		t.Fatalf("forcefence release: exit status %d: %s", code, out)

@@ -1191,7 +1191,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "identity: a changed system UUID is believed (14)", File: "taint/identity.go",
-		Old: "case v.Pin != \"\" && v.Claimed && uuid != v.Machine.uuidPin():", New: "case false:",
+		Old: "case v.Pin != \"\" && v.Claimed && uuid != v.Machine.uuidPin():", New: "case uuid == \"?\":",
 		Tests: []string{"./taint"},
 	},
 	{
@@ -1206,7 +1206,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "identity: an unpinned machine may be powered off (14)", File: "taint/identity.go",
-		Old: "if v.Claimed && id != v.Machine.idPin() {", New: "if false {",
+		Old: "if v.Claimed && id != v.Machine.idPin() {", New: "if id == \"?\" {",
 		Tests: []string{"./taint"},
 	},
 	{
