@@ -147,7 +147,8 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	return out, nil
 }
 
-// recorded finds the machine that an open fence began with. Its mode is observe: what leads to the node's machine now knows another.
+// recorded finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
+// caller's to set.
 func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machine, error) {
 	if f.made[m.Provider] == nil {
 		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)

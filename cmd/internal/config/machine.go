@@ -63,7 +63,38 @@ type Source struct {
 	ids     providers.IDs // of the rule's provider; nil: an ID stands for itself
 }
 
-// claimed reports whether a node's own kubelet can write what leads to its machine.
+// claimed reports whether a node's own kubelet can write what leads to its machine: what its ID comes from, or the labels by which its
+// rule is chosen. A list claims no node that it does not name, whatever its labels.
+func (n *NodeRule) claimed() bool {
+	if n.Machine.claimed() {
+		return true
+	}
+	requirements, _ := n.selector.Requirements()
+	return n.Machine.From != FromList && slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return kubeletWrites(r.Key()) })
+}
+
+// kubeletWrites reports whether the NodeRestriction admission lets a kubelet change a label of its own Node: any but those of
+// Kubernetes' own domains, and of these some.
+func kubeletWrites(label string) bool {
+	domain, _, qualified := strings.Cut(label, "/")
+	in := func(d string) bool { return qualified && (domain == d || strings.HasSuffix(domain, "."+d)) }
+	switch {
+	case in("node-restriction.kubernetes.io"):
+		return false
+	case in("kubelet.kubernetes.io"), in("node.kubernetes.io"):
+		return true
+	case in("kubernetes.io"), in("k8s.io"):
+		return slices.Contains([]string{
+			corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+			corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelOSStable, corev1.LabelArchStable,
+			"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		}, label)
+	default:
+		return true
+	}
+}
+
+// claimed reports whether the ID comes from what a node's own kubelet can write.
 func (s *Source) claimed() bool {
 	switch s.From {
 	case FromList:
@@ -137,7 +168,7 @@ func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 	return Machine{
 		Provider: rule.Provider,
 		Target: providers.Target{
-			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Claimed: rule.Machine.claimed(),
+			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Claimed: rule.claimed(),
 		},
 		Mode: cmp.Or(rule.Mode, c.Mode),
 		Rule: rule.Name,

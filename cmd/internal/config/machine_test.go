@@ -238,6 +238,30 @@ func TestClaimed(t *testing.T) {
 	}
 }
 
+// A rule that is chosen by a label is chosen by whoever writes the label.
+func TestClaimedBySelector(t *testing.T) {
+	for selector, want := range map[string]bool{
+		"":                               false,
+		"rack=r1":                        true,
+		"example.net/rack":               true,
+		"!example.net/gone":              true,
+		"node-role.kubernetes.io/worker": false,
+		"role.node-restriction.kubernetes.io/worker":      false,
+		"kubernetes.io/os=linux":                          true,
+		"node.kubernetes.io/pool":                         true,
+		"topology.kubernetes.io/zone":                     true,
+		"node-role.kubernetes.io/worker,rack in (r1, r2)": true,
+	} {
+		for source, always := range map[string]bool{"{from: template, template: '{{ .Name }}'}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
+			cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, selector: "+quoted(selector)+", machine: "+source+"}]\n")
+			n := node("n1", "rack=r1", "example.net/rack=", "node-role.kubernetes.io/worker=", "role.node-restriction.kubernetes.io/worker=", "kubernetes.io/os=linux", "node.kubernetes.io/pool=", "topology.kubernetes.io/zone=a")
+			if m, err := cfg.Machine(n); err != nil || m.Target.Claimed != always {
+				t.Errorf("%q, %s: got claimed %v, error %v, want %v", selector, source, m.Target.Claimed, err, always)
+			}
+		}
+	}
+}
+
 const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}]\nnodes: [{name: n, provider: p, machine: "
 
 // A node's word sends the password to nobody whom allow does not name (issue 9, number 3).

@@ -1,0 +1,93 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// cached is an informer's cache of Nodes, which counts its lists.
+type cached struct {
+	client.Reader
+	nodes []corev1.Node
+	lists int
+}
+
+func (c *cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	c.lists++
+	list.(*corev1.NodeList).Items = c.nodes
+	return nil
+}
+
+const uuid1, uuid2 = "11223344-5566-7788-99aa-bbccddeeff01", "11223344-5566-7788-99aa-bbccddeeff02"
+
+func annotated(name, bmc, uuid, pin string) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"bmc": bmc}, Labels: map[string]string{taint.PinLabel: pin}}}
+	n.Status.NodeInfo.SystemUUID = uuid
+	return n
+}
+
+// What a node is led to comes with who else has it, from one look at all nodes a second; what its fence began with is found again as long
+// as the configuration may name it.
+func TestMachines(t *testing.T) {
+	t.Setenv("BMC", "x")
+	const text = "providers:\n- {name: racks, redfish: {username: u, passwordEnv: BMC}}\n" +
+		"nodes:\n- {name: all, provider: racks, mode: fence, machine: {from: annotation, annotation: bmc, allow: [%s]}}\n"
+	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1.example.net", SystemUUID: uuid1}
+	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2.example.net", SystemUUID: uuid2}
+	cache := &cached{nodes: []corev1.Node{
+		annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin()), annotated("n2", "https://BMC2.example.net:443/", uuid2, bmc2.Pin()),
+	}}
+	p, err := newPolicies(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	use := func(allow string) {
+		t.Helper()
+		cfg, err := config.Parse("f", fmt.Appendf(nil, text, allow), all.Types())
+		if err == nil {
+			err = p.use(cfg)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	use(`"*.example.net"`)
+	for i, want := range []taint.Machine{bmc1, bmc2} {
+		m, err := p.current().Machine(&cache.nodes[i])
+		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed || m.Target.ID != want.ID || m.Mode != fence.Fence || m.Device != "racks/"+want.ID {
+			t.Errorf("got %+v, error %v, want %+v", m, err, want)
+		}
+	}
+	// n1 is led to n2's since the look at all nodes, and its UUID is n2's: that look serves.
+	forged := annotated("n1", "https://bmc2.example.net/", uuid2, bmc1.Pin())
+	if m, err := p.current().Machine(&forged); err != nil || !strings.Contains(m.Clash.Refused, "pinned to node n2") {
+		t.Errorf("got %+v, error %v, want n2's machine refused", m.Clash, err)
+	}
+	if cache.lists != 1 {
+		t.Errorf("got %d lists of all nodes, want one a second", cache.lists)
+	}
+	if m, err := p.current().Recorded(&forged, bmc1); err != nil || m.Identity != bmc1 || m.Target.ID != bmc1.ID || m.Target.SystemUUID != uuid1 || !m.Target.Claimed {
+		t.Errorf("the machine of its fence: got %+v, error %v", m, err)
+	}
+	if _, err := p.current().Recorded(&forged, taint.Machine{Provider: "gone", ID: "x"}); err == nil || !strings.Contains(err.Error(), "no such provider") {
+		t.Errorf("a provider that is gone: got error %v", err)
+	}
+	use("bmc2.example.net")
+	if _, err := p.current().Recorded(&forged, bmc1); err == nil || !strings.Contains(err.Error(), "no rule") {
+		t.Errorf("a host that is not allowed any more: got error %v", err)
+	}
+}
