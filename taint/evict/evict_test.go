@@ -38,11 +38,13 @@ func answer(s providers.PowerState, d time.Duration) providers.Answer {
 
 type with = func(*View)
 
+var machine = taint.Machine{Provider: "rack-a", ID: "7"}
+
 // marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
 func marked(p taint.Phase, change ...with) View {
-	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute), By: "other", Device: "rack-a/7"}.Enter(p, "", ago(5*time.Second))
+	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute), By: "other", Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second))
 	v := View{
-		Now: now, Device: "rack-a/7", By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
+		Now: now, Device: "rack-a/7", Identity: machine, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
 		Look: taint.Look{
 			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
 			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
@@ -424,6 +426,8 @@ func checkRecord(t *testing.T, v View, d Decision) {
 		t.Errorf("the record is of fence %q, the mark of %q", d.Record.ID, v.Look.Mark.Value)
 	}
 	switch {
+	case d.Record.Machine == nil || *d.Record.Machine != machine:
+		t.Errorf("the fence's machine is %+v, want %+v", d.Record.Machine, machine)
 	case d.Why == Adopting:
 		if d.Record.By != taint.ByPerson {
 			t.Errorf("adopted by %q, want a person", d.Record.By)

@@ -1323,4 +1323,14 @@ var Mutants = []Mutant{
 		Old: "strings.TrimSuffix(strings.ToLower(u.Hostname()), \".\")", New: "strings.ToLower(u.Hostname())",
 		Tests: []string{"./providers/redfish -run Canonical"},
 	},
+	{
+		Name: "fence: the record does not name its machine (14)", File: "taint/fence/fence.go",
+		Old: "	r.Machine = v.Identity.Recorded()\n", New: "",
+		Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "evict: a person's fence does not name its machine (14)", File: "taint/evict/evict.go",
+		Old: ", Machine: v.Identity.Recorded(),", New: ",",
+		Tests: []string{"./taint/evict"},
+	},
 }
