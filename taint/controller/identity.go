@@ -59,7 +59,7 @@ func (st *nodeState) since(err error, now time.Time) error {
 	return fmt.Errorf("%w (not believed since %s)", err, st.unbelieved.UTC().Format(time.RFC3339))
 }
 
-// pinRetry is how long a pin that the API server refused waits.
+// pinRetry is how long a pin waits that the API server refused, or that another node's stands against.
 const pinRetry = time.Minute
 
 // pin writes the pin of a healthy node that has none, or whose machine has changed, by what the informer brought: a node that changed
@@ -72,7 +72,7 @@ func (r *Reconciler) pin(ctx context.Context, node *corev1.Node, l taint.Look, s
 			r.Log.Warn("Machine is not believed", "node", l.Name, "why", err)
 			r.Events.Eventf(node, nil, corev1.EventTypeWarning, "MachineNotBelieved", "Pin", "The node could not be fenced now: %v.", err)
 		}
-		return 0
+		return pinRetry // the node that has its machine may go
 	}
 	st.refused = ""
 	now := r.Now()

@@ -184,8 +184,8 @@ func TestPinCostsOneRequest(t *testing.T) {
 	reconciled(1, 0, "MachineRepinned")
 	node.Annotations["bmc"] = "https://bmc1"
 	node.Status.NodeInfo.SystemUUID = uuid2
-	reconciled(0, 0, "MachineNotBelieved")
-	reconciled(0, 0, "") // once
+	reconciled(0, pinRetry, "MachineNotBelieved")
+	reconciled(0, pinRetry, "") // once
 	node.Status.NodeInfo.SystemUUID = uuid1
 	reconciled(0, 0, "")
 }
