@@ -98,6 +98,21 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 	}
 }
 
+// One BMC written in two ways is one machine (issue 9, number 12).
+func TestCheckConfigOneMachineTwice(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const text = "providers: [{name: a, redfish: {username: u, passwordEnv: P}}]\n" +
+		"nodes:\n- name: n\n  provider: a\n  machine:\n    from: list\n    list:\n    - {node: n1, id: 'https://x'}\n    - {node: n2, id: 'https://X:443/'}\n"
+	if err := os.WriteFile("c.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, stderr strings.Builder
+	const want = "c.yaml:9: nodes[0].machine.list[1].id: another node has this machine already, on line 8\n"
+	if status := run([]string{"check-config", "c.yaml"}, all.Types(), &out, &stderr); status != 1 || stderr.String() != want {
+		t.Errorf("got status %d and %q, want %q", status, stderr.String(), want)
+	}
+}
+
 // TestExample checks the example of the repository's root, with the provider types that exist.
 func TestExample(t *testing.T) {
 	types := all.Types()
