@@ -18,14 +18,14 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 )
 
-// cached is an informer's cache of Nodes, which counts its lists.
-type cached struct {
+// nodeCache is an informer's cache of Nodes, which counts its lists.
+type nodeCache struct {
 	client.Reader
 	nodes []corev1.Node
 	lists int
 }
 
-func (c *cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (c *nodeCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	c.lists++
 	list.(*corev1.NodeList).Items = c.nodes
 	return nil
@@ -47,7 +47,7 @@ func TestMachines(t *testing.T) {
 		"nodes:\n- {name: all, provider: racks, mode: fence, machine: {from: annotation, annotation: bmc, allow: [%s]}}\n"
 	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1.example.net", SystemUUID: uuid1}
 	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2.example.net", SystemUUID: uuid2}
-	cache := &cached{nodes: []corev1.Node{
+	cache := &nodeCache{nodes: []corev1.Node{
 		annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin()), annotated("n2", "https://BMC2.example.net:443/", uuid2, bmc2.Pin()),
 	}}
 	p, err := newPolicies(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), cache)
