@@ -756,7 +756,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a kept list never grows old", File: "taint/controller/act.go",
-		Old: "len(pods) == 0 || age < 0 || age > keptHolds {", New: "len(pods) == 0 {",
+		Old: "len(pods) == 0 || age < 0 || age > keptHolds {", New: "len(pods) == 0 || age < 0 {",
 	},
 	{
 		Name: "controller: the work of a fence begins another", File: "taint/controller/act.go",

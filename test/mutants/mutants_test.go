@@ -1,8 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,6 +41,79 @@ func TestMutantsApply(t *testing.T) {
 	}
 	if len(Mutants) < 20 {
 		t.Errorf("got %d mutants, want 20 at least", len(Mutants))
+	}
+}
+
+// Each mutant compiles: it is type-checked against what go has compiled of the packages that it imports, which takes milliseconds
+// where a build takes a second.
+func TestMutantsCompile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go")
+	}
+	root, err := moduleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{join .GoFiles \" \"}}"}
+	for _, m := range Mutants {
+		if dir := "./" + filepath.Dir(m.File); !slices.Contains(args, dir) {
+			args = append(args, dir)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = root
+	listed, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	exports, files := map[string]string{}, map[string][]string{} // by import path; by folder
+	for line := range strings.Lines(string(listed)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		exports[f[0]], files[f[2]] = f[1], strings.Fields(f[3])
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	parsed := map[string]*ast.File{}
+	for _, m := range Mutants {
+		path := filepath.Join(root, m.File)
+		src, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		weaker, err := m.apply(string(src))
+		if err != nil {
+			continue // TestMutantsApply tells
+		}
+		dir := filepath.Dir(path)
+		if !slices.Contains(files[dir], filepath.Base(path)) {
+			t.Errorf("%s: go does not compile %s here", m.Name, m.File)
+			continue
+		}
+		mutant, err := parser.ParseFile(fset, path, weaker, parser.SkipObjectResolution)
+		if err != nil {
+			t.Errorf("%s: %v", m.Name, err)
+			continue
+		}
+		all := []*ast.File{mutant}
+		for _, name := range files[dir] {
+			other := filepath.Join(dir, name)
+			if other == path {
+				continue
+			}
+			if parsed[other] == nil {
+				if parsed[other], err = parser.ParseFile(fset, other, nil, parser.SkipObjectResolution); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all = append(all, parsed[other])
+		}
+		var faults bytes.Buffer
+		conf := types.Config{Importer: imports, Error: func(err error) { faults.WriteString("\n\t" + err.Error()) }}
+		if _, err := conf.Check(filepath.Dir(m.File), fset, all, nil); err != nil {
+			t.Errorf("%s: does not compile:%s", m.Name, &faults)
+		}
 	}
 }
 
