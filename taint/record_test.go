@@ -206,3 +206,29 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// A person may use an id twice, and a pod that the first fence spared is not spared by the second (Record.Token).
+func TestTokenTellsFencesApart(t *testing.T) {
+	first := Record{ID: "manual", Since: noon}
+	for _, tt := range []struct {
+		name  string
+		other Record
+		same  bool
+	}{
+		{"the same fence in another phase", first.Enter(PhaseEvicting, "", noon.Add(time.Minute)), true},
+		{"the same fence in another zone's words", Record{ID: "manual", Since: noon.In(time.FixedZone("", 3600))}, true},
+		{"the same id a moment later", Record{ID: "manual", Since: noon.Add(time.Millisecond)}, false},
+		{"the same id on another day", Record{ID: "manual", Since: noon.AddDate(0, 0, 1)}, false},
+		{"another id at that time", Record{ID: "manual2", Since: noon}, false},
+		{"no id", Record{Since: noon}, false},
+	} {
+		if got := tt.other.Token() == first.Token(); got != tt.same {
+			t.Errorf("%s: tokens %q and %q, want the same: %v", tt.name, tt.other.Token(), first.Token(), tt.same)
+		}
+	}
+	written := first.Enter(PhaseArmed, "", noon)
+	written.NodeUID, written.By = "u1", ByPerson
+	if read, err := ParseRecord(written.Encode()); err != nil || read.Token() != first.Token() {
+		t.Errorf("read back: got token %q, error %v, want %q", read.Token(), err, first.Token())
+	}
+}

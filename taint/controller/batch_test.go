@@ -175,10 +175,11 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 	}
 }
 
-// server stands for the API server's reads, or the informers'.
+// server stands for the API server's reads, or the informers'. Its claims are all bound to one volume.
 type server struct {
 	client.Reader
 	pods        []corev1.Pod
+	bound       string
 	attachments []storagev1.VolumeAttachment
 	nodes       []corev1.Node
 	took        func() // what happens while it lists; nil: nothing
@@ -201,6 +202,18 @@ func (s server) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
+func (s server) Get(_ context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	switch o := o.(type) {
+	case *corev1.PersistentVolumeClaim:
+		o.Spec.VolumeName = s.bound
+	case *corev1.PersistentVolume:
+		o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "handle of " + k.Name}
+	default:
+		return fmt.Errorf("no %T", o)
+	}
+	return nil
+}
+
 // The cache may be behind: before the mark goes the attachments are listed live (step 12, invariant 11).
 func TestMarkGoesByLiveAttachments(t *testing.T) {
 	pv := "pv-1"
@@ -209,20 +222,26 @@ func TestMarkGoesByLiveAttachments(t *testing.T) {
 	}}}
 	for _, tc := range []struct {
 		name         string
+		lease        string // "1" until a heartbeat
 		cached, live []storagev1.VolumeAttachment
 		want         evict.Act
+		result       taint.Result
 	}{
-		{"detached", nil, nil, evict.Unmark},
-		{"attached, the cache does not know yet", nil, attached, evict.Wait},
-		{"detached, the cache does not know yet", attached, nil, evict.Unmark},
+		{"detached", "1", nil, nil, evict.Unmark, taint.ResultEvicted},
+		{"attached, the cache does not know yet", "1", nil, attached, evict.Wait, ""},
+		{"detached, the cache does not know yet", "1", attached, nil, evict.Unmark, taint.ResultEvicted},
+		{"returned, detached", "2", nil, nil, evict.Unmark, taint.ResultReturned},
+		{"returned, attached, the cache does not know yet", "2", nil, attached, evict.Wait, ""},
+		{"returned, detached, the cache does not know yet", "2", attached, nil, evict.Unmark, taint.ResultReturned},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 			tn, v := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseEvicting)
 			tn.Live, tn.Cache = server{attachments: tc.live}, server{attachments: tc.cached}
+			v.Look.LeaseRV = tc.lease
 			d, err := tn.decide(t.Context(), &v)
-			if err != nil || d.Act != tc.want {
-				t.Errorf("got %s (%s), error %v, want %s", d.Act, d.Why, err, tc.want)
+			if err != nil || d.Act != tc.want || d.Record.Result != tc.result {
+				t.Errorf("got %s (%s) %s, error %v, want %s %s", d.Act, d.Why, d.Record.Result, err, tc.want, tc.result)
 			}
 		})
 	}

@@ -17,6 +17,9 @@ const (
 // podFailures are the controller's tests of pod writes, without a control plane.
 const podFailures = "./taint/controller -short"
 
+// glue is the controller without a control plane: its decisions around objects in memory.
+var glue = []string{"./taint/controller -short"}
+
 // testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
 // then the whole protocol's simulation.
 func testsOf(m Mutant) []string {
@@ -1089,6 +1092,81 @@ var Mutants = []Mutant{
 	{
 		Name: "report: every node is one without a hook", File: "taint/controller/report.go",
 		Old: "if guard == corev1.ConditionTrue {", New: "if false {", Tests: []string{noHook},
+	},
+
+	// The glue: what is read, and of whom it is said.
+	{
+		Name: "look: a Lease that cannot be read is none", File: "taint/controller/look.go",
+		Old: "		case client.IgnoreNotFound(err) != nil:\n			return fmt.Errorf(\"reading lease live: %w\", err)\n		case err != nil:\n", New: "		case err != nil:\n",
+		Tests: glue,
+	},
+	{
+		Name: "look: a Node that cannot be read is gone", File: "taint/controller/look.go",
+		Old: "		case client.IgnoreNotFound(err) != nil:\n			return fmt.Errorf(\"reading node live: %w\", err)\n		case err != nil:\n", New: "		case err != nil:\n",
+		Tests: glue,
+	},
+	{
+		Name: "look: a claim that cannot be read has no volume", File: "taint/controller/look.go",
+		Old: "			return nil, fmt.Errorf(\"reading claim %s/%s: %w\", p.Namespace, claim, err)\n", New: "			continue\n",
+		Tests: glue,
+	},
+	{
+		Name: "look: other nodes' attachments are this one's (11)", File: "taint/controller/look.go",
+		Old: "		if va.Spec.NodeName != node {\n", New: "		if false {\n",
+		Tests: glue,
+	},
+	{
+		Name: "look: a volume's handle is its name (step 10)", File: "taint/controller/look.go",
+		Old: "\"^\" + pv.Spec.CSI.VolumeHandle)", New: "\"^\" + vol.PV)",
+		Tests: glue,
+	},
+	{
+		Name: "look: a generic ephemeral volume's claim has its name alone", File: "taint/controller/look.go",
+		Old: "			claim = p.Name + \"-\" + v.Name\n", New: "			claim = v.Name\n",
+		Tests: glue,
+	},
+	{
+		Name: "look: a generic ephemeral volume is none", File: "taint/controller/look.go",
+		Old: "		case v.Ephemeral != nil:\n			claim = p.Name + \"-\" + v.Name\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: exempt pods' volumes are work (9)", File: "taint/controller/act.go",
+		Old: "	if err == nil {\n		err = t.resolve(ctx, pods, objects, false)\n	}\n", New: "	_ = objects\n",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a return ends by the cache's attachments (11)", File: "taint/controller/act.go",
+		Old: "(d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||", New: "(d.Record.Result == taint.ResultEvicted ||",
+		Tests: glue,
+	},
+	{
+		Name: "controller: one device that lied distrusts all", File: "taint/controller/act.go",
+		Old: " && rec.Result == taint.ResultNeverPoweredOff && rec.Device == device {", New: " && rec.Result == taint.ResultNeverPoweredOff {",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a Node deleted while it is powered off keeps all others waiting", File: "taint/controller/controller.go",
+		Old: "	delete(r.powering, name)\n}\n\n// notePowering", New: "}\n\n// notePowering",
+		Tests: glue,
+	},
+	{
+		Name: "controller: the grace begins again with another reason", File: "taint/controller/detect.go",
+		Old: "	if before.Why == \"\" {\n		s.Since", New: "	if before.Why != s.Why {\n		s.Since",
+		Tests: glue,
+	},
+	{
+		Name: "release: pods are spared under our own mark only (10)", File: "taint/controller/release.go",
+		Old: "	if l.Record.Open() {\n		if err := spareAll", New: "	if l.Ours() {\n		if err := spareAll",
+		Tests: glue,
+	},
+	{
+		Name: "taint: two fences of one id are one (10)", File: "taint/record.go",
+		Old: "return r.ID + \"/\" + r.Since.UTC().Format(\"20060102T150405.000\") }", New: "return r.ID }",
+	},
+	{
+		Name: "taint: two fences of one second are one (10)", File: "taint/record.go",
+		Old: "Format(\"20060102T150405.000\") }", New: "Format(\"20060102T150405\") }",
 	},
 
 	{

@@ -1,0 +1,385 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// device is a provider type whose instances note what happens to them.
+type device struct {
+	Fails bool `yaml:"fails"`
+
+	made *[]*instance
+}
+
+func (*device) Validate() []providers.Problem { return nil }
+
+func (d *device) New(o providers.Options) (providers.Provider, error) {
+	if d.Fails {
+		return nil, errors.New("no such library")
+	}
+	i := &instance{name: o.Name}
+	*d.made = append(*d.made, i)
+	return i, nil
+}
+
+type instance struct {
+	name string
+
+	mu     sync.Mutex // guards closed and asked
+	closed int
+	asked  []providers.Target
+}
+
+func (i *instance) State(_ context.Context, t providers.Target) (providers.Observation, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.asked = append(i.asked, t)
+	return providers.Observation{State: providers.PowerOn, At: time.Now()}, nil
+}
+func (*instance) PowerOff(context.Context, providers.Target) error { return nil }
+func (*instance) PowerOn(context.Context, providers.Target) error  { return nil }
+
+// Device is not the ID: none may be taken for the other.
+func (*instance) Device(t providers.Target) string {
+	return "shelf of " + cmp.Or(t.ID, t.SystemUUID)
+}
+
+func (i *instance) Close(context.Context) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.closed++
+	return nil
+}
+
+func (i *instance) state() (closed, asked int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.closed, len(i.asked)
+}
+
+// watching is an instance whose devices push.
+type watching struct{ *instance }
+
+func (watching) Watch(context.Context, []providers.Target, func(providers.Target, providers.Observation)) error {
+	return nil
+}
+
+type pushing struct{ device }
+
+func (p *pushing) New(o providers.Options) (providers.Provider, error) {
+	i, err := p.device.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return watching{i.(*instance)}, nil
+}
+
+// nodesOnly stands for the informers.
+type nodesOnly struct {
+	client.Reader
+	mu    sync.Mutex // guards nodes and err
+	nodes []corev1.Node
+	err   error
+	lists int
+}
+
+func (n *nodesOnly) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lists++
+	if n.err != nil {
+		return n.err
+	}
+	l.(*corev1.NodeList).Items = slices.Clone(n.nodes)
+	return nil
+}
+
+func (n *nodesOnly) set(err error, nodes ...corev1.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nodes, n.err = nodes, err
+}
+
+func aNode(name, uuid string, labels ...string) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for _, l := range labels {
+		n.Labels[l] = ""
+	}
+	n.Status.NodeInfo.SystemUUID = uuid
+	return n
+}
+
+// rules is policies over a file, and what was made of it.
+type rules struct {
+	t     *testing.T
+	p     *policies
+	cache *nodesOnly
+	types providers.Registry
+	made  []*instance
+}
+
+func newRules(t *testing.T) *rules {
+	t.Helper()
+	r := &rules{t: t, cache: &nodesOnly{}}
+	r.types = providers.Registry{
+		{Name: "device", NewConfig: func() providers.Config { return &device{made: &r.made} }},
+		{Name: "pushing", NewConfig: func() providers.Config { return &pushing{device{made: &r.made}} }},
+	}
+	p, err := newPolicies(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), r.cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.p = p
+	return r
+}
+
+func (r *rules) parse(text string) *config.Config {
+	r.t.Helper()
+	cfg, err := config.Parse("config.yaml", []byte(text), r.types)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return cfg
+}
+
+func (r *rules) use(text string) {
+	r.t.Helper()
+	if err := r.p.use(r.parse(text)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// clashes reports whether a node got no machine because another is led to the same.
+func clashes(_ controller.Machine, err error) bool { return errors.Is(err, config.ErrTwoMachines) }
+
+const twoProviders = `
+mode: %s
+manualMarks: %s
+evictFirst: tier=storage
+powerOffAfter: 70s
+powerOffTimeout: 40s
+detachTimeout: 3m
+providers:
+- name: racks
+  device: {}
+- name: virt
+  pushing: {}
+nodes:
+- name: own-word
+  selector: pool=a
+  provider: racks
+  %s
+  machine: {from: systemUUID}
+- name: listed
+  provider: virt
+  machine: {from: list, list: [{node: n2, id: shelf-2}]}
+`
+
+// A rule's own mode wins over the file's, both ways; a rule without one has the file's.
+func TestModeOfTheRule(t *testing.T) {
+	for _, tc := range []struct {
+		file, rule   string
+		want, listed fence.Mode
+	}{
+		{"observe", "", fence.Observe, fence.Observe},
+		{"observe", "mode: observe", fence.Observe, fence.Observe},
+		{"observe", "mode: fence", fence.Fence, fence.Observe},
+		{"fence", "", fence.Fence, fence.Fence},
+		{"fence", "mode: observe", fence.Observe, fence.Fence},
+		{"fence", "mode: fence", fence.Fence, fence.Fence},
+	} {
+		t.Run(fmt.Sprintf("file %s, rule %q", tc.file, tc.rule), func(t *testing.T) {
+			r := newRules(t)
+			defer r.p.close()
+			r.use(fmt.Sprintf(twoProviders, tc.file, "refuse", tc.rule))
+			n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
+			n1.Labels["pool"] = "a"
+			r.cache.set(nil, n1, n2)
+			for node, want := range map[*corev1.Node]fence.Mode{&n1: tc.want, &n2: tc.listed} {
+				m, err := r.p.current().Machine(node)
+				if err != nil || m.Mode != want {
+					t.Errorf("%s: got mode %d, error %v, want %d", node.Name, m.Mode, err, want)
+				}
+			}
+		})
+	}
+}
+
+// What the file says arrives where it is meant to.
+func TestPolicyIsTheFile(t *testing.T) {
+	r := newRules(t)
+	defer r.p.close()
+	n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
+	n1.Labels["pool"] = "a"
+	r.cache.set(nil, n1, n2)
+	for _, tc := range []struct {
+		marks string
+		trust bool
+	}{{"refuse", false}, {"trust", true}} {
+		r.use(fmt.Sprintf(twoProviders, "fence", tc.marks, ""))
+		p := r.p.current()
+		if got := p.Fence; got.PowerOffAfter != 70*time.Second || got.PowerOffTimeout != 40*time.Second || got.Retry <= got.PowerOffTimeout {
+			t.Errorf("fence settings: got %+v", got)
+		}
+		if got := p.Evict; got.DetachTimeout != 3*time.Minute || got.TrustPerson != tc.trust {
+			t.Errorf("evict settings: got %+v, want trust %v", got, tc.trust)
+		}
+		if p.EvictFirst.String() != "tier=storage" {
+			t.Errorf("evict first: got %s", p.EvictFirst)
+		}
+		for node, want := range map[*corev1.Node]controller.Machine{
+			&n1: {Name: "racks", Device: "racks/shelf of " + n1.Status.NodeInfo.SystemUUID},
+			&n2: {Name: "virt", Device: "virt/shelf of shelf-2", Target: providers.Target{ID: "shelf-2"}},
+		} {
+			m, err := p.Machine(node)
+			if err != nil || m.Name != want.Name || m.Device != want.Device || m.Target.Node != node.Name || m.Target.ID != want.Target.ID ||
+				m.Target.SystemUUID != node.Status.NodeInfo.SystemUUID || (m.Watcher != nil) != (want.Name == "virt") {
+				t.Errorf("%s: got %+v, error %v", node.Name, m, err)
+				continue
+			}
+			inst := r.made[len(r.made)-2]
+			if want.Name == "virt" {
+				inst = r.made[len(r.made)-1]
+			}
+			_, before := inst.state()
+			if _, err := m.Provider.State(t.Context(), m.Target); err != nil {
+				t.Error(err)
+			}
+			if _, after := inst.state(); inst.name != want.Name || after != before+1 {
+				t.Errorf("%s: its provider %s was not asked", node.Name, inst.name)
+			}
+		}
+	}
+	out := aNode("out", "", config.DefaultExclude)
+	if p := r.p.current(); p.Excluded(&out) == "" || p.Excluded(&n1) != "" {
+		t.Errorf("excluded: got %q and %q, want a reason for the first", p.Excluded(&out), p.Excluded(&n1))
+	}
+}
+
+// Two nodes that are led to one machine have none, in either spelling of it, and have one again when the other is gone. A cache that
+// cannot be read is no word that nobody else is.
+func TestClashComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRules(t)
+		defer r.p.close()
+		r.use("providers: [{name: racks, device: {}}]\nnodes: [{name: all, provider: racks, machine: {from: systemUUID}}]")
+		a, twin := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("twin", "44454C4C-4200-1035-8053-B4C04F383831")
+		other := aNode("other", "4c4c4544-0042-3510-8053-b4c04f383832")
+		check := func(what string, want bool) {
+			t.Helper()
+			time.Sleep(2 * time.Second) // virtual: what is remembered of the nodes is older than that
+			if m, err := r.p.current().Machine(&a); clashes(m, err) != want || err != nil && !want {
+				t.Errorf("%s: got %q, error %v, want a clash: %v", what, m.Name, err, want)
+			}
+			if m, err := r.p.current().Machine(&other); clashes(m, err) || err != nil {
+				t.Errorf("%s: the node beside them: got %q, error %v", what, m.Name, err)
+			}
+		}
+		r.cache.set(nil, a, other)
+		check("alone", false)
+		r.cache.set(nil, a, other, twin)
+		check("a twin", true)
+		check("a twin, still", true)
+		r.cache.set(nil, a, other)
+		check("the twin is gone", false)
+		r.cache.set(errors.New("not in sync"))
+		time.Sleep(2 * time.Second)
+		if m, err := r.p.current().Machine(&a); err == nil {
+			t.Errorf("no list of nodes: got machine %+v, want an error", m.Target)
+		}
+		r.cache.set(nil, a, other)
+		check("a list again", false)
+		r.cache.mu.Lock()
+		lists := r.cache.lists
+		r.cache.mu.Unlock()
+		for range 100 {
+			_, _ = r.p.current().Machine(&a)
+		}
+		r.cache.mu.Lock()
+		defer r.cache.mu.Unlock()
+		if r.cache.lists != lists {
+			t.Errorf("100 questions at once: got %d lists, want none", r.cache.lists-lists)
+		}
+	})
+}
+
+// A reload makes the providers anew, keeps the old ones open until no question to them is under way, and keeps the old policy where
+// the new one cannot be made.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRules(t)
+		const file = "mode: %s\nproviders: [{name: one, device: {}}, {name: two, device: {fails: %v}}]\n" +
+			"nodes: [{name: all, provider: one, machine: {from: systemUUID}}]"
+		r.use(fmt.Sprintf(file, "observe", false))
+		n := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831")
+		r.cache.set(nil, n)
+		mode := func() fence.Mode {
+			m, err := r.p.current().Machine(&n)
+			if err != nil {
+				t.Error(err)
+			}
+			return m.Mode
+		}
+		closed := func() (n []int) {
+			synctest.Wait()
+			for _, i := range r.made {
+				c, _ := i.state()
+				n = append(n, c)
+			}
+			return n
+		}
+		if mode() != fence.Observe || len(r.made) != 2 {
+			t.Fatalf("at first: got mode %d, %d providers", mode(), len(r.made))
+		}
+		r.p.reload(r.parse(fmt.Sprintf(file, "observe", false)))
+		if len(r.made) != 2 {
+			t.Errorf("the same file again: got %d providers, want the two", len(r.made))
+		}
+
+		r.p.reload(r.parse(fmt.Sprintf(file, "fence", true)))
+		if mode() != fence.Observe || testutil.ToFloat64(r.p.good) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
+			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
+		}
+		if got := closed(); !slices.Equal(got, []int{0, 0, 1}) {
+			t.Errorf("closed after it: got %v, want the one that was made in vain", got)
+		}
+
+		r.p.reload(r.parse(fmt.Sprintf(file, "fence", false)))
+		if mode() != fence.Fence || testutil.ToFloat64(r.p.good) != 1 || testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
+			t.Errorf("a good file: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
+		}
+		time.Sleep(linger - time.Second)
+		if got := closed(); !slices.Equal(got, []int{0, 0, 1, 0, 0}) {
+			t.Errorf("closed while questions may be under way: got %v", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 0, 0}) {
+			t.Errorf("closed %s after the reload: got %v, want the old ones", linger, got)
+		}
+		r.p.reload(r.parse(fmt.Sprintf(file, "observe", false)))
+		r.p.close()
+		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 1, 1, 1, 1}) {
+			t.Errorf("closed at the end: got %v, want all", got)
+		}
+	})
+}

@@ -1,0 +1,309 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// The pods that go and their volumes are ended, in every kind of volume; what stays keeps its attachments and its entries in the
+// node's lists, and nothing on another node is touched.
+func TestFenceInAMixedWorld(t *testing.T) {
+	w := newWorld(t)
+	w.run(30 * time.Second)
+	snapshot := func() map[string]any {
+		out := map[string]any{}
+		var nodes corev1.NodeList
+		var pods corev1.PodList
+		var vas storagev1.VolumeAttachmentList
+		must(t, w.api.List(context.Background(), &nodes))
+		must(t, w.api.List(context.Background(), &pods))
+		must(t, w.api.List(context.Background(), &vas))
+		for _, n := range nodes.Items {
+			if n.Name != "n1" {
+				out["node "+n.Name] = n
+			}
+		}
+		for _, p := range pods.Items {
+			if !strings.HasPrefix(p.Name, "db-n1") && !strings.HasPrefix(p.Name, "web-n1") {
+				out["pod "+p.Name] = p
+			}
+		}
+		for _, va := range vas.Items {
+			if va.Spec.NodeName != "n1" {
+				out["attachment "+va.Name] = va
+			}
+		}
+		return out
+	}
+	before := snapshot()
+	was := w.attached("n1")
+	w.cut("n1")
+	w.cut("n5") // nothing there goes: it is left alone
+	w.untilDone("n1", taint.ResultEvicted)
+	w.run(5 * time.Second)
+	if diff := cmp.Diff(before, snapshot()); diff != "" {
+		t.Errorf("what nobody may touch (-before +after):\n%s", diff)
+	}
+	if got, want := w.pods("n1"), []string{"agent-n1", "crashed-n1", "done-n1", "stays-n1"}; !slices.Equal(got, want) {
+		t.Errorf("pods left on n1: got %v, want %v", got, want)
+	}
+	stay := slices.Concat(w.uses["agent-n1"], w.uses["stays-n1"])
+	slices.Sort(stay)
+	if got := w.attached("n1"); !slices.Equal(got, stay) || len(was) != len(stay)+3 {
+		t.Errorf("attached to n1: got %v of %v, want those of the pods that stay, %v", got, was, stay)
+	}
+	var lists, want []string
+	n := w.node("n1")
+	for i := range n.Status.VolumesInUse {
+		lists = append(lists, string(n.Status.VolumesInUse[i]), string(n.Status.VolumesAttached[i].Name))
+	}
+	for _, pv := range stay {
+		want = append(want, w.unique[pv], w.unique[pv])
+	}
+	slices.Sort(lists)
+	slices.Sort(want)
+	if !slices.Equal(lists, want) {
+		t.Errorf("n1's volume lists: got %q, want %q", lists, want)
+	}
+	if d := w.record("n1").Device; d != "racks/enclosure-7" {
+		t.Errorf("the record's device: got %q", d)
+	}
+}
+
+// A device that lied is not believed any more; the others are.
+func TestOneLiarAmongDevices(t *testing.T) {
+	w := newWorld(t)
+	w.run(30 * time.Second)
+	w.machines["n1"].lies = true
+	w.silence("n1")
+	w.untilDone("n1", taint.ResultEvicted)
+	w.beat("n1")
+	w.change("n1", setReady(corev1.ConditionTrue))
+	if !w.until(10*time.Second, func() bool { return w.record("n1").Result == taint.ResultNeverPoweredOff }) {
+		t.Fatalf("the lie is not found out: %+v", w.record("n1"))
+	}
+	w.pod("n1", "late-n1", nil, nil, nil)
+	w.cut("n1")
+	w.cut("n3")
+	w.untilDone("n3", taint.ResultEvicted)
+	w.run(10 * time.Second)
+	if !slices.Contains(w.pods("n1"), "late-n1") || w.marked("n1") || !w.told.has("DeviceDistrusted n1") || w.told.has("DeviceDistrusted n3") {
+		t.Errorf("n1 through its device that lied: pods %v, marked %v; told %q", w.pods("n1"), w.marked("n1"), w.told.said)
+	}
+}
+
+// A node is silent, and later NotReady: the grace runs from the first of the two.
+func TestGraceBeginsOnce(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.run(30 * time.Second)
+	w.silence("n1")
+	if !w.until(40*time.Second, func() bool { return w.told.has("WaitingForGrace n1") }) {
+		t.Fatalf("n1 is not suspected; told %q", w.told.said)
+	}
+	begun := w.Now()
+	w.run(20 * time.Second)
+	w.change("n1", setReady(corev1.ConditionUnknown))
+	w.until(2*time.Minute, func() bool { return w.machines["n1"].offs() > 0 })
+	if took := w.Now().Sub(begun); took < 55*time.Second || took > 65*time.Second {
+		t.Errorf("powered off %s after it was first suspected, want 1m0s", took)
+	}
+	w.untilDone("n1", taint.ResultEvicted)
+}
+
+// A node that is deleted while its machine is being powered off, or whose announcement is refused, keeps nobody waiting.
+func TestNobodyWaitsForOneThatIsGone(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		gone func(w *world)
+	}{
+		{"deleted", func(w *world) { must(w.t, w.api.Delete(context.Background(), w.node("n1"))) }},
+		{"back", func(w *world) {
+			w.beat("n1")
+			w.change("n1", func(n *corev1.Node) { n.Labels = map[string]string{"touched": ""} })
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.mode = fence.Fence
+			w.machines["n1"].obeys = false
+			w.run(30 * time.Second)
+			w.silence("n1")
+			w.run(5 * time.Second)
+			w.silence("n3")
+			if !w.until(2*time.Minute, func() bool { return w.machines["n1"].offs() > 0 }) {
+				t.Fatal("n1 is not powered off")
+			}
+			w.run(8 * time.Second)
+			if n := w.machines["n3"].offs(); n != 0 {
+				t.Fatalf("n3 while n1 is being powered off: got %d power-offs, want none", n)
+			}
+			tc.gone(w)
+			if !w.until(10*time.Second, func() bool { return w.machines["n3"].offs() > 0 }) {
+				t.Errorf("n3 is not powered off; told %q", w.told.said)
+			}
+		})
+	}
+}
+
+// Whom nobody may power off, or fence: each for some time after the grace.
+func TestWhoIsLeftAlone(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		mode   fence.Mode
+		change func(w *world)
+		told   string
+	}{
+		{"mode observe", fence.Observe, func(w *world) { w.silence("n1") }, "PoweredOnNotReady n1"},
+		{"a control-plane node", fence.Fence, func(w *world) {
+			w.change("n1", func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })
+			w.silence("n1")
+		}, "ControlPlaneNode n1"},
+		{"an excluded node", fence.Fence, func(w *world) { w.excluded = "n1"; w.silence("n1") }, ""},
+		{"an excluded node that is off", fence.Fence, func(w *world) { w.excluded = "n1"; w.cut("n1") }, ""},
+		{"a kubelet that is heard", fence.Fence, func(w *world) { w.change("n1", setReady(corev1.ConditionFalse)) }, "KubeletHeartbeats n1"},
+		{"everybody is silent", fence.Fence, func(w *world) {
+			for n := range w.machines {
+				w.cut(n)
+			}
+			w.run(30 * time.Second)
+			for n := range w.machines {
+				w.change(n, setReady(corev1.ConditionUnknown))
+			}
+		}, "AllLeasesStale n1"},
+		{"nothing goes", fence.Fence, func(w *world) { w.silence("n5") }, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.mode = tc.mode
+			w.run(15 * time.Second)
+			tc.change(w)
+			w.run(100 * time.Second)
+			for n, m := range w.machines {
+				if m.offs() != 0 || w.marked(n) || w.record(n).ID != "" {
+					t.Errorf("%s: got %d power-offs, marked %v, record %+v", n, m.offs(), w.marked(n), w.record(n))
+				}
+			}
+			if tc.told != "" && !w.told.has(tc.told) {
+				t.Errorf("told: got %q, want %q", w.told.said, tc.told)
+			}
+		})
+	}
+}
+
+// A new leader knows of the power-off that the last one announced, and sends no other beside it.
+func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.machines["n1"].obeys = false
+	w.run(15 * time.Second)
+	w.silence("n1")
+	w.run(20 * time.Second)
+	w.silence("n3")
+	if !w.until(2*time.Minute, func() bool { return w.machines["n1"].offs() > 0 }) {
+		t.Fatal("n1 is not powered off")
+	}
+	for _, n := range []string{"n1", "n3"} {
+		w.change(n, setReady(corev1.ConditionUnknown))
+	}
+	rec := w.record("n1")
+	rec.At = rec.At.Add(5 * time.Minute) // it goes on for longer than the new leader's grace
+	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = rec.Encode() })
+	w.lead()
+	w.run(80 * time.Second)
+	if !w.told.has("AnotherPowerOff n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff {
+		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase, w.machines["n3"].offs(), w.told.said)
+	}
+}
+
+// Nodes that were deleted are no silent ones: most of those that are left are heard.
+func TestDeletedNodesDoNotCount(t *testing.T) {
+	w := newWorld(t)
+	w.run(15 * time.Second)
+	for _, n := range []string{"n3", "n4"} {
+		w.silence(n)
+		must(t, w.api.Delete(t.Context(), w.node(n)))
+	}
+	w.run(30 * time.Second)
+	w.cut("n1")
+	w.untilDone("n1", taint.ResultEvicted)
+}
+
+// A person's mark on a node that is well goes with its next heartbeat, and the fence did nothing.
+func TestPersonMarksAHealthyNode(t *testing.T) {
+	w := newWorld(t)
+	w.run(15 * time.Second)
+	pods := w.pods("n1")
+	w.change("n1", func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectNoSchedule})
+	})
+	w.untilDone("n1", taint.ResultLifted)
+	if got := w.pods("n1"); !slices.Equal(got, pods) || !w.told.has("MarkedByPerson n1") {
+		t.Errorf("pods: got %v, want %v; told %q", got, pods, w.told.said)
+	}
+}
+
+// The condition of a silent node whose machine is on goes when the node is back.
+func TestPoweredOnConditionGoes(t *testing.T) {
+	w := newWorld(t)
+	w.run(15 * time.Second)
+	w.silence("n1")
+	if !w.until(time.Minute, func() bool { return hasCondition(w.node("n1")) }) {
+		t.Fatalf("no condition; told %q", w.told.said)
+	}
+	w.beat("n1")
+	if !w.until(10*time.Second, func() bool { return !hasCondition(w.node("n1")) }) {
+		t.Errorf("the condition stays: %+v", w.node("n1").Status.Conditions)
+	}
+}
+
+// Each change that a fence may hang on wakes the node, and what every heartbeat changes does not.
+func TestNodeChanged(t *testing.T) {
+	base := func() *corev1.Node {
+		n := &corev1.Node{}
+		n.Labels, n.Annotations = map[string]string{"a": "b"}, map[string]string{taint.RecordAnnotation: "r"}
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f", Effect: corev1.TaintEffectNoSchedule}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: taint.GuardCondition, Status: corev1.ConditionTrue}}
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		wakes  bool
+	}{
+		"nothing": {func(*corev1.Node) {}, false},
+		"a heartbeat": {func(n *corev1.Node) {
+			n.ResourceVersion = "2"
+			n.Status.Conditions[0].LastHeartbeatTime.Time = time.Now()
+		}, false},
+		"their word":     {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, false},
+		"Ready":          {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, true},
+		"a boot":         {func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b" }, true},
+		"another object": {func(n *corev1.Node) { n.UID = "u" }, true},
+		"the record":     {func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = "{" }, true},
+		"no record":      {func(n *corev1.Node) { n.Annotations = nil }, true},
+		"the mark goes":  {func(n *corev1.Node) { n.Spec.Taints = nil }, true},
+		"its value":      {func(n *corev1.Node) { n.Spec.Taints[0].Value = "kim" }, true},
+		"its effect":     {func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }, true},
+		"a label":        {func(n *corev1.Node) { n.Labels["forcefence.io/exclude"] = "" }, true},
+		"a volume less":  {func(n *corev1.Node) { n.Status.VolumesInUse = nil }, true},
+		"the hook":       {func(n *corev1.Node) { n.Status.Conditions[1].Reason = taint.GuardFailOpen }, true},
+	} {
+		o, n := base(), base()
+		tc.change(n)
+		if got := New(Options{Key: taint.DefaultKey}).nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
+			t.Errorf("%s: got %v, want %v", name, got, tc.wakes)
+		}
+	}
+}
