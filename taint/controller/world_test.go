@@ -46,7 +46,9 @@ type world struct {
 	now time.Time
 
 	machines map[string]*machine  // by node
-	beats    map[string]time.Time // when a node's kubelet renewed its Lease last; a node that is silent is not in it
+	beats    map[string]time.Time // when a node's kubelet renewed its Lease last
+	silent   map[string]bool      // nodes whose kubelet does not
+	stale    map[string]bool
 	volumes  int
 	uses     map[string][]string  // the PersistentVolumes that a pod uses
 	unique   map[string]string    // a PersistentVolume's name in the nodes' lists
@@ -127,7 +129,7 @@ var worldDevices = map[string][2]string{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*machine{}, beats: map[string]time.Time{},
+		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*machine{}, beats: map[string]time.Time{}, silent: map[string]bool{}, stale: map[string]bool{},
 		uses: map[string][]string{}, unique: map[string]string{}, due: map[string]time.Time{}, detaches: true,
 	}
 	nodeName := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
@@ -185,9 +187,14 @@ func (w *world) lead() {
 		},
 		Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test", Now: w.Now, Workers: 4,
 	})
-	for n := range w.beats {
-		w.beat(n)
+	clear(w.due)
+	clear(w.stale)
+	for n := range w.machines {
+		if !w.silent[n] {
+			w.beat(n)
+		}
 	}
+	w.changes++ // it looks at every node
 }
 
 // Now goes on a little with each look at it, as clocks do.
@@ -318,6 +325,7 @@ func (w *world) beat(name string) {
 	must(w.t, w.api.Update(context.Background(), &l))
 	w.r.renewed(&l)
 	w.beats[name] = w.Now()
+	delete(w.silent, name)
 }
 
 // volume makes a claim, its volume and the attachment to a node, and returns the claim's name.
@@ -469,7 +477,7 @@ func (w *world) cut(node string) {
 }
 
 // silence cuts a kubelet off the API server: its machine runs on.
-func (w *world) silence(node string) { delete(w.beats, node) }
+func (w *world) silence(node string) { w.silent[node] = true }
 
 // boot starts a machine again; its kubelet is heard at once.
 func (w *world) boot(node string) {
@@ -492,7 +500,7 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 	seen := -1
 	for end := w.Now().Add(d); w.Now().Before(end); w.pass(worldTick) {
 		for _, n := range slices.Sorted(maps.Keys(w.beats)) {
-			if w.Now().Sub(w.beats[n]) >= 10*time.Second {
+			if !w.silent[n] && w.Now().Sub(w.beats[n]) >= 10*time.Second {
 				w.beat(n)
 			}
 		}
@@ -501,18 +509,18 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 			w.detach()
 		}
 		for _, n := range slices.Sorted(maps.Keys(w.machines)) {
-			if before == seen && w.Now().Before(w.due[n]) {
+			due, waits := w.due[n]
+			if before == seen && (!waits || w.Now().Before(due)) && !w.turned(n) {
 				continue
 			}
 			res, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: n}})
 			if err != nil {
 				w.t.Logf("%s: %v", n, err)
 			}
-			after := time.Second // Leases that become stale wake a node, too
+			delete(w.due, n)
 			if res.RequeueAfter > 0 {
-				after = min(after, res.RequeueAfter)
+				w.due[n] = w.Now().Add(res.RequeueAfter)
 			}
-			w.due[n] = w.Now().Add(after)
 		}
 		seen = before
 		if check() {
@@ -520,6 +528,14 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 		}
 	}
 	return check()
+}
+
+// turned is watchLeases: it wakes a node whose Lease became stale or fresh.
+func (w *world) turned(name string) bool {
+	stale := w.Now().Sub(w.beats[name]) > 25*time.Second
+	was := w.stale[name]
+	w.stale[name] = stale
+	return stale != was
 }
 
 // untilDone waits for the end of a node's fence.

@@ -144,7 +144,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 func unique(pv string) corev1.UniqueVolumeName {
-	return corev1.UniqueVolumeName("kubernetes.io/csi/d^" + pv)
+	return corev1.UniqueVolumeName(fmt.Sprintf("kubernetes.io/csi/d^lun-%x", pv)) // a volume's handle is not its name
 }
 
 // leads begins a process: it knows what it sees from now on.
@@ -206,10 +206,18 @@ func (w *world) do(line string) error {
 			w.node.Status.VolumesInUse = append(w.node.Status.VolumesInUse, unique(pv))
 			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(pv)})
 		}
+		if pv := value("shares"); pv != "" { // a volume that another pod brought
+			p.Volumes = append(p.Volumes, Volume{PV: pv, Unique: unique(pv)})
+		}
+		if pv := value("export"); pv != "" { // a claim whose volume nobody attaches
+			p.Volumes = append(p.Volumes, Volume{PV: pv})
+		}
 		w.pods = append(w.pods, p)
 		w.change()
 	case "refuses": // from now on; "nothing"
 		w.refuses[f[1]] = arg(2)
+	case "inline": // an attachment of a volume that no PersistentVolume stands for
+		w.atts = append(w.atts, Attachment{Name: "va-inline"})
 	case "finalized": // somebody takes the finalizers off: pods that were deleted go
 		w.pods = slices.DeleteFunc(w.pods, func(p Pod) bool { return p.stuck() })
 	case "stock-deletes": // the stock eviction controller

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -161,12 +162,14 @@ func (a *Attacher) sync(ctx context.Context, item string) (again time.Duration, 
 // provision makes the claim's volume; the real PV controller binds the two.
 func (a *Attacher) provision(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
 	name := "pvc-" + string(pvc.UID)
+	// A real driver's handle is its own name of the volume: who takes one for the other finds nothing.
+	handle := fmt.Sprintf("lun-%x", sha256.Sum256([]byte(name)))[:20]
 	_, err := a.c.clients.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedBy: CSIDriver}},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: corev1.ResourceList{corev1.ResourceStorage: pvc.Spec.Resources.Requests[corev1.ResourceStorage]},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				CSI: &corev1.CSIPersistentVolumeSource{Driver: CSIDriver, VolumeHandle: name},
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: CSIDriver, VolumeHandle: handle},
 			},
 			AccessModes: pvc.Spec.AccessModes, VolumeMode: pvc.Spec.VolumeMode, StorageClassName: StorageClass,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,

@@ -15,6 +15,7 @@ type Workload struct {
 	Namespace, Name string
 	Replicas        int
 	Volume          bool // one claim of StorageClass per pod of a StatefulSet
+	Mixed           bool // a generic ephemeral volume of StorageClass, and mounts that no controller attaches
 	NodeSelector    map[string]string
 	Tolerations     []corev1.Toleration
 	Annotations     map[string]string // of the pods
@@ -25,12 +26,31 @@ type Workload struct {
 func (w Workload) labels() map[string]string { return map[string]string{"app": w.Name} }
 
 func (w Workload) template() corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{
+	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: w.labels(), Annotations: w.Annotations},
 		Spec: corev1.PodSpec{
 			NodeSelector: w.NodeSelector, Tolerations: w.Tolerations, TerminationGracePeriodSeconds: w.GracePeriod,
 			PriorityClassName: w.PriorityClass, Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
 		},
+	}
+	if w.Mixed {
+		t.Spec.Volumes = []corev1.Volume{
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim()},
+			}}},
+			{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.sim.forcefence.io"}}},
+			{Name: "export", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}},
+			{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}}},
+		}
+	}
+	return t
+}
+
+func claim() corev1.PersistentVolumeClaimSpec {
+	class := StorageClass
+	return corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
 }
 
@@ -45,18 +65,9 @@ func (w Workload) StatefulSet() *appsv1.StatefulSet {
 		},
 	}
 	if w.Volume {
-		const claim = "data"
-		class := StorageClass
-		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{
-			ObjectMeta: metav1.ObjectMeta{Name: claim},
-			Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
-				Resources: corev1.VolumeResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-				},
-			},
-		}}
-		s.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: claim, MountPath: "/data"}}
+		const name = "data"
+		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claim()}}
+		s.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: name, MountPath: "/data"}}
 	}
 	return s
 }

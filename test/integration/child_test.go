@@ -53,10 +53,24 @@ providers:
   ratePerSecond: 100
   concurrency: 4
   redfish: {username: fence, passwordFile: "{{.Dir}}/password", caFile: "{{.Dir}}/ca.pem"}
+- name: cellar
+  timeout: 2s
+  ratePerSecond: 100
+  concurrency: 4
+  redfish: {username: fence, passwordFile: "{{.Dir}}/password", caFile: "{{.Dir}}/ca.pem"}
 {{.Providers}}
 nodes:
+{{- if not (or .Selector .Machine .Rules)}}
+- name: cellar
+  selector: {{printf "world=%s,room=cellar" .NS | printf "%q"}}
+  provider: cellar
+  machine: {from: annotation, annotation: ` + bmcAnnotation + `}
+- name: machines
+  selector: {{printf "world=%s,room!=cellar" .NS | printf "%q"}}
+{{- else}}
 - name: machines
   selector: {{printf "%q" (or .Selector (printf "world=%s" .NS))}}
+{{- end}}
   provider: racks
   machine: {{or .Machine (printf "{from: annotation, annotation: %s, allow: [127.0.0.1]}" "` + bmcAnnotation + `")}}
 {{.Rules}}

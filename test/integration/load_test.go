@@ -13,10 +13,10 @@ func (w *world) workload(name string, replicas int) cluster.Workload {
 	return cluster.Workload{Namespace: w.ns, Name: name, Replicas: replicas, NodeSelector: w.selector()}
 }
 
-// volumes is a StatefulSet whose pods have a volume each.
+// volumes is a StatefulSet whose pods have a volume each, a generic ephemeral one, and mounts of other kinds.
 func (w *world) volumes(name string, replicas int) *appsv1.StatefulSet {
 	wl := w.workload(name, replicas)
-	wl.Volume = true
+	wl.Volume, wl.Mixed = true, true
 	return wl.StatefulSet()
 }
 

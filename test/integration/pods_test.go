@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +30,7 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	tolerating := w.workload("stays", 1)
-	tolerating.Volume = true
+	tolerating.Volume, tolerating.Mixed = true, true
 	tolerating.Tolerations = []corev1.Toleration{{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
 	succeeded := w.bare("succeeded", h)
 	succeeded.Annotations = map[string]string{cluster.RunForAnnotation: "100ms"}
@@ -50,10 +49,12 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	if len(keep) != 4 {
 		t.Fatalf("pods to be kept: got %d, want the DaemonSet's, the tolerating, the succeeded and the failed one", len(keep))
 	}
-	volume := func(name string) string {
-		c, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, "data-"+name, metav1.GetOptions{})
+	volume := func(claim string) (pv, handle string) {
+		c, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, claim, metav1.GetOptions{})
 		must(t, err)
-		return c.Spec.VolumeName
+		v, err := w.c.Client().CoreV1().PersistentVolumes().Get(w.ctx, c.Spec.VolumeName, metav1.GetOptions{})
+		must(t, err)
+		return v.Name, v.Spec.CSI.VolumeHandle
 	}
 	w.start(settings{})
 	h.cut()
@@ -68,21 +69,28 @@ func TestWhatIsNotEvicted(t *testing.T) {
 			got.Status.Phase, got.Status.Reason, got.DeletionTimestamp, got.Finalizers)
 	}
 	w.untilEvent("Pod", "held", "FinalizersKeepPod")
-	node := w.node(h)
-	stays := volume("stays-0")
-	if got := w.attachments(h); !slices.Equal(got, []string{stays}) {
-		t.Errorf("attachments: got %v, want the tolerating pod's %s alone", got, stays)
+	data, dataHandle := volume("data-stays-0")
+	scratch, scratchHandle := volume("stays-0-scratch")
+	stay := []string{data, scratch}
+	slices.Sort(stay)
+	if got := slices.Sorted(slices.Values(w.attachments(h))); !slices.Equal(got, stay) {
+		t.Errorf("attachments: got %v, want the tolerating pod's %v alone", got, stay)
 	}
-	var listed []string
-	for _, v := range node.Status.VolumesInUse {
-		listed = append(listed, string(v))
-	}
-	for _, v := range node.Status.VolumesAttached {
-		listed = append(listed, string(v.Name))
-	}
-	if len(listed) != 2 || !strings.HasSuffix(listed[0], stays) || !strings.HasSuffix(listed[1], stays) {
-		t.Errorf("volumes in use and attached: got %v, want %s in both", listed, stays)
-	}
+	want := []string{"kubernetes.io/csi/" + cluster.CSIDriver + "^" + dataHandle, "kubernetes.io/csi/" + cluster.CSIDriver + "^" + scratchHandle}
+	slices.Sort(want)
+	w.until(fmt.Sprintf("volumes in use and attached to be %v", want), func() bool { // the attach/detach controller writes its list late (F5)
+		var inUse, attached []string
+		node := w.node(h)
+		for _, v := range node.Status.VolumesInUse {
+			inUse = append(inUse, string(v))
+		}
+		for _, v := range node.Status.VolumesAttached {
+			attached = append(attached, string(v.Name))
+		}
+		slices.Sort(inUse)
+		slices.Sort(attached)
+		return slices.Equal(inUse, want) && slices.Equal(attached, want)
+	})
 	// It runs again where it was, with its volume.
 	h.boot()
 	w.until("tolerating pod runs again", func() bool { return h.running(pod(t, w.pods(), "stays-0")) })

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -130,8 +131,11 @@ func newWorld(t *testing.T, p plan) *world {
 			address = h.bmc.SystemURL(h.machine)
 		}
 		o := cluster.NodeOptions{
-			Name: h.machine.Name(), SystemUUID: h.machine.SystemUUID(), BootID: h.machine.BootID(),
+			Name: h.machine.Name(), SystemUUID: spelled(i, h.machine.SystemUUID()), BootID: h.machine.BootID(),
 			Labels: w.selector(), Annotations: map[string]string{bmcAnnotation: address}, SandboxRetry: 200 * time.Millisecond,
+		}
+		if i%2 == 1 && !p.oneBMC {
+			o.Labels["room"] = "cellar" // another provider's, unless the test has rules of its own
 		}
 		if p.node != nil {
 			p.node(i, &o)
@@ -160,6 +164,16 @@ func newWorld(t *testing.T, p plan) *world {
 		}
 	})
 	return w
+}
+
+// spelled is a machine's system UUID as its node tells it: every other one in the byte order that its BMC does not use, and in capitals.
+func spelled(i int, uuid string) string {
+	u, ok := providers.ParseUUID(uuid)
+	if i%2 == 0 || !ok {
+		return uuid
+	}
+	s := providers.SwapUUID(u)
+	return strings.ToUpper(fmt.Sprintf("%x-%x-%x-%x-%x", s[:4], s[4:6], s[6:8], s[8:10], s[10:]))
 }
 
 // password writes the file that the configuration names.

@@ -20,6 +20,9 @@ const podFailures = "./taint/controller -short"
 // glue is the controller without a control plane: its decisions around objects in memory.
 var glue = []string{"./taint/controller -short"}
 
+// wiring is what becomes of a configuration file.
+var wiring = []string{"./cmd/internal/app"}
+
 // testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
 // then the whole protocol's simulation.
 func testsOf(m Mutant) []string {
@@ -1167,6 +1170,257 @@ var Mutants = []Mutant{
 	{
 		Name: "taint: two fences of one second are one (10)", File: "taint/record.go",
 		Old: "Format(\"20060102T150405.000\") }", New: "Format(\"20060102T150405\") }",
+	},
+
+	{
+		Name: "app: a rule's mode is the file's (8)", File: "cmd/internal/config/machine.go",
+		Old: "		Mode:     cmp.Or(rule.Mode, c.Mode),", New: "		Mode:     cmp.Or(c.Mode, rule.Mode),",
+		Tests: wiring,
+	},
+	{
+		Name: "app: the file's mode is every rule's (8)", File: "cmd/internal/app/policy.go",
+		Old: "	if m.Mode == config.Fence {", New: "	if cfg.Mode == config.Fence {",
+		Tests: wiring,
+	},
+	{
+		Name: "app: a clash that is gone stays", File: "cmd/internal/app/policy.go",
+		Old: "		clear(found)\n", New: "",
+		Tests: wiring,
+	},
+	{
+		Name: "app: who cannot be listed does not clash", File: "cmd/internal/app/policy.go",
+		Old: "			return \"\", fmt.Errorf(\"listing cached nodes: %w\", err)", New: "			return \"\", nil",
+		Tests: wiring,
+	},
+	{
+		Name: "app: a clash is looked for once", File: "cmd/internal/app/policy.go",
+		Old: "if time.Since(at) < time.Second {", New: "if !at.IsZero() {",
+		Tests: wiring,
+	},
+	{
+		Name: "app: nodes that clash have a machine", File: "cmd/internal/app/policy.go",
+		Old: "	} else if other != \"\" {\n		return controller.Machine{}, fmt.Errorf(\"%w: %s\", config.ErrTwoMachines, other)\n	}", New: "	} else if other == \"?\" {\n		return controller.Machine{}, nil\n	}",
+		Tests: wiring,
+	},
+	{
+		Name: "app: the target loses its system UUID (3)", File: "cmd/internal/app/policy.go",
+		Old: "Target: m.Target, Mode: mode}", New: "Target: providers.Target{Node: m.Target.Node, ID: m.Target.ID}, Mode: mode}",
+		Tests: wiring,
+	},
+	{
+		Name: "app: a person is always trusted", File: "cmd/internal/app/policy.go",
+		Old: "TrustPerson: cfg.ManualMarks == config.Trust}", New: "TrustPerson: cfg.ManualMarks != \"\"}",
+		Tests: wiring,
+	},
+	{
+		Name: "app: a reload closes providers that are being asked", File: "cmd/internal/app/policy.go",
+		Old: "case <-time.After(linger):", New: "case <-time.After(0):",
+		Tests: wiring,
+	},
+	{
+		Name: "app: nobody is excluded (8)", File: "cmd/internal/app/policy.go",
+		Old: "	if cfg.Excluded(n) {", New: "	if false {",
+		Tests: wiring,
+	},
+	{
+		Name: "controller: maintenance is not asked for (8)", File: "taint/controller/act.go",
+		Old: "Excluded: t.policy.Excluded(t.node),", New: "Excluded: \"\",",
+		Tests: glue,
+	},
+	{
+		Name: "controller: nobody looks whether all are silent (7)", File: "taint/controller/act.go",
+		Old: "AllStale: t.allStale(t.look.Name),", New: "AllStale: false,",
+		Tests: glue,
+	},
+	{
+		Name: "controller: control-plane nodes are not told apart (7)", File: "taint/controller/act.go",
+		Old: "	v.ControlPlane = isControlPlane(t.look.Labels)\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: the device's mode is fence", File: "taint/controller/act.go",
+		Old: "Mode: t.machine.Mode, Suspect:", New: "Mode: fence.Fence, Suspect:",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a new leader does not know who is powered off (6)", File: "taint/controller/controller.go",
+		Old: "	r.notePowering(name, l.Record.Open() && l.Record.Phase == taint.PhasePoweringOff)\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a mark on a node that is well is nobody's business", File: "taint/controller/controller.go",
+		Old: "st.suspect.Why != \"\" || l.Mark != nil || l.RecordErr", New: "st.suspect.Why != \"\" || l.RecordErr",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a node that came back is never asked about its boot", File: "taint/controller/controller.go",
+		Old: " || l.RecordErr != nil || !done || hasCondition", New: " || l.RecordErr != nil || !done && l.Record.Open() || hasCondition",
+		Tests: glue,
+	},
+	{
+		Name: "controller: the condition of a silent node stays", File: "taint/controller/controller.go",
+		Old: " || !done || hasCondition(&node) {", New: " || !done {",
+		Tests: glue,
+	},
+	{
+		Name: "controller: deleted nodes are silent ones", File: "taint/controller/controller.go",
+		Old: "	r.leases.drop(name)\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: nobody is distrusted", File: "taint/controller/act.go",
+		Old: "			return true, nil\n		}\n	}\n	return false, nil\n}\n\n// errProofLost", New: "			return false, nil\n		}\n	}\n	return false, nil\n}\n\n// errProofLost",
+		Tests: glue,
+	},
+	{
+		Name: "controller: every pod is first, exempt ones included (9)", File: "taint/controller/look.go",
+		Old: "Exempt: taint.Exempt(p, key), Terminal", New: "Exempt: \"\", Terminal",
+		Tests: glue,
+	},
+	{
+		Name: "controller: finished pods run (9)", File: "taint/controller/look.go",
+		Old: "Terminal: taint.IsTerminal(p), Tombstone", New: "Terminal: taint.IsTombstone(p), Tombstone",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a spared pod is not seen as one (10)", File: "taint/controller/look.go",
+		Old: "Spared: taint.SparedBy(p),", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a pod's finalizers are not seen (step 12)", File: "taint/controller/look.go",
+		Old: "		Finalizers:  p.Finalizers,\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: stock evictions are not foreseen (F2)", File: "taint/controller/look.go",
+		Old: "		Tolerations: p.Spec.Tolerations,\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a record that somebody wrote wakes nobody", File: "taint/controller/setup.go",
+		Old: "		e.ObjectOld.Annotations[taint.RecordAnnotation] == e.ObjectNew.Annotations[taint.RecordAnnotation] &&\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a mark of another value wakes nobody", File: "taint/controller/setup.go",
+		Old: "a.MatchTaint(&b) && a.Value == b.Value", New: "a.MatchTaint(&b)",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a label wakes nobody", File: "taint/controller/setup.go",
+		Old: "		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&\n", New: "		(maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || true) &&\n",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a Node made anew wakes nobody", File: "taint/controller/setup.go",
+		Old: "o.BootID == n.BootID && o.UID == n.UID &&\n", New: "o.BootID == n.BootID &&\n",
+		Tests: glue,
+	},
+	{
+		Name: "release: a person's mark stays", File: "taint/controller/release.go",
+		Old: "object{\"taints\": withoutKey(node.Spec.Taints, key)}", New: "object{\"taints\": taint.Without(withoutKey(node.Spec.Taints, \"\"), key, rec.ID)}",
+		Tests: glue,
+	},
+	{
+		Name: "release: without --yes", File: "taint/controller/release.go",
+		Old: "	if !confirm {", New: "	if false {",
+		Tests: glue,
+	},
+	{
+		Name: "release: exempt pods are spared (9)", File: "taint/controller/release.go",
+		Old: "p.Terminal || p.Exempt != taint.NotExempt || ", New: "p.Terminal || ",
+		Tests: glue,
+	},
+	{
+		Name: "release: the record keeps the life it had", File: "taint/controller/release.go",
+		Old: "	rec.NodeUID, rec.BootID, rec.LeaseRV = l.UID, l.BootID, l.LeaseRV\n", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "writer: a tombstone without its reason (F3)", File: "taint/controller/writer.go",
+		Old: "\"phase\": corev1.PodFailed, \"reason\": taint.TombstoneReason, \"message\"", New: "\"phase\": corev1.PodFailed, \"message\"",
+		Tests: glue,
+	},
+	{
+		Name: "guard: a closed provider is asked", File: "providers/guard/guard.go",
+		Old: "	if g.closed {\n", New: "	if false {\n",
+	},
+	{
+		Name: "guard: no limit of calls in flight", File: "providers/guard/guard.go",
+		Old: "slots: make(chan struct{}, g.opts.Concurrency)", New: "slots: make(chan struct{}, 100+g.opts.Concurrency)",
+	},
+	{
+		Name: "guard: no rate", File: "providers/guard/guard.go",
+		Old: "rate.NewLimiter(g.opts.Rate, g.opts.Burst)}", New: "rate.NewLimiter(rate.Inf, g.opts.Burst)}",
+	},
+	{
+		Name: "guard: machines behind one device have limits of their own", File: "providers/guard/guard.go",
+		Old: "		if d := by.Device(t); d != \"\" {", New: "		if d := by.Device(t); false {",
+	},
+	{
+		Name: "guard: a panic is not caught", File: "providers/guard/guard.go",
+		Old: "		if r := recover(); r != nil {", New: "		if r := any(nil); r != nil {",
+	},
+	{
+		Name: "guard: closes under a call", File: "providers/guard/guard.go",
+		Old: "		g.calls.Wait()\n", New: "",
+	},
+	{
+		Name: "guard: a call that does not return gives its place away", File: "providers/guard/guard.go",
+		Old: "	default:\n		return none, fail(ended(ctx))\n", New: "	default:\n		<-d.slots\n		d.slots <- struct{}{}\n		return none, fail(ended(ctx))\n",
+	},
+	{
+		Name: "taint: an equal value tolerates (9)", File: "taint/exempt.go",
+		Old: "t.Operator != corev1.TolerationOpExists || ", New: "",
+	},
+	{
+		Name: "taint: another key's toleration exempts (9)", File: "taint/exempt.go",
+		Old: " || (t.Key != \"\" && t.Key != key) {", New: " {",
+	},
+	{
+		Name: "taint: any effect's toleration exempts (9)", File: "taint/exempt.go",
+		Old: "		case \"\", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute:\n", New: "		default:\n",
+	},
+	{
+		Name: "taint: anybody's kind of DaemonSet is exempt (9)", File: "taint/exempt.go",
+		Old: " && strings.HasPrefix(ref.APIVersion, \"apps/\")", New: " && strings.HasPrefix(ref.APIVersion, \"\")",
+	},
+	{
+		Name: "taint: pods from the API are static (9)", File: "taint/exempt.go",
+		Old: "	return ok && src != \"api\"", New: "	return ok && src != \"\"",
+	},
+	{
+		Name: "taint: a person's mark hides ours", File: "taint/taint.go",
+		Old: "(found == nil || (found.Value != id && t.Value == id)) {", New: "(found == nil || id == \"\") {",
+	},
+	{
+		Name: "taint: our mark twice", File: "taint/taint.go",
+		Old: "(t.Value == id || t.Effect == corev1.TaintEffectNoSchedule)", New: "(t.Value == id)",
+	},
+	{
+		Name: "taint: an open record with a result is read", File: "taint/record.go",
+		Old: "		if r.Result != \"\" {\n", New: "		if false {\n",
+	},
+	{
+		Name: "taint: a record of no Node is read", File: "taint/record.go",
+		Old: "	case r.NodeUID == \"\":\n", New: "	case false:\n",
+	},
+	{
+		Name: "taint: the first evidence is lost", File: "taint/record.go",
+		Old: "append(list[:1], list[len(list)-maxEvidence+1:]...)", New: "list[len(list)-maxEvidence:]",
+	},
+	{
+		Name: "taint: every failed pod is ours to delete (9)", File: "taint/tombstone.go",
+		Old: "return p.Status.Phase == corev1.PodFailed && p.Status.Reason == TombstoneReason", New: "return p.Status.Phase == corev1.PodFailed",
+	},
+	{
+		Name: "taint: a failed pod has not finished (9)", File: "taint/tombstone.go",
+		Old: "return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed", New: "return p.Status.Phase == corev1.PodSucceeded",
+	},
+	{
+		Name: "taint: a Lease is not seen", File: "taint/look.go",
+		Old: "		l.LeaseRV = lease.ResourceVersion\n", New: "		l.LeaseRV = lease.ResourceVersion[:0]\n",
 	},
 
 	{
