@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint"
@@ -65,8 +67,11 @@ func TestFenceInAMixedWorld(t *testing.T) {
 	}
 	var lists, want []string
 	n := w.node("n1")
-	for i := range n.Status.VolumesInUse {
-		lists = append(lists, string(n.Status.VolumesInUse[i]), string(n.Status.VolumesAttached[i].Name))
+	for _, v := range n.Status.VolumesInUse {
+		lists = append(lists, string(v))
+	}
+	for _, v := range n.Status.VolumesAttached {
+		lists = append(lists, string(v.Name))
 	}
 	for _, pv := range stay {
 		want = append(want, w.unique[pv], w.unique[pv])
@@ -122,7 +127,29 @@ func TestGraceBeginsOnce(t *testing.T) {
 	w.untilDone("n1", taint.ResultEvicted)
 }
 
-// A node that is deleted while its machine is being powered off, or whose announcement is refused, keeps nobody waiting.
+// A power-off that cannot be announced takes nobody else's turn.
+func TestNobodyWaitsForAnAnnouncement(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	refused := 0
+	w.fail = func(o client.Object, patch string) error {
+		if o.GetName() == "n1" && strings.Contains(patch, string(taint.PhasePoweringOff)) {
+			refused++
+			return apierrors.NewServiceUnavailable("a webhook is down")
+		}
+		return nil
+	}
+	w.run(15 * time.Second)
+	w.silence("n1")
+	w.silence("n3")
+	w.until(2*time.Minute, func() bool { return w.machines["n3"].offs() > 0 })
+	if refused == 0 || w.machines["n1"].offs() != 0 || w.machines["n3"].offs() != 1 {
+		t.Errorf("got %d refusals, %d power-offs of n1 and %d of n3, want none of n1 and one of n3; told %q",
+			refused, w.machines["n1"].offs(), w.machines["n3"].offs(), w.told.said)
+	}
+}
+
+// A node that is deleted while its machine is being powered off, or comes back meanwhile, keeps nobody waiting.
 func TestNobodyWaitsForOneThatIsGone(t *testing.T) {
 	for _, tc := range []struct {
 		name string

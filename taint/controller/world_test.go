@@ -50,12 +50,12 @@ type world struct {
 	silent   map[string]bool      // nodes whose kubelet does not
 	stale    map[string]bool
 	volumes  int
-	uses     map[string][]string  // the PersistentVolumes that a pod uses
-	unique   map[string]string    // a PersistentVolume's name in the nodes' lists
-	due      map[string]time.Time // when a node is looked at again, if nothing changes until then
-	changes  int                  // writes but those of Leases
-	detaches bool                 // the attach/detach controller works
-	fail     func(o client.Object, patch string) error
+	uses     map[string][]string                       // the PersistentVolumes that a pod uses
+	unique   map[string]string                         // a PersistentVolume's name in the nodes' lists
+	due      map[string]time.Time                      // when a node is looked at again, if nothing changes until then
+	changes  int                                       // writes but those of Leases
+	detaches bool                                      // the attach/detach controller works
+	fail     func(o client.Object, patch string) error // refuses patches; nil: none
 	told     telling
 }
 
@@ -516,6 +516,7 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 			res, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: n}})
 			if err != nil {
 				w.t.Logf("%s: %v", n, err)
+				res.RequeueAfter = time.Second // the workqueue's back-off
 			}
 			delete(w.due, n)
 			if res.RequeueAfter > 0 {

@@ -1154,6 +1154,11 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
+		Name: "controller: a power-off that cannot be announced keeps all others waiting", File: "taint/controller/act.go",
+		Old: "				t.notePowering(t.look.Name, false)\n", New: "",
+		Tests: glue,
+	},
+	{
 		Name: "controller: the grace begins again with another reason", File: "taint/controller/detect.go",
 		Old: "	if before.Why == \"\" {\n		s.Since", New: "	if before.Why != s.Why {\n		s.Since",
 		Tests: glue,
