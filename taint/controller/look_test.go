@@ -83,6 +83,18 @@ func TestReadsThatFail(t *testing.T) {
 	}
 }
 
+// A look is as old as its question, and was not there before both answers were: what happens in between may be missing from it.
+func TestLookTakesItsTime(t *testing.T) {
+	w := newWorld(t)
+	begun := w.Now()
+	slow := unreadable{w.api, func(client.Object, string) error { w.pass(time.Second); return nil }}
+	_, l, err := Look(t.Context(), slow, "n1", taint.DefaultKey, w.Now)
+	must(t, err)
+	if l.Sent.Sub(begun) > time.Second || l.Got.Sub(begun) < 2*time.Second {
+		t.Errorf("two reads of a second each: got sent after %s, answered after %s", l.Sent.Sub(begun), l.Got.Sub(begun))
+	}
+}
+
 // A pod's volumes are those of its claims, its generic ephemeral ones included, by the names that attachments and the node's lists have
 // for them; and they are looked up where they matter only.
 func TestResolve(t *testing.T) {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +107,30 @@ func TestOneLiarAmongDevices(t *testing.T) {
 	if !slices.Contains(w.pods("n1"), "late-n1") || w.marked("n1") || !w.told.has("DeviceDistrusted n1") || w.told.has("DeviceDistrusted n3") {
 		t.Errorf("n1 through its device that lied: pods %v, marked %v; told %q", w.pods("n1"), w.marked("n1"), w.told.said)
 	}
+}
+
+// unlisted is a cache whose Nodes cannot be listed.
+type unlisted struct{ client.Reader }
+
+func (u unlisted) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := l.(*corev1.NodeList); ok {
+		return errors.New("not in sync")
+	}
+	return u.Reader.List(ctx, l, opts...)
+}
+
+// Where nobody can tell which devices lied, none is believed.
+func TestNoFenceWithoutTheRecords(t *testing.T) {
+	w := newWorld(t)
+	w.run(15 * time.Second)
+	w.r.Cache = unlisted{w.api}
+	w.cut("n1")
+	w.run(time.Minute)
+	if r := w.record("n1"); r.ID != "" || w.marked("n1") {
+		t.Errorf("got record %+v, marked %v, want none", r, w.marked("n1"))
+	}
+	w.r.Cache = w.api
+	w.untilDone("n1", taint.ResultEvicted)
 }
 
 // A node is silent, and later NotReady: the grace runs from the first of the two.

@@ -1149,6 +1149,21 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
+		Name: "controller: records that cannot be listed tell of no liar", File: "taint/controller/act.go",
+		Old: "return false, fmt.Errorf(\"listing cached nodes: %w\", err)", New: "return false, nil",
+		Tests: glue,
+	},
+	{
+		Name: "look: a look is as young as its answer (step 4)", File: "taint/controller/look.go",
+		Old: "taint.See(node, lease, key, sent, now()), nil", New: "taint.See(node, lease, key, now().Add(0*now().Sub(sent)), now()), nil",
+		Tests: glue,
+	},
+	{
+		Name: "look: a look was there when it was asked for (1)", File: "taint/controller/look.go",
+		Old: "taint.See(node, lease, key, sent, now()), nil", New: "taint.See(node, lease, key, sent, sent), nil",
+		Tests: glue,
+	},
+	{
 		Name: "controller: a Node deleted while it is powered off keeps all others waiting", File: "taint/controller/controller.go",
 		Old: "	delete(r.powering, name)\n}\n\n// notePowering", New: "}\n\n// notePowering",
 		Tests: glue,
@@ -1278,7 +1293,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: every pod is first, exempt ones included (9)", File: "taint/controller/look.go",
+		Name: "controller: no pod is exempt (9)", File: "taint/controller/look.go",
 		Old: "Exempt: taint.Exempt(p, key), Terminal", New: "Exempt: \"\", Terminal",
 		Tests: glue,
 	},
