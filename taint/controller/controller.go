@@ -80,8 +80,9 @@ type Reconciler struct {
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet
 
-	mu    sync.Mutex            // guards nodes
+	mu    sync.Mutex            // guards nodes and met
 	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
+	met   bool                  // the fleet knows the nodes that were there when this process began to lead
 }
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
@@ -141,6 +142,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // advance is Reconcile without the nudges of held pods.
 func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
+	if err := r.meet(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
 	if idle, after, err := r.idle(ctx, req.Name, st); err != nil || idle {
 		return reconcile.Result{RequeueAfter: after}, err
 	}
@@ -160,6 +164,27 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 		}
 	}
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+}
+
+// meet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
+// else silent, and an open fence would end for that.
+func (r *Reconciler) meet(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.met {
+		return nil
+	}
+	var nodes corev1.NodeList
+	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing cached nodes: %w", err)
+	}
+	r.across(func(f *fleet.Fleet) {
+		for i := range nodes.Items {
+			f.Know(nodes.Items[i].Name, r.Now())
+		}
+	})
+	r.met = true
+	return nil
 }
 
 // idle reports, from the caches alone, that there is nothing to look at: that, and once a pin, is what every healthy node costs.

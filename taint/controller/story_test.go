@@ -273,7 +273,7 @@ func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
 	rec.At = rec.At.Add(5 * time.Minute) // it goes on for longer than the new leader's grace
 	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = rec.Encode() })
 	w.lead()
-	w.run(80 * time.Second)
+	w.run(110 * time.Second)
 	if !w.told.has("AnotherPowerOff n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff {
 		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase, w.machines["n3"].offs(), w.told.said)
 	}
