@@ -754,7 +754,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a look is never kept, however slow the API server", File: "taint/controller/act.go",
-		Old: "		if !fence.Keeps(t.look, read, t.Now()) {\n			return 0, true, nil\n		}\n		if d, err", New: "		if true {\n			return 0, true, nil\n		}\n		if d, err",
+		Old: "		if !fence.Keeps(t.look, read, t.Now()) {\n			return 0, true, nil\n		}\n		if d, err", New: "		if read >= 0 {\n			return 0, true, nil\n		}\n		if d, err",
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", File: "taint/controller/act.go",
@@ -1139,7 +1139,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: a return ends by the cache's attachments (11)", File: "taint/controller/act.go",
+		Name: "controller: a return ends by the cache's attachments (11)", File: "taint/evict/evict.go",
 		Old: "(d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||", New: "(d.Record.Result == taint.ResultEvicted ||",
 		Tests: glue,
 	},
@@ -1164,18 +1164,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: a Node deleted while it is powered off keeps all others waiting", File: "taint/controller/controller.go",
-		Old: "	delete(r.powering, name)\n}\n\n// notePowering", New: "}\n\n// notePowering",
-		Tests: glue,
-	},
-	{
 		Name: "controller: a power-off that cannot be announced keeps all others waiting", File: "taint/controller/act.go",
-		Old: "				t.notePowering(t.look.Name, false)\n", New: "",
-		Tests: glue,
-	},
-	{
-		Name: "controller: the grace begins again with another reason", File: "taint/controller/detect.go",
-		Old: "	if before.Why == \"\" {\n		s.Since", New: "	if before.Why != s.Why {\n		s.Since",
+		Old: "				t.across(func(f *fleet.Fleet) { f.Fence(t.look.Name, t.look.Record, t.Now()) }) // gives", New: "				t.across(func(*fleet.Fleet) {}) // gives",
 		Tests: glue,
 	},
 	{
@@ -1248,28 +1238,28 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: nobody looks whether all are silent (7)", File: "taint/controller/act.go",
-		Old: "AllStale: t.allStale(t.look.Name),", New: "AllStale: false,",
-		Tests: glue,
-	},
-	{
 		Name: "controller: control-plane nodes are not told apart (7)", File: "taint/controller/act.go",
 		Old: "	v.ControlPlane = isControlPlane(t.look.Labels)\n", New: "",
 		Tests: glue,
 	},
 	{
 		Name: "controller: the device's mode is fence", File: "taint/controller/act.go",
-		Old: "Mode: t.machine.Mode, Suspect:", New: "Mode: fence.Fence, Suspect:",
+		Old: "Mode: t.machine.Mode, Device:", New: "Mode: fence.Fence, Device:",
+		Tests: glue,
+	},
+	{
+		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)", File: "taint/controller/controller.go",
+		Old: "			f.Know(nodes.Items[i].Name, r.Now())\n", New: "			_ = i\n",
 		Tests: glue,
 	},
 	{
 		Name: "controller: a new leader does not know who is powered off (6)", File: "taint/controller/controller.go",
-		Old: "	r.notePowering(name, l.Record.Open() && l.Record.Phase == taint.PhasePoweringOff)\n", New: "",
+		Old: "				f.Fence(nodes.Items[i].Name, rec, r.Now())\n", New: "				_ = rec.Open()\n",
 		Tests: glue,
 	},
 	{
 		Name: "controller: a mark on a node that is well is nobody's business", File: "taint/controller/controller.go",
-		Old: "st.suspect.Why != \"\" || l.Mark != nil || l.RecordErr", New: "st.suspect.Why != \"\" || l.RecordErr",
+		Old: "st.suspect != \"\" || l.Mark != nil || l.RecordErr", New: "st.suspect != \"\" || l.RecordErr",
 		Tests: glue,
 	},
 	{
@@ -1284,7 +1274,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: deleted nodes are silent ones", File: "taint/controller/controller.go",
-		Old: "	r.leases.drop(name)\n", New: "",
+		Old: "	r.across(func(f *fleet.Fleet) { f.Drop(name, r.Now()) })\n", New: "",
 		Tests: glue,
 	},
 	{
@@ -1440,7 +1430,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "taint: a Lease is not seen", File: "taint/look.go",
-		Old: "		l.LeaseRV = lease.ResourceVersion\n", New: "		l.LeaseRV = lease.ResourceVersion[:0]\n",
+		Old: "		l.LeaseRV, l.LeaseDuration = lease.ResourceVersion, LeaseDuration(lease)\n", New: "		l.LeaseDuration = LeaseDuration(lease)\n",
 	},
 
 	{
