@@ -274,7 +274,7 @@ func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
 	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = rec.Encode() })
 	w.lead()
 	w.run(110 * time.Second)
-	if !w.told.has("AnotherPowerOff n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff {
+	if !w.told.has("AnotherPowerOff n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff || w.record("n1").ID != rec.ID {
 		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase, w.machines["n3"].offs(), w.told.said)
 	}
 }
