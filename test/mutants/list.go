@@ -1170,7 +1170,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "release: pods are spared under our own mark only (10)", File: "taint/controller/release.go",
-		Old: "	if l.Record.Open() {\n		if err := spareAll", New: "	if l.Ours() {\n		if err := spareAll",
+		Old: "	if l.Record.Open() {\n		left, err := spareAll", New: "	if l.Ours() {\n		left, err := spareAll",
 		Tests: glue,
 	},
 	{
@@ -1349,7 +1349,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "writer: a tombstone without its reason (F3)", File: "taint/controller/writer.go",
-		Old: "\"phase\": corev1.PodFailed, \"reason\": taint.TombstoneReason, \"message\"", New: "\"phase\": corev1.PodFailed, \"message\"",
+		Old: "object{\"phase\": corev1.PodFailed, \"reason\": taint.TombstoneReason}", New: "object{\"phase\": corev1.PodFailed}",
 		Tests: glue,
 	},
 	{
