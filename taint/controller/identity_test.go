@@ -131,6 +131,11 @@ type oneNode struct {
 	node *corev1.Node
 }
 
+func (c oneNode) List(_ context.Context, o client.ObjectList, _ ...client.ListOption) error {
+	o.(*corev1.NodeList).Items = []corev1.Node{*c.node}
+	return nil
+}
+
 func (c oneNode) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	c.node.DeepCopyInto(o.(*corev1.Node))
 	return nil

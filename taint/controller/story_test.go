@@ -339,7 +339,7 @@ func TestNodeChanged(t *testing.T) {
 			n.ResourceVersion = "2"
 			n.Status.Conditions[0].LastHeartbeatTime.Time = time.Now()
 		}, false},
-		"their word":     {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, false},
+		"their word":     {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, true}, // it may lead to the machine
 		"Ready":          {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, true},
 		"a boot":         {func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b" }, true},
 		"another object": {func(n *corev1.Node) { n.UID = "u" }, true},

@@ -1144,13 +1144,13 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: one device that lied distrusts all", File: "taint/controller/act.go",
-		Old: " && rec.Result == taint.ResultNeverPoweredOff && rec.Device == device {", New: " && rec.Result == taint.ResultNeverPoweredOff {",
+		Name: "controller: one device that lied distrusts all", File: "taint/controller/identity.go",
+		Old: "err == nil && rec.Distrusts(m.Identity, m.Device, n.Name == name) {", New: "err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && name != \"\" {",
 		Tests: glue,
 	},
 	{
-		Name: "controller: records that cannot be listed tell of no liar", File: "taint/controller/act.go",
-		Old: "return false, fmt.Errorf(\"listing cached nodes: %w\", err)", New: "return false, nil",
+		Name: "controller: records that cannot be listed tell of no liar", File: "taint/controller/identity.go",
+		Old: "		return \"\", fmt.Errorf(\"listing cached nodes: %w\", err)\n	}\n	for i := range nodes.Items {\n		n :=", New: "		return \"\", nil\n	}\n	for i := range nodes.Items {\n		n :=",
 		Tests: glue,
 	},
 	{
@@ -1184,7 +1184,7 @@ var Mutants = []Mutant{
 
 	{
 		Name: "app: a rule's mode is the file's (8)", File: "cmd/internal/config/machine.go",
-		Old: "		Mode:     cmp.Or(rule.Mode, c.Mode),", New: "		Mode:     cmp.Or(c.Mode, rule.Mode),",
+		Old: "		Mode: cmp.Or(rule.Mode, c.Mode),", New: "		Mode: cmp.Or(c.Mode, rule.Mode),",
 		Tests: wiring,
 	},
 	{
@@ -1194,27 +1194,17 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: a clash that is gone stays", File: "cmd/internal/app/policy.go",
-		Old: "		clear(found)\n", New: "",
+		Old: "found != nil && time.Since(at) < time.Second {", New: "found != nil && at.Before(time.Now()) {",
 		Tests: wiring,
 	},
 	{
 		Name: "app: who cannot be listed does not clash", File: "cmd/internal/app/policy.go",
-		Old: "			return \"\", fmt.Errorf(\"listing cached nodes: %w\", err)", New: "			return \"\", nil",
-		Tests: wiring,
-	},
-	{
-		Name: "app: a clash is looked for once", File: "cmd/internal/app/policy.go",
-		Old: "if time.Since(at) < time.Second {", New: "if !at.IsZero() {",
-		Tests: wiring,
-	},
-	{
-		Name: "app: nodes that clash have a machine", File: "cmd/internal/app/policy.go",
-		Old: "	} else if other != \"\" {\n		return controller.Machine{}, fmt.Errorf(\"%w: %s\", config.ErrTwoMachines, other)\n	}", New: "	} else if other == \"?\" {\n		return controller.Machine{}, nil\n	}",
+		Old: "			return nil, fmt.Errorf(\"listing cached nodes: %w\", err)", New: "			return taint.NewClaims(nil), nil",
 		Tests: wiring,
 	},
 	{
 		Name: "app: the target loses its system UUID (3)", File: "cmd/internal/app/policy.go",
-		Old: "Target: m.Target, Mode: mode}", New: "Target: providers.Target{Node: m.Target.Node, ID: m.Target.ID}, Mode: mode}",
+		Old: "	out := f.machine(m.Provider, m.Target)\n", New: "	out := f.machine(m.Provider, providers.Target{Node: m.Target.Node, ID: m.Target.ID})\n",
 		Tests: wiring,
 	},
 	{
@@ -1278,8 +1268,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: nobody is distrusted", File: "taint/controller/act.go",
-		Old: "			return true, nil\n		}\n	}\n	return false, nil\n}\n\n// errProofLost", New: "			return false, nil\n		}\n	}\n	return false, nil\n}\n\n// errProofLost",
+		Name: "controller: nobody is distrusted", File: "taint/controller/identity.go",
+		Old: "			return n.Name, nil\n", New: "			return \"\", nil\n",
 		Tests: glue,
 	},
 	{
@@ -1305,11 +1295,6 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: stock evictions are not foreseen (F2)", File: "taint/controller/look.go",
 		Old: "		Tolerations: p.Spec.Tolerations,\n", New: "",
-		Tests: glue,
-	},
-	{
-		Name: "controller: a record that somebody wrote wakes nobody", File: "taint/controller/setup.go",
-		Old: "		e.ObjectOld.Annotations[taint.RecordAnnotation] == e.ObjectNew.Annotations[taint.RecordAnnotation] &&\n", New: "",
 		Tests: glue,
 	},
 	{

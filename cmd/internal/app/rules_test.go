@@ -169,8 +169,8 @@ func (r *rules) use(text string) {
 	}
 }
 
-// clashes reports whether a node got no machine because another is led to the same.
-func clashes(_ controller.Machine, err error) bool { return errors.Is(err, config.ErrTwoMachines) }
+// clashes reports whether a node's machine is refused because another is led to the same.
+func clashes(m controller.Machine, _ error) bool { return m.Clash.Refused != "" }
 
 const twoProviders = `
 mode: %s
