@@ -7,6 +7,14 @@ import (
 	"unicode"
 )
 
+// Cause is what an Event shows of a device's error: its class and its Text.
+func Cause(err error) string {
+	if err == nil {
+		return Class(err)
+	}
+	return Class(err) + ": " + Text(err)
+}
+
 // Text returns what an Event or a log line may show of a device's error: the cause, without the act and the machine around it, since
 // Event and line name these themselves. It is one line of printable text, at most 200 bytes, and "" for nil. Whatever stands before an
 // @ in an address is left out. Providers promise that their errors hold no secret; Text bounds what a device can put into one.

@@ -113,7 +113,7 @@ func (p *Probe) one(ctx context.Context, node *corev1.Node) (class, text string)
 	a := providers.Ask(ctx, m.Provider, m.Name, m.Target, r.Now)
 	switch {
 	case a.Err != nil:
-		return providers.Class(a.Err), fmt.Sprintf("Device %s cannot tell the machine's power (%s): the node could not be fenced now.", m.Device, providers.Class(a.Err))
+		return providers.Class(a.Err), fmt.Sprintf("Device %s cannot tell the machine's power (%s): the node could not be fenced now.", m.Device, providers.Cause(a.Err))
 	case a.State == providers.PowerUnknown:
 		return "unknown", fmt.Sprintf("Device %s answers with a word that is not known (%q): the node could not be fenced now.", m.Device, a.Raw)
 	default:

@@ -200,7 +200,7 @@ func (t *turn) deviceName() string {
 	return t.machine.Device
 }
 
-// answerDetail is the last answer in words that may be shown: never the text of a device's error.
+// answerDetail is the last answer in words that may be shown.
 func (t *turn) answerDetail() string {
 	a := t.st.evict.Answer
 	switch {
@@ -209,7 +209,7 @@ func (t *turn) answerDetail() string {
 	case a.Got.IsZero():
 		return "not asked"
 	case a.Err != nil:
-		return providers.Class(a.Err)
+		return providers.Cause(a.Err)
 	default:
 		return fmt.Sprintf("%s (%q)", a.State, a.Raw)
 	}

@@ -278,7 +278,7 @@ func Step(v View) Decision {
 	}
 	if powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr) {
 		d := v.close(taint.ResultPowerOffFailed, PowerOffRefused)
-		d.Detail = providers.Class(v.PowerOffErr)
+		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
@@ -410,7 +410,7 @@ func (v View) on(powering bool) Decision {
 		return v.askEvery(pollOff, AwaitingOff)
 	case v.PowerOffErr != nil && sent < min(time.Second<<min(max(v.Refusals-1, 0), 6), resendOff):
 		d := v.askEvery(pollOff, NotAccepted)
-		d.Detail = providers.Class(v.PowerOffErr)
+		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
 	case v.PowerOffSent.IsZero(), v.PowerOffErr != nil, sent >= resendOff:
 		// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose

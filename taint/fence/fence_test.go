@@ -174,8 +174,8 @@ func TestStep(t *testing.T) {
 		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: AwaitingOff}},
 		{"sent: again, some BMCs do nothing", dead(powering, sent(resendOff), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
 		{"sent: refused, again", dead(powering, sent(time.Second), refused, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
-		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: NotAccepted, Detail: "unreachable", After: 150 * time.Millisecond}},
-		{"sent: refused three times, not yet again", dead(powering, sent(3900*time.Millisecond), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: NotAccepted, Detail: "unreachable"}},
+		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused three times, not yet again", dead(powering, sent(3900*time.Millisecond), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: NotAccepted, Detail: "unreachable: device unreachable"}},
 		{"sent: refused three times, again", dead(powering, sent(4*time.Second), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
 		{"sent: refused for good", dead(powering, sent(100*time.Millisecond), forGood, saying(on, 100*time.Millisecond)), refusedNow},
 		{"sent: refused for good, and unknown", dead(powering, sent(100*time.Millisecond), forGood, saying(unknown, 100*time.Millisecond)), refusedNow},
@@ -253,7 +253,7 @@ func TestStep(t *testing.T) {
 var (
 	armed      = Decision{Act: Arm, Why: ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
 	rearming   = Decision{Act: Wait, Why: Rearming, After: 4 * time.Second}
-	refusedNow = Decision{Act: Write, Why: PowerOffRefused, Detail: "permanent", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultPowerOffFailed}}
+	refusedNow = Decision{Act: Write, Why: PowerOffRefused, Detail: "permanent: the system offers no ForceOff", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultPowerOffFailed}}
 	announced  = Decision{Act: Write, Why: Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
 )
 

@@ -330,8 +330,13 @@ func TestTurns(t *testing.T) {
 			t.Errorf("n1 waits for %q, which is itself or nobody", got)
 		}
 	}
-	if !c.f.Reserve("n1") || !c.f.Reserve("n1") || c.f.Reserve("n2") {
-		t.Error("two have the turn, or one cannot keep it")
+	for _, tt := range []struct {
+		node string
+		want bool
+	}{{"n1", true}, {"n1", true}, {"n2", false}} {
+		if got := c.f.Reserve(tt.node); got != tt.want {
+			t.Errorf("%s takes the turn: %v, want %v", tt.node, got, tt.want)
+		}
 	}
 	busy("n1")
 	c.f.Fence("n1", nil, c.now) // it was not announced after all

@@ -64,7 +64,7 @@ nodes:
 - name: cellar
   selector: {{printf "world=%s,room=cellar" .NS | printf "%q"}}
   provider: cellar
-  machine: {from: annotation, annotation: ` + bmcAnnotation + `}
+  machine: {from: annotation, annotation: ` + bmcAnnotation + `, allow: [127.0.0.1]}
 - name: machines
   selector: {{printf "world=%s,room!=cellar" .NS | printf "%q"}}
 {{- else}}

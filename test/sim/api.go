@@ -23,6 +23,7 @@ var (
 	errConflict = errors.New("conflict")
 	errExists   = errors.New("already exists")
 	errTimeout  = errors.New("time-out")
+	errTooLarge = errors.New("request is too large")
 )
 
 // kind numbers what is stored.
@@ -194,6 +195,9 @@ func (s *server) patchPod(by, name, uid, rv string, edit func(*corev1.Pod)) erro
 	}
 	p := *old
 	edit(&p)
+	if s.w.limits.large == p.Name && (len(p.Annotations) > len(old.Annotations) || len(p.Status.Conditions) > len(old.Status.Conditions)) {
+		return errTooLarge
+	}
 	s.w.check.podWrite(by, uid, rv, old, &p)
 	put(s, &s.pods, pods, &p)
 	return nil

@@ -67,7 +67,12 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 		if !slices.EqualFunc(rest(old.Spec.Taints), rest(n.Spec.Taints), func(a, b corev1.Taint) bool { return a == b }) {
 			w.fail("5", "%s changes another taint of %s", by, n.Name)
 		}
-		if !maps.Equal(old.Labels, n.Labels) || old.Spec.Unschedulable != n.Spec.Unschedulable {
+		unpinned := func(n *corev1.Node) map[string]string {
+			l := maps.Clone(n.Labels)
+			delete(l, taint.PinLabel)
+			return l
+		}
+		if !maps.Equal(unpinned(old), unpinned(n)) || old.Spec.Unschedulable != n.Spec.Unschedulable {
 			w.fail("5", "%s changes labels or cordon of %s", by, n.Name)
 		}
 		if !isReady(old) && isReady(n) {
@@ -115,7 +120,7 @@ func (c *checker) begun(v evict.View, what string) {
 func (c *checker) proof(v evict.View, what string) {
 	w, node, r, a := c.w, v.Look.Name, v.Look.Record, v.Answer
 	m := w.machine(node)
-	gainsaid := m.device && a.State != providers.PowerUnknown && !(v.TrustPerson && a.State == providers.PowerOn)
+	gainsaid := v.Device != "" && a.State != providers.PowerUnknown && !(v.TrustPerson && a.State == providers.PowerOn)
 	if r.By == taint.ByPerson && c.byPerson[r.ID] && !gainsaid {
 		if m.power && m.excused == "" {
 			m.excused = "a person vouched for a machine that is on"
@@ -206,9 +211,9 @@ func (c *checker) clear(v evict.View, d evict.Decision) {
 }
 
 // arm is steps 2 to 5: the mark is set on an Off that was true, and nothing showed life since it was asked for.
-func (c *checker) arm(k *worker, v fence.View) {
+func (c *checker) arm(v fence.View) {
 	w, l, a := c.w, v.Look, v.Answer
-	c.alive(k, v)
+	c.alive(v)
 	c.work(l)
 	if a.State != providers.PowerOff || !w.truth[proofKey{l.Name, a.At}] {
 		w.fail("2", "%s is marked, and the machine was not off when it was asked", l.Name)
@@ -222,7 +227,7 @@ func (c *checker) arm(k *worker, v fence.View) {
 }
 
 // alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the end by itself.
-func (c *checker) alive(k *worker, v fence.View) {
+func (c *checker) alive(v fence.View) {
 	w, l := c.w, v.Look
 	n, lease := w.api.node(l.Name), w.api.lease(l.Name)
 	if n == nil || lease == nil || v.Fleet.Hinted || l.Ready != corev1.ConditionFalse {
@@ -267,6 +272,9 @@ func (c *checker) expire(v evict.View) {
 // as a bound pod needs; or this fence tombstoned nothing at all.
 func (c *checker) unmark(v evict.View, d evict.Decision) {
 	w, r := c.w, v.Look.Record
+	if n := w.api.node(v.Look.Name); n == nil || n.ResourceVersion != v.Look.ResourceVersion {
+		return // a conflict: a leader of before has looked long ago
+	}
 	if r.Phase == taint.PhaseArmed && d.Record.Result != taint.ResultLifted || d.Record.Phase != taint.PhaseDone {
 		w.fail("11", "the mark of %s goes in phase %s with result %s", v.Look.Name, r.Phase, d.Record.Result)
 	}

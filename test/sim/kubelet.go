@@ -95,7 +95,7 @@ func (k *kubelet) status() {
 	}
 	inUse := k.inUse()
 	if n == nil {
-		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{noteBMC: name}}}
 		fresh.Status.NodeInfo = corev1.NodeSystemInfo{BootID: k.m.bootID, SystemUUID: k.m.uuid}
 		fresh.Status.VolumesInUse = inUse
 		setReady(fresh, ready, w.now)

@@ -120,28 +120,35 @@ func (replay) PowerOff(context.Context, providers.Target) error { return nil }
 func (replay) PowerOn(context.Context, providers.Target) error  { return nil }
 
 // ask puts a question to the machine's BMC. The truth is read when the BMC gets to it, and the answer may be long on its way.
-func (w *World) ask(m *machine, t providers.Target, done func(providers.Answer)) {
+func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
 	sent := w.now
+	if to.to == nil {
+		w.after(w.latency(), func() {
+			done(providers.Answer{Observation: providers.Observation{At: sent}, Got: w.now, Err: errNobody})
+		})
+		return
+	}
+	asked := to.to
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
-		obs, err := m.answer(stamp)
-		truth := !m.power || err == nil && obs.At.Before(m.switched) // off then, on since
+		obs, err := asked.answer(stamp)
+		truth := asked == m && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
 		back := w.latency()
 		if err != nil && w.chance(0.5) {
 			back = 5 * time.Second // it ran into the deadline
 		}
 		w.after(back, func() {
-			asked := false
-			a := providers.Ask(context.Background(), replay{obs, err}, "bmc", t, func() time.Time {
-				if !asked {
-					asked = true
+			first := true
+			a := providers.Ask(context.Background(), replay{obs, err}, "bmc", to.target, func() time.Time {
+				if first {
+					first = false
 					return sent
 				}
 				return w.now
 			})
 			if a.State == providers.PowerOff {
-				w.truth[proofKey{m.name, a.At}] = truth && m.uuid == obs.SystemUUID || m.lies
+				w.truth[proofKey{m.name, a.At}] = truth && m.uuid == obs.SystemUUID || asked == m && m.lies
 			}
 			done(a)
 		})
@@ -195,8 +202,14 @@ func (m *machine) answer(stamp time.Time) (providers.Observation, error) {
 }
 
 // orderOff is the BMC taking a hard off: obeyed, obeyed later, or accepted and forgotten.
-func (m *machine) orderOff() error {
+func (m *machine) orderOff(t providers.Target) error {
 	w := m.w
+	if err := t.Identify(m.uuid); err != nil {
+		return fmt.Errorf("powering off: %w", err)
+	}
+	if t.Node != m.name {
+		w.fail("14", "the machine of %s is powered off for %s", m.name, t.Node)
+	}
 	if !w.calm && w.chance(0.15) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
 	}

@@ -53,6 +53,7 @@ type worker struct {
 	seen string // what the last look saw: nothing to do until it differs
 
 	leaseRV string // the watch on leases
+	pinning bool
 }
 
 func (p *Process) begin() {
@@ -159,6 +160,7 @@ func (k *worker) watch() {
 	}
 	if why == "" && l.Mark == nil && !l.Record.Open() {
 		k.fleet.Fence(k.m.name, l.Record, w.now)
+		k.pin(n)
 	}
 	_, recorded := n.Annotations[taint.RecordAnnotation]
 	if (why != "" || l.Mark != nil || recorded) && k.seen != n.ResourceVersion+k.leaseRV+why {
@@ -220,7 +222,7 @@ func (k *worker) look() {
 			l = taint.See(node, lease, taint.DefaultKey, sent, w.now)
 			k.call(func() error { ps = w.api.podsOn(name); return nil }, func(err error) {
 				if !failed(err) {
-					k.step(seen{look: l, pods: podsOf(ps), atts: attachedOf(k.cachedAttachments(name)), reads: w.now.Sub(sent)})
+					k.step(seen{look: l, node: node, pods: podsOf(ps), atts: attachedOf(k.cachedAttachments(name)), reads: w.now.Sub(sent)})
 				}
 			})
 		})
@@ -241,6 +243,8 @@ func (k *worker) wait(d time.Duration) {
 // seen is what one look brought.
 type seen struct {
 	look  taint.Look
+	node  *corev1.Node
+	led   led
 	pods  []evict.Pod
 	atts  []evict.Attachment
 	live  bool          // atts are from the API server
@@ -256,6 +260,9 @@ func (k *worker) step(s seen) {
 		k.fleet.Fence(l.Name, l.Record, k.w.now)
 	}
 	k.seen = l.ResourceVersion + l.LeaseRV + k.suspicion(l)
+	if l.Exists {
+		s.led = k.led(s)
+	}
 	k.decide(s)
 }
 
@@ -269,7 +276,7 @@ func (k *worker) decide(s seen) {
 
 // askAnd puts the question to the device and looks again, or decides again on the same look where another would take too long.
 func (k *worker) askAnd(s seen) {
-	k.ask(s.look, func() {
+	k.ask(s.led, func() {
 		if fence.Keeps(s.look, s.reads, k.w.now) {
 			k.w.count("kept a slow look")
 			k.decide(s)
@@ -294,28 +301,18 @@ func (k *worker) readLive(s seen) {
 	})
 }
 
-func (k *worker) device() string {
-	if k.m.device {
-		return "bmc/" + k.m.name
-	}
-	return ""
-}
-
 func (k *worker) fenceStep(s seen) {
 	w, l, ps := k.w, s.look, s.pods
 	v := fence.View{
-		Now: w.now, Look: l, Memory: k.fence, Settings: k.Process.fence, Mode: k.mode, Fleet: k.fleet.View(k.m.name, w.now),
-		Device: k.device(), NewID: w.id("f"), By: k.name,
-		Distrusted: l.Record != nil && l.Record.Result == taint.ResultNeverPoweredOff,
+		Now: w.now, Look: l, Memory: k.fence, Settings: k.Process.fence, Mode: s.led.mode, Fleet: k.fleet.View(k.m.name, w.now),
+		Device: s.led.device(), Identity: s.led.id, Machine: s.led.why, NewID: w.id("f"), By: k.name,
+		Distrusted: l.Record.Distrusts(s.led.id, s.led.device(), true),
 	}
 	switch {
 	case evict.Work(ps, nil) || s.live && evict.Work(ps, s.atts):
 		v.Work = fence.SomeToDo
 	case evict.Work(ps, s.atts):
 		v.Work = fence.CacheSays
-	}
-	if !k.m.device {
-		v.Machine = "no provider"
 	}
 	d := fence.Step(v)
 	k.keep(ps)
@@ -342,9 +339,9 @@ func (k *worker) fenceStep(s seen) {
 		}
 		k.patch(l, d.Record, nil, string(d.Why))
 	case fence.PowerOff:
-		k.powerOff(l)
+		k.powerOff(s)
 	case fence.Arm:
-		w.check.arm(k, v)
+		w.check.arm(v)
 		k.patch(l, d.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
 		}, "Arm")
@@ -362,14 +359,10 @@ func (k *worker) reserve() bool {
 }
 
 // ask puts the question to the node's device and folds the answer into both memories.
-func (k *worker) ask(l taint.Look, then func()) {
-	if !k.m.device {
-		k.wait(time.Second)
-		return
-	}
+func (k *worker) ask(to led, then func()) {
 	k.w.jolt(k.Process, k.m)
 	life := k.life
-	k.w.ask(k.m, providers.Target{Node: k.m.name, SystemUUID: l.SystemUUID}, func(a providers.Answer) {
+	k.w.ask(k.m, to, func(a providers.Answer) {
 		k.within(life, 0, func() {
 			k.w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, k.w.now.Sub(a.At))
 			k.fleet.Answered(k.m.name, a)
@@ -380,8 +373,8 @@ func (k *worker) ask(l taint.Look, then func()) {
 	})
 }
 
-func (k *worker) powerOff(l taint.Look) {
-	w := k.w
+func (k *worker) powerOff(s seen) {
+	w, l := k.w, s.look
 	if !k.may() {
 		return
 	}
@@ -390,7 +383,7 @@ func (k *worker) powerOff(l taint.Look) {
 	k.fence.SentPowerOff(w.now, nil)
 	sent, life := w.now, k.life
 	w.after(w.latency(), func() {
-		err := k.m.orderOff()
+		err := s.led.to.orderOff(s.led.target)
 		k.within(life, w.latency(), func() {
 			if err != nil {
 				k.fence.SentPowerOff(sent, err)
@@ -436,7 +429,7 @@ func (k *worker) evictStep(s seen) {
 	w, l, ps := k.w, s.look, s.pods
 	v := evict.View{
 		Now: w.now, Look: l, Memory: k.evict, Settings: k.Process.evict, Pods: ps, Reads: s.reads, Resolved: true, Attachments: s.atts, Live: s.live,
-		Device: k.device(), By: k.name,
+		Device: s.led.device(), Identity: s.led.id, By: k.name,
 	}
 	d := evict.Step(v)
 	if by, ok := k.byKept(v); ok {
@@ -465,7 +458,7 @@ func (k *worker) evictStep(s seen) {
 		w.check.expire(v)
 		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady", nil)
 	case evict.Tombstone:
-		k.each(v, d.Pods, func() bool { v.Memory, v.Now = k.evict, w.now; return v.Holds(w.now) }, k.tombstone)
+		k.each(v, s.led, d.Act, d.Pods, func() bool { v.Memory, v.Now = k.evict, w.now; return v.Holds(w.now) }, k.tombstone)
 	case evict.ClearVolumes:
 		w.check.clear(v, d)
 		k.patchNode(l, func(n *corev1.Node) {
@@ -476,9 +469,9 @@ func (k *worker) evictStep(s seen) {
 		if d.Returned {
 			holds = nil
 		}
-		k.each(v, d.Pods, holds, func(v evict.View, p evict.Pod, then func(error)) { k.delete(v, p, d.Returned, then) })
+		k.each(v, s.led, d.Act, d.Pods, holds, func(v evict.View, p evict.Pod, then func(error)) { k.delete(v, p, d.Returned, then) })
 	case evict.Spare:
-		k.each(v, d.Pods, nil, k.spare)
+		k.each(v, s.led, d.Act, d.Pods, nil, k.spare)
 	case evict.Unmark:
 		if d.Why == evict.NeverPoweredOff {
 			w.check.accused(k.m)
@@ -508,14 +501,15 @@ func (k *worker) byKept(v evict.View) (evict.Decision, bool) {
 
 // each acts on the pods in their order, a few at a time, each only while the proof holds: one that ran out is asked for again,
 // and if it does not come back the rest waits for the next look.
-func (k *worker) each(v evict.View, list []evict.Pod, holds func() bool, act func(evict.View, evict.Pod, func(error))) {
+func (k *worker) each(v evict.View, to led, what evict.Act, list []evict.Pod, holds func() bool, act func(evict.View, evict.Pod, func(error))) {
 	together, open, asking := 1+k.w.rng.IntN(3), 0, false
+	all, how := list, map[string]evict.Refusal{}
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
 			if holds != nil && !holds() {
 				asking = true
-				k.ask(v.Look, func() {
+				k.ask(to, func() {
 					asking = false
 					if !holds() {
 						list = nil
@@ -532,6 +526,7 @@ func (k *worker) each(v evict.View, list []evict.Pod, holds func() bool, act fun
 			}
 			act(v, p, func(err error) {
 				open--
+				how[p.UID] = refusal(err)
 				if errors.Is(err, errTimeout) {
 					list = nil
 				}
@@ -539,10 +534,25 @@ func (k *worker) each(v evict.View, list []evict.Pod, holds func() bool, act fun
 			})
 		}
 		if open == 0 && len(list) == 0 && !asking {
+			k.evict.Wrote(what, all, how, k.w.now)
 			k.look()
 		}
 	}
 	more()
+}
+
+// refusal sorts what a pod's write came to.
+func refusal(err error) evict.Refusal {
+	switch {
+	case err == nil, errors.Is(err, errNotFound):
+		return evict.Accepted
+	case errors.Is(err, errConflict):
+		return evict.Changed
+	case errors.Is(err, errTooLarge):
+		return evict.TooLarge
+	default:
+		return evict.Failed
+	}
 }
 
 func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
@@ -554,6 +564,10 @@ func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
 	k.call(func() error {
 		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
 			o.Status.Phase, o.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+			if p.Small {
+				w.count("small tombstone")
+				return
+			}
 			o.Status.Message = taint.TombstoneMessage + v.Look.Record.ID + ")"
 			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		})
@@ -587,6 +601,11 @@ func (k *worker) spare(v evict.View, p evict.Pod, then func(error)) {
 	w.jolt(k.Process, k.m)
 	k.call(func() error {
 		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
+			if p.Small { // any change will do: it is the new resourceVersion that counts
+				w.count("small spare")
+				o.Status.Message = "spared"
+				return
+			}
 			o.Annotations = map[string]string{taint.SparedAnnotation: v.Look.Record.Token()}
 		})
 		w.logf("%s: %s: spares %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)

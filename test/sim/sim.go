@@ -112,6 +112,7 @@ type limits struct {
 	events     bool          // devices tell when a machine goes off
 	api        time.Duration // how long every request of ours takes, in the calm, too
 	lostEvents bool          // caches of attachments miss events
+	large      string        // a pod that its owner made as large as the API server takes
 }
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

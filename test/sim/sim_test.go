@@ -72,12 +72,14 @@ func TestBareNodesAreFoundOut(t *testing.T) {
 
 // TestPathsAreTaken holds that the histories reach what they are there to judge.
 func TestPathsAreTaken(t *testing.T) {
-	stats, _, _ := playMany(0, 600, ScenarioOf)
+	stats, _, _ := playMany(0, 1200, ScenarioOf)
 	for _, path := range []string{
 		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
 		"crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
+		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies", "MostLeasesStale Done Cancelled",
+		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,9 @@ func (w *World) build() {
 	}
 	if w.chance(0.1) {
 		w.limits.api = 6 * time.Second
+	}
+	if w.chance(0.2) {
+		w.limits.large = "db-0"
 	}
 	w.check.begin()
 	w.api = &server{w: w}
@@ -89,7 +93,7 @@ func (w *World) buildObjects() {
 	for _, m := range w.machines {
 		w.booted++
 		m.bootID = fmt.Sprintf("boot-%d", w.booted)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Annotations: map[string]string{noteBMC: m.name}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
 		setReady(n, corev1.ConditionTrue, w.now)
 		_ = w.api.createNode(n)
@@ -176,6 +180,10 @@ func (w *World) scheduleFaults(end time.Time) {
 			first.cut = true
 			w.logf("%s: cut off, and its BMC begins to lie", first.name)
 		})
+	}
+	if w.chance(0.15) {
+		forger, victim := w.machines[w.rng.IntN(3)], w.machines[w.rng.IntN(3)]
+		w.after(w.between(2*time.Second, end.Sub(w.now)/2), func() { w.forge(forger, victim) })
 	}
 	if w.chance(0.25) {
 		w.after(w.between(0, end.Sub(w.now)/2), func() { w.outage(w.between(10*time.Second, 2*time.Minute)) })
@@ -308,7 +316,14 @@ func (w *World) anyFault(m *machine) {
 			w.elect(p)
 		}
 	case 9: // somebody else writes the Node
-		_ = w.api.patchNode("someone", m.name, "", func(n *corev1.Node) { n.Labels = map[string]string{"touched": w.id("t")} })
+		_ = w.api.patchNode("someone", m.name, "", func(n *corev1.Node) {
+			l := maps.Clone(n.Labels)
+			if l == nil {
+				l = map[string]string{}
+			}
+			l["touched"] = w.id("t")
+			n.Labels = l
+		})
 	case 10:
 		w.api.dropFinalizers(w.ids[w.rng.IntN(len(w.ids))].name)
 	default:
@@ -438,6 +453,7 @@ func (w *World) calmDown() {
 	for i, m := range w.machines {
 		m.lies = false
 		w.heal(m)
+		w.mend(m)
 		if m.k != nil && !m.k.ready {
 			m.k.ready = true
 			m.k.status()

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// noteBMC is the annotation by which a node is led to its machine. Its kubelet can write it, as it can its system UUID.
+const noteBMC = "example.net/bmc"
+
+// zeros is a system UUID that identifies no machine.
+const zeros = "00000000-0000-0000-0000-000000000000"
+
+// claimOf is what leads a node to a machine now.
+func (w *World) claimOf(n *corev1.Node) taint.Claim {
+	c := taint.Claim{Node: n.Name, Claimed: true, Pin: n.Labels[taint.PinLabel]}
+	if id := n.Annotations[noteBMC]; id != "" && w.machine(n.Name).device {
+		c.Machine = taint.Machine{Provider: "bmc", ID: id, SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}
+	}
+	return c
+}
+
+// believe is which machine a node is, by a cache of the others.
+func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
+	w := p.w
+	var all []taint.Claim
+	for _, o := range w.api.asOf(w.now.Add(-w.lag())).nodes {
+		all = append(all, w.claimOf(o))
+	}
+	mine := w.claimOf(n)
+	rec, _ := taint.RecordOf(n)
+	return taint.Believe(taint.Identity{Claim: mine, Clash: taint.NewClaims(all).Clash(mine), Record: rec, Healthy: healthy})
+}
+
+// led is whom a worker asks about its node on one look.
+type led struct {
+	to     *machine // nil: nobody
+	id     taint.Machine
+	why    string // why nobody
+	target providers.Target
+	mode   fence.Mode
+}
+
+func (k *worker) led(s seen) led {
+	b := k.believe(s.node, false)
+	out := led{mode: k.mode, why: "no provider"}
+	switch {
+	case b.Refused != "":
+		k.w.count("machine not believed")
+		out.why = b.Refused
+		return out
+	case b.Machine.Provider == "":
+		return out
+	}
+	out.to, out.id, out.why = k.w.machine(b.Machine.ID), b.Machine, ""
+	out.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: s.look.SystemUUID, Claimed: b.Claimed}
+	if providers.CanonicalUUID(s.look.SystemUUID) != b.Machine.SystemUUID {
+		out.target.SystemUUID = b.Machine.SystemUUID
+	}
+	if b.NoPower != "" {
+		out.mode = fence.Observe
+	}
+	return out
+}
+
+func (l led) device() string {
+	if l.to == nil {
+		return ""
+	}
+	return "bmc/" + l.to.name
+}
+
+var errNobody = errors.New("nobody to ask")
+
+// pin writes the pin of a healthy node.
+func (k *worker) pin(n *corev1.Node) {
+	b := k.believe(n, true)
+	if b.Pin == "" || k.pinning {
+		return
+	}
+	k.pinning = true
+	k.call(func() error {
+		k.w.count("pin")
+		return k.w.api.patchNode(k.name, n.Name, n.ResourceVersion, func(n *corev1.Node) {
+			l := maps.Clone(n.Labels)
+			if l == nil {
+				l = map[string]string{}
+			}
+			l[taint.PinLabel] = b.Pin
+			n.Labels = l
+		})
+	}, func(error) { k.pinning = false })
+}
+
+// forge is a node whose kubelet's credential was stolen: it is led to another's machine, or to none that anybody knows, and falls silent
+// sooner or later.
+func (w *World) forge(m, victim *machine) {
+	n := w.api.node(m.name)
+	if w.calm || w.down || n == nil || m == victim {
+		return
+	}
+	id, uuid := n.Annotations[noteBMC], n.Status.NodeInfo.SystemUUID
+	if w.chance(0.8) {
+		id = victim.name
+	}
+	switch w.rng.IntN(3) {
+	case 0:
+		uuid = victim.uuid
+	case 1:
+		uuid = zeros
+	}
+	w.count("forged identity")
+	w.logf("%s: its kubelet says it is machine %s with UUID %s", m.name, id, uuid)
+	_ = w.api.patchNode("kubelet", m.name, "", func(n *corev1.Node) { w.claim(n, id, uuid) })
+	w.after(w.between(0, 40*time.Second), func() {
+		if !w.calm {
+			m.cut = true
+		}
+	})
+}
+
+func (w *World) claim(n *corev1.Node, id, uuid string) {
+	a := maps.Clone(n.Annotations)
+	if a == nil {
+		a = map[string]string{}
+	}
+	a[noteBMC] = id
+	n.Annotations, n.Status.NodeInfo.SystemUUID = a, uuid
+}
+
+// mend is a person who puts right what a forger wrote, the pin included.
+func (w *World) mend(m *machine) {
+	n := w.api.node(m.name)
+	if n == nil || n.Annotations[noteBMC] == m.name && n.Status.NodeInfo.SystemUUID == m.uuid {
+		return
+	}
+	_ = w.api.patchNode("person", m.name, "", func(n *corev1.Node) {
+		w.claim(n, m.name, m.uuid)
+		n.Labels = maps.Clone(n.Labels)
+		delete(n.Labels, taint.PinLabel)
+	})
+}
