@@ -300,7 +300,7 @@ func TestWithClass(t *testing.T) {
 	}
 }
 
-// What a device says ends in Events that others read: one bounded line, with the cause and nothing around it (issue 9, number 13).
+// What a device says ends in Events that others read: one bounded line, with the cause and nothing around it.
 func TestText(t *testing.T) {
 	licence := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"))
 	long := strings.Repeat("ä", 300)

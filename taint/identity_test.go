@@ -200,7 +200,7 @@ func TestBelieve(t *testing.T) {
 	}
 }
 
-// Distrust belongs to a machine, not to whoever shares its address (issue 9, number 5).
+// Distrust belongs to a machine, not to whoever shares its address.
 func TestDistrusts(t *testing.T) {
 	lied := func(m *Machine) *Record {
 		return &Record{Result: ResultNeverPoweredOff, Phase: PhaseDone, Device: "racks/https://bmc", Machine: m}

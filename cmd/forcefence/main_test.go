@@ -98,7 +98,7 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 	}
 }
 
-// One BMC written in two ways is one machine (issue 9, number 12).
+// One BMC written in two ways is one machine.
 func TestCheckConfigOneMachineTwice(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const text = "providers: [{name: a, redfish: {username: u, passwordEnv: P}}]\n" +

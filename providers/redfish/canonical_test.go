@@ -2,7 +2,7 @@ package redfish
 
 import "testing"
 
-// One BMC has one ID, however it is written: what compares IDs sees no two (issue 9, number 2).
+// One BMC has one ID, however it is written: what compares IDs sees no two.
 func TestCanonical(t *testing.T) {
 	const system = "/redfish/v1/Systems/"
 	for _, tt := range []struct {

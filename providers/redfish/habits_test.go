@@ -77,7 +77,7 @@ func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config), f fun
 }
 
 // A BMC that takes its time with each request gives right answers all the same: what one call's deadline cuts off, the next finds
-// done; and however often it is asked, there is one session (issue 9, number 15).
+// done; and however often it is asked, there is one session.
 func TestSlowBMC(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -198,7 +198,7 @@ func TestLoginThatIsCutOff(t *testing.T) {
 }
 
 // A wrong password goes out once for each content it has, or every 15 minutes, whatever asks and however long the BMC was left alone:
-// accounts get locked (issue 9, number 16).
+// accounts get locked.
 func TestWrongPasswordIsSentOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name, auth string
@@ -272,7 +272,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 	}
 }
 
-// Where a BMC gives no session, auth auto takes basic authentication (issue 9, number 14).
+// Where a BMC gives no session, auth auto takes basic authentication.
 func TestAutoWithoutSessions(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -311,7 +311,7 @@ func TestAutoWithoutSessions(t *testing.T) {
 	r.want(t, r.target(), providers.PowerOn)
 }
 
-// An Off that the chassis or the system's own resource contradicts is none (issue 9, number 17).
+// An Off that the chassis or the system's own resource contradicts is none.
 func TestOffIsContradicted(t *testing.T) {
 	type fault = datacenter.Fault
 	for _, tt := range []struct {
@@ -479,7 +479,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// What else BMCs do that no specification says (issue 9, number 19).
+// What else BMCs do that no specification says.
 func TestHabits(t *testing.T) {
 	type fault = datacenter.Fault
 	resets := func(r *rack, part string) int { return r.bmc.Count("POST", systems+"/m0/Actions/"+part) }
@@ -554,7 +554,7 @@ func TestHabits(t *testing.T) {
 	})
 }
 
-// The cause stands in the error, in words that fit into an Event (issue 9, number 13).
+// The cause stands in the error, in words that fit into an Event.
 func TestCauseIsTold(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -65,7 +65,7 @@ func noted(id, uuid string) *corev1.Node {
 	return n
 }
 
-// An open fence goes on with the machine that its record names, or with none (issue 9, number 2).
+// An open fence goes on with the machine that its record names, or with none.
 func TestOpenFenceKeepsItsMachine(t *testing.T) {
 	bmc1, bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}, taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: uuid2}
 	gone := taint.Machine{Provider: "gone", ID: "https://bmc1", SystemUUID: uuid1}
@@ -226,7 +226,7 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 	}
 }
 
-// Distrust ends by its own node's release, or by that of a node that is the same machine (issue 9, number 5).
+// Distrust ends by its own node's release, or by that of a node that is the same machine.
 func TestReleaseFromEitherNode(t *testing.T) {
 	c := admin(t)
 	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: uuid2}

@@ -22,7 +22,19 @@ var ErrNothingToRelease = errors.New("nothing to release")
 // in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
 // Where nothing of the node itself is held up, but another node's record keeps the machine that it is pinned to from being believed,
 // that record is closed. Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
-func Release(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
+func Release(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (told string, err error) {
+	for range releaseTries { // the node lives, and others write it
+		if told, err = releaseOnce(ctx, c, name, key, confirm, now); !errors.Is(err, errAgain) {
+			break
+		}
+	}
+	return told, err
+}
+
+// releaseTries is how often a release begins anew where the Node changed in the middle.
+const releaseTries = 5
+
+func releaseOnce(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
 	node, l, err := Look(ctx, c, name, key, now)
 	switch {
 	case err != nil:

@@ -226,7 +226,7 @@ func TestCleanup(t *testing.T) {
 	}
 	leads, open := "Lease elsewhere/fences held by pod-1", "fences that are not done: 6: "
 	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`, "node broken: annotation forcefence.io/fence, its record cannot be read",
-		`node open: annotation forcefence.io/fence, fence "f-1" is in phase Evicting`, "node done: annotation forcefence.io/fence\n",
+		"node open: annotation forcefence.io/fence, label " + taint.PinLabel + `, fence "f-1" is in phase Evicting`, "node done: annotation forcefence.io/fence\n",
 		"condition forcefence.io/PoweredOnNotReady, label " + taint.PinLabel}, "--yes")
 	untouched("a controller leads")
 	old := metav1.NewMicroTime(now.Add(-2 * time.Minute))

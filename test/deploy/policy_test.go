@@ -630,7 +630,6 @@ var passes = []attempt{
 	{"a person changes a machine's annotation", editor, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), ""},
 	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
 	{"pin a node's machine", us, onNode("plain", setLabel(taint.PinLabel, "m1")), ""},
-	{"take a pin off", us, onNode("dead", noLabel(taint.PinLabel)), ""},
 	{"lead", us, leaderOf(namespace, "", "true"), ""},
 	{"any other Lease", editor, leaderOf("default", "", "off"), ""},
 	{"change any other Lease", editor, leaderOf("default", "idle", "off"), ""},

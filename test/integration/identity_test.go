@@ -39,7 +39,7 @@ func (w *world) untilPinned(hosts ...*host) {
 }
 
 // A kubelet's credential cuts no other machine's power: not by another node's BMC and system UUID, from the start or later, and not by
-// a BMC of no node with a system UUID that compares with nothing (issue 9, number 2).
+// a BMC of no node with a system UUID that compares with nothing.
 func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
 		switch i {

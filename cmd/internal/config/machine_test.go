@@ -200,7 +200,7 @@ func TestClashes(t *testing.T) {
 	}
 }
 
-// A slash more is no other machine (issue 9, number 2a).
+// A slash more is no other machine.
 func TestClashIsCanonical(t *testing.T) {
 	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["*.example.net"]}}]`)
 	claim := func(name, id string) taint.Claim {
@@ -212,7 +212,7 @@ func TestClashIsCanonical(t *testing.T) {
 	}
 }
 
-// What a kubelet can write to choose its machine, and what it cannot (issue 9, number 2).
+// What a kubelet can write to choose its machine, and what it cannot.
 func TestClaimed(t *testing.T) {
 	for source, want := range map[string]bool{
 		"{from: systemUUID}":                                                                 true,
@@ -264,7 +264,7 @@ func TestClaimedBySelector(t *testing.T) {
 
 const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}]\nnodes: [{name: n, provider: p, machine: "
 
-// A node's word sends the password to nobody whom allow does not name (issue 9, number 3).
+// A node's word sends the password to nobody whom allow does not name.
 func TestAllow(t *testing.T) {
 	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["bmc1.example.net", "*.BMC.example.net", 192.0.2.0/25, 2001:db8::/32, 198.51.100.9]}}]`)
 	for id, want := range map[string]error{
