@@ -407,8 +407,7 @@ func TestChassisIsReadBeside(t *testing.T) {
 	})
 }
 
-// BMCs have certificates that no authority vouches for, with names in the wrong place, and old ways to agree on a key (issue 9,
-// number 18).
+// BMCs have certificates that no authority vouches for, with names in the wrong place, and old ways to agree on a key.
 func TestTrust(t *testing.T) {
 	colons := func(s string) string {
 		var pairs []string

@@ -46,7 +46,7 @@ var fenceSays = map[fence.Why]struct {
 	fence.Healthy:         {state: stateHealthy},
 	fence.BadRecord:       {true, stateBroken, "The fence's record cannot be read: nothing is done. To start afresh: forcefence release {node} --yes."},
 	fence.MarkVanished:    {true, "", "The mark was taken off in the middle of the fence. To end a fence use: forcefence release {node} --yes."},
-	fence.NeverOff:        {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. Nothing is fenced through this device until a person runs: forcefence release {node} --yes."},
+	fence.NeverOff:        {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. The device is not believed of this machine until a person runs: forcefence release {node} --yes."},
 	fence.Excluded:        {state: stateExcluded},
 	fence.NoMachine:       {true, stateNoMachine, "The node looks dead and no provider can tell whether its machine is off: {detail}."},
 	fence.Distrusted:      {true, stateDistrusted, "Device {device} once said Off of a machine that was on; it is not believed until a person runs: forcefence release {detail} --yes."},
@@ -98,7 +98,7 @@ var evictSays = map[evict.Why]struct {
 	evict.WaitingDetach:   {false, stateEvicting, "All pods are gone; waiting until their volumes are detached."},
 	evict.Finished:        {true, "", "All pods are gone and their volumes detached: the mark goes."},
 	evict.FinishedReturn:  {true, "", "The node came back; all ended pods are gone and their volumes detached: the mark goes."},
-	evict.NeverPoweredOff: {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. Nothing is fenced through this device until a person runs: forcefence release {node} --yes."},
+	evict.NeverPoweredOff: {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. The device is not believed of this machine until a person runs: forcefence release {node} --yes."},
 }
 
 func (t *turn) tellFence(d fence.Decision) {

@@ -479,16 +479,6 @@ func (w *world) cut(node string) {
 // silence cuts a kubelet off the API server: its machine runs on.
 func (w *world) silence(node string) { w.silent[node] = true }
 
-// boot starts a machine again; its kubelet is heard at once.
-func (w *world) boot(node string) {
-	w.machines[node].on = true
-	w.change(node, func(n *corev1.Node) {
-		n.Status.NodeInfo.BootID = "boot-2-of-" + node
-		setReady(corev1.ConditionTrue)(n)
-	})
-	w.beat(node)
-}
-
 const worldTick = 250 * time.Millisecond
 
 // run lets the world go on for a while.
