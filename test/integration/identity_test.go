@@ -75,7 +75,7 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	if told := w.untilEvent("Node", joins.Name(), "NoMachine"); !strings.Contains(told, "pinned to node "+victim.Name()) {
 		t.Errorf("told %q, want whose machine it is", told)
 	}
-	w.untilEvent("Node", zeros.Name(), "PowerOffNotAccepted")
+	w.untilEvent("Node", zeros.Name(), "PowerOffRefused")
 	w.during(12*time.Second, "machines of others", func() error {
 		if n := alienBMC.Count(http.MethodPost, "/redfish/v1/Systems/"+alien.Name()+"/Actions/ComputerSystem.Reset"); n != 0 || !alien.Running() {
 			return fmt.Errorf("the BMC of no node got %d resets, runs %v", n, alien.Running())
