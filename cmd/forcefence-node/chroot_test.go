@@ -23,7 +23,9 @@ func TestHost(t *testing.T) {
 	}
 	containerd := cluster.Containerd(t)
 	c := cluster.ForTest(t, cluster.Options{})
-	_, err := c.AddNode(t.Context(), cluster.NodeOptions{Name: "n1"})
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id") // install refuses a Node that tells another
+	must(t, err)
+	_, err = c.AddNode(t.Context(), cluster.NodeOptions{Name: "n1", BootID: strings.TrimSpace(string(boot))})
 	must(t, err)
 
 	dir := t.TempDir()

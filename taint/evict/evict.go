@@ -106,8 +106,8 @@ func (m *Memory) Saw(l taint.Look) {
 	case l.Mark == nil: // fence's last answer is fresh enough to expire a stale Ready
 		*m = Memory{Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
 		return
-	case l.Mark.Value != m.id:
-		*m = Memory{id: l.Mark.Value, Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
+	case markOf(l) != m.id:
+		*m = Memory{id: markOf(l), Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
 	}
 	switch {
 	case l.IsReady():
@@ -115,6 +115,14 @@ func (m *Memory) Saw(l taint.Look) {
 	case m.ProofFrom.IsZero():
 		m.ProofFrom = l.Got
 	}
+}
+
+// markOf tells one mark from another: a person may set the same one again, which asks for a proof of its own.
+func markOf(l taint.Look) string {
+	if l.Record.Open() {
+		return l.Mark.Value + " " + l.Record.Token()
+	}
+	return l.Mark.Value
 }
 
 // Answered folds an answer in.

@@ -49,12 +49,31 @@ func marked(p taint.Phase, change ...with) View {
 			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
 			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
 		},
-		Memory: Memory{id: "f1", ProofFrom: ago(10 * time.Second)}, Resolved: true, Live: true,
+		Memory: Memory{ProofFrom: ago(10 * time.Second)}, Resolved: true, Live: true,
 	}
+	v.id = markOf(v.Look)
 	for _, c := range change {
 		c(&v)
 	}
 	return v
+}
+
+// A person may set the same mark once more, between two looks of ours: what was proven under the first is asked for anew.
+func TestTheSameMarkAgain(t *testing.T) {
+	v := evicting(proven)
+	again := v.Look
+	again.Sent, again.Got = ago(-time.Second), ago(-2*time.Second)
+	rec := *v.Look.Record
+	rec.Since = rec.Since.Add(time.Minute)
+	again.Record = &rec
+	v.Saw(v.Look)
+	if !v.Proven(now) {
+		t.Fatal("the same mark is not proven any more")
+	}
+	v.Saw(again)
+	if v.Proven(now) {
+		t.Error("a mark that was set anew is proven by what was asked before it")
+	}
 }
 
 func armed(change ...with) View    { return marked(taint.PhaseArmed, change...) }

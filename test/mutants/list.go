@@ -360,6 +360,10 @@ var Mutants = []Mutant{
 		Old: "	delete(f.turns, name)\n	f.count(now)\n", New: "	f.count(now)\n",
 	},
 	{
+		Name: "evict: the same mark again is proven by what was asked before it (1)", File: "taint/evict/evict.go",
+		Old: "		return l.Mark.Value + \" \" + l.Record.Token()\n", New: "		return l.Mark.Value\n",
+	},
+	{
 		Name: "evict: the mark goes by the cache's attachments (11)", File: "taint/evict/evict.go",
 		Old: "live := !v.Live && (ends || waits", New: "live := !v.Live && (waits",
 	},
