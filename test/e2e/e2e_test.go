@@ -89,7 +89,7 @@ func (w *world) backDuringEviction() string {
 	w.must(w.csi.Attacher().Pause()) // volumes do not detach: the fence lasts
 	off := time.Now()
 	w.cut(w.n1)
-	w.untilMarked(w.n1)
+	w.untilEvicting(w.n1)
 	w.until("db1-0 has a successor", func() bool {
 		p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), db.Name, metav1.GetOptions{})
 		return err == nil && p.UID != db.UID
@@ -146,7 +146,7 @@ func (w *world) backWithoutNetwork() string {
 	w.running(guard.Name, "")
 	w.must(w.csi.Attacher().Pause())
 	w.cut(w.n2)
-	w.untilMarked(w.n2)
+	w.untilEvicting(w.n2)
 	w.must(w.n2.CutNetwork())
 	w.must(w.n2.PowerOn())
 	boot := w.n2.BootID()

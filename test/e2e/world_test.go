@@ -405,9 +405,13 @@ func (w *world) mark(n *nodes.Node) string {
 	return fmt.Sprintf("%s=%s:%s", taint.DefaultKey, m.Value, m.Effect)
 }
 
-func (w *world) untilMarked(n *nodes.Node) {
+// untilEvicting waits until the fence has confirmed that the machine is off: a machine that is back before that is let alone.
+func (w *world) untilEvicting(n *nodes.Node) {
 	w.t.Helper()
-	w.until("mark on "+n.Name(), func() bool { return w.mark(n) != "" })
+	w.until("eviction of "+n.Name(), func() bool {
+		rec, err := taint.RecordOf(w.node(n))
+		return err == nil && rec.Open() && rec.Phase == taint.PhaseEvicting
+	})
 }
 
 // untilFree waits for the mark to go and returns when it was seen gone.
