@@ -39,7 +39,7 @@ func (t Target) Identify(told string) error {
 // ParseUUID reads a UUID with or without dashes and braces, in either case. It reports false for what identifies no machine:
 // text that is no UUID, and the placeholders that firmware ships with.
 func ParseUUID(s string) (u [16]byte, ok bool) {
-	s = strings.NewReplacer("-", "", "{", "", "}", "").Replace(strings.TrimSpace(s))
+	s = separators.Replace(strings.TrimSpace(s))
 	if len(s) != 32 {
 		return u, false
 	}
@@ -64,6 +64,8 @@ func CanonicalUUID(s string) string {
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
+
+var separators = strings.NewReplacer("-", "", "{", "", "}", "")
 
 // SwapUUID returns u in the other SMBIOS byte order: the first three fields reversed.
 func SwapUUID(u [16]byte) [16]byte {

@@ -81,8 +81,12 @@ var errNobody = errors.New("nobody to ask")
 
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {
+	if k.pinning || k.pinSeen == n.ResourceVersion {
+		return
+	}
+	k.pinSeen = n.ResourceVersion
 	b := k.believe(n, true)
-	if b.Pin == "" || k.pinning {
+	if b.Pin == "" {
 		return
 	}
 	k.pinning = true
@@ -96,7 +100,7 @@ func (k *worker) pin(n *corev1.Node) {
 			l[taint.PinLabel] = b.Pin
 			n.Labels = l
 		})
-	}, func(error) { k.pinning = false })
+	}, func(error) { k.pinning, k.pinSeen = false, "" })
 }
 
 // forge is a node whose kubelet's credential was stolen: it is led to another's machine, or to none that anybody knows, and falls silent

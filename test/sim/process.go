@@ -54,6 +54,7 @@ type worker struct {
 
 	leaseRV string // the watch on leases
 	pinning bool
+	pinSeen string // the Node's resourceVersion at which there was nothing to pin
 }
 
 func (p *Process) begin() {
