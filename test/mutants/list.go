@@ -1193,7 +1193,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: the file's mode is every rule's (8)", File: "cmd/internal/app/policy.go",
-		Old: "	if m.Mode == config.Fence {", New: "	if cfg.Mode == config.Fence {",
+		Old: "	if m.Mode == config.Fence {", New: "	if f.cfg.Mode == config.Fence {",
 		Tests: wiring,
 	},
 	{
