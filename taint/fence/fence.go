@@ -406,6 +406,12 @@ func (v View) on(powering bool) Decision {
 	}
 	sent := v.Now.Sub(v.PowerOffSent)
 	switch {
+	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
+	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
+		if v.PowerOffSent.IsZero() {
+			return v.askEvery(pollOn, InGrace)
+		}
+		return v.askEvery(pollOff, AwaitingOff)
 	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
 		return v.askEvery(pollOff, AwaitingOff)
 	case v.PowerOffErr != nil && sent < min(time.Second<<min(max(v.Refusals-1, 0), 6), resendOff):

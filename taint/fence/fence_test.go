@@ -150,6 +150,8 @@ func TestStep(t *testing.T) {
 
 		// Announced, not sent: every gate wins.
 		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: InGrace, After: 4900 * time.Millisecond}},
+		{"announced by another, the silence counts later", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Fleet.SilentSince = now.Add(time.Second) })), Decision{Act: Wait, Why: InGrace, After: 4900 * time.Millisecond}},
 		{"announced: nothing asked since", dead(powering), Decision{Act: Ask, Why: Asking}},
 		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
 		{"announced: looked too long ago", dead(powering, saying(on, 4*time.Second), set(func(v *View) {

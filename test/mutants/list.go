@@ -296,6 +296,10 @@ var Mutants = []Mutant{
 		Old: "case announced && !v.Fleet.Heard:", New: "case false:",
 	},
 	{
+		Name: "fence: a new leader sends an announced power-off before it knows the silence (15)", File: "taint/fence/fence.go",
+		Old: "	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):", New: "	case false:",
+	},
+	{
 		Name: "fence: a refusal for good is tried again and again", File: "taint/fence/fence.go",
 		Old: "if powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr) {", New: "if false {",
 	},

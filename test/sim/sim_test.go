@@ -78,7 +78,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
 		"crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
-		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies", "MostLeasesStale Done Cancelled",
+		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",
 	} {
 		if stats[path] == 0 {
