@@ -445,7 +445,8 @@ func (w *world) singleNode() string {
 
 // uninstall, and the node is as it was before.
 func (w *world) uninstall() string {
-	w.kubectl("-n", hookName, "delete", "daemonset", hookName, "--wait")
+	// With its pods: one that is just being started after a boot would install the hook once more.
+	w.kubectl("-n", hookName, "delete", "daemonset", hookName, "--cascade=foreground", "--wait")
 	binary := filepath.Join(nodes.NRIPlugins, nri.PreInstalledIndex+"-"+nri.BaseName)
 	w.until("the DaemonSet's plugin is gone", func() bool { return w.plugin(w.n2, nri.DaemonIndex) == 0 })
 	run := func(script string) string {
