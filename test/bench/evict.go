@@ -40,7 +40,7 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 		return err
 	}
 	gone, requested := map[side][]float64{}, map[side][]float64{}
-	for i, s := range turns(r.o.pairs) {
+	for i, s := range r.turns() {
 		victim, next := l.names[i%len(l.names)], l.names[(i+1)%len(l.names)]
 		if err := l.open(ctx, next); err != nil {
 			return err
@@ -56,9 +56,9 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 		requested[s] = append(requested[s], t.requested())
 		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later", i+1, s, len(t.old), t.evicted(), len(t.vas), t.requested())
 	}
-	r.add(figure("off_seen to last pod gone", "s", gone[oursSide]).above(gone[floorSide]).atMost(evictionLimit * median(gone[floorSide])))
+	r.add(r.figure("off_seen to last pod gone", "s", gone).atMost(evictionLimit * median(gone[floorSide])))
 	r.add(figure("off_seen to last pod gone, times the floor, pair by pair", "x", ratios(gone[oursSide], gone[floorSide])))
-	detach := figure("last pod gone to last VolumeAttachment deletion request", "s", requested[oursSide]).above(requested[floorSide])
+	detach := r.figure("last pod gone to last VolumeAttachment deletion request", "s", requested)
 	if limited {
 		detach = detach.atMost(detachLimit)
 	}

@@ -87,18 +87,17 @@ func ratios(ours, floor []float64) []float64 {
 type side string
 
 const (
-	floorSide side = "floor"
-	oursSide  side = "ours"
+	floorSide  side = "floor"
+	oursSide   side = "ours"
+	versusSide side = "versus" // the program of -versus
 )
 
-// turns are n pairs; the first of a pair is the second of the next one.
-func turns(n int) []side {
+// turns are n rounds in which each side has one turn; who begins moves on from round to round.
+func turns(n int, sides ...side) []side {
 	var out []side
 	for i := range n {
-		if i%2 == 0 {
-			out = append(out, floorSide, oursSide)
-		} else {
-			out = append(out, oursSide, floorSide)
+		for j := range sides {
+			out = append(out, sides[(i+j)%len(sides)])
 		}
 	}
 	return out

@@ -35,10 +35,14 @@ func TestMedian(t *testing.T) {
 }
 
 func TestTurnsAlternate(t *testing.T) {
-	got := turns(3)
+	got := turns(3, floorSide, oursSide)
 	want := []side{floorSide, oursSide, oursSide, floorSide, floorSide, oursSide}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	got = turns(2, floorSide, oursSide, versusSide)
+	if want = []side{floorSide, oursSide, versusSide, oursSide, versusSide, floorSide}; !slices.Equal(got, want) {
+		t.Errorf("of three: got %v, want %v", got, want)
 	}
 }
 

@@ -50,18 +50,19 @@ type labOptions struct {
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
 type lab struct {
-	r     *runner
-	o     labOptions
-	dir   string
-	dc    *datacenter.DataCenter
-	c     *cluster.Cluster
-	floor kubernetes.Interface // of the bare loop: a connection of its own
-	watch *watch
-	devs  devices
-	fence *cluster.Part // nil until it was started
-	names []string      // of the nodes
-	port  int           // of forcefence's health server
-	pods  int           // of all workloads
+	r            *runner
+	o            labOptions
+	dir          string
+	dc           *datacenter.DataCenter
+	c            *cluster.Cluster
+	floor        kubernetes.Interface // of the bare loop: a connection of its own
+	watch        *watch
+	devs         devices
+	fence        *cluster.Part // ours or versus; nil until it was started
+	ours, versus *cluster.Part
+	names        []string // of the nodes
+	port         int      // of forcefence's health server
+	pods         int      // of all workloads
 }
 
 // newLab starts all of it. The caller ends it.
@@ -228,7 +229,12 @@ func (l *lab) startForcefence(ctx context.Context) error {
 		return err
 	}
 	args := []string{"run", "--config", l.file("config.yaml"), "--kubeconfig", l.file("kubeconfig"), "--log-format", "json"}
-	l.fence = cluster.NewPart("forcefence", l.r.o.forcefence, args, l.file("forcefence.log"), l.leads, nil)
+	part := func(program string) *cluster.Part {
+		return cluster.NewPart("forcefence", program, args, l.file("forcefence.log"), l.leads, nil)
+	}
+	l.ours = part(l.r.o.forcefence)
+	l.versus = part(l.r.o.versus)
+	l.fence = l.ours
 	if err := l.fence.Start(ctx); err != nil {
 		return err
 	}
@@ -236,6 +242,19 @@ func (l *lab) startForcefence(ctx context.Context) error {
 		l.watch.tail(l.fence.LogFile())
 	}
 	return nil
+}
+
+// swap starts the side's program anew, if two of them take turns.
+func (l *lab) swap(ctx context.Context, s side) error {
+	if l.r.o.versus == "" || s == floorSide {
+		return nil
+	}
+	l.fence.Stop() // it gives the Lease back
+	l.fence = l.ours
+	if s == versusSide {
+		l.fence = l.versus
+	}
+	return l.fence.Start(ctx)
 }
 
 // leads reports nil once forcefence is ready and holds its Lease.
@@ -457,6 +476,9 @@ type outage struct {
 func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
 	defer cancel()
+	if err := l.swap(ctx, o.side); err != nil {
+		return nil, err
+	}
 	t, err := l.watched(ctx, o.victims)
 	if err != nil {
 		return nil, err
@@ -488,7 +510,7 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	}
 	missing := ""
 	err = cluster.Until(ctx, func(context.Context) (bool, error) {
-		missing = t.missing(o.side == oursSide)
+		missing = t.missing(o.side != floorSide)
 		return missing == "", nil
 	})
 	if err != nil {
@@ -517,7 +539,7 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 			return nil, err
 		}
 	}
-	if l.r.o.logStages && o.side == oursSide {
+	if l.r.o.logStages && o.side != floorSide {
 		l.r.say("stages: %s", t.stages())
 	}
 	if !wait(ctx, settle) {

@@ -4,7 +4,8 @@
 // Where a promise is a ratio, its floor is measured in the same run on the same cluster: a bare loop that makes the same writes
 // with 64 workers, proves nothing and waits for nothing (loop.go). Floor and forcefence take turns in pairs, and the order changes
 // from pair to pair, so that neither profits from a machine that warms up or tires. forcefence is frozen (SIGSTOP) during the
-// floor's turns, so that it neither helps nor competes.
+// floor's turns, so that it neither helps nor competes. -versus names a second forcefence, an older one, that takes turns with both:
+// then each is started anew for its own.
 //
 // Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
 // says what it leaves out where real nodes cannot run.
@@ -53,9 +54,9 @@ var benches = []bench{
 }
 
 type options struct {
-	forcefence, out, run string
-	pairs, pods          int
-	strict, logStages    bool
+	forcefence, versus, out, run string
+	pairs, pods                  int
+	strict, logStages            bool
 }
 
 func main() { os.Exit(run()) }
@@ -108,6 +109,7 @@ func parse(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
+	f.StringVar(&o.versus, "versus", "", "another forcefence that takes turns too, where the floor does; \"\": none")
 	f.StringVar(&o.out, "out", "out/bench.jsonl", "file of the figures, one JSON object a line")
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
@@ -134,11 +136,16 @@ func parse(args []string) (options, error) {
 	if o.out, err = filepath.Abs(o.out); err != nil {
 		return o, err
 	}
-	if o.forcefence, err = filepath.Abs(o.forcefence); err != nil {
-		return o, err
-	}
-	if _, err := os.Stat(o.forcefence); err != nil {
-		return o, fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
+	for _, program := range []*string{&o.forcefence, &o.versus} {
+		if *program == "" {
+			continue
+		}
+		if *program, err = filepath.Abs(*program); err != nil {
+			return o, err
+		}
+		if _, err := os.Stat(*program); err != nil {
+			return o, fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
+		}
 	}
 	return o, nil
 }
@@ -175,6 +182,23 @@ func (r *runner) folder(name string) string {
 // say tells of progress.
 func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %-10s %s\n", time.Now().UTC().Format("15:04:05"), r.name, fmt.Sprintf(format, args...))
+}
+
+// turns are those of a bench that has a floor.
+func (r *runner) turns() []side {
+	if r.o.versus != "" {
+		return turns(r.o.pairs, floorSide, oursSide, versusSide)
+	}
+	return turns(r.o.pairs, floorSide, oursSide)
+}
+
+// figure is ours beside the floor's median. With -versus it adds the other program's, and ours over it, turn by turn.
+func (r *runner) figure(name, unit string, by map[side][]float64) Figure {
+	if other := by[versusSide]; len(other) > 0 {
+		r.add(figure(name+", -versus", unit, other))
+		r.add(figure(name+", times -versus, pair by pair", "x", ratios(by[oursSide], other)))
+	}
+	return figure(name, unit, by[oursSide]).above(by[floorSide])
 }
 
 func (r *runner) add(f Figure) {

@@ -290,7 +290,7 @@ func (p *pieces) until(ctx context.Context, pod corev1.Pod, word string) error {
 // ask times requests for a sandbox as the runtime makes them, in pairs: with no plugin, and with both.
 func (p *pieces) ask(ctx context.Context, pods []corev1.Pod) error {
 	took := map[side][]float64{}
-	for i, s := range turns(requests) {
+	for i, s := range turns(requests, floorSide, oursSide) {
 		a := p.bare
 		if s == oursSide {
 			a = p.hooked

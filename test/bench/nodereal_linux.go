@@ -256,7 +256,7 @@ func nodeLog(n *nodes.Node, name string) (string, error) {
 func (w *realNodes) starts(ctx context.Context) error {
 	w.l.r.sayLoad()
 	ran, uids := map[side][]float64{}, map[side][]string{}
-	for i, s := range turns(startPairs + 1) {
+	for i, s := range turns(startPairs+1, floorSide, oursSide) {
 		name, on := fmt.Sprintf("start-%02d", i), bareNode
 		if s == oursSide {
 			on = hookedNode

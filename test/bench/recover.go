@@ -24,7 +24,7 @@ func recovery(ctx context.Context, r *runner) error {
 	}
 	cut, sign, deaths := map[side][]float64{}, map[side][]float64{}, map[side]float64{}
 	var notReady []float64
-	for i, s := range turns(r.o.pairs) {
+	for i, s := range r.turns() {
 		victim := l.names[i%len(l.names)]
 		if err := l.gather(ctx, shop.pods(), victim); err != nil {
 			return err
@@ -44,8 +44,8 @@ func recovery(ctx context.Context, r *runner) error {
 		}
 		r.say("%2d %-5s all run again %.3f s after the power cut, %.3f s after the first sign of death; %d running replacements ended", i+1, s, back.cut, back.sign, t.deaths())
 	}
-	r.add(figure("power cut to every StatefulSet pod running", "s", cut[oursSide]).above(cut[floorSide]).atMost(recoveryLimit * median(cut[floorSide])))
-	r.add(figure("stale Lease or NotReady, the earlier, to every StatefulSet pod running", "s", sign[oursSide]).above(sign[floorSide]).atMost(recoveryLimit * median(sign[floorSide])))
+	r.add(r.figure("power cut to every StatefulSet pod running", "s", cut).atMost(recoveryLimit * median(cut[floorSide])))
+	r.add(r.figure("stale Lease or NotReady, the earlier, to every StatefulSet pod running", "s", sign).atMost(recoveryLimit * median(sign[floorSide])))
 	r.add(figure("NotReady to every StatefulSet pod running", "s", notReady))
 	r.add(figure("running replacements that anything deleted, in all turns", "pods", []float64{deaths[oursSide]}).above([]float64{deaths[floorSide]}).atMost(0))
 	return nil
