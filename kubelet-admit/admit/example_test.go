@@ -1,0 +1,28 @@
+package admit_test
+
+import (
+	"fmt"
+
+	"github.com/forcefence/forcefence/kubelet-admit/admit"
+)
+
+// A machine boots while its node is marked. Its hook learns one thing after the other; an ordinary pod waits for all of them, an exempt one
+// for none.
+func ExampleDecide() {
+	web, cni := admit.Pod{Known: true}, admit.Pod{Exempt: true}
+	for _, node := range []admit.Node{
+		{}, // just booted
+		{Read: true, Marked: true, Listed: true},
+		{Read: true, Listed: true},
+		{Read: true, ReadySeen: true, Listed: true},
+	} {
+		allowWeb, why := admit.Decide(node, web)
+		allowCNI, _ := admit.Decide(node, cni)
+		fmt.Printf("web %-5v (%s), cni %v\n", allowWeb, why, allowCNI)
+	}
+	// Output:
+	// web false (node was not read yet on this boot), cni true
+	// web false (node is marked as shut down), cni true
+	// web false (node was not Ready yet on this boot), cni true
+	// web true  (node is not marked), cni true
+}

@@ -1,0 +1,65 @@
+package providers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// plugs is a device in the example: a power strip with switches, and a cable to each machine.
+type plugs map[string]string // by the machine's name: the strip's own word
+
+// strip is a minimal Provider for it.
+type strip struct{ plugs plugs }
+
+// State asks the device and translates its word by an exact switch: a word that nobody knows is PowerUnknown, and is kept.
+func (s strip) State(_ context.Context, t providers.Target) (providers.Observation, error) {
+	o := providers.Observation{At: time.Now()} // before the question is sent
+	word, ok := s.plugs[t.ID]
+	if !ok {
+		return o, fmt.Errorf("asking plug %q: %w", t.ID, providers.ErrNotFound)
+	}
+	switch o.Raw = word; word {
+	case "open":
+		o.State = providers.PowerOff
+	case "closed":
+		o.State = providers.PowerOn
+	case "moving":
+		o.State = providers.PowerChanging
+	}
+	return o, nil
+}
+
+func (s strip) PowerOff(_ context.Context, t providers.Target) error { return s.set(t, "open") }
+func (s strip) PowerOn(_ context.Context, t providers.Target) error  { return s.set(t, "closed") }
+
+// set refuses before it acts: a strip cannot tell which machine hangs on a plug.
+func (s strip) set(t providers.Target, word string) error {
+	if err := t.Identify(""); err != nil {
+		return fmt.Errorf("switching plug %q: %w", t.ID, err)
+	}
+	s.plugs[t.ID] = word
+	return nil
+}
+
+// A minimal Provider, asked in the only way from which a proof comes.
+func Example() {
+	ctx := context.Background()
+	p := strip{plugs{"n1": "closed", "n2": "open", "n3": "ajar"}}
+	for _, id := range []string{"n1", "n2", "n3", "n4"} {
+		a := providers.Ask(ctx, p, "strip", providers.Target{Node: id, ID: id}, time.Now)
+		fmt.Printf("%s: %s %q %s\n", id, a.State, a.Raw, providers.Class(a.Err))
+	}
+
+	err := p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1", Claimed: true}) // found by what the node's kubelet wrote
+	fmt.Println("claimed:", errors.Is(err, providers.ErrIdentity))
+	// Output:
+	// n1: On "closed" ok
+	// n2: Off "open" ok
+	// n3: Unknown "ajar" ok
+	// n4: Unknown "" not_found
+	// claimed: true
+}
