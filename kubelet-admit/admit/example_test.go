@@ -16,13 +16,16 @@ func ExampleDecide() {
 		{Read: true, Listed: true},
 		{Read: true, ReadySeen: true, Listed: true},
 	} {
-		allowWeb, why := admit.Decide(node, web)
 		allowCNI, _ := admit.Decide(node, cni)
-		fmt.Printf("web %-5v (%s), cni %v\n", allowWeb, why, allowCNI)
+		if allow, why := admit.Decide(node, web); allow {
+			fmt.Printf("cni %v, web true\n", allowCNI)
+		} else {
+			fmt.Printf("cni %v, web held: %s\n", allowCNI, why)
+		}
 	}
 	// Output:
-	// web false (node was not read yet on this boot), cni true
-	// web false (node is marked as shut down), cni true
-	// web false (node was not Ready yet on this boot), cni true
-	// web true  (node is not marked), cni true
+	// cni true, web held: node was not read yet on this boot
+	// cni true, web held: node is marked as shut down
+	// cni true, web held: node was not Ready yet on this boot
+	// cni true, web true
 }

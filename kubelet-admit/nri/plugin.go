@@ -15,7 +15,7 @@ const registrationTimeout = 10 * time.Second
 
 // Requests that are answered. A sandbox is the earliest; a container is asked about as well, because a sandbox may have slipped
 // through while no plugin was there. The validator's request is sent for each container whoever else fails; an answer to
-// CreateContainer that comes too late counts as given (FACTS), so it serves only where the runtime knows no validators.
+// CreateContainer that comes too late counts as given (F26), so it serves only where the runtime knows no validators.
 var (
 	guardsValidating = []string{"RunPodSandbox", "ValidateContainerAdjustment"}
 	guardsCreating   = []string{"RunPodSandbox", "CreateContainer"}

@@ -18,7 +18,7 @@ import (
 // request is what the runtime tells of the pod that asks to start.
 type request struct {
 	namespace, name, uid string
-	annotations          map[string]string // the kubelet's own among them: kubernetes.io/config.source cannot be forged (FACTS)
+	annotations          map[string]string // the kubelet's own among them: kubernetes.io/config.source cannot be forged (F26)
 }
 
 // view is what the hook knows: what was last read of the own Node and its pods, which pods were exempt before the boot, and which

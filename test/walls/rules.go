@@ -22,7 +22,7 @@ var (
 	kubernetes = []string{"k8s.io/...", "sigs.k8s.io/..."}
 )
 
-// Rules are the walls of the design ("Layout" in its page). Imports point one way: cmd -> cmd/internal -> the rest.
+// Rules are the walls of the house (docs/design.md has its picture). Imports point one way: cmd -> cmd/internal -> the rest.
 var Rules = []Rule{
 	{
 		Bind: []string{"kubelet-admit/admit"}, Ours: none, Others: none,
