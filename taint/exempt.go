@@ -1,6 +1,7 @@
 package taint
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +28,10 @@ const (
 // Exempt is the one rule that the taint manager and the node's hook share (invariant 9). The pod may be stripped to annotations,
 // owner references and tolerations.
 //
-// A toleration counts if it matches the key with operator Exists (or has operator Exists and no key) and effect "", NoSchedule or
-// NoExecute, and sets no tolerationSeconds. Operator Equal names a value, and the mark's value is a fence's id that no pod can
-// know: it does not count. The toleration of static pods, Exists with NoExecute, is one that does.
+// A toleration counts if it matches the key with operator Exists (or has operator Exists and no key) and effect "", NoSchedule,
+// NoExecute or ForceEviction, and sets no tolerationSeconds. The toleration of static pods, Exists with NoExecute, is one. So is the KEP's
+// own form: the key, operator Equal, value "true" or "", effect "", NoSchedule or ForceEviction. Any other value does not count: the mark's
+// value is a fence's id, which no pod can know.
 func Exempt(pod *corev1.Pod, key string) Exemption {
 	switch {
 	case isStatic(pod):
@@ -52,16 +54,21 @@ func isStatic(pod *corev1.Pod) bool {
 }
 
 func tolerates(ts []corev1.Toleration, key string) bool {
-	for _, t := range ts {
-		if t.Operator != corev1.TolerationOpExists || t.TolerationSeconds != nil || (t.Key != "" && t.Key != key) {
-			continue
+	return slices.ContainsFunc(ts, func(t corev1.Toleration) bool {
+		exists := t.Operator == corev1.TolerationOpExists && (t.Key == "" || t.Key == key)
+		equal := (t.Operator == corev1.TolerationOpEqual || t.Operator == "") && t.Key == key && (t.Value == "" || t.Value == "true")
+		if t.TolerationSeconds != nil || !exists && !equal {
+			return false
 		}
 		switch t.Effect {
-		case "", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute:
+		case "", corev1.TaintEffectNoSchedule, EffectForceEviction:
 			return true
+		case corev1.TaintEffectNoExecute:
+			return exists
+		default:
+			return false
 		}
-	}
-	return false
+	})
 }
 
 func isDaemon(pod *corev1.Pod) bool {

@@ -72,7 +72,7 @@ func (m Machine) Recorded() *Machine {
 // String names the machine for a person.
 func (m Machine) String() string {
 	if m.ID == "" {
-		return fmt.Sprintf("the one with system UUID %q of provider %s", m.SystemUUID, m.Provider)
+		return fmt.Sprintf("with system UUID %q of provider %s", m.SystemUUID, m.Provider)
 	}
 	return fmt.Sprintf("%s of provider %s", m.ID, m.Provider)
 }
@@ -179,11 +179,11 @@ func rival(holders []holder, mine Claim, pinned bool) string {
 	case len(pins) > 0:
 		return "pinned to node " + names(pins)
 	case len(operator) > 0 && (mine.Claimed || !pinned):
-		return "claimed by node " + names(operator) + ", too"
+		return "also claimed by node " + names(operator)
 	case pinned:
 		return ""
 	case mine.Claimed && len(claims) > 0:
-		return "claimed by node " + names(claims) + ", too"
+		return "also claimed by node " + names(claims)
 	}
 	return ""
 }
@@ -236,15 +236,15 @@ func Believe(v Identity) Belief {
 	switch {
 	case same:
 	case v.Pin != "" && v.Claimed && uuid != v.Machine.uuidPin():
-		return Belief{Refused: fmt.Sprintf("the node's system UUID is %q now and was another when its machine was pinned; if that is right, take the label %s off the Node",
+		return Belief{Refused: fmt.Sprintf("the node's system UUID is now %q, and was different when its machine was pinned; if that is right, remove the label %s from the Node",
 			v.Machine.SystemUUID, PinLabel)}
 	case v.Pin != "" && v.Claimed && !v.Healthy:
-		return Belief{Refused: fmt.Sprintf("the node names machine %s now and was pinned to another while it was healthy", v.Machine)}
+		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one while it was healthy", v.Machine)}
 	case v.Healthy && v.NoPin == "":
 		b.Pin, b.Repin = v.Machine.Pin(), v.Pin != ""
 	}
 	if v.Claimed && id != v.Machine.idPin() { // a pin that is about to be written counts once it is
-		b.NoPower = "its machine was never pinned: it is found by what its kubelet can write, and the node was not seen healthy since forcefence began"
+		b.NoPower = "its kubelet can write what leads to its machine, the node has not been healthy since forcefence began, and its machine was never pinned"
 	}
 	return b
 }
@@ -265,5 +265,5 @@ func (v Identity) recorded(m Machine) Belief {
 	if v.exists() {
 		now = "machine " + v.Machine.String()
 	}
-	return Belief{Refused: fmt.Sprintf("the fence began with machine %s; the node is led to %s now, and is not pinned to the fence's", m, now)}
+	return Belief{Refused: fmt.Sprintf("the fence began with machine %s, but the node now names %s and is not pinned to the fence's machine", m, now)}
 }

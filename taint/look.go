@@ -1,10 +1,13 @@
 package taint
 
 import (
+	"bytes"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
@@ -24,7 +27,10 @@ type Look struct {
 	Ready      corev1.ConditionStatus // "" if there is no such condition
 	ReadySince time.Time              // the condition's lastTransitionTime
 
+	PoweredOn bool // PoweredOnCondition is True
+
 	Mark      *Mark
+	MarkedBy  string // who set the mark, as it would stand in Record.By; "" without one
 	Record    *Record
 	RecordErr error // the annotation is there and cannot be read
 
@@ -50,6 +56,7 @@ func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got t
 		if c.Type == corev1.NodeReady {
 			l.Ready, l.ReadySince = c.Status, c.LastTransitionTime.Time
 		}
+		l.PoweredOn = l.PoweredOn || c.Type == PoweredOnCondition && c.Status == corev1.ConditionTrue
 	}
 	l.Record, l.RecordErr = RecordOf(node)
 	id := ""
@@ -57,7 +64,7 @@ func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got t
 		id = l.Record.ID
 	}
 	if m, ok := Find(node, key, id); ok {
-		l.Mark = &m
+		l.Mark, l.MarkedBy = &m, markedBy(node)
 	}
 	l.Taints, l.InUse, l.Attached = node.Spec.Taints, node.Status.VolumesInUse, node.Status.VolumesAttached
 	if lease != nil {
@@ -97,4 +104,26 @@ func (l Look) Alive(r *Record) bool {
 func Older(rv, than string) bool {
 	c, err := resourceversion.CompareResourceVersion(rv, than)
 	return err == nil && c < 0
+}
+
+// markedBy is who wrote the Node's taints last, by its managed fields, as it stands in Record.By. They are one list, so whoever adds
+// another taint takes the place of who set the mark: the stock controllers, which set none, are passed over, and so are we; who it was
+// cannot be told then, and it counts as a person. kubectl is a person's.
+func markedBy(node *corev1.Node) string {
+	var last *metav1.ManagedFieldsEntry
+	for i := range node.ManagedFields {
+		f := &node.ManagedFields[i]
+		if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:taints"`)) && (last == nil || f.Time != nil && last.Time.Before(f.Time)) {
+			last = f
+		}
+	}
+	if last == nil || strings.HasPrefix(last.Manager, "kubectl") {
+		return ByPerson
+	}
+	switch last.Manager {
+	case "", "forcefence", "kube-controller-manager", "cloud-controller-manager":
+		return ByPerson
+	default:
+		return byOther + last.Manager
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +37,16 @@ const (
 	ResultNeverPoweredOff Result = "NeverPoweredOff" // the node came back with the boot id it had: its device lied
 )
 
-// ByPerson is Record.By of a fence that a person began with kubectl taint.
-const ByPerson = "person"
+// ByPerson is Record.By of a fence that a person began with kubectl taint. Where another program set the mark, By is byOther and its name.
+const (
+	ByPerson = "person"
+	byOther  = "external/"
+)
+
+// Vouched reports that somebody else began the fence and vouches for it: a person, or another controller.
+func (r *Record) Vouched() bool {
+	return r != nil && (r.By == ByPerson || strings.HasPrefix(r.By, byOther))
+}
 
 // Record is what a Node's annotation tells of its fence.
 type Record struct {
@@ -49,7 +58,7 @@ type Record struct {
 	LeaseRV  string     `json:"leaseRV,omitempty"`  // the node Lease's resourceVersion then; "" if it had none
 	Since    time.Time  `json:"since"`              // when the fence began
 	At       time.Time  `json:"at"`                 // when the phase was entered
-	By       string     `json:"by"`                 // the controller's identity, or ByPerson
+	By       string     `json:"by"`                 // the controller's identity, or who else set the mark
 	Device   string     `json:"device,omitempty"`   // the device that gives the proof: provider/device
 	Machine  *Machine   `json:"machine,omitempty"`  // whom it was asked about; nil: nobody, or a record of an older version
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
@@ -71,16 +80,17 @@ const (
 	maxWord     = 120
 )
 
-// WithEvidence returns the record with e added; the first entry and the newest stay when there are too many.
-func (r Record) WithEvidence(e Evidence) Record {
-	e.At = e.At.UTC().Truncate(time.Millisecond)
-	// A device's word may be any bytes; what is not UTF-8 would read back as something else.
-	e.Raw = strings.ToValidUTF8(e.Raw[:min(len(e.Raw), maxWord)], "")
-	if n := len(r.Evidence); n > 0 && r.Evidence[n-1] == e {
-		return r
+// WithEvidence returns the record with the evidence added; the first entry and the newest stay when there are too many.
+func (r Record) WithEvidence(more ...Evidence) Record {
+	list := slices.Clone(r.Evidence)
+	for _, e := range more {
+		e.At = e.At.UTC().Truncate(time.Millisecond)
+		// A device's word may be any bytes; what is not UTF-8 would read back as something else.
+		e.Raw = strings.ToValidUTF8(e.Raw[:min(len(e.Raw), maxWord)], "")
+		if !slices.Contains(list, e) {
+			list = append(list, e)
+		}
 	}
-	list := append(make([]Evidence, 0, len(r.Evidence)+1), r.Evidence...)
-	list = append(list, e)
 	if len(list) > maxEvidence {
 		list = append(list[:1], list[len(list)-maxEvidence+1:]...)
 	}
@@ -131,7 +141,7 @@ func ParseRecord(s string) (Record, error) {
 		return Record{}, fmt.Errorf("%w: unknown phase %q", ErrRecord, r.Phase)
 	}
 	switch {
-	case r.ID == "" && r.By != ByPerson:
+	case r.ID == "" && !r.Vouched():
 		return Record{}, fmt.Errorf("%w: no id", ErrRecord)
 	case r.NodeUID == "":
 		return Record{}, fmt.Errorf("%w: no nodeUID", ErrRecord)

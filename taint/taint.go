@@ -20,6 +20,8 @@ const (
 	DefaultKey = "forcefence.io/node-shutdown"
 	// RecordAnnotation is the Node annotation that holds the fence's Record.
 	RecordAnnotation = "forcefence.io/fence"
+	// PoweredOnCondition is the Node condition of a node that does not answer while its machine is on, in mode observe.
+	PoweredOnCondition corev1.NodeConditionType = "forcefence.io/PoweredOnNotReady"
 	// EffectForceEviction is the KEP's effect: read where an API server has it, never written.
 	EffectForceEviction corev1.TaintEffect = "ForceEviction"
 )

@@ -210,7 +210,7 @@ func TestSee(t *testing.T) {
 			n.Annotations = map[string]string{RecordAnnotation: rec.Encode()}
 			n.Spec.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}
 		}), "7", look(func(l *Look) {
-			l.LeaseRV, l.Record, l.Mark = "7", &rec, &Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}
+			l.LeaseRV, l.Record, l.Mark, l.MarkedBy = "7", &rec, &Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, ByPerson
 			l.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}
 		})},
 	} {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/release"
 )
 
 // newCleanup takes off all Nodes what the controller leaves on them.
@@ -108,7 +108,7 @@ func (o cleanup) run(ctx context.Context) error {
 	}
 	for _, name := range dirty {
 		if open[name] {
-			told, err := controller.Release(ctx, o.client, name, o.key, true, time.Now)
+			told, err := release.Node(ctx, o.client, name, o.key, true, time.Now)
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/release"
 )
 
 // newRelease is a person's way out of any mark.
@@ -17,7 +17,7 @@ func newRelease() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "release NODE",
-		Short: "End a node's fence: take the mark off and close the record",
+		Short: "End a node's fence: remove the mark and close the record",
 		Long: "End a node's fence on your word: take every mark off and close the record. Held pods start then, so be sure that nothing\n" +
 			"of the node's pods is about to run elsewhere. The node is left alone until it comes back, and a device that was not believed\n" +
 			"any more is believed again. Without --yes it only tells what it would do.",
@@ -31,7 +31,7 @@ func newRelease() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("making client: %w", err)
 			}
-			told, err := controller.Release(cmd.Context(), c, args[0], key, yes, time.Now)
+			told, err := release.Node(cmd.Context(), c, args[0], key, yes, time.Now)
 			if err != nil {
 				return err
 			}

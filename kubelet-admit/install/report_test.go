@@ -124,7 +124,7 @@ func TestAPI(t *testing.T) {
 			}
 			return condition(Protection{Level: FailOpen, Reason: "x"}, metav1.Now())
 		}))
-		if times != 2 || guard(t, admin.Nodes().Get) == nil {
+		if times < 2 || guard(t, admin.Nodes().Get) == nil { // more if others really wrote
 			t.Errorf("tried %d times", times)
 		}
 	})

@@ -29,6 +29,9 @@ import (
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // Machine is what the configuration knows of one node's machine.
@@ -74,7 +77,7 @@ type Options struct {
 // Reconciler implements reconcile.Reconciler for Nodes.
 type Reconciler struct {
 	Options
-	writer  writer
+	writer  kube.Writer
 	workers chan struct{} // one token per pod write under way
 
 	fleetMu sync.Mutex // guards fleet
@@ -82,35 +85,26 @@ type Reconciler struct {
 
 	mu    sync.Mutex            // guards nodes and met
 	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
-	met   bool                  // the fleet knows the nodes that were there when this process began to lead
+	met   bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
 }
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
-	fence    fence.Memory
-	evict    evict.Memory
-	suspect  string    // fence.Suspicion, as last seen
-	begun    time.Time // when the suspicion began, kept through the fence for the timeline
-	said     string    // the last reason that was logged and sent as an Event
-	state    string    // for the metric of nodes by state
-	alerted  string
-	answered string   // the last answer that was logged
-	untold   []untold // pods that were ended and have no Event yet
-	work     fence.Work
-	worked   time.Time     // when a list last showed that work
-	workTook time.Duration // how long its reads took
-	workPods []evict.Pod   // what they listed
-	oddLease bool          // it was told that the Lease's duration is out of bounds
-	slow     time.Time     // when it was last told that the API server is slow
-	kept     []evict.Pod
-	keptAt   time.Time // when kept was listed: before the mark, or while the volume lists were cleared
-	nudging  nudging
+	course  recovery.Node
+	told    reported
+	nudging nudging
+
+	// Of the last look, for those who execute and report.
+	node    *corev1.Node
+	machine Machine
+	nobody  error        // why no device speaks for the node
+	suspect string       // fleet.View.Suspicion
+	objects []corev1.Pod // of the pods that were listed
 
 	refused    string    // why the machine of the healthy node is not believed, as told
 	unbelieved time.Time // since when the machine is not believed; zero: it is
 	pinAgain   time.Time // when a pin that was refused is tried again
 
-	guard string // for the metric of nodes by protection
 	batch *batch // guarded by Reconciler.mu: the pod writes under way, stopped when the node shows life
 }
 
@@ -122,12 +116,12 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		Options: o, workers: make(chan struct{}, o.Workers), nodes: map[string]*nodeState{},
 	}
-	r.writer = writer{client: o.Client, key: o.Key, leading: o.Leading, now: o.Now}
+	r.writer = kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now}
 	return r
 }
 
 // maxSteps bounds one Reconcile; a node that needs more goes to the end of the queue.
-const maxSteps = 50
+const maxSteps = 250
 
 // Reconcile takes a node as far as it goes without waiting. It blocks for the device's answers (bounded by their deadline) and for
 // pod writes.
@@ -154,7 +148,7 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 			if ctx.Err() != nil {
 				return reconcile.Result{}, nil
 			}
-			if errors.Is(err, errAgain) {
+			if errors.Is(err, kube.ErrAgain) {
 				continue // somebody else wrote first: look again
 			}
 			return reconcile.Result{}, fmt.Errorf("node %s: %w", req.Name, err)
@@ -180,7 +174,7 @@ func (r *Reconciler) meet(ctx context.Context) error {
 	}
 	r.across(func(f *fleet.Fleet) {
 		for i := range nodes.Items {
-			f.Know(nodes.Items[i].Name, r.Now())
+			seeNode(f, &nodes.Items[i], r.Now())
 		}
 	})
 	r.met = true
@@ -205,97 +199,15 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		f.Know(name, r.Now())
 		view = f.View(name, r.Now())
 	})
-	st.suspect = fence.Suspicion(l, view)
 	r.tellOddLease(&node, st, view)
-	done := l.Record == nil || l.Record.Phase == taint.PhaseDone && (l.Record.BootID != l.BootID || !l.IsReady() ||
-		l.Record.Result != taint.ResultEvicted && l.Record.Result != taint.ResultReturned)
-	if st.suspect != "" || l.Mark != nil || l.RecordErr != nil || !done || hasCondition(&node) {
+	if !recovery.Idle(l, view) {
 		return false, 0, nil
 	}
-	r.setState(st, stateHealthy)
-	r.across(func(f *fleet.Fleet) { f.Fence(name, l.Record, r.Now()) }) // only here: elsewhere a cache may be behind our own record
-	st.said, st.begun, st.alerted = "", time.Time{}, ""
+	r.setState(st, reason.StateHealthy)
+	st.course, st.node, st.objects = recovery.Node{}, nil, nil
+	st.told.said, st.told.alerted = "", ""
 	return true, r.pin(ctx, &node, l, st), nil
 }
-
-// step is one turn: look, decide, act. It returns when to look again, or that it should be at once.
-func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (after time.Duration, again bool, err error) {
-	node, l, err := r.look(ctx, name)
-	if err != nil {
-		return 0, false, err
-	}
-	if !l.Exists {
-		r.forget(name, st)
-		return 0, false, nil
-	}
-	var view fleet.View
-	r.across(func(f *fleet.Fleet) {
-		f.Lease(name, l.LeaseRV, l.LeaseDuration, r.Now())
-		f.Fence(name, l.Record, r.Now())
-		view = f.View(name, r.Now())
-	})
-	st.suspect = fence.Suspicion(l, view)
-	if st.begun.IsZero() && st.suspect != "" {
-		st.begun = r.Now()
-	}
-	st.fence.Saw(l)
-	st.evict.Saw(l)
-	guard, _ := taint.Guard(node)
-	st.nudging.saw(l, guard, r.Now())
-	policy := r.Policy()
-	m, belief, machineErr := policy.believe(node, l.Record, false)
-	t := &turn{
-		Reconciler: r, st: st, node: node, look: l, fleet: view, policy: policy, machine: m, machineErr: st.since(machineErr, r.Now()),
-		noPower: belief.NoPower,
-	}
-	if machineErr == nil {
-		if t.liar, err = r.liar(ctx, name, m); err != nil {
-			return 0, false, err
-		}
-		t.distrusted = t.liar != ""
-	}
-	if l.Mark == nil {
-		return t.fence(ctx)
-	}
-	return t.evict(ctx)
-}
-
-// turn is one look and what follows from it.
-type turn struct {
-	*Reconciler
-	st         *nodeState
-	node       *corev1.Node
-	look       taint.Look
-	fleet      fleet.View
-	policy     *Policy
-	machine    Machine
-	machineErr error
-	distrusted bool         // the device said Off of a machine that was on
-	liar       string       // the node whose record says so
-	noPower    string       // "" or why the machine's power must not be touched
-	objects    []corev1.Pod // of the list that is decided on; nil: none yet
-}
-
-// ask puts the question to the machine's device, live, and folds the answer into both memories.
-func (t *turn) ask(ctx context.Context) {
-	var a providers.Answer
-	switch {
-	case t.machineErr != nil:
-		a = providers.Answer{Observation: providers.Observation{At: t.Now()}, Got: t.Now(), Err: t.machineErr}
-	default:
-		a = providers.Ask(ctx, t.machine.Provider, t.machine.Name, t.machine.Target, t.Now)
-		if t.distrusted && a.State == providers.PowerOff {
-			a.State, a.Err = providers.PowerUnknown, errDistrusted
-		}
-	}
-	t.across(func(f *fleet.Fleet) { f.Answered(t.look.Name, a) })
-	t.st.fence.Answered(a)
-	t.st.evict.Answered(a)
-	t.logAnswer(a)
-}
-
-// errDistrusted takes an Off from a device that lied once.
-var errDistrusted = fmt.Errorf("%w: the device said Off of a machine that was on", providers.ErrPermanent)
 
 // state returns what is remembered of a node, making room for it if there is none.
 func (r *Reconciler) state(name string) *nodeState {
@@ -312,10 +224,11 @@ func (r *Reconciler) state(name string) *nodeState {
 // forget drops a Node that does not exist any more. A fence that was going on ends with it: stock garbage collection takes the
 // pods of a Node that is gone.
 func (r *Reconciler) forget(name string, st *nodeState) {
-	if rec := st.fence.Begin.Record; rec.Open() || st.state == stateEvicting || st.state == stateArmed {
+	if st.told.state == reason.StateEvicting || st.told.state == reason.StateArmed || st.told.state == reason.StatePoweringOff {
 		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
 		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
 	}
+	r.tellLater(st, 0)
 	r.setState(st, "")
 	r.setGuard(st, "")
 	st.nudging = nudging{}
@@ -323,25 +236,6 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.nodes, name)
-}
-
-// reservePowerOff takes the turn to be powered off, unless another node has it. What records tell of others is taken from the cache
-// first: a process that leads since a moment ago may not have looked at them yet.
-func (r *Reconciler) reservePowerOff(ctx context.Context, name string) (bool, error) {
-	var nodes corev1.NodeList
-	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing cached nodes: %w", err)
-	}
-	got := false
-	r.across(func(f *fleet.Fleet) {
-		for i := range nodes.Items {
-			if rec, err := taint.RecordOf(&nodes.Items[i]); err == nil && rec.Open() && nodes.Items[i].Name != name {
-				f.Fence(nodes.Items[i].Name, rec, r.Now())
-			}
-		}
-		got = f.Reserve(name)
-	})
-	return got, nil
 }
 
 // newID returns the id of a fence: a label value, unique for all practical purposes.

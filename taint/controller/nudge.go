@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/kube"
 )
 
 // A pod that the node's hook holds is tried again by its kubelet after 10 to 15 s. When what held it has gone, a changed annotation
@@ -85,14 +86,14 @@ func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time
 		st.nudging.pending = false
 		return 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	turn := st.nudging.turn + 1
 	held, open, err := r.held(ctx, name, st)
 	switch {
 	case err != nil:
 		r.Metrics.nudges.WithLabelValues(nudgeFailed).Inc()
-		r.Log.Warn("Cannot look for held pods", "node", name, "turn", turn, "error", err)
+		r.Log.Warn("Cannot list held pods", "node", name, "turn", turn, "error", err)
 		st.nudging.done(1) // unknown: look again
 	case open:
 		r.nudgePods(ctx, name, turn, held)
@@ -114,13 +115,13 @@ func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held
 	if _, open = st.nudging.due(r.Now()); !open {
 		return nil, false, nil
 	}
-	var list corev1.PodList
-	if err := r.Live.List(ctx, &list, client.MatchingFields{"spec.nodeName": name}); err != nil {
-		return nil, false, fmt.Errorf("listing pods live: %w", err)
+	list, err := kube.Pods(ctx, r.Live, name)
+	if err != nil {
+		return nil, false, err
 	}
-	for i := range list.Items {
-		if taint.Held(&list.Items[i], r.Key) {
-			held = append(held, list.Items[i])
+	for i := range list {
+		if taint.Held(&list[i], r.Key) {
+			held = append(held, list[i])
 		}
 	}
 	return held, true, nil
@@ -141,7 +142,7 @@ func (r *Reconciler) nudgePods(ctx context.Context, name string, turn int, pods 
 			defer func() { <-r.workers }()
 			p := &pods[i]
 			result := nudgeSent
-			if err := r.writer.nudge(ctx, SeePod(p, r.Key, nil)); errors.Is(err, errAgain) {
+			if err := r.writer.Nudge(ctx, kube.SeePod(p, r.Key, nil)); errors.Is(err, kube.ErrAgain) {
 				result = nudgeChanged
 			} else if err != nil {
 				result = nudgeFailed
@@ -171,14 +172,14 @@ func protection(status corev1.ConditionStatus, reason string) string {
 
 // setGuard moves the node from one protection to another in the metric; "" is none.
 func (r *Reconciler) setGuard(st *nodeState, p string) {
-	if st.guard == p {
+	if st.told.guard == p {
 		return
 	}
-	if st.guard != "" {
-		r.Metrics.guards.WithLabelValues(st.guard).Dec()
+	if st.told.guard != "" {
+		r.Metrics.guards.WithLabelValues(st.told.guard).Dec()
 	}
 	if p != "" {
 		r.Metrics.guards.WithLabelValues(p).Inc()
 	}
-	st.guard = p
+	st.told.guard = p
 }

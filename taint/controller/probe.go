@@ -14,6 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Probe asks every node's machine now and then, while nothing is wrong, so that a BMC that is down, a password that expired or a
@@ -108,14 +109,14 @@ func (p *Probe) one(ctx context.Context, node *corev1.Node) (class, text string)
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
 	m, _, err := r.Policy().believe(node, rec, false)
 	if err != nil {
-		return "no_machine", fmt.Sprintf("No provider can tell whether this node's machine is off: %v. The node is never fenced.", err)
+		return "no_machine", fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", err)
 	}
 	a := providers.Ask(ctx, m.Provider, m.Name, m.Target, r.Now)
 	switch {
 	case a.Err != nil:
-		return providers.Class(a.Err), fmt.Sprintf("Device %s cannot tell the machine's power (%s): the node could not be fenced now.", m.Device, providers.Cause(a.Err))
+		return providers.Class(a.Err), fmt.Sprintf("Device %s cannot say whether the machine is on (%s). This node could not be fenced at present.", m.Device, providers.Cause(a.Err))
 	case a.State == providers.PowerUnknown:
-		return "unknown", fmt.Sprintf("Device %s answers with a word that is not known (%q): the node could not be fenced now.", m.Device, a.Raw)
+		return "unknown", fmt.Sprintf("Device %s answers with an unknown word (%q). This node could not be fenced at present.", m.Device, a.Raw)
 	default:
 		return "ok", fmt.Sprintf("Device %s answers: %s.", m.Device, a.State)
 	}
@@ -130,10 +131,10 @@ func (p *Probe) tell(node *corev1.Node, class, text string) {
 	}
 	p.told[node.Name] = class
 	if class == "ok" {
-		p.Reconciler.Log.Info("Machine can be asked again", "node", node.Name)
-		p.Reconciler.Events.Eventf(node, nil, corev1.EventTypeNormal, "MachineAnswers", "Probe", "%s", text)
+		p.Reconciler.Log.Info("Machine answers again", "node", node.Name)
+		p.Reconciler.event(node, reason.Answers, "Probe", "{detail}", text)
 		return
 	}
-	p.Reconciler.Log.Warn("Machine cannot be asked", "node", node.Name, "why", class, "detail", text)
-	p.Reconciler.Events.Eventf(node, nil, corev1.EventTypeWarning, "MachineNotAnswering", "Probe", "%s", text)
+	p.Reconciler.Log.Warn("Machine does not answer", "node", node.Name, "why", class, "detail", text)
+	p.Reconciler.event(node, reason.NotAnswering, "Probe", "{detail}", text)
 }

@@ -14,7 +14,9 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // broken is a provider whose device fails in one way.
@@ -41,7 +43,7 @@ func TestProbeTellsTheCause(t *testing.T) {
 			return Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
 		}}
 		p := &Probe{Reconciler: New(Options{
-			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Policy: func() *Policy { return policy },
+			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Policy: func() *Policy { return policy }, Leading: func() error { return nil },
 		}), told: map[string]string{}}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		class, text := p.one(t.Context(), node)
@@ -57,17 +59,16 @@ func TestProbeTellsTheCause(t *testing.T) {
 
 // The same holds for a node that looks dead, and for a power-off that is refused.
 func TestCauseOfAnUnknownAnswer(t *testing.T) {
-	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	tn, _ := aTurn(c, &oneMachine{now: c.Now}, "Armed")
-	tn.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
-	tn.ask(t.Context())
-	if got := tn.answerDetail(); got != "denied: 403 Forbidden (no licence)" {
+	x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseEvicting)
+	x.live.pods = podsOf("n1", "a")
+	x.upTo(recovery.Wait)
+	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
+	x.ask(t.Context(), x.st)
+	if got := x.st.answer(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}
-	recorder := events.NewFakeRecorder(5)
-	tn.Events = recorder
-	tn.tellFence(fence.Decision{Act: fence.Wait, Why: fence.Unknown})
-	if e := <-recorder.Events; !strings.Contains(e, "403 Forbidden (no licence)") {
-		t.Errorf("got Event %q", e)
+	x.tell(x.st, recovery.Step{Do: recovery.Wait, Why: reason.Unknown})
+	if got := told(x.events); len(got) != 1 || !strings.Contains(got[0], "403 Forbidden (no licence)") {
+		t.Errorf("got Events %q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,125 +12,195 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
 )
 
-// ConditionPoweredOn is the Node condition of a node that does not answer while its machine is on, in mode observe.
-const ConditionPoweredOn corev1.NodeConditionType = "forcefence.io/PoweredOnNotReady"
-
-// The states of the metric forcefence_nodes.
-const (
-	stateHealthy     = "healthy"
-	stateSuspect     = "suspect"
-	statePoweringOff = "powering_off"
-	stateArmed       = "armed"
-	stateEvicting    = "evicting"
-	stateNoMachine   = "no_machine"
-	stateExcluded    = "excluded"
-	stateDistrusted  = "distrusted"
-	stateBroken      = "record_unreadable"
-	stateStuck       = "stuck"
-)
-
-// fenceSays is what a reason of package fence is told as: an Event where it has a text, and the node's state.
-var fenceSays = map[fence.Why]struct {
-	warning bool
-	state   string
-	text    string
-}{
-	fence.Healthy:         {state: stateHealthy},
-	fence.BadRecord:       {true, stateBroken, "The fence's record cannot be read: nothing is done. To start afresh: forcefence release {node} --yes."},
-	fence.MarkVanished:    {true, "", "The mark was taken off in the middle of the fence. To end a fence use: forcefence release {node} --yes."},
-	fence.NeverOff:        {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. The device is not believed of this machine until a person runs: forcefence release {node} --yes."},
-	fence.Excluded:        {state: stateExcluded},
-	fence.NoMachine:       {true, stateNoMachine, "The node looks dead and no provider can tell whether its machine is off: {detail}."},
-	fence.Distrusted:      {true, stateDistrusted, "Device {device} once said Off of a machine that was on; it is not believed until a person runs: forcefence release {detail} --yes."},
-	fence.MostStale:       {true, stateSuspect, "The node looks dead ({why}) and its machine is on; fewer than half of the nodes are heard: nobody is powered off until they are."},
-	fence.PostsNotReady:   {false, stateSuspect, "The machine's device says Off ({raw}), but the node's own kubelet says NotReady and has not missed a heartbeat: waiting for one to be missed."},
-	fence.Rearming:        {true, stateSuspect, "The last fence ended just now without a sign of life from the node: waiting before the next."},
-	fence.NotAccepted:     {true, statePoweringOff, "Device {device} did not accept the power-off ({detail}): it is sent again."},
-	fence.PowerOffRefused: {true, stateSuspect, "Device {device} refuses the power-off for good ({detail}): nothing is evicted. It is tried again later."},
-	fence.AllStale:        {true, stateSuspect, "Every node looks dead at once: nobody is fenced."},
-	fence.Released:        {false, stateSuspect, "A person released this node; it is left alone until it comes back."},
-	fence.NoWork:          {state: stateSuspect},
-	fence.Unknown:         {true, stateSuspect, "The node looks dead ({why}); its device {device} does not tell whether the machine is off: {detail}. Unknown is never off."},
-	fence.PoweredOn:       {true, stateSuspect, "The node looks dead ({why}), but its machine is on: nothing is evicted ({detail})."},
-	fence.ControlPlane:    {true, stateSuspect, "The node looks dead and its machine is on; a control-plane node is not powered off."},
-	fence.StillBeating:    {false, stateSuspect, "The node is NotReady, but its kubelet still renews its Lease: it is not powered off."},
-	fence.InGrace:         {false, stateSuspect, "The node looks dead ({why}) and its machine is on: it is powered off after the grace."},
-	fence.OneAtATime:      {false, stateSuspect, "Waiting: another node is being powered off."},
-	fence.BackingOff:      {true, stateSuspect, "The last power-off failed; waiting before the next."},
-	fence.Announcing:      {true, statePoweringOff, "The node looks dead ({why}) and its machine is on: powering it off through {device}."},
-	fence.AwaitingOff:     {false, statePoweringOff, "Power-off was sent; waiting until {device} says Off."},
-	fence.PowerOffFailed:  {true, stateSuspect, "The machine did not come to Off in time: nothing is evicted. It is tried again later."},
-	fence.Recovered:       {false, "", "The node shows life: the power-off is cancelled."},
-	fence.ModeObserve:     {false, "", "The mode is observe now: the power-off is cancelled."},
-	fence.ProvenOff:       {true, stateArmed, "Device {device} says that the machine is off ({raw}): marking the node."},
+// reported is what was told of a node.
+type reported struct {
+	said     reason.Reason // the last reason that was logged and sent as an Event
+	state    reason.State  // for the metric of nodes by state
+	guard    string        // for the metric of nodes by protection
+	alerted  string        // what a person was called for
+	answered string        // the last answer that was logged
+	later    []later       // Events of the Node that wait for the writes that they tell of
+	untold   []untold      // pods that were ended and have no Event yet
+	oddLease bool          // the Lease's duration is out of bounds
+	slow     time.Time     // when it was last told that the API server is slow
 }
 
-// evictSays is the same for package evict.
-var evictSays = map[evict.Why]struct {
-	warning bool
-	state   string
-	text    string
-}{
-	evict.BadRecord:       {true, stateBroken, "The fence's record cannot be read: the mark stays and nothing is evicted. To take it off: forcefence release {node} --yes."},
-	evict.Adopting:        {true, stateArmed, "A person marked the node as shut down."},
-	evict.Refused:         {true, stateArmed, "A person marked the node as shut down, but device {device} says that its machine is on: nothing is evicted."},
-	evict.StillReady:      {true, stateArmed, "A person marked the node as shut down; it still reads Ready: waiting for a heartbeat (the mark goes) or for NotReady."},
-	evict.Confirmed:       {true, stateEvicting, "The machine is off ({raw}, asked after the mark), the node gave no sign of life: evicting its pods."},
-	evict.Vouched:         {true, stateEvicting, "Evicting without proof: a person vouches that the machine is off ({detail})."},
-	evict.NotConfirmed:    {true, "", "The machine was not confirmed off after the mark ({detail}): the mark goes, nothing was evicted."},
-	evict.Alive:           {true, "", "The node is alive: the mark goes, nothing was evicted."},
-	evict.Tombstoning:     {true, stateEvicting, "Ending {pods} pods."},
-	evict.StockEviction:   {false, stateEvicting, "Waiting for Kubernetes' own eviction to reach pods that it is about to delete."},
-	evict.Clearing:        {true, stateEvicting, "Clearing the node's volume lists of the pods that go."},
-	evict.Deleting:        {true, stateEvicting, "Deleting {pods} pods."},
-	evict.ProofLost:       {true, stateEvicting, "The machine is no longer proven off ({detail}): no more pods are ended until it is."},
-	evict.Sparing:         {true, stateEvicting, "The machine is back: {pods} pods that were not ended yet live on; they start when the mark goes."},
-	evict.Returned:        {true, stateEvicting, "The machine is back: no more pods are ended; those already ended are deleted, then the mark goes."},
-	evict.Retrying:        {true, stateEvicting, "Some pods could not be ended or deleted, and are tried again; all others are done."},
-	evict.WaitingDetach:   {false, stateEvicting, "All pods are gone; waiting until their volumes are detached."},
-	evict.Finished:        {true, "", "All pods are gone and their volumes detached: the mark goes."},
-	evict.FinishedReturn:  {true, "", "The node came back; all ended pods are gone and their volumes detached: the mark goes."},
-	evict.NeverPoweredOff: {true, stateDistrusted, "The node is back with the boot id it had when its device {device} said Off: it never was off. The device is not believed of this machine until a person runs: forcefence release {node} --yes."},
-}
-
-func (t *turn) tellFence(d fence.Decision) {
-	says := fenceSays[d.Why]
-	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, 0, d.Record.ID, "")
-}
-
-func (t *turn) tellEvict(v evict.View, d evict.Decision) {
-	says := evictSays[d.Why]
-	alert := d.Alert
-	if alert == string(evict.Stuck) {
-		alert += ": " + stuckPods(d.Stuck)
+// alert calls for a person, once for each reason. The node's state says so for as long as it stands.
+func (r *Reconciler) alert(st *nodeState, s recovery.Step) {
+	alert := s.Alert
+	if alert == string(reason.Stuck) {
+		alert += ": " + stuckPods(s.Stuck)
 	}
-	begins := (d.Why == evict.Confirmed || d.Why == evict.Vouched) && t.st.said != string(d.Why)
-	id := v.Look.Record.IDOr(d.Record.ID)
-	t.tell(string(d.Why), d.Act.String(), says.warning, says.state, says.text, d.Detail, len(d.Pods), id, alert)
-	if begins {
-		t.tellNoHook(id)
+	if state := reason.Of(s.Why).State; alert != "" && state != "" {
+		r.setState(st, reason.StateStuck)
+	} else {
+		r.setState(st, cmp.Or(state, st.told.state))
 	}
+	before := st.told.alerted
+	if st.told.alerted = alert; alert == "" || alert == before {
+		return
+	}
+	l := st.course.Look()
+	r.Log.Error("Fence needs a person", "node", l.Name, "fence", l.Record.IDOr(s.Record.ID), "why", alert)
+	r.event(st.node, reason.NeedsPerson, "Alert", "{node}", l.Name, "{detail}", alert)
+}
+
+// tell says a reason once, when it becomes the node's: a line in the log, an Event. What a step did it tells with it.
+func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
+	l, row := st.course.Look(), reason.Of(s.Why)
+	id := cmp.Or(s.Record.ID, l.Record.IDOr(""))
+	switch {
+	case s.Do == recovery.Arm:
+		r.Log.Info("Marked node", "node", l.Name, "fence", id, "device", s.Record.Device)
+	case s.Do == recovery.Unmark:
+		r.Metrics.phase("evict", r.Now().Sub(s.Record.Since))
+		r.Log.Info("Removed mark", "node", l.Name, "fence", id, "result", s.Record.Result)
+		r.tellPods(st, 0)
+		r.tellKept(st, s)
+	case s.Do == recovery.Leave && l.Mark == nil:
+		r.tellPods(st, 0) // somebody else took the mark off
+	}
+	if s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark {
+		r.tellLater(st, 0)
+	}
+	if s.Record.Phase == taint.PhaseDone && writes(s.Do) {
+		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
+	}
+	if st.told.said == s.Why || s.Do == recovery.Ask { // a question between two waits for the same reason is no news
+		return
+	}
+	st.told.said = s.Why
+	detail := cmp.Or(s.Detail, st.answer())
+	level := map[reason.Severity]slog.Level{reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn}[row.Severity]
+	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(s.Why), "act", s.Do.String(), "detail", detail, "suspicion", st.suspect)
+	r.soon(st, s, s.Why, s.Do.String(), "{node}", l.Name, "{device}", cmp.Or(st.machine.Device, "(none)"), "{detail}", detail,
+		"{why}", st.suspect, "{raw}", strconv.Quote(st.course.Answer().Raw), "{pods}", strconv.Itoa(len(s.Pods)), "{by}", markedBy(s.Record))
+	if s.Why == reason.Confirmed || s.Why == reason.Vouched {
+		r.tellNoHook(st, s, id)
+	}
+}
+
+// later is an Event that waits.
+type later struct {
+	at   time.Time
+	send func()
+}
+
+// soon sends an Event of the Node at once, or while pods are being written once that is done: each of a fence's Events would otherwise
+// compete at the API server with what it tells of.
+func (r *Reconciler) soon(st *nodeState, s recovery.Step, why reason.Reason, action string, words ...string) {
+	node := st.node
+	send := func() { r.event(node, why, action, words...) }
+	if l := st.course.Look(); l.Mark == nil || s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark {
+		send()
+		return
+	}
+	st.told.later = append(st.told.later, later{r.Now(), send})
+}
+
+// tellLater sends the Events that have waited for that long.
+func (r *Reconciler) tellLater(st *nodeState, age time.Duration) {
+	if list := st.told.later; len(list) > 0 && r.Now().Sub(list[0].at) >= age {
+		st.told.later = nil
+		for _, e := range list {
+			e.send()
+		}
+	}
+}
+
+// markedBy names whoever set a mark, for a person.
+func markedBy(r taint.Record) string {
+	if r.By == taint.ByPerson {
+		return "A person"
+	}
+	return r.By
 }
 
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
-func (t *turn) tellNoHook(id string) {
-	guard, why := taint.Guard(t.node)
+func (r *Reconciler) tellNoHook(st *nodeState, s recovery.Step, id string) {
+	guard, why := taint.Guard(st.node)
 	if guard == corev1.ConditionTrue {
 		return
 	}
-	t.Log.Warn("Evicting a node without a hook", "node", t.look.Name, "fence", id, "guard", protection(guard, why))
-	t.event(corev1.EventTypeWarning, "NoHookOnNode", "Evict", "This node has no hook that holds its pods: if its machine boots before the "+
-		"mark is off, they start again beside their replacements. Keep it from powering on by itself until then (the BMC's power restore "+
-		"policy); to be safe the next time, install the hook.")
+	r.Log.Warn("Evicting a node without a hook", "node", st.node.Name, "fence", id, "guard", protection(guard, why))
+	r.soon(st, s, reason.NoHook, "Evict")
+}
+
+// slowRead is how long the reads of a look may take before it is told.
+const slowRead = 2 * time.Second
+
+// reads tells at most every ten seconds of an API server that is slow: a fence that gets nowhere for that says what it waits for.
+func (r *Reconciler) reads(st *nodeState) {
+	took := st.course.Reads()
+	if now := r.Now(); took > slowRead && now.Sub(st.told.slow) > 10*time.Second {
+		st.told.slow = now
+		l := st.course.Look()
+		r.Log.Warn("Recovery waits: the API server answers slowly", "node", l.Name, "fence", l.Record.IDOr(""),
+			"took", took.Round(time.Millisecond).String())
+	}
+}
+
+// answer is the last answer in words that may be shown.
+func (st *nodeState) answer() string {
+	a := st.course.Answer()
+	switch {
+	case st.nobody != nil:
+		return st.nobody.Error()
+	case a.Got.IsZero():
+		return "not asked"
+	case a.Err != nil:
+		return providers.Cause(a.Err)
+	default:
+		return fmt.Sprintf("%s (%q)", a.State, a.Raw)
+	}
+}
+
+// logAnswer tells of an answer that differs from the one before.
+func (r *Reconciler) logAnswer(st *nodeState, a providers.Answer) {
+	word := a.State.String() + " " + a.Raw + " " + providers.Class(a.Err)
+	if st.told.answered == word {
+		return
+	}
+	st.told.answered = word
+	l := st.course.Look()
+	id := ""
+	if l.Record.Open() {
+		id = l.Record.ID
+	}
+	args := []any{"node", l.Name, "fence", id, "device", st.machine.Device, "state", a.State.String(), "raw", a.Raw}
+	if a.Err != nil {
+		args = append(args, "error", a.Err)
+	}
+	r.Log.Info("Machine answered", args...)
+}
+
+// event sends a reason's Event about the Node, with the words in its braces replaced, if it has a text.
+func (r *Reconciler) event(node *corev1.Node, why reason.Reason, action string, words ...string) {
+	r.eventOn(node, nil, why, action, words...)
+}
+
+// eventOn sends the Event about an object, unless another process leads by now: its decision would be news of what nobody does.
+func (r *Reconciler) eventOn(about, related runtime.Object, why reason.Reason, action string, words ...string) {
+	row := reason.Of(why)
+	if row.Text == "" || r.Leading() != nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if row.Severity == reason.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	r.Events.Eventf(about, related, kind, string(why), action, "%s", strings.NewReplacer(words...).Replace(row.Text))
 }
 
 // stuckNames is how many stuck pods an Event names.
@@ -148,99 +219,6 @@ func stuckPods(pods []evict.StuckPod) string {
 	return strings.Join(names, "; ")
 }
 
-// tell says a reason once, when it becomes the node's: a line in the log, an Event, the node's state. An alert is said once more.
-func (t *turn) tell(why, act string, warning bool, state, text, detail string, pods int, id, alert string) {
-	if state != "" {
-		if alert != "" {
-			state = stateStuck
-		}
-		t.setState(t.st, state)
-	}
-	if alert != "" && t.st.alerted != alert {
-		t.st.alerted = alert
-		t.Log.Error("Fence needs a person", "node", t.look.Name, "fence", id, "why", alert)
-		t.event(corev1.EventTypeWarning, "FenceNeedsPerson", "Alert",
-			"The fence does not come to its end by itself (%s). The mark stays. To take it off: forcefence release %s --yes.", alert, t.look.Name)
-	} else if alert == "" {
-		t.st.alerted = ""
-	}
-	if t.st.said == why {
-		return
-	}
-	if act == "Ask" { // a question between two waits for the same reason is no news
-		return
-	}
-	t.st.said = why
-	level := slog.LevelInfo
-	if warning {
-		level = slog.LevelWarn
-	}
-	if text == "" {
-		level = slog.LevelDebug
-	}
-	if detail == "" {
-		detail = t.answerDetail()
-	}
-	t.Log.Log(context.Background(), level, "Decided", "node", t.look.Name, "fence", id, "why", why, "act", act, "detail", detail, "suspicion", t.st.suspect)
-	if text == "" {
-		return
-	}
-	kind := corev1.EventTypeNormal
-	if warning {
-		kind = corev1.EventTypeWarning
-	}
-	t.event(kind, why, act, "%s", strings.NewReplacer("{node}", t.look.Name, "{device}", t.deviceName(), "{detail}", detail,
-		"{why}", t.st.suspect, "{raw}", strconv.Quote(t.st.evict.Answer.Raw), "{pods}", strconv.Itoa(pods)).Replace(text))
-}
-
-func (t *turn) deviceName() string {
-	if t.machine.Device == "" {
-		return "(none)"
-	}
-	return t.machine.Device
-}
-
-// answerDetail is the last answer in words that may be shown.
-func (t *turn) answerDetail() string {
-	a := t.st.evict.Answer
-	switch {
-	case t.machineErr != nil:
-		return t.machineErr.Error()
-	case a.Got.IsZero():
-		return "not asked"
-	case a.Err != nil:
-		return providers.Cause(a.Err)
-	default:
-		return fmt.Sprintf("%s (%q)", a.State, a.Raw)
-	}
-}
-
-// logAnswer tells of an answer that differs from the one before.
-func (t *turn) logAnswer(a providers.Answer) {
-	word := a.State.String() + " " + a.Raw + " " + providers.Class(a.Err)
-	if t.st.answered == word {
-		return
-	}
-	t.st.answered = word
-	id := ""
-	if t.look.Record.Open() {
-		id = t.look.Record.ID
-	}
-	args := []any{"node", t.look.Name, "fence", id, "device", t.machine.Device, "state", a.State.String(), "raw", a.Raw}
-	if a.Err != nil {
-		args = append(args, "error", a.Err)
-	}
-	t.Log.Info("Machine answered", args...)
-}
-
-// event sends an Event about the Node, unless another process leads by now: its decision would be news of what nobody does.
-func (t *turn) event(kind, reason, action, format string, args ...any) {
-	if t.Leading() != nil {
-		return
-	}
-	t.Events.Eventf(t.node, nil, kind, reason, action, format, args...)
-}
-
 // untold are pods that one act ended, and what was known when it did.
 type untold struct {
 	at        time.Time
@@ -254,21 +232,26 @@ const tellWithin = 10 * time.Second
 
 // tellPods sends an Event with the evidence to each pod that was ended at least that long ago and not told of yet. A process that
 // ends before that has told of the fence on the Node, and leaves the pods' own Events out.
-func (t *turn) tellPods(age time.Duration) {
-	list := t.st.untold
-	if len(list) == 0 || t.Now().Sub(list[0].at) < age {
+func (r *Reconciler) tellPods(st *nodeState, age time.Duration) {
+	list := st.told.untold
+	if len(list) == 0 || r.Now().Sub(list[0].at) < age {
 		return
 	}
-	t.st.untold = nil
-	if t.Leading() != nil {
-		return
-	}
+	st.told.untold = nil
 	for _, u := range list {
 		for _, p := range u.pods {
-			t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, taint.TombstoneReason, "Evict",
-				"The machine of node %s is off (%s): the pod was ended so that it can run elsewhere (fence %s).",
-				t.look.Name, u.proof, u.id)
+			r.eventOn(reference(p), st.node, reason.Fenced, "Evict", "{node}", st.node.Name, "{detail}", u.proof, "{fence}", u.id)
 		}
+	}
+}
+
+// tellWritten tells how a batch of pods' writes ended.
+func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Pod) {
+	l := st.course.Look()
+	what := map[recovery.Do]string{recovery.Tombstone: "Ended pods", recovery.Delete: "Deleted pods", recovery.Spare: "Spared pods"}[s.Do]
+	r.Log.Info(what, "node", l.Name, "fence", l.Record.ID, "pods", len(pods))
+	if s.Do == recovery.Tombstone {
+		st.told.untold = append(st.told.untold, untold{r.Now(), pods, l.Record.ID, st.answer()})
 	}
 }
 
@@ -278,25 +261,24 @@ var ownFinalizers = []string{"batch.kubernetes.io/job-tracking", metav1.Finalize
 
 // tellKept sends an Event to each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the API
 // server let nobody delete or spare it.
-func (t *turn) tellKept(v evict.View, d evict.Decision) {
-	id := v.Look.Record.ID
-	for _, p := range v.Pods {
+func (r *Reconciler) tellKept(st *nodeState, s recovery.Step) {
+	l := st.course.Look()
+	for _, p := range s.Kept {
 		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool { return slices.Contains(ownFinalizers, f) })
-		if !p.Kept() || len(theirs) == 0 {
+		if len(theirs) == 0 {
 			continue
 		}
 		finalizers := strings.Join(theirs, ", ")
-		t.Log.Warn("Finalizers keep an ended pod", "node", t.look.Name, "fence", id, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
-		t.Events.Eventf(reference(p), t.node, corev1.EventTypeWarning, "FinalizersKeepPod", "Evict",
-			"The pod was ended and deleted, and can never start again; its name stays taken until its finalizers are removed: %s.", finalizers)
+		r.Log.Warn("Finalizers keep an ended pod", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
+		r.eventOn(reference(p), st.node, reason.FinalizersKeep, "Evict", "{detail}", finalizers)
 	}
-	for _, s := range d.Stuck {
-		t.Log.Warn("Left a pod behind", "node", t.look.Name, "fence", id, "pod", s.Namespace+"/"+s.Name, "act", s.Act.String(), "why", s.Why.String())
+	for _, p := range s.Stuck {
+		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "act", p.Act.String(), "why", p.Why.String())
 		text := "The pod was ended and can never start again, but cannot be deleted (%s)."
-		if s.Act == evict.Spare {
-			text = "The node came back and the pod lives on, but could not be marked as spared (%s)."
+		if p.Act == evict.Spare {
+			text = "The node came back and the pod keeps running, but it could not be marked as spared (%s)."
 		}
-		t.Events.Eventf(reference(s.Pod), t.node, corev1.EventTypeWarning, "PodLeftBehind", "Evict", text, s.Why)
+		r.eventOn(reference(p.Pod), st.node, reason.LeftBehind, "Evict", "{detail}", fmt.Sprintf(text, p.Why))
 	}
 }
 
@@ -304,58 +286,28 @@ func reference(p evict.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 
-func hasCondition(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == ConditionPoweredOn && c.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
-}
-
-// reportPoweredOn keeps the condition of a node that does not answer while its machine is on.
-func (t *turn) reportPoweredOn(ctx context.Context, on bool) error {
-	if on == hasCondition(t.node) || (t.st.suspect != "" && !on) {
-		return nil // while the node looks dead the condition only appears; it goes when the node is back
-	}
-	now := metav1.NewTime(t.Now())
-	c := corev1.NodeCondition{Type: ConditionPoweredOn, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
-		Reason: "NodeAnswers", Message: "The node answers."}
-	if on {
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady", "The node does not answer, and its machine is on: nothing is evicted."
-	}
-	if err := t.writer.condition(ctx, t.look, "setting condition", c); err != nil {
-		return err
-	}
-	return errAgain // the look's resourceVersion is spent
-}
-
 // setState moves the node from one state to another in the metric of nodes by state; "" is none.
-func (r *Reconciler) setState(st *nodeState, state string) {
-	if st.state == state {
+func (r *Reconciler) setState(st *nodeState, state reason.State) {
+	if st.told.state == state {
 		return
 	}
-	if st.state != "" {
-		r.Metrics.nodes.WithLabelValues(st.state).Dec()
+	if st.told.state != "" {
+		r.Metrics.nodes.WithLabelValues(string(st.told.state)).Dec()
 	}
 	if state != "" {
-		r.Metrics.nodes.WithLabelValues(state).Inc()
+		r.Metrics.nodes.WithLabelValues(string(state)).Inc()
 	}
-	st.state = state
+	st.told.state = state
 }
 
 // tellOddLease tells once of a Lease whose duration is not believed.
 func (r *Reconciler) tellOddLease(node *corev1.Node, st *nodeState, v fleet.View) {
-	if v.OddLease == st.oddLease {
+	if v.OddLease == st.told.oddLease {
 		return
 	}
-	if st.oddLease = v.OddLease; !v.OddLease {
+	if st.told.oddLease = v.OddLease; !v.OddLease {
 		return
 	}
 	r.Log.Warn("Lease names a duration out of bounds", "node", node.Name, "min", fleet.MinDuration.String(), "max", fleet.MaxDuration.String())
-	if r.Leading() == nil {
-		r.Events.Eventf(node, nil, corev1.EventTypeWarning, "LeaseDurationOutOfBounds", "Detect",
-			"The node's Lease names a duration that is not between %s and %s: %s is taken for it (nodeLeaseDurationSeconds of its kubelet).",
-			fleet.MinDuration, fleet.MaxDuration, fleet.DefaultDuration)
-	}
+	r.event(node, reason.OddLease, "Detect", "{min}", fleet.MinDuration.String(), "{max}", fleet.MaxDuration.String(), "{default}", fleet.DefaultDuration.String())
 }

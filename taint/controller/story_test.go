@@ -119,10 +119,12 @@ func (u unlisted) List(ctx context.Context, l client.ObjectList, opts ...client.
 	return u.Reader.List(ctx, l, opts...)
 }
 
-// Where nobody can tell which devices lied, none is believed.
+// Where nobody can tell which devices lied, or who is there, nothing is done: a process that begins to lead knows all Nodes' records
+// before it decides on the first.
 func TestNoFenceWithoutTheRecords(t *testing.T) {
 	w := newWorld(t)
 	w.run(15 * time.Second)
+	w.lead()
 	w.r.Cache = unlisted{w.api}
 	w.cut("n1")
 	w.run(time.Minute)
@@ -311,11 +313,11 @@ func TestPoweredOnConditionGoes(t *testing.T) {
 	w := newWorld(t)
 	w.run(15 * time.Second)
 	w.silence("n1")
-	if !w.until(time.Minute, func() bool { return hasCondition(w.node("n1")) }) {
+	if !w.until(time.Minute, func() bool { return w.poweredOn("n1") }) {
 		t.Fatalf("no condition; told %q", w.told.said)
 	}
 	w.beat("n1")
-	if !w.until(10*time.Second, func() bool { return !hasCondition(w.node("n1")) }) {
+	if !w.until(10*time.Second, func() bool { return !w.poweredOn("n1") }) {
 		t.Errorf("the condition stays: %+v", w.node("n1").Status.Conditions)
 	}
 }
@@ -354,7 +356,7 @@ func TestNodeChanged(t *testing.T) {
 	} {
 		o, n := base(), base()
 		tc.change(n)
-		if got := New(Options{Key: taint.DefaultKey}).nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
+		if got := New(Options{Key: taint.DefaultKey, Now: time.Now}).nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
 			t.Errorf("%s: got %v, want %v", name, got, tc.wakes)
 		}
 	}

@@ -2,11 +2,12 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
@@ -14,11 +15,12 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
 )
 
-// newYear is when the turns below begin.
+// newYear is when the courses below begin.
 var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // answers is an API server's client that says the same to every patch, and counts them.
@@ -26,12 +28,18 @@ type answers struct {
 	client.Client
 	err     error
 	patches int
+	last    string // patch that was sent
 }
 
 func (a *answers) SubResource(string) client.SubResourceClient { return subAnswers{a: a} }
 
-func (a *answers) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (a *answers) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.PatchOption) error {
+	b, err := p.Data(o)
+	if err != nil {
+		return err
+	}
 	a.patches++
+	a.last = string(b)
 	return a.err
 }
 
@@ -40,9 +48,8 @@ type subAnswers struct {
 	a *answers
 }
 
-func (s subAnswers) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-	s.a.patches++
-	return s.a.err
+func (s subAnswers) Patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.a.Patch(ctx, o, p)
 }
 
 // told returns the Events that were sent.
@@ -69,37 +76,97 @@ func TestFenceIsToldOnceWritten(t *testing.T) {
 		{"the API server fails", errStale, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := &clock{now: newYear}
-			tn, _ := aTurn(c, &oneMachine{now: c.Now, state: providers.PowerOff}, taint.PhaseArmed)
-			tn.look.Mark, tn.look.Record = nil, nil
-			tn.policy = &Policy{Excluded: func(*corev1.Node) string { return "" }}
-			tn.st.fence = fence.Memory{}
-			tn.st.suspect, tn.fleet = "NotReady", fleet.View{Stale: true, Missed: true, Others: 1, Fresh: 1, Heard: true}
-			api, events := &answers{err: tc.err}, events.NewFakeRecorder(50)
-			tn.writer.client, tn.Events = api, events
-			var err error
-			for turns := 0; api.patches == 0 && err == nil; turns++ {
-				if turns == 10 {
-					t.Fatal("no mark was tried in ten turns")
-				}
-				c.now = c.now.Add(10 * time.Millisecond)
-				tn.look.Sent, tn.look.Got = c.now, c.now
-				tn.st.work, tn.st.worked = fence.SomeToDo, c.now
-				tn.st.fence.Saw(tn.look)
-				_, _, err = tn.fence(t.Context())
-			}
-			if (err != nil) != (tc.err != nil) {
-				t.Fatal(err)
+			x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
+			x.live.pods, x.api.err = podsOf("n1", "a"), tc.err
+			err := x.steps()
+			if again := apierrors.IsConflict(tc.err); (err != nil) != (tc.err != nil) || errors.Is(err, kube.ErrAgain) != again || x.api.patches != 1 {
+				t.Fatalf("got %d writes, error %v, want one, %v", x.api.patches, err, tc.err)
 			}
 			n := 0
-			for _, e := range told(events) {
-				if strings.Contains(e, string(fence.ProvenOff)) {
+			for _, e := range told(x.events) {
+				if strings.Contains(e, string(reason.ProvenOff)) {
 					n++
 				}
 			}
-			if n != tc.want || (tn.st.said == string(fence.ProvenOff)) != (tc.want == 1) {
-				t.Errorf("got %d Events, said %q; want %d", n, tn.st.said, tc.want)
+			if n != tc.want || (x.st.told.said == reason.ProvenOff) != (tc.want == 1) {
+				t.Errorf("got %d Events, said %q; want %d", n, x.st.told.said, tc.want)
 			}
 		})
+	}
+}
+
+// A reason is told once, when it becomes the node's, and again when another was in between; a question in between is no news.
+func TestToldOnce(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseEvicting)
+	x.live.pods = podsOf("n1", "a")
+	x.upTo(recovery.Wait)
+	waits := func(why reason.Reason) recovery.Step { return recovery.Step{Do: recovery.Wait, Why: why} }
+	for _, s := range []recovery.Step{
+		waits(reason.ProofLost), waits(reason.ProofLost), {Do: recovery.Ask, Why: reason.Confirming}, waits(reason.ProofLost),
+		waits(reason.WaitingDetach), waits(reason.ProofLost),
+	} {
+		x.tell(x.st, s)
+	}
+	var got []string
+	for _, e := range told(x.events) {
+		got = append(got, strings.Fields(e)[1])
+	}
+	if want := []string{"ProofLost", "WaitingForDetach", "ProofLost"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	x.Leading = func() error { return errStale }
+	x.tell(x.st, waits(reason.Finished))
+	if got := told(x.events); got != nil {
+		t.Errorf("told by a process that does not lead: %v", got)
+	}
+}
+
+// While pods are written the node's Events wait: until the writes are done, or for a while. None is lost, and they come in their order.
+func TestEventsWaitForWrites(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+	x.upTo(recovery.Unmark)
+	write := func(do recovery.Do, why reason.Reason) {
+		t.Helper()
+		x.tell(x.st, recovery.Step{Do: do, Why: why})
+	}
+	wants := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range told(x.events) {
+			got = append(got, strings.Fields(e)[1])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	write(recovery.Write, reason.Confirmed)
+	write(recovery.Tombstone, reason.Tombstoning)
+	x.tellLater(x.st, tellWithin)
+	wants("while pods are ended")
+	write(recovery.Wait, reason.WaitingDetach)
+	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
+	write(recovery.Delete, reason.Deleting)
+	x.pass(tellWithin)
+	x.tellLater(x.st, tellWithin)
+	wants("pods that take their time", "DeletingPods")
+	write(recovery.ClearVolumes, reason.Clearing)
+	write(recovery.Unmark, reason.Finished)
+	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
+}
+
+// Every word in braces that the text of a decision's reason has is replaced.
+func TestEventsHaveNoBraces(t *testing.T) {
+	others := []reason.Reason{reason.OddLease, reason.Fenced} // they are no decisions, and have words of their own
+	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+	x.upTo(recovery.Unmark)
+	for _, row := range reason.Table() {
+		if row.Text == "" || slices.Contains(others, row.Reason) {
+			continue
+		}
+		told(x.events)
+		x.tell(x.st, recovery.Step{Do: recovery.Wait, Why: row.Reason, Detail: "because", Record: taint.Record{ID: "f-9", By: "kim"}})
+		if got := told(x.events); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) || strings.ContainsAny(got[0], "{}") {
+			t.Errorf("%s: got %q", row.Reason, got)
+		}
 	}
 }

@@ -470,6 +470,12 @@ func (w *world) marked(node string) bool {
 	return ok
 }
 
+// poweredOn reports the condition of a silent node whose machine is on.
+func (w *world) poweredOn(node string) bool {
+	w.t.Helper()
+	return taint.See(w.node(node), nil, taint.DefaultKey, w.now, w.now).PoweredOn
+}
+
 // cut takes a machine's power. Its kubelet is silent from then on.
 func (w *world) cut(node string) {
 	w.machines[node].on = false

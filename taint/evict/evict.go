@@ -23,7 +23,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Act is what the caller does next.
@@ -49,65 +50,32 @@ func (a Act) String() string {
 	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read"}[a]
 }
 
-// Why is the reason of a decision, from a closed set.
-type Why string
-
-// The reasons.
-const (
-	Gone            Why = "NodeGone"
-	NotMarked       Why = "NotMarked"
-	BadRecord       Why = "RecordUnreadable"     // keep the mark, evict nothing: a person must release
-	Adopting        Why = "MarkedByPerson"       // a person's mark without a record of ours
-	Refused         Why = "MarkRefusedPoweredOn" // a person's mark, and the device says On
-	StillReady      Why = "NodeStillReady"       // a person's mark, no device: wait for NotReady or a heartbeat
-	Confirming      Why = "ConfirmingOff"        // asking after the mark
-	Expiring        Why = "ReadyIsStale"
-	Confirmed       Why = "MachineConfirmedOff"
-	Vouched         Why = "PersonVouches"   // begun without proof under a person's mark
-	NotConfirmed    Why = "OffNotConfirmed" // the question after the mark was not answered Off
-	Alive           Why = "NodeAlive"       // a heartbeat, a boot or another Node object since the record
-	Tombstoning     Why = "EndingPods"
-	StockEviction   Why = "WaitingForStockEviction"
-	Clearing        Why = "ClearingVolumes"
-	Deleting        Why = "DeletingPods"
-	ProofLost       Why = "ProofLost"    // in the middle, and the device no longer says Off
-	Returned        Why = "NodeReturned" // in the middle, and the node is alive
-	Sparing         Why = "SparingPods"  // the node returned: what is not tombstoned lives
-	Retrying        Why = "RetryingPods" // writes of some pods failed; all others are done
-	Stuck           Why = "PodsStuck"    // an alert: pods that the API server lets nobody end or delete
-	WaitingDetach   Why = "WaitingForDetach"
-	Finished        Why = "NodeEvicted"
-	FinishedReturn  Why = "NodeReturnedAndCleared"
-	NeverPoweredOff Why = "FencedNodeNeverPoweredOff"
-)
-
 // Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
 // remembers nothing.
 type Memory struct {
 	id        string
-	ProofFrom time.Time        // when this process first knew the mark committed and Ready not True; zero: not yet
-	Answer    providers.Answer // the last answer; zero: none
-	Misses    int              // answers in a row that proved neither On nor Off
-	Listed    time.Time        // when the attachments were last listed live
-	Resumed   time.Time        // when looks came again after none had for a while; zero: they always did
-	looked    time.Time        // the last look
-	Cleared   bool             // this process cleared volumesAttached once: its controller may write it back (F5)
+	ProofFrom time.Time // when this process first knew the mark committed and Ready not True; zero: not yet
+	Listed    time.Time // when the attachments were last listed live
+	Resumed   time.Time // when looks came again after none had for a while; zero: they always did
+	looked    time.Time // the last look
+	Cleared   bool      // this process cleared volumesAttached once: its controller may write it back (F5)
 
 	troubles map[attempt]trouble // writes of pods that failed
 }
 
-// Saw folds a live look in.
-func (m *Memory) Saw(l taint.Look) {
+// Saw folds a live look in, and reports whether it shows another mark than the last.
+func (m *Memory) Saw(l taint.Look) (anew bool) {
 	if !m.looked.IsZero() && l.Sent.Sub(m.looked) > blind {
 		m.Resumed = l.Got
 	}
 	m.looked = l.Got
 	switch {
-	case l.Mark == nil: // fence's last answer is fresh enough to expire a stale Ready
-		*m = Memory{Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
-		return
+	case l.Mark == nil:
+		*m = Memory{Resumed: m.Resumed, looked: m.looked}
+		return false
 	case markOf(l) != m.id:
-		*m = Memory{id: markOf(l), Answer: m.Answer, Resumed: m.Resumed, looked: m.looked}
+		*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked}
+		anew = true
 	}
 	switch {
 	case l.IsReady():
@@ -115,6 +83,7 @@ func (m *Memory) Saw(l taint.Look) {
 	case m.ProofFrom.IsZero():
 		m.ProofFrom = l.Got
 	}
+	return anew
 }
 
 // markOf tells one mark from another: a person may set the same one again, which asks for a proof of its own.
@@ -125,27 +94,15 @@ func markOf(l taint.Look) string {
 	return l.Mark.Value
 }
 
-// Answered folds an answer in.
-func (m *Memory) Answered(a providers.Answer) {
-	a = fence.Counted(a)
-	m.Answer = a
-	switch a.State {
-	case providers.PowerOn, providers.PowerOff:
-		m.Misses = 0
-	default:
-		m.Misses++
-	}
-}
-
 // Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
-// and after Ready stopped being True, at most ProofTTL ago (invariant 1).
-func (m *Memory) Proven(now time.Time) bool {
-	return m.Answer.State == providers.PowerOff && m.asked() && now.Sub(m.Answer.At) <= fence.ProofTTL
+// and after Ready stopped being True, at most proof.TTL ago (invariant 1).
+func (v View) Proven(now time.Time) bool {
+	return v.Answer.State == providers.PowerOff && v.asked() && now.Sub(v.Answer.At) <= proof.TTL
 }
 
 // asked reports whether the last answer was asked for after the mark.
-func (m *Memory) asked() bool {
-	return !m.Answer.Got.IsZero() && !m.ProofFrom.IsZero() && !m.Answer.At.Before(m.ProofFrom)
+func (v View) asked() bool {
+	return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)
 }
 
 // Pod is what Step needs to know of a pod bound to the node.
@@ -165,6 +122,7 @@ type Pod struct {
 
 	Tolerations []corev1.Toleration
 	Volumes     []Volume // of its claims, as far as they resolve
+	Claims      bool     // it has claims, and its Volumes are not known
 
 	Small bool // set by Step: the pod cannot grow, write the smallest form there is
 }
@@ -205,6 +163,7 @@ type View struct {
 	Now  time.Time
 	Look taint.Look // live, read after the last act
 	Memory
+	proof.Answers
 	Settings
 
 	Pods        []Pod         // listed live after Look; all that are bound to the node
@@ -220,7 +179,7 @@ type View struct {
 // Decision is one act and its reason.
 type Decision struct {
 	Act      Act
-	Why      Why
+	Why      reason.Reason
 	Detail   string
 	After    time.Duration // Wait
 	Record   taint.Record  // Write, Unmark
@@ -257,7 +216,7 @@ func Step(v View) Decision {
 	d := v.step()
 	ends := d.Act == Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
 		d.Record.Result == taint.ResultNeverPoweredOff)
-	waits := d.Why == WaitingDetach
+	waits := d.Why == reason.WaitingDetach
 	live := !v.Live && (ends || waits && v.Now.Sub(v.Listed) >= relist)
 	if live || !v.Resolved && (ends || waits || d.Act == ClearVolumes) {
 		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
@@ -269,11 +228,11 @@ func (v View) step() Decision {
 	l := v.Look
 	switch {
 	case !l.Exists:
-		return Decision{Act: Leave, Why: Gone}
+		return Decision{Act: Leave, Why: reason.Gone}
 	case l.Mark == nil:
-		return Decision{Act: Leave, Why: NotMarked}
+		return Decision{Act: Leave, Why: reason.NotMarked}
 	case l.RecordErr != nil:
-		return Decision{Act: Leave, Why: BadRecord, Detail: l.RecordErr.Error(), Alert: string(BadRecord)}
+		return Decision{Act: Leave, Why: reason.BadRecord, Detail: l.RecordErr.Error(), Alert: string(reason.BadRecord)}
 	case !l.Ours() || l.Record.Phase == taint.PhasePoweringOff:
 		return v.adopt()
 	case l.Record.Phase == taint.PhaseArmed:
@@ -305,82 +264,82 @@ func (v View) adopt() Decision {
 	l := v.Look
 	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {
 		r := *l.Record
-		r.ID, r.By, r.Device = l.Mark.Value, taint.ByPerson, v.Device
-		return Decision{Act: Write, Why: Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now)}
+		r.ID, r.By, r.Device = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson), v.Device
+		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now)}
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
-		By: taint.ByPerson, Device: v.Device, Machine: v.Identity.Recorded(),
+		By: cmp.Or(l.MarkedBy, taint.ByPerson), Device: v.Device, Machine: v.Identity.Recorded(),
 	}
-	return Decision{Act: Write, Why: Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
+	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
 }
 
 // armed is steps 5 to 7: nothing is evicted yet.
 func (v View) armed() Decision {
 	l, rec := v.Look, v.Look.Record
-	person := rec.By == taint.ByPerson
+	person := rec.Vouched()
 	if l.Alive(rec) {
-		return v.unmark(taint.ResultLifted, Alive)
+		return v.unmark(taint.ResultLifted, reason.Alive)
 	}
 	if l.IsReady() {
 		// A crashed node reads Ready until somebody notices. With an Off in hand it is we who notice; without, a heartbeat lifts
 		// the mark or the node lifecycle controller ends the wait.
 		switch {
-		case v.Answer.State == providers.PowerOff && v.Now.Sub(v.Answer.At) <= fence.ProofTTL:
-			return Decision{Act: ExpireReady, Why: Expiring}
+		case v.Answer.State == providers.PowerOff && v.Now.Sub(v.Answer.At) <= proof.TTL:
+			return Decision{Act: ExpireReady, Why: reason.Expiring}
 		case v.Device == "" && person:
-			return Decision{Act: Wait, Why: StillReady, After: pollWait}
-		case v.Answer.Got.IsZero() || v.Now.Sub(v.Answer.At) > fence.ProofTTL && v.due():
-			return Decision{Act: Ask, Why: Confirming}
+			return Decision{Act: Wait, Why: reason.StillReady, After: pollWait}
+		case v.Answer.Got.IsZero() || v.Now.Sub(v.Answer.At) > proof.TTL && v.due():
+			return Decision{Act: Ask, Why: reason.Confirming}
 		case person:
-			d := v.wait(v.refusedOr(StillReady))
-			d.After = max(d.After, fence.ProofTTL-v.Now.Sub(v.Answer.At)) // nothing is asked before
+			d := v.wait(v.refusedOr(reason.StillReady))
+			d.After = max(d.After, proof.TTL-v.Now.Sub(v.Answer.At)) // nothing is asked before
 			return d
 		default:
-			return v.unmark(taint.ResultLifted, NotConfirmed)
+			return v.unmark(taint.ResultLifted, reason.NotConfirmed)
 		}
 	}
 	if v.Device == "" && person {
-		return v.beginEviction(taint.Evidence{At: v.Now, From: taint.ByPerson, State: "None", Raw: "no device speaks for the node"}, Vouched)
+		return v.beginEviction(reason.Vouched, taint.Evidence{At: v.Now, From: rec.By, State: "None", Raw: "no device speaks for the node"})
 	}
 	switch {
 	case v.Proven(v.Now):
-		return v.beginEviction(fence.EvidenceOf(v.Answer), Confirmed)
+		return v.beginEviction(reason.Confirmed, v.Evidence()...)
 	case !v.asked() || v.Answer.State == providers.PowerOff:
-		return Decision{Act: Ask, Why: Confirming}
+		return Decision{Act: Ask, Why: reason.Confirming}
 	case !person:
-		return v.unmark(taint.ResultLifted, NotConfirmed)
+		return v.unmark(taint.ResultLifted, reason.NotConfirmed)
 	case v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn && v.TrustPerson:
-		return v.beginEviction(fence.EvidenceOf(v.Answer), Vouched)
+		return v.beginEviction(reason.Vouched, v.Evidence()...)
 	case v.due():
-		return Decision{Act: Ask, Why: Confirming}
+		return Decision{Act: Ask, Why: reason.Confirming}
 	default:
-		return v.wait(v.refusedOr(Confirming))
+		return v.wait(v.refusedOr(reason.Confirming))
 	}
 }
 
-func (v View) refusedOr(other Why) Why {
+func (v View) refusedOr(other reason.Reason) reason.Reason {
 	if v.Answer.State == providers.PowerOn {
-		return Refused
+		return reason.Refused
 	}
 	return other
 }
 
 // beginEviction is step 7's record: it is written before the first tombstone.
-func (v View) beginEviction(e taint.Evidence, why Why) Decision {
-	return Decision{Act: Write, Why: why, Record: v.Look.Record.WithEvidence(e).Enter(taint.PhaseEvicting, "", v.Now)}
+func (v View) beginEviction(why reason.Reason, e ...taint.Evidence) Decision {
+	return Decision{Act: Write, Why: why, Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now)}
 }
 
 // evicting is steps 8 to 13 and the return path.
 func (v View) evicting() Decision {
 	l, rec := v.Look, v.Look.Record
-	person := rec.By == taint.ByPerson
+	person := rec.Vouched()
 	if l.Alive(rec) || l.IsReady() || v.sparing() {
 		return v.returning()
 	}
 	if v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson) {
 		if v.due() {
-			return Decision{Act: Ask, Why: Returned} // it may have gone off again, with nobody to say so
+			return Decision{Act: Ask, Why: reason.Returned} // it may have gone off again, with nobody to say so
 		}
 		return v.returning()
 	}
@@ -405,28 +364,28 @@ func (v View) evicting() Decision {
 	switch {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.Holds(v.Now)):
 		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
-		return v.unmark(taint.ResultEvicted, Finished)
+		return v.unmark(taint.ResultEvicted, reason.Finished)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
 		return v.retry(resting, Tombstone)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
-		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait}
+		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
 	case v.Holds(v.Now):
 	case person && v.Device == "":
-		return v.wait(ProofLost) // nobody to ask: look again
+		return v.wait(reason.ProofLost) // nobody to ask: look again
 	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
-		return Decision{Act: Ask, Why: Confirming}
+		return Decision{Act: Ask, Why: reason.Confirming}
 	default:
-		return v.wait(ProofLost)
+		return v.wait(reason.ProofLost)
 	}
 	switch {
 	case len(ready) > 0:
-		return Decision{Act: Tombstone, Why: Tombstoning, Pods: ready}
+		return Decision{Act: Tombstone, Why: reason.Tombstoning, Pods: ready}
 	case clear:
-		return Decision{Act: ClearVolumes, Why: Clearing, InUse: inUse, Attached: attached}
+		return Decision{Act: ClearVolumes, Why: reason.Clearing, InUse: inUse, Attached: attached}
 	case len(tombs) > 0:
-		return Decision{Act: Delete, Why: Deleting, Pods: tombs}
+		return Decision{Act: Delete, Why: reason.Deleting, Pods: tombs}
 	default:
-		return Decision{Act: Wait, Why: StockEviction, After: pollStock}
+		return Decision{Act: Wait, Why: reason.StockEviction, After: pollStock}
 	}
 }
 
@@ -438,7 +397,7 @@ func (v View) Holds(now time.Time) bool {
 	switch {
 	case v.Proven(now):
 		return true
-	case v.Look.Record == nil || v.Look.Record.By != taint.ByPerson || now.Sub(v.Look.Got) > fence.ProofTTL+v.Reads:
+	case v.Look.Record == nil || !v.Look.Record.Vouched() || now.Sub(v.Look.Got) > proof.TTL+v.Reads:
 		return false
 	case v.Device == "":
 		return true
@@ -487,37 +446,31 @@ func (v View) returning() Decision {
 	order(spare)
 	switch {
 	case len(spare) > 0:
-		return Decision{Act: Spare, Why: Sparing, Pods: spare, Returned: true}
+		return Decision{Act: Spare, Why: reason.Sparing, Pods: spare, Returned: true}
 	case len(tombs) > 0:
-		return Decision{Act: Delete, Why: Returned, Pods: tombs, Returned: true}
+		return Decision{Act: Delete, Why: reason.Returned, Pods: tombs, Returned: true}
 	case len(resting) > 0:
 		d := v.retry(resting, Spare)
 		d.Returned = true
 		return d
 	case len(v.leftover()) > 0:
-		return Decision{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}
-	case v.neverOff():
-		d := v.unmark(taint.ResultNeverPoweredOff, NeverPoweredOff)
-		d.Alert = string(NeverPoweredOff)
+		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
+	case proof.NeverOff(v.Look, v.Look.Record):
+		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
+		d.Alert = string(reason.NeverOff)
 		return d
 	default:
-		return v.unmark(taint.ResultReturned, FinishedReturn)
+		return v.unmark(taint.ResultReturned, reason.FinishedReturn)
 	}
 }
 
-// neverOff reports a node that is Ready with a heartbeat under the boot id it had when its device said Off.
-func (v View) neverOff() bool {
-	l, r := v.Look, v.Look.Record
-	return r.By != taint.ByPerson && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV
-}
-
 // unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
-func (v View) unmark(res taint.Result, why Why) Decision {
+func (v View) unmark(res taint.Result, why reason.Reason) Decision {
 	return Decision{Act: Unmark, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now)}
 }
 
 // wait looks again when the next question is due.
-func (v View) wait(why Why) Decision {
+func (v View) wait(why reason.Reason) Decision {
 	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Now.Sub(v.Answer.Got), 100*time.Millisecond)}
 }
 
@@ -531,7 +484,7 @@ func (v View) askEvery() time.Duration {
 	case providers.PowerOn:
 		return pollUnknown
 	default:
-		return min(pollUnknown<<min(max(v.Misses-1, 0), 6), pollMax)
+		return v.Backoff()
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // now is when every View below is decided. The mark was first seen ten seconds ago, with Ready not True.
@@ -80,7 +81,7 @@ func armed(change ...with) View    { return marked(taint.PhaseArmed, change...) 
 func evicting(change ...with) View { return marked(taint.PhaseEvicting, change...) }
 
 func saying(s providers.PowerState, d time.Duration) with {
-	return func(v *View) { v.Memory.Answered(answer(s, d)) }
+	return func(v *View) { v.Answered("rack-a/7", answer(s, d)) }
 }
 
 // proven is an Off that counts.
@@ -169,7 +170,7 @@ func uses(pv string, unique corev1.UniqueVolumeName) func(*Pod) {
 // want is a decision in short: pods by name, of the record phase and result.
 type want struct {
 	Act      Act
-	Why      Why
+	Why      reason.Reason
 	After    time.Duration
 	Pods     []string
 	InUse    []corev1.UniqueVolumeName
@@ -191,24 +192,28 @@ func short(d Decision) want {
 	return w
 }
 
-func wait(why Why, after time.Duration) want { return want{Act: Wait, Why: why, After: after} }
-func ask(why Why) want                       { return want{Act: Ask, Why: why} }
-func lift(why Why, res taint.Result) want {
+func wait(why reason.Reason, after time.Duration) want {
+	return want{Act: Wait, Why: why, After: after}
+}
+func ask(why reason.Reason) want { return want{Act: Ask, Why: why} }
+func lift(why reason.Reason, res taint.Result) want {
 	return want{Act: Unmark, Why: why, Phase: taint.PhaseDone, Result: res}
 }
 
 func TestStep(t *testing.T) {
-	begins := func(why Why) want { return want{Act: Write, Why: why, Phase: taint.PhaseEvicting} }
-	adopts := want{Act: Write, Why: Adopting, Phase: taint.PhaseArmed}
-	ends := func(names ...string) want { return want{Act: Tombstone, Why: Tombstoning, Pods: names} }
-	deletes := func(names ...string) want { return want{Act: Delete, Why: Deleting, Pods: names} }
+	begins := func(why reason.Reason) want { return want{Act: Write, Why: why, Phase: taint.PhaseEvicting} }
+	adopts := want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseArmed}
+	ends := func(names ...string) want { return want{Act: Tombstone, Why: reason.Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: Delete, Why: reason.Deleting, Pods: names} }
 	spares := func(names ...string) want {
-		return want{Act: Spare, Why: Sparing, Pods: names, Returned: true}
+		return want{Act: Spare, Why: reason.Sparing, Pods: names, Returned: true}
 	}
-	back := func(names ...string) want { return want{Act: Delete, Why: Returned, Pods: names, Returned: true} }
-	finish := lift(Finished, taint.ResultEvicted)
-	detach := wait(WaitingDetach, pollWait)
-	stock := wait(StockEviction, 200*time.Millisecond)
+	back := func(names ...string) want {
+		return want{Act: Delete, Why: reason.Returned, Pods: names, Returned: true}
+	}
+	finish := lift(reason.Finished, taint.ResultEvicted)
+	detach := wait(reason.WaitingDetach, pollWait)
+	stock := wait(reason.StockEviction, 200*time.Millisecond)
 
 	for _, tt := range []struct {
 		name string
@@ -216,9 +221,9 @@ func TestStep(t *testing.T) {
 		want want
 	}{
 		// Nothing to decide on.
-		{"zero", View{}, want{Why: Gone}},
-		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Why: NotMarked}},
-		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Why: BadRecord, Alert: "RecordUnreadable"}},
+		{"zero", View{}, want{Why: reason.Gone}},
+		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Why: reason.NotMarked}},
+		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Why: reason.BadRecord, Alert: "RecordUnreadable"}},
 
 		// A person's mark.
 		{"no record", armed(proven, func(v *View) { v.Look.Record = nil }), adopts},
@@ -227,63 +232,66 @@ func TestStep(t *testing.T) {
 		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
 		{"overwritten in the middle: goes on where it stands", evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
-			want{Act: Write, Why: Adopting, Phase: taint.PhaseEvicting}},
+			want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
 
 		// Armed, ours.
-		{"armed: nothing asked since", armed(), ask(Confirming)},
-		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), ask(Confirming)},
-		{"armed: off", armed(proven), begins(Confirmed)},
-		{"armed: off, just in time", armed(saying(off, fence.ProofTTL-100*time.Millisecond)), begins(Confirmed)},
-		{"armed: off, too long ago", armed(saying(off, fence.ProofTTL-99*time.Millisecond)), ask(Confirming)},
-		{"armed: on", armed(saying(on, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
-		{"armed: changing", armed(saying(changing, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
-		{"armed: unknown", armed(saying(unknown, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
-		{"armed: off, but it took too long", armed(seen(20*time.Second), slowOff), lift(NotConfirmed, taint.ResultLifted)},
-		{"armed: heartbeat", armed(proven, heartbeat), lift(Alive, taint.ResultLifted)},
-		{"armed: booted", armed(proven, booted), lift(Alive, taint.ResultLifted)},
-		{"armed: recreated", armed(proven, recreated), lift(Alive, taint.ResultLifted)},
-		{"armed: ready and a heartbeat", armed(proven, ready, heartbeat), lift(Alive, taint.ResultLifted)},
-		{"armed: device gone from the configuration", armed(noDevice), ask(Confirming)},
-		{"armed: ready is stale", armed(ready, proven), want{Act: ExpireReady, Why: Expiring}},
-		{"armed: ready, nothing asked", armed(ready), ask(Confirming)},
-		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(Confirming)},
-		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
-		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(NotConfirmed, taint.ResultLifted)},
-		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: Ask, Why: Confirming, Alert: "ConfirmingOff"}},
+		{"armed: nothing asked since", armed(), ask(reason.Confirming)},
+		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), ask(reason.Confirming)},
+		{"armed: off", armed(proven), begins(reason.Confirmed)},
+		{"armed: off, just in time", armed(saying(off, proof.TTL-100*time.Millisecond)), begins(reason.Confirmed)},
+		{"armed: off, too long ago", armed(saying(off, proof.TTL-99*time.Millisecond)), ask(reason.Confirming)},
+		{"armed: on", armed(saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: changing", armed(saying(changing, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: unknown", armed(saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: off, but it took too long", armed(seen(20*time.Second), slowOff), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: heartbeat", armed(proven, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: booted", armed(proven, booted), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: recreated", armed(proven, recreated), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: ready and a heartbeat", armed(proven, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: device gone from the configuration", armed(noDevice), ask(reason.Confirming)},
+		{"armed: ready is stale", armed(ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
+		{"armed: ready, nothing asked", armed(ready), ask(reason.Confirming)},
+		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(reason.Confirming)},
+		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: Ask, Why: reason.Confirming, Alert: "ConfirmingOff"}},
 
 		// Armed, a person's.
-		{"person: no device", armed(person, noDevice), begins(Vouched)},
-		{"person: no device, still ready", armed(person, noDevice, ready), wait(StillReady, pollWait)},
-		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(Alive, taint.ResultLifted)},
-		{"person: nothing asked", armed(person), ask(Confirming)},
-		{"person: off", armed(person, proven), begins(Confirmed)},
-		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(Vouched)},
-		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), wait(Refused, 700*time.Millisecond)},
-		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), ask(Confirming)},
-		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(Vouched)},
-		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), wait(Confirming, 200*time.Millisecond)},
-		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), wait(Confirming, 200*time.Millisecond)},
-		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), ask(Confirming)},
-		{"person: ready and off", armed(person, ready, proven), want{Act: ExpireReady, Why: Expiring}},
-		{"person: ready and on", armed(person, ready, saying(on, time.Second)), wait(Refused, fence.ProofTTL-1100*time.Millisecond)},
-		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), wait(StillReady, fence.ProofTTL-1100*time.Millisecond)},
-		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), ask(Confirming)},
-		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(Alive, taint.ResultLifted)},
-		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: Wait, Why: Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
+		{"person: no device", armed(person, noDevice), begins(reason.Vouched)},
+		{"another controller: no device", armed(func(v *View) { v.Look.Record.By = "external/rescuer" }, noDevice), begins(reason.Vouched)},
+		{"another controller: adopted", armed(func(v *View) { v.Look.Record, v.Look.MarkedBy = nil, "external/rescuer" }),
+			want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseArmed}},
+		{"person: no device, still ready", armed(person, noDevice, ready), wait(reason.StillReady, pollWait)},
+		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"person: nothing asked", armed(person), ask(reason.Confirming)},
+		{"person: off", armed(person, proven), begins(reason.Confirmed)},
+		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(reason.Vouched)},
+		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
+		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), ask(reason.Confirming)},
+		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(reason.Vouched)},
+		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), ask(reason.Confirming)},
+		{"person: ready and off", armed(person, ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
+		{"person: ready and on", armed(person, ready, saying(on, time.Second)), wait(reason.Refused, proof.TTL-1100*time.Millisecond)},
+		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), wait(reason.StillReady, proof.TTL-1100*time.Millisecond)},
+		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), ask(reason.Confirming)},
+		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: Wait, Why: reason.Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
 
 		// Evicting: proof first.
-		{"new leader asks", evicting(pods(pod("p"))), ask(Confirming)},
-		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), ask(Confirming)},
-		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), ask(Confirming)},
-		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), wait(ProofLost, 700*time.Millisecond)},
-		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), ask(Confirming)},
-		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
-		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
-		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(ProofLost, 700*time.Millisecond)},
+		{"new leader asks", evicting(pods(pod("p"))), ask(reason.Confirming)},
+		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), ask(reason.Confirming)},
+		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), ask(reason.Confirming)},
+		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
+		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
+		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
+		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
+		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
 		{"proof lost when nothing is left: finish", evicting(saying(unknown, time.Second)), finish},
 		{"new leader, nothing is left: finish", evicting(), finish},
 		{"new leader, only detach is left", evicting(attached("a")), detach},
-		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), ask(Confirming)},
+		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), ask(reason.Confirming)},
 
 		// Evicting: what goes, in which order.
 		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
@@ -295,8 +303,8 @@ func TestStep(t *testing.T) {
 		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
 		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
 		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
-		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: Tombstone, Why: Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
-		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: Tombstone, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
+		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
 		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
 		{"delete with grace 0 though it is being deleted", evicting(proven, pods(pod("t", tomb, deleting, held))), deletes("t")},
@@ -305,7 +313,7 @@ func TestStep(t *testing.T) {
 		{"a Pod that an exemption covers now, with a tombstone", evicting(proven, pods(pod("t", tomb, exempt))), deletes("t")},
 		{"exempt and finished pods are not waited for", evicting(proven, pods(pod("e", exempt), pod("f", finished))), finish},
 		{"detach", evicting(proven, attached("a")), detach},
-		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
+		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
 		{"attachment of a finished pod must go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
 		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")), finish},
 		{"inline attachment", evicting(proven, attached("")), detach},
@@ -313,14 +321,14 @@ func TestStep(t *testing.T) {
 
 		// Step 10: the lists.
 		{"entries of pods that stay are kept", evicting(proven, pods(pod("e", exempt, uses("b", pvB)), pod("t", tomb, uses("a", pvA))), lists(pvA, pvB)),
-			want{Act: ClearVolumes, Why: Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
 		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
 		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
-			want{Act: ClearVolumes, Why: Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
-		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"attached comes back: left alone", evicting(proven, cleared, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), finish},
-		{"attached, never cleared by us", evicting(proven, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), want{Act: ClearVolumes, Why: Clearing}},
-		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: ClearVolumes, Why: Clearing}},
+		{"attached, never cleared by us", evicting(proven, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"pods that wait for their stock eviction keep their entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
 
 		// Step 8: the stock eviction.
@@ -360,17 +368,17 @@ func TestStep(t *testing.T) {
 		{"a taint from the future, by another clock", evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
 		{"a taint from the future does not hold for ever", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("p", intolerant))), ends("p")},
 		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
-		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: Wait, Why: StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
+		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: Wait, Why: reason.StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
 
 		// A person's mark, evicting.
 		{"person, no device: goes on", evicting(person, noDevice, pods(pod("p"))), ends("p")},
-		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(fence.ProofTTL + 1) }), wait(ProofLost, 100*time.Millisecond)},
+		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(proof.TTL + 1) }), wait(reason.ProofLost, 100*time.Millisecond)},
 		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
-		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(Confirming)},
-		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(ProofLost, 200*time.Millisecond)},
+		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
+		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
 		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond), spared), back("t")},
 		{"person, on, trusted", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
-		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), ask(Confirming)},
+		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), ask(reason.Confirming)},
 		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 
 		// The return path, with a proof in hand. First what lives is spared: a tombstone may still be on its way to it.
@@ -383,20 +391,20 @@ func TestStep(t *testing.T) {
 		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb)), spared), back("t")},
-		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), ask(Returned)},
-		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(Confirming)},
-		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(FinishedReturn, taint.ResultReturned)},
-		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(FinishedReturn, taint.ResultReturned)},
-		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true}},
-		{"detach takes long on return", evicting(overdue, heartbeat, attached("a")), want{Act: Wait, Why: WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
-		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(FinishedReturn, taint.ResultReturned)},
-		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: NeverPoweredOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
-		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(FinishedReturn, taint.ResultReturned)},
-		{"ready, no heartbeat yet", evicting(ready), lift(FinishedReturn, taint.ResultReturned)},
-		{"heartbeat, not ready yet", evicting(heartbeat), lift(FinishedReturn, taint.ResultReturned)},
-		{"ready, boot id never said", evicting(ready, heartbeat, func(v *View) { v.Look.BootID, v.Look.Record.BootID = "", "" }), lift(FinishedReturn, taint.ResultReturned)},
-		{"ready, recreated", evicting(ready, heartbeat, recreated), lift(FinishedReturn, taint.ResultReturned)},
-		{"ready, but a person vouched", evicting(ready, heartbeat, person), lift(FinishedReturn, taint.ResultReturned)},
+		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), ask(reason.Returned)},
+		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(reason.Confirming)},
+		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}},
+		{"detach takes long on return", evicting(overdue, heartbeat, attached("a")), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
+		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, no heartbeat yet", evicting(ready), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"heartbeat, not ready yet", evicting(heartbeat), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, boot id never said", evicting(ready, heartbeat, func(v *View) { v.Look.BootID, v.Look.Record.BootID = "", "" }), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, recreated", evicting(ready, heartbeat, recreated), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, but a person vouched", evicting(ready, heartbeat, person), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"never off, tombstones first", evicting(ready, heartbeat, pods(pod("t", tomb))), back("t")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -422,8 +430,8 @@ func TestStep(t *testing.T) {
 
 func slowOff(v *View) {
 	a := answer(off, 100*time.Millisecond)
-	a.At = a.Got.Add(-fence.ProofTTL - time.Second)
-	v.Memory.Answered(a)
+	a.At = a.Got.Add(-proof.TTL - time.Second)
+	v.Answered("rack-a/7", a)
 }
 
 // checkRecord holds what every record that Step wants written must have.
@@ -447,9 +455,13 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	switch {
 	case d.Record.Machine == nil || *d.Record.Machine != machine:
 		t.Errorf("the fence's machine is %+v, want %+v", d.Record.Machine, machine)
-	case d.Why == Adopting:
-		if d.Record.By != taint.ByPerson {
-			t.Errorf("adopted by %q, want a person", d.Record.By)
+	case d.Why == reason.Adopting:
+		want := taint.ByPerson
+		if v.Look.MarkedBy != "" {
+			want = v.Look.MarkedBy
+		}
+		if d.Record.By != want {
+			t.Errorf("adopted by %q, want %q", d.Record.By, want)
 		}
 		if d.Record.Phase == taint.PhaseArmed && v.Look.Alive(&d.Record) {
 			t.Errorf("adopted with a life that is not the look's: %+v", d.Record)
@@ -457,7 +469,7 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	case d.Record.NodeUID != v.Look.Record.NodeUID, d.Record.BootID != v.Look.Record.BootID, d.Record.LeaseRV != v.Look.Record.LeaseRV, d.Record.By != v.Look.Record.By:
 		t.Errorf("the fence forgot what it was begun on: %+v, was %+v", d.Record, *v.Look.Record)
 	}
-	if d.Record.Phase == taint.PhaseEvicting && d.Why != Adopting && len(d.Record.Evidence) == 0 {
+	if d.Record.Phase == taint.PhaseEvicting && d.Why != reason.Adopting && len(d.Record.Evidence) == 0 {
 		t.Error("an eviction without evidence")
 	}
 }
@@ -512,7 +524,7 @@ func TestHolds(t *testing.T) {
 		{"changing", evicting(saying(changing, 0)), 0, false},
 		{"unknown", evicting(saying(unknown, 0)), 0, false},
 		{"person, no device", evicting(person, noDevice), 0, true},
-		{"person, no device, looked too long ago", evicting(person, noDevice), fence.ProofTTL, false},
+		{"person, no device, looked too long ago", evicting(person, noDevice), proof.TTL, false},
 		{"person, device not asked", evicting(person), 0, false},
 		{"person, unknown", evicting(person, saying(unknown, 0)), 0, true},
 		{"person, unknown, due again", evicting(person, saying(unknown, 0)), time.Second, false},
@@ -556,36 +568,24 @@ func TestMemory(t *testing.T) {
 		{"another mark", []taint.Look{look(), look(value("f2"), later)}, second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := Memory{Answer: answer(off, 0), Misses: 3, Cleared: true}
+			m := Memory{Cleared: true}
 			for _, l := range tt.looks {
 				m.Saw(l)
 			}
 			if !m.ProofFrom.Equal(tt.want) {
 				t.Errorf("ProofFrom %s, want %s", m.ProofFrom, tt.want)
 			}
-			if m.Answer.Got.IsZero() {
-				t.Error("the answer was forgotten")
-			}
 		})
 	}
 	t.Run("another fence clears anew", func(t *testing.T) {
 		m := Memory{}
 		m.Saw(look())
-		m.Cleared, m.Misses = true, 2
-		m.Saw(look(value("f2")))
-		if m.Cleared || m.Misses != 0 {
-			t.Errorf("cleared %v, %d misses, want none", m.Cleared, m.Misses)
+		m.Cleared = true
+		if anew := m.Saw(look(value("f2"))); m.Cleared || !anew {
+			t.Errorf("cleared %v, anew %v, want neither the one, and the other", m.Cleared, anew)
 		}
-	})
-	t.Run("misses", func(t *testing.T) {
-		var m Memory
-		for i, s := range []struct {
-			state providers.PowerState
-			want  int
-		}{{unknown, 1}, {changing, 2}, {on, 0}, {unknown, 1}, {off, 0}} {
-			if m.Answered(answer(s.state, 0)); m.Misses != s.want {
-				t.Errorf("answer %d, %s: %d misses, want %d", i, s.state, m.Misses, s.want)
-			}
+		if m.Saw(look(value("f2"))) {
+			t.Error("the same mark is another")
 		}
 	})
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // tried is a write of the pod that ended so, so often in a row, the last one d ago.
@@ -26,13 +28,13 @@ func small(p *Pod) { p.Small = true }
 func TestPodFailures(t *testing.T) {
 	bad, good := pod("bad"), pod("good")
 	dead := pod("bad", tomb)
-	wantsAlert := func(w want) want { w.Alert = string(Stuck); return w }
+	wantsAlert := func(w want) want { w.Alert = string(reason.Stuck); return w }
 	returned := func(w want) want { w.Returned = true; return w }
-	retry := func(d time.Duration) want { return wait(Retrying, d) }
-	ends := func(names ...string) want { return want{Act: Tombstone, Why: Tombstoning, Pods: names} }
-	deletes := func(names ...string) want { return want{Act: Delete, Why: Deleting, Pods: names} }
-	spares := func(names ...string) want { return want{Act: Spare, Why: Sparing, Pods: names, Returned: true} }
-	back := lift(FinishedReturn, "Returned")
+	retry := func(d time.Duration) want { return wait(reason.Retrying, d) }
+	ends := func(names ...string) want { return want{Act: Tombstone, Why: reason.Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: Delete, Why: reason.Deleting, Pods: names} }
+	spares := func(names ...string) want { return want{Act: Spare, Why: reason.Sparing, Pods: names, Returned: true} }
+	back := lift(reason.FinishedReturn, "Returned")
 	huge := pod("bad", small)
 	other := pod("bad", func(p *Pod) { p.ResourceVersion = "2" })
 	bound := pod("bad", uses("a", pvA))
@@ -47,7 +49,7 @@ func TestPodFailures(t *testing.T) {
 		{"failed: the others first", evicting(proven, pods(bad, good), tried(Tombstone, bad, Failed, 1, 0)), ends("good"), false, 0},
 		{"failed: the others are deleted", evicting(proven, pods(bad, pod("good", tomb)), tried(Tombstone, bad, Failed, 1, 0)), deletes("good"), false, 0},
 		{"failed: the others' volumes are cleared, its own stays", evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB), tried(Tombstone, bad, Failed, 1, 0)),
-			want{Act: ClearVolumes, Why: Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
 		{"failed: alone it is waited for", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 1, 300*time.Millisecond)), retry(700 * time.Millisecond), false, 0},
 		{"failed: again after a second", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 1, time.Second)), ends("bad"), false, 0},
 		{"failed twice: after two", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 2, time.Second)), retry(time.Second), false, 0},
@@ -83,7 +85,7 @@ func TestPodFailures(t *testing.T) {
 
 		{"return, not spared: the others first", evicting(heartbeat, pods(bad, good), tried(Spare, bad, Failed, 1, 0)), spares("good"), false, 0},
 		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(Spare, bad, Failed, 1, 0)),
-			want{Act: Delete, Why: Returned, Pods: []string{"good"}, Returned: true}, false, 0},
+			want{Act: Delete, Why: reason.Returned, Pods: []string{"good"}, Returned: true}, false, 0},
 		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(Spare, bad, Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
 		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(Spare, bad, Failed, tries-1, 0)), returned(retry(32 * time.Second)), false, 0},
 		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(Spare, bad, Changed, 1, 0)), spares("good"), false, 0},
@@ -149,7 +151,7 @@ func TestNegativeTolerationSeconds(t *testing.T) {
 			t.Errorf("%d s: got due %s, ends %v; want now", secs, due, ends)
 		}
 		v := evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", tolerating(secs))))
-		if d := Step(v); d.Why != StockEviction {
+		if d := Step(v); d.Why != reason.StockEviction {
 			t.Errorf("%d s: got %s, want to wait for the stock eviction", secs, d.Why)
 		}
 	}

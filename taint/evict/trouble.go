@@ -3,6 +3,8 @@ package evict
 import (
 	"maps"
 	"time"
+
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Refusal is how the write of a pod ended.
@@ -19,7 +21,7 @@ const (
 
 // String is for people.
 func (r Refusal) String() string {
-	return [...]string{"accepted", "changed all the time", "the API server fails", "the API server refuses", "too large for the API server"}[r]
+	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server"}[r]
 }
 
 // StuckPod is a pod, what could not be done with it, and why.
@@ -132,7 +134,7 @@ func (v View) retry(pods []Pod, act Act) Decision {
 	if len(v.leftover()) > 0 {
 		after = min(after, pollWait)
 	}
-	return Decision{Act: Wait, Why: Retrying, After: after}
+	return Decision{Act: Wait, Why: reason.Retrying, After: after}
 }
 
 // named adds the pods that are stuck to a decision. Where the node is off they keep the mark, which is an alert.
@@ -154,7 +156,7 @@ func (v View) named(d Decision) Decision {
 		}
 	}
 	if len(d.Stuck) > 0 && !d.Returned && d.Act != Unmark && d.Alert == "" {
-		d.Alert = string(Stuck)
+		d.Alert = string(reason.Stuck)
 	}
 	return d
 }

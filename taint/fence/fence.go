@@ -12,7 +12,7 @@ package fence
 
 import (
 	"errors"
-	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,10 +20,9 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
 )
-
-// ProofTTL is how long an answer proves anything, counted from when the question was sent.
-const ProofTTL = 5 * time.Second
 
 // Mode says what to do about a node that does not answer while its machine is on. The zero value observes.
 type Mode uint8
@@ -36,10 +35,14 @@ const (
 
 // String returns the mode's name in the configuration.
 func (m Mode) String() string {
-	if m == Fence {
+	switch m {
+	case Observe:
+		return "observe"
+	case Fence:
 		return "fence"
+	default:
+		return "mode " + strconv.Itoa(int(m))
 	}
-	return "observe"
 }
 
 // Act is what the caller does next.
@@ -62,63 +65,6 @@ func (a Act) String() string {
 	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive"}[a]
 }
 
-// Why is the reason of a decision, from a closed set: it is an Event's reason, a metric's label and a log's key.
-type Why string
-
-// The reasons.
-const (
-	Gone             Why = "NodeGone"           // the Node object does not exist
-	Marked           Why = "NodeMarked"         // marked already: package evict decides
-	BadRecord        Why = "RecordUnreadable"   // nobody knows what the record announced: a person must release
-	MarkVanished     Why = "MarkRemovedByOther" // the record stands at Armed or Evicting, and the mark is gone
-	Healthy          Why = "NodeHealthy"        // nothing points at a dead node
-	NeverOff         Why = "FencedNodeNeverPoweredOff"
-	Excluded         Why = "NodeExcluded"     // maintenance, pause, opt-out
-	NoMachine        Why = "NoMachine"        // no provider knows the node, or two claim it
-	Distrusted       Why = "DeviceDistrusted" // its device said Off of a machine that was on
-	AllStale         Why = "AllLeasesStale"   // every node looks dead at once: it is the API server's fault, or ours
-	MostStale        Why = "MostLeasesStale"  // fewer than half of the nodes are heard: nobody is powered off
-	NoWork           Why = "NothingToEvict"   // no pod to move, no volume to detach
-	Asking           Why = "AskingMachine"    // no answer since the node was looked at
-	Unknown          Why = "PowerUnknown"     // no usable answer: never off by waiting
-	Changing         Why = "PowerChanging"
-	PoweredOn        Why = "PoweredOnNotReady" // observe mode
-	ControlPlane     Why = "ControlPlaneNode"  // a control-plane node is not powered off without a quorum guard
-	StillBeating     Why = "KubeletHeartbeats" // NotReady, but its kubelet renews its Lease: it can stop its pods itself
-	InGrace          Why = "WaitingForGrace"
-	OneAtATime       Why = "AnotherPowerOff"
-	Announcing       Why = "PoweringOff"
-	SendingOff       Why = "SendingPowerOff"
-	AwaitingOff      Why = "AwaitingOff"
-	NotAccepted      Why = "PowerOffNotAccepted" // the device did not take the power-off: it is sent again
-	PowerOffRefused  Why = "PowerOffRefused"     // nor will it: sending it again would not help
-	PowerOffFailed   Why = "PowerOffFailed"
-	BackingOff       Why = "PowerOffBackOff"
-	Recovered        Why = "NodeRecovered"
-	Rearming         Why = "MarkBackOff"          // the last fence of this life of the node ended just now
-	PostsNotReady    Why = "KubeletPostsNotReady" // a kubelet that itself says NotReady is alive until it misses a renewal
-	ProvenOff        Why = "MachineOff"
-	LookedTooEarly   Why = "LookOlderThanAnswer"
-	UnexpectedAnswer Why = "UnexpectedAnswer"
-	Released         Why = "ReleasedByPerson" // a person ended the last fence of this very life of the node
-	ModeObserve      Why = "ModeObserve"      // the mode changed before the power-off was sent
-)
-
-// Suspicion says why a node looks dead, "" if it does not: by itself, by its silence, or by its device's word. It only makes us ask. A
-// stale Lease counts only while most nodes are heard: otherwise it is the API server, or our own watch, that is silent.
-func Suspicion(l taint.Look, f fleet.View) string {
-	switch {
-	case l.Exists && !l.IsReady():
-		return "NotReady"
-	case f.Stale && f.Heard:
-		return "LeaseStale"
-	case f.Hinted:
-		return "MachineWentOff"
-	default:
-		return ""
-	}
-}
-
 // Work is whether a fence would have something to do.
 type Work uint8
 
@@ -132,22 +78,22 @@ const (
 // Memory is what one process remembers of one node between two looks. It is never needed for safety after a restart: it is
 // built again from new looks and new answers. The zero value remembers nothing.
 type Memory struct {
-	Begin        taint.Look       // step 2: the first look at this life of the node
-	Answer       providers.Answer // the last answer since then; zero: none
-	Misses       int              // answers in a row that were neither On nor Off
-	PowerOffSent time.Time        // when power-off was last sent in this fence; zero: never
-	PowerOffErr  error            // why the device did not accept it; nil: it did
-	Refusals     int              // power-offs in a row that it did not accept
+	Begin        taint.Look // step 2: the first look at this life of the node
+	PowerOffSent time.Time  // when power-off was last sent in this fence; zero: never
+	PowerOffErr  error      // why the device did not accept it; nil: it did
+	Refusals     int        // power-offs in a row that it did not accept
 }
 
-// Saw folds a live look in. A heartbeat, another boot or another Node object begins anew and forgets the answer.
-func (m *Memory) Saw(l taint.Look) {
-	if !m.Begin.Exists || !m.Begin.SameLife(l) {
+// Saw folds a live look in. A heartbeat, another boot or another Node object begins anew, which is what it reports: what was answered
+// before is not asked any more.
+func (m *Memory) Saw(l taint.Look) (anew bool) {
+	if anew = !m.Begin.Exists || !m.Begin.SameLife(l); anew {
 		*m = Memory{Begin: l}
 	}
 	if l.Record == nil || l.Record.Phase != taint.PhasePoweringOff {
 		m.PowerOffSent, m.PowerOffErr, m.Refusals = time.Time{}, nil, 0
 	}
+	return anew
 }
 
 // SentPowerOff folds in that a power-off was sent then, and how the device took it.
@@ -156,37 +102,6 @@ func (m *Memory) SentPowerOff(at time.Time, err error) {
 	if m.Refusals++; err == nil {
 		m.Refusals = 0
 	}
-}
-
-// Answered folds an answer in. An answer that was asked for before the first look at this life is dropped.
-func (m *Memory) Answered(a providers.Answer) {
-	if a.At.Before(m.Begin.Got) {
-		return
-	}
-	a = Counted(a)
-	m.Answer = a
-	switch a.State {
-	case providers.PowerOn, providers.PowerOff:
-		m.Misses = 0
-	default:
-		m.Misses++
-	}
-}
-
-// Keeps reports whether the next decision may be made on a look once more, after a question to the device, though another look is the
-// rule. Where the API server is slow, an answer would be too old by the time that another look is there, for ever. reads is how long
-// this look, and what was listed after it, took. Every write is still refused if its object changed.
-func Keeps(l taint.Look, reads time.Duration, now time.Time) bool {
-	return reads > time.Second && now.Sub(l.Sent) <= 2*reads+ProofTTL
-}
-
-// Counted returns the answer as it counts: an Off that was on its way for longer than ProofTTL proves nothing when it arrives,
-// so it is a miss. Taken for an Off it would be asked for again at once and for ever.
-func Counted(a providers.Answer) providers.Answer {
-	if took := a.Got.Sub(a.At); a.State == providers.PowerOff && took > ProofTTL {
-		a.State, a.Err = providers.PowerUnknown, fmt.Errorf("%w: Off after %s", providers.ErrStale, took)
-	}
-	return a
 }
 
 // Settings are the configured limits. All must be positive.
@@ -201,6 +116,7 @@ type View struct {
 	Now  time.Time
 	Look taint.Look // live, read after the last act
 	Memory
+	proof.Answers // those that were asked for before the first look at this life do not count
 	Settings
 
 	Mode         Mode
@@ -220,7 +136,7 @@ type View struct {
 // Decision is one act and its reason.
 type Decision struct {
 	Act    Act
-	Why    Why
+	Why    reason.Reason
 	Detail string        // a person's text beside Why; may be empty
 	After  time.Duration // Wait: when to look again
 	Record taint.Record  // Write, Arm
@@ -230,7 +146,7 @@ type Decision struct {
 const (
 	pollOn       = 5 * time.Second
 	pollChanging = 500 * time.Millisecond
-	pollUnknown  = time.Second // doubled with every miss
+	pollUnknown  = time.Second
 	pollMax      = 30 * time.Second
 	pollOff      = 250 * time.Millisecond // while a power-off of ours is under way
 	resendOff    = 10 * time.Second       // some BMCs accept a power-off and do nothing
@@ -242,19 +158,22 @@ const (
 
 // Step returns the next act for a node. It may be called as often as one likes.
 func Step(v View) Decision {
+	if v.Answer.At.Before(v.Begin.Got) {
+		v.Answers = proof.Answers{}
+	}
 	l, rec := v.Look, v.Look.Record
 	powering := rec != nil && rec.Phase == taint.PhasePoweringOff
 	switch {
 	case !l.Exists:
-		return Decision{Act: Leave, Why: Gone}
+		return Decision{Act: Leave, Why: reason.Gone}
 	case l.Mark != nil:
-		return Decision{Act: Leave, Why: Marked}
+		return Decision{Act: Leave, Why: reason.Marked}
 	case l.RecordErr != nil:
-		return Decision{Act: Leave, Why: BadRecord, Detail: l.RecordErr.Error()}
+		return Decision{Act: Leave, Why: reason.BadRecord, Detail: l.RecordErr.Error()}
 	case rec.Open() && !powering:
-		return v.close(taint.ResultMarkRemoved, MarkVanished)
+		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.neverOff():
-		return v.close(taint.ResultNeverPoweredOff, NeverOff)
+		return v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
 	}
 	why, detail, after := v.gate()
 	announced := powering && v.PowerOffSent.IsZero()
@@ -265,53 +184,57 @@ func Step(v View) Decision {
 		return Decision{Act: Wait, Why: why, Detail: detail, After: after}
 	case why != "" && announced:
 		return v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
-	case why == Healthy, why == NoWork, why == NoMachine, why == Distrusted:
+	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
 		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
 	case announced && v.Mode != Fence:
-		return v.close(taint.ResultCancelled, ModeObserve)
+		return v.close(taint.ResultCancelled, reason.ModeObserve)
 	case announced && v.ControlPlane:
-		return v.close(taint.ResultCancelled, ControlPlane)
+		return v.close(taint.ResultCancelled, reason.ControlPlane)
 	case announced && !v.Fleet.Heard:
-		return v.close(taint.ResultCancelled, MostStale)
+		return v.close(taint.ResultCancelled, reason.MostStale)
 	case powering && l.Alive(rec):
-		return v.close(taint.ResultCancelled, Recovered)
+		return v.close(taint.ResultCancelled, reason.Recovered)
 	}
 	if powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr) {
-		d := v.close(taint.ResultPowerOffFailed, PowerOffRefused)
+		d := v.close(taint.ResultPowerOffFailed, reason.PowerOffRefused)
 		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
 	if powering && v.Now.Sub(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
-		return v.close(taint.ResultPowerOffFailed, PowerOffFailed)
+		return v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)
 	}
 	return v.byAnswer(powering)
 }
 
 // gate is step 1: the first reason to leave the node alone, "" if there is none. after zero means that a change will wake us.
-func (v View) gate() (why Why, detail string, after time.Duration) {
+func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 	switch {
-	case Suspicion(v.Look, v.Fleet) == "":
-		return Healthy, "", 0
+	case v.Fleet.Suspicion(v.Look) == "":
+		return reason.Healthy, "", 0
 	case v.Excluded != "":
-		return Excluded, v.Excluded, recheck
+		return reason.Excluded, v.Excluded, recheck
+	case v.Mode > Fence:
+		return reason.UnknownMode, v.Mode.String(), recheck
 	case v.Machine != "":
-		return NoMachine, v.Machine, recheck
+		return reason.NoMachine, v.Machine, recheck
 	case v.Distrusted:
-		return Distrusted, "", recheck
+		return reason.Distrusted, "", recheck
 	case v.released():
-		return Released, "", recheck
+		return reason.Released, "", recheck
 	case v.Fleet.AllSilent():
-		return AllStale, "", time.Second
+		return reason.AllStale, "", time.Second
+	case v.Work == NoneToDo && v.evicted():
+		return reason.StaysDead, "", recheck
 	case v.Work == NoneToDo:
-		return NoWork, "", recheck
+		return reason.NoWork, "", recheck
 	}
 	return "", "", 0
 }
 
 // State is what the answer since the first look at this life proves now; PowerUnknown if there is none.
 func (v View) State() providers.PowerState {
-	if v.Answer.Got.IsZero() || v.Answer.At.Before(v.Begin.Got) {
+	if v.Answer.At.Before(v.Begin.Got) {
 		return providers.PowerUnknown
 	}
 	return v.Answer.State
@@ -320,35 +243,34 @@ func (v View) State() providers.PowerState {
 // byAnswer is steps 3 to 5.
 func (v View) byAnswer(powering bool) Decision {
 	if v.Answer.Got.IsZero() {
-		return Decision{Act: Ask, Why: Asking}
+		return Decision{Act: Ask, Why: reason.Asking}
 	}
 	switch v.State() {
 	case providers.PowerOff:
 		switch {
 		case v.endedLately() > 0:
-			return Decision{Act: Wait, Why: Rearming, After: v.endedLately()}
+			return Decision{Act: Wait, Why: reason.Rearming, After: v.endedLately()}
 		case v.mayBeAlive():
-			return v.askEvery(pollUnknown, PostsNotReady)
+			return v.askEvery(pollUnknown, reason.PostsNotReady)
 		case v.tooOld():
-			return Decision{Act: Ask, Why: Asking}
+			return Decision{Act: Ask, Why: reason.Asking}
 		case !v.Look.Sent.After(v.Answer.Got):
 			return v.lookAgain() // step 4: snapshot again, after Off was seen
 		case !v.Begin.SameLife(v.Look):
-			return Decision{Act: Look, Why: Recovered}
+			return Decision{Act: Look, Why: reason.Recovered}
 		case v.Work == CacheSays:
-			return Decision{Act: ReadLive, Why: Asking}
+			return Decision{Act: ReadLive, Why: reason.Asking}
 		}
-		rec := v.begin(powering).WithEvidence(EvidenceOf(v.Answer))
-		return Decision{Act: Arm, Why: ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now)}
+		rec := v.begin(powering).WithEvidence(v.Evidence()...)
+		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now)}
 	case providers.PowerOn:
 		return v.on(powering)
 	case providers.PowerChanging:
-		return v.askEvery(pollChanging, Changing)
+		return v.askEvery(pollChanging, reason.Changing)
 	case providers.PowerUnknown:
-		every := pollUnknown << min(max(v.Misses-1, 0), 6)
-		return v.askEvery(min(every, pollMax), Unknown)
+		return v.askEvery(v.Backoff(), reason.Unknown)
 	default:
-		return Decision{Act: Wait, Why: UnexpectedAnswer, After: pollMax}
+		return Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}
 	}
 }
 
@@ -356,9 +278,9 @@ func (v View) byAnswer(powering bool) Decision {
 // old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
 func (v View) tooOld() bool {
 	if !v.Look.Sent.After(v.Answer.Got) {
-		return v.Now.Sub(v.Answer.At) > ProofTTL
+		return v.Now.Sub(v.Answer.At) > proof.TTL
 	}
-	return v.Look.Sent.Sub(v.Answer.At) > ProofTTL || v.Now.Sub(v.Answer.At) > armWithin
+	return v.Look.Sent.Sub(v.Answer.At) > proof.TTL || v.Now.Sub(v.Answer.At) > armWithin
 }
 
 // mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
@@ -371,62 +293,62 @@ func (v View) mayBeAlive() bool {
 // on is step 3 for a machine that is on.
 func (v View) on(powering bool) Decision {
 	if v.Mode != Fence && !powering {
-		return v.askEvery(pollOn, PoweredOn)
+		return v.askEvery(pollOn, reason.PoweredOn)
 	}
 	if !powering {
 		grace := v.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)
 		switch {
 		case v.ControlPlane:
-			return v.askEvery(pollOn, ControlPlane)
+			return v.askEvery(pollOn, reason.ControlPlane)
 		case !v.Fleet.Stale:
-			return v.askEvery(pollOn, StillBeating)
+			return v.askEvery(pollOn, reason.StillBeating)
 		case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():
-			return v.askEvery(pollOn, MostStale)
+			return v.askEvery(pollOn, reason.MostStale)
 		case grace > 0:
-			return v.askEvery(min(grace, pollOn), InGrace)
+			return v.askEvery(min(grace, pollOn), reason.InGrace)
 		case v.Fleet.Busy != "":
-			d := v.askEvery(time.Second, OneAtATime)
+			d := v.askEvery(time.Second, reason.OneAtATime)
 			d.Detail = v.Fleet.Busy
 			return d
 		case v.failedLately() > 0:
-			return v.askEvery(min(v.failedLately(), pollOn), BackingOff)
+			return v.askEvery(min(v.failedLately(), pollOn), reason.BackingOff)
 		}
 	}
 	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
-	if read := v.Look.Sent; v.Now.Sub(v.Answer.Got) > ProofTTL && !(read.After(v.Answer.Got) && read.Sub(v.Answer.Got) <= ProofTTL) {
-		return Decision{Act: Ask, Why: Asking}
+	if read := v.Look.Sent; v.Now.Sub(v.Answer.Got) > proof.TTL && !(read.After(v.Answer.Got) && read.Sub(v.Answer.Got) <= proof.TTL) {
+		return Decision{Act: Ask, Why: reason.Asking}
 	}
 	if !powering && v.Work == CacheSays {
-		return Decision{Act: ReadLive, Why: Asking}
+		return Decision{Act: ReadLive, Why: reason.Asking}
 	}
 	if !powering {
-		rec := v.begin(false).WithEvidence(EvidenceOf(v.Answer))
+		rec := v.begin(false).WithEvidence(v.Evidence()...)
 		rec.PowerOff = true
-		return Decision{Act: Write, Why: Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now)}
+		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now)}
 	}
 	sent := v.Now.Sub(v.PowerOffSent)
 	switch {
 	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
 	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
 		if v.PowerOffSent.IsZero() {
-			return v.askEvery(pollOn, InGrace)
+			return v.askEvery(pollOn, reason.InGrace)
 		}
-		return v.askEvery(pollOff, AwaitingOff)
+		return v.askEvery(pollOff, reason.AwaitingOff)
 	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
-		return v.askEvery(pollOff, AwaitingOff)
+		return v.askEvery(pollOff, reason.AwaitingOff)
 	case v.PowerOffErr != nil && sent < min(time.Second<<min(max(v.Refusals-1, 0), 6), resendOff):
-		d := v.askEvery(pollOff, NotAccepted)
+		d := v.askEvery(pollOff, reason.NotAccepted)
 		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
 	case v.PowerOffSent.IsZero(), v.PowerOffErr != nil, sent >= resendOff:
 		// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 		// question took long, cannot power off a node that recovered.
-		if v.Now.Sub(v.Look.Got) > ProofTTL || !v.Look.Sent.After(v.Answer.Got) {
+		if v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
 			return v.lookAgain()
 		}
-		return Decision{Act: PowerOff, Why: SendingOff}
+		return Decision{Act: PowerOff, Why: reason.SendingOff}
 	default:
-		return v.askEvery(pollOff, AwaitingOff)
+		return v.askEvery(pollOff, reason.AwaitingOff)
 	}
 }
 
@@ -448,7 +370,7 @@ func refusedForGood(err error) bool {
 }
 
 // askEvery asks once the last answer is older than every, and waits until then.
-func (v View) askEvery(every time.Duration, why Why) Decision {
+func (v View) askEvery(every time.Duration, why reason.Reason) Decision {
 	if left := every - v.Now.Sub(v.Answer.Got); left > 0 {
 		return Decision{Act: Wait, Why: why, After: left}
 	}
@@ -472,17 +394,14 @@ func (v View) begin(powering bool) taint.Record {
 }
 
 // close ends the fence that the record tells of.
-func (v View) close(res taint.Result, why Why) Decision {
+func (v View) close(res taint.Result, why reason.Reason) Decision {
 	return Decision{Act: Write, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now)}
 }
 
-// neverOff reports a node that came back, Ready and with a heartbeat, under the boot id it had when its machine was said to be
-// off: it never was. A person's fence has no device to blame.
+// neverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.
 func (v View) neverOff() bool {
 	r := v.Look.Record
-	return r != nil && r.Phase == taint.PhaseDone && (r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned) &&
-		r.By != taint.ByPerson && v.Look.IsReady() && r.NodeUID == v.Look.UID && r.BootID != "" && r.BootID == v.Look.BootID &&
-		r.LeaseRV != v.Look.LeaseRV
+	return r != nil && r.Phase == taint.PhaseDone && (r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned) && proof.NeverOff(v.Look, r)
 }
 
 // released reports that a person ended the fence of this life of the node. A heartbeat or a boot begins another.
@@ -505,6 +424,12 @@ func (v View) endedLately() time.Duration {
 	return 0
 }
 
+// evicted reports that the last fence of this life of the node came to its end.
+func (v View) evicted() bool {
+	r := v.Look.Record
+	return r != nil && r.Result == taint.ResultEvicted && !v.Look.Alive(r)
+}
+
 // wasMarked reports a fence that ended after its mark was set.
 func wasMarked(r *taint.Record) bool {
 	switch r.Result {
@@ -519,9 +444,9 @@ func wasMarked(r *taint.Record) bool {
 // move on first.
 func (v View) lookAgain() Decision {
 	if !v.Now.After(v.Answer.Got) {
-		return Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}
+		return Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}
 	}
-	return Decision{Act: Look, Why: LookedTooEarly}
+	return Decision{Act: Look, Why: reason.LookedTooEarly}
 }
 
 // failedLately is how long to wait before power-off is tried again.
@@ -531,13 +456,4 @@ func (v View) failedLately() time.Duration {
 		return 0
 	}
 	return v.Retry - v.Now.Sub(r.At)
-}
-
-// EvidenceOf writes an answer as a record's evidence.
-func EvidenceOf(a providers.Answer) taint.Evidence {
-	raw := a.Raw
-	if a.Err != nil {
-		raw = providers.Class(a.Err) // never the error's text: it may hold what a log must not
-	}
-	return taint.Evidence{At: a.At, From: a.By, State: a.State.String(), Raw: raw}
 }

@@ -1,9 +1,7 @@
 package fence
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +11,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // now is when every View below is decided. The node was first looked at a minute ago.
@@ -49,7 +49,7 @@ func dead(change ...func(*View)) View {
 }
 
 func saying(s providers.PowerState, d time.Duration) func(*View) {
-	return func(v *View) { v.Memory.Answered(answer(s, d)) }
+	return func(v *View) { v.Answered("rack-a/7", answer(s, d)) }
 }
 
 // recorded puts a record of this life of the node on it, in its phase since d.
@@ -73,50 +73,52 @@ func TestStep(t *testing.T) {
 		want Decision // of Record only phase and result are compared
 	}{
 		// Nothing to decide on.
-		{"zero", View{}, Decision{Act: Leave, Why: Gone}},
-		{"marked", dead(set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "manual"} })), Decision{Act: Leave, Why: Marked}},
-		{"marked, whatever the record says", dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), Decision{Act: Leave, Why: Marked}},
-		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })), Decision{Act: Leave, Why: BadRecord, Detail: "no"}},
-		{"mark vanished while armed", dead(recorded(taint.PhaseArmed, "", time.Second)), done(MarkVanished, taint.ResultMarkRemoved)},
-		{"mark vanished while evicting", dead(recorded(taint.PhaseEvicting, "", time.Second)), done(MarkVanished, taint.ResultMarkRemoved)},
+		{"zero", View{}, Decision{Act: Leave, Why: reason.Gone}},
+		{"marked", dead(set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "manual"} })), Decision{Act: Leave, Why: reason.Marked}},
+		{"marked, whatever the record says", dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), Decision{Act: Leave, Why: reason.Marked}},
+		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })), Decision{Act: Leave, Why: reason.BadRecord, Detail: "no"}},
+		{"mark vanished while armed", dead(recorded(taint.PhaseArmed, "", time.Second)), done(reason.MarkVanished, taint.ResultMarkRemoved)},
+		{"mark vanished while evicting", dead(recorded(taint.PhaseEvicting, "", time.Second)), done(reason.MarkVanished, taint.ResultMarkRemoved)},
 
 		// Step 1's gate, in its order; each wins over an Off in hand.
-		{"healthy", dead(saying(off, 0), healthy), Decision{Act: Leave, Why: Healthy}},
-		{"excluded", dead(saying(off, 0), excluded), Decision{Act: Wait, Why: Excluded, Detail: "maintenance", After: recheck}},
-		{"no machine", dead(saying(off, 0), noMachine), Decision{Act: Wait, Why: NoMachine, Detail: "two providers", After: recheck}},
-		{"distrusted", dead(saying(off, 0), distrusted), Decision{Act: Wait, Why: Distrusted, After: recheck}},
-		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)), Decision{Act: Wait, Why: Released, After: recheck}},
-		{"released, but booted since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.BootID = "b0" })), Decision{Act: Ask, Why: Asking}},
-		{"released, but a heartbeat since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), Decision{Act: Ask, Why: Asking}},
-		{"all stale", dead(saying(off, 0), allStale), Decision{Act: Wait, Why: AllStale, After: time.Second}},
-		{"no work", dead(saying(off, 0), noWork), Decision{Act: Wait, Why: NoWork, After: recheck}},
+		{"healthy", dead(saying(off, 0), healthy), Decision{Act: Leave, Why: reason.Healthy}},
+		{"excluded", dead(saying(off, 0), excluded), Decision{Act: Wait, Why: reason.Excluded, Detail: "maintenance", After: recheck}},
+		{"no machine", dead(saying(off, 0), noMachine), Decision{Act: Wait, Why: reason.NoMachine, Detail: "two providers", After: recheck}},
+		{"distrusted", dead(saying(off, 0), distrusted), Decision{Act: Wait, Why: reason.Distrusted, After: recheck}},
+		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)), Decision{Act: Wait, Why: reason.Released, After: recheck}},
+		{"released, but booted since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.BootID = "b0" })), Decision{Act: Ask, Why: reason.Asking}},
+		{"released, but a heartbeat since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), Decision{Act: Ask, Why: reason.Asking}},
+		{"all stale", dead(saying(off, 0), allStale), Decision{Act: Wait, Why: reason.AllStale, After: time.Second}},
+		{"no work", dead(saying(off, 0), noWork), Decision{Act: Wait, Why: reason.NoWork, After: recheck}},
+		{"no work, the last fence ended it", dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)), Decision{Act: Wait, Why: reason.StaysDead, After: recheck}},
+		{"no work, an earlier life was fenced", dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute), func(v *View) { r := *v.Look.Record; r.LeaseRV = "1"; v.Look.Record = &r }), Decision{Act: Wait, Why: reason.NoWork, After: recheck}},
 
 		// Steps 3 to 5.
-		{"nothing asked", dead(), Decision{Act: Ask, Why: Asking}},
+		{"nothing asked", dead(), Decision{Act: Ask, Why: reason.Asking}},
 		{"off", dead(saying(off, 100*time.Millisecond)), armed},
 		{"off, in mode observe", dead(observe, saying(off, 100*time.Millisecond)), armed},
 		{"off, a control-plane node", dead(controlPlane, saying(off, 100*time.Millisecond)), armed},
 		{"off, another power-off under way", dead(busy, saying(off, 100*time.Millisecond)), armed},
 		{"off, within the grace", dead(justNow, saying(off, 100*time.Millisecond)), armed},
 		{"off, the announced fence goes on", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
-		{"off just in time", dead(saying(off, ProofTTL-80*time.Millisecond)), armed},
-		{"off too long ago", dead(saying(off, ProofTTL-79*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
-		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
-		{"off, heartbeat since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.LeaseRV = "8" })), Decision{Act: Look, Why: Recovered}},
-		{"off, booted since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Look, Why: Recovered}},
-		{"off, another Node object", dead(saying(off, time.Second), set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Look, Why: Recovered}},
-		{"off, asked before the first look", dead(set(func(v *View) { v.Answer = answer(off, time.Second); v.Begin.Got = ago(time.Second) })), Decision{Act: Ask, Why: Unknown}},
+		{"off just in time", dead(saying(off, proof.TTL-80*time.Millisecond)), armed},
+		{"off too long ago", dead(saying(off, proof.TTL-79*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
+		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
+		{"off, heartbeat since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.LeaseRV = "8" })), Decision{Act: Look, Why: reason.Recovered}},
+		{"off, booted since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Look, Why: reason.Recovered}},
+		{"off, another Node object", dead(saying(off, time.Second), set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Look, Why: reason.Recovered}},
+		{"off, asked before the first look", dead(set(func(v *View) { v.Answer = answer(off, time.Second); v.Begin.Got = ago(time.Second) })), Decision{Act: Ask, Why: reason.Asking}},
 		// A slow API server: what counts is the answer's age when the look that followed it was sent.
 		{"off, and the look after it took 6 s", dead(saying(off, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), armed},
-		{"off, and the look after it came late", dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
-		{"off, and the look after it took for ever", dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
-		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
-		{"on, and the look after it came late", dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"off, and the look after it came late", dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
+		{"off, and the look after it took for ever", dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
+		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
+		{"on, and the look after it came late", dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
 
 		// A kubelet that itself says NotReady is alive until it misses a renewal.
-		{"off, its kubelet says NotReady", dead(saying(off, 100*time.Millisecond), postsNotReady), Decision{Act: Wait, Why: PostsNotReady, After: 900 * time.Millisecond}},
-		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady), Decision{Act: Ask, Why: PostsNotReady}},
-		{"off, nobody ever said Ready", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })), Decision{Act: Wait, Why: PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, its kubelet says NotReady", dead(saying(off, 100*time.Millisecond), postsNotReady), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady), Decision{Act: Ask, Why: reason.PostsNotReady}},
+		{"off, nobody ever said Ready", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
 		{"off, its kubelet said NotReady and missed a renewal", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })), armed},
 		{"off, its kubelet says NotReady, its device told of the end", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hinted = true })), armed},
 		{"off, Ready is Unknown and the Lease fresh", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), armed},
@@ -124,88 +126,88 @@ func TestStep(t *testing.T) {
 		{"off, Ready and silent", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
 
 		// Attachments that only a cache knows.
-		{"off, only a cache says there is work", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: Asking}},
-		{"on, only a cache says there is work", dead(saying(on, time.Second), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: Asking}},
-		{"changing", dead(saying(changing, 200*time.Millisecond)), Decision{Act: Wait, Why: Changing, After: 300 * time.Millisecond}},
-		{"changing, due", dead(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: Changing}},
-		{"unknown", dead(saying(unknown, 200*time.Millisecond)), Decision{Act: Wait, Why: Unknown, After: 800 * time.Millisecond}},
-		{"unknown, due", dead(saying(unknown, time.Second)), Decision{Act: Ask, Why: Unknown}},
-		{"unknown for an hour", dead(set(func(v *View) { v.Fleet.SilentSince, v.Misses = ago(time.Hour), 1000 }), saying(unknown, time.Second)), Decision{Act: Wait, Why: Unknown, After: 29 * time.Second}},
-		{"a state nobody knows", dead(set(func(v *View) { v.Answer = answer(9, 0) })), Decision{Act: Wait, Why: UnexpectedAnswer, After: pollMax}},
+		{"off, only a cache says there is work", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: reason.Asking}},
+		{"on, only a cache says there is work", dead(saying(on, time.Second), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: reason.Asking}},
+		{"changing", dead(saying(changing, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.Changing, After: 300 * time.Millisecond}},
+		{"changing, due", dead(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: reason.Changing}},
+		{"unknown", dead(saying(unknown, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 800 * time.Millisecond}},
+		{"unknown, due", dead(saying(unknown, time.Second)), Decision{Act: Ask, Why: reason.Unknown}},
+		{"unknown for an hour", dead(set(func(v *View) { v.Fleet.SilentSince, v.Misses = ago(time.Hour), 1000 }), saying(unknown, time.Second)), Decision{Act: Wait, Why: reason.Unknown, After: 29 * time.Second}},
+		{"a state nobody knows", dead(set(func(v *View) { v.Answer = answer(9, 0) })), Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}},
 
 		// On.
-		{"on, observe", dead(observe, saying(on, time.Second)), Decision{Act: Wait, Why: PoweredOn, After: 4 * time.Second}},
-		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: PoweredOn}},
-		{"on, control plane", dead(controlPlane, saying(on, time.Second)), Decision{Act: Wait, Why: ControlPlane, After: 4 * time.Second}},
-		{"on, still beating", dead(beating, saying(on, time.Second)), Decision{Act: Wait, Why: StillBeating, After: 4 * time.Second}},
-		{"on, most are silent", dead(mostStale, saying(on, time.Second)), Decision{Act: Wait, Why: MostStale, After: 4 * time.Second}},
-		{"on, the silence begins to count later", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = now.Add(2 * time.Second) })), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
-		{"on, in grace", dead(justNow, saying(on, time.Second)), Decision{Act: Wait, Why: InGrace, After: 4 * time.Second}},
-		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = ago(28 * time.Second) })), Decision{Act: Wait, Why: InGrace, After: time.Second}},
-		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: OneAtATime, Detail: "n2", After: 800 * time.Millisecond}},
-		{"on, failed lately", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)), Decision{Act: Wait, Why: BackingOff, After: 4 * time.Second}},
+		{"on, observe", dead(observe, saying(on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, After: 4 * time.Second}},
+		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: reason.PoweredOn}},
+		{"on, control plane", dead(controlPlane, saying(on, time.Second)), Decision{Act: Wait, Why: reason.ControlPlane, After: 4 * time.Second}},
+		{"on, still beating", dead(beating, saying(on, time.Second)), Decision{Act: Wait, Why: reason.StillBeating, After: 4 * time.Second}},
+		{"on, most are silent", dead(mostStale, saying(on, time.Second)), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
+		{"on, the silence begins to count later", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = now.Add(2 * time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: 4 * time.Second}},
+		{"on, in grace", dead(justNow, saying(on, time.Second)), Decision{Act: Wait, Why: reason.InGrace, After: 4 * time.Second}},
+		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = ago(28 * time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: time.Second}},
+		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.OneAtATime, Detail: "n2", After: 800 * time.Millisecond}},
+		{"on, failed lately", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)), Decision{Act: Wait, Why: reason.BackingOff, After: 4 * time.Second}},
 		{"on, failed long ago", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)), announced},
 		{"on, announce", dead(saying(on, time.Second)), announced},
-		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), Decision{Act: Ask, Why: Asking}},
+		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
 
 		// Announced, not sent: every gate wins.
-		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
-		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: InGrace, After: 4900 * time.Millisecond}},
-		{"announced by another, the silence counts later", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Fleet.SilentSince = now.Add(time.Second) })), Decision{Act: Wait, Why: InGrace, After: 4900 * time.Millisecond}},
-		{"announced: nothing asked since", dead(powering), Decision{Act: Ask, Why: Asking}},
-		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
+		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
+		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
+		{"announced by another, the silence counts later", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Fleet.SilentSince = now.Add(time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
+		{"announced: nothing asked since", dead(powering), Decision{Act: Ask, Why: reason.Asking}},
+		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
 		{"announced: looked too long ago", dead(powering, saying(on, 4*time.Second), set(func(v *View) {
 			v.Begin.Got = ago(time.Hour)
 			v.Answer.At, v.Answer.Got = ago(5*time.Second), ago(5*time.Second)
 			v.Look.Sent, v.Look.Got = ago(4900*time.Millisecond), ago(5001*time.Millisecond)
-		})), Decision{Act: Look, Why: LookedTooEarly}},
-		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(Recovered, taint.ResultCancelled)},
-		{"announced: boot", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Look.BootID, v.Begin.BootID = "b2", "b2" })), done(Recovered, taint.ResultCancelled)},
-		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(Healthy, taint.ResultCancelled)},
-		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), done(Excluded, taint.ResultCancelled)},
-		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), done(NoMachine, taint.ResultCancelled)},
-		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), done(Distrusted, taint.ResultCancelled)},
-		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(AllStale, taint.ResultCancelled)},
-		{"announced: most stale", dead(powering, saying(on, 100*time.Millisecond), mostStale), done(MostStale, taint.ResultCancelled)},
-		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
-		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe), done(ModeObserve, taint.ResultCancelled)},
-		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane), done(ControlPlane, taint.ResultCancelled)},
+		})), Decision{Act: Look, Why: reason.LookedTooEarly}},
+		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
+		{"announced: boot", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Look.BootID, v.Begin.BootID = "b2", "b2" })), done(reason.Recovered, taint.ResultCancelled)},
+		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
+		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), done(reason.Excluded, taint.ResultCancelled)},
+		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), done(reason.NoMachine, taint.ResultCancelled)},
+		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), done(reason.Distrusted, taint.ResultCancelled)},
+		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(reason.AllStale, taint.ResultCancelled)},
+		{"announced: most stale", dead(powering, saying(on, 100*time.Millisecond), mostStale), done(reason.MostStale, taint.ResultCancelled)},
+		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(reason.NoWork, taint.ResultCancelled)},
+		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe), done(reason.ModeObserve, taint.ResultCancelled)},
+		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane), done(reason.ControlPlane, taint.ResultCancelled)},
 
 		// Sent: it is asked until Off or the deadline.
-		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: AwaitingOff, After: 150 * time.Millisecond}},
-		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: AwaitingOff}},
-		{"sent: again, some BMCs do nothing", dead(powering, sent(resendOff), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
-		{"sent: refused, again", dead(powering, sent(time.Second), refused, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
-		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
-		{"sent: refused three times, not yet again", dead(powering, sent(3900*time.Millisecond), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: NotAccepted, Detail: "unreachable: device unreachable"}},
-		{"sent: refused three times, again", dead(powering, sent(4*time.Second), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: SendingOff}},
+		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
+		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: again, some BMCs do nothing", dead(powering, sent(resendOff), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
+		{"sent: refused, again", dead(powering, sent(time.Second), refused, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
+		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused three times, not yet again", dead(powering, sent(3900*time.Millisecond), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.NotAccepted, Detail: "unreachable: device unreachable"}},
+		{"sent: refused three times, again", dead(powering, sent(4*time.Second), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
 		{"sent: refused for good", dead(powering, sent(100*time.Millisecond), forGood, saying(on, 100*time.Millisecond)), refusedNow},
 		{"sent: refused for good, and unknown", dead(powering, sent(100*time.Millisecond), forGood, saying(unknown, 100*time.Millisecond)), refusedNow},
 		{"sent: refused for good, but off", dead(powering, sent(time.Second), forGood, saying(off, 100*time.Millisecond)), armed},
-		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat), done(Recovered, taint.ResultCancelled)},
-		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy), done(Healthy, taint.ResultCancelled)},
-		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork), done(NoWork, taint.ResultCancelled)},
+		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
+		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
+		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork), done(reason.NoWork, taint.ResultCancelled)},
 		{"sent: excluded is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), excluded), armed},
 		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
 		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
 		{"sent: most stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), mostStale), armed},
-		{"sent: most stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), mostStale), Decision{Act: Ask, Why: AwaitingOff}},
-		{"sent: excluded, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: AwaitingOff}},
-		{"sent: mode changed, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: AwaitingOff}},
-		{"sent: all stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: AwaitingOff}},
-		{"sent: control plane, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), controlPlane), Decision{Act: Ask, Why: AwaitingOff}},
-		{"sent: distrusted, its Off proves nothing", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted), done(Distrusted, taint.ResultCancelled)},
-		{"sent: no machine, the Off is of another", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine), done(NoMachine, taint.ResultCancelled)},
-		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
-		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
-		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: most stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), mostStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: excluded, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: mode changed, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: all stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: control plane, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), controlPlane), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: distrusted, its Off proves nothing", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted), done(reason.Distrusted, taint.ResultCancelled)},
+		{"sent: no machine, the Off is of another", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine), done(reason.NoMachine, taint.ResultCancelled)},
+		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, but off", dead(overdue, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
-		{"new leader: asks before it gives up", dead(overdue), Decision{Act: Ask, Why: Asking}},
+		{"new leader: asks before it gives up", dead(overdue), Decision{Act: Ask, Why: reason.Asking}},
 		{"new leader: finds it off", dead(powering, saying(off, 100*time.Millisecond)), armed},
 
 		// A device that takes longer to answer than an answer counts.
-		{"slow off is no proof, and no reason to ask without a pause", dead(slow(off)), Decision{Act: Wait, Why: Unknown, After: 900 * time.Millisecond}},
-		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)), done(PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"slow off is no proof, and no reason to ask without a pause", dead(slow(off)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"slow on is on", dead(slow(on)), announced},
 
 		// A fence that ended in this life of the node begins again after a pause.
@@ -217,29 +219,29 @@ func TestStep(t *testing.T) {
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
 		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
 		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearm)), armed},
-		{"evicted for the third time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second), set(func(v *View) { v.Look.Record.Repeats = 2 })), Decision{Act: Wait, Why: Rearming, After: 5 * time.Second}},
-		{"evicted for the hundredth time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 4*time.Minute), set(func(v *View) { v.Look.Record.Repeats = 99 })), Decision{Act: Wait, Why: Rearming, After: time.Minute}},
+		{"evicted for the third time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second), set(func(v *View) { v.Look.Record.Repeats = 2 })), Decision{Act: Wait, Why: reason.Rearming, After: 5 * time.Second}},
+		{"evicted for the hundredth time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 4*time.Minute), set(func(v *View) { v.Look.Record.Repeats = 99 })), Decision{Act: Wait, Why: reason.Rearming, After: time.Minute}},
 		{"a power-off failed just now, and it is off", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Second)), armed},
 		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
 
 		// It was never off.
-		{"never off", dead(healthy, returned), done(NeverOff, taint.ResultNeverPoweredOff)},
-		{"never off, after a return", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })), done(NeverOff, taint.ResultNeverPoweredOff)},
-		{"never off, though excluded", dead(excluded, returned), done(NeverOff, taint.ResultNeverPoweredOff)},
-		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Leave, Why: Healthy}},
-		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), Decision{Act: Ask, Why: Asking}},
-		{"no heartbeat yet", dead(healthy, returned, set(func(v *View) { v.Look.Record.LeaseRV = "7" })), Decision{Act: Leave, Why: Healthy}},
-		{"boot never said", dead(healthy, returned, set(func(v *View) { v.Look.Record.BootID, v.Look.BootID = "", "" })), Decision{Act: Leave, Why: Healthy}},
-		{"recreated", dead(healthy, returned, set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Leave, Why: Healthy}},
-		{"a person vouched: no device to blame", dead(healthy, returned, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), Decision{Act: Leave, Why: Healthy}},
-		{"nothing was evicted", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultLifted })), Decision{Act: Leave, Why: Healthy}},
-		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: Healthy}},
+		{"never off", dead(healthy, returned), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
+		{"never off, after a return", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
+		{"never off, though excluded", dead(excluded, returned), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
+		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), Decision{Act: Ask, Why: reason.Asking}},
+		{"no heartbeat yet", dead(healthy, returned, set(func(v *View) { v.Look.Record.LeaseRV = "7" })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"boot never said", dead(healthy, returned, set(func(v *View) { v.Look.Record.BootID, v.Look.BootID = "", "" })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"recreated", dead(healthy, returned, set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"a person vouched: no device to blame", dead(healthy, returned, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"nothing was evicted", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultLifted })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: reason.Healthy}},
 
 		// Values left out are the safe ones.
-		{"silence without a time does not count", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = time.Time{} })), Decision{Act: Wait, Why: MostStale, After: 4 * time.Second}},
-		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })), Decision{Act: Wait, Why: AllStale, After: time.Second}},
-		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Look, Why: LookedTooEarly}},
-		{"answered at this instant", dead(saying(off, 0)), Decision{Act: Wait, Why: LookedTooEarly, After: time.Millisecond}},
+		{"silence without a time does not count", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = time.Time{} })), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
+		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })), Decision{Act: Wait, Why: reason.AllStale, After: time.Second}},
+		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
+		{"answered at this instant", dead(saying(off, 0)), Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
@@ -253,13 +255,13 @@ func TestStep(t *testing.T) {
 }
 
 var (
-	armed      = Decision{Act: Arm, Why: ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
-	rearming   = Decision{Act: Wait, Why: Rearming, After: 4 * time.Second}
-	refusedNow = Decision{Act: Write, Why: PowerOffRefused, Detail: "permanent: the system offers no ForceOff", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultPowerOffFailed}}
-	announced  = Decision{Act: Write, Why: Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
+	armed      = Decision{Act: Arm, Why: reason.ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
+	rearming   = Decision{Act: Wait, Why: reason.Rearming, After: 4 * time.Second}
+	refusedNow = Decision{Act: Write, Why: reason.PowerOffRefused, Detail: "permanent: the system offers no ForceOff", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultPowerOffFailed}}
+	announced  = Decision{Act: Write, Why: reason.Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
 )
 
-func done(why Why, res taint.Result) Decision {
+func done(why reason.Reason, res taint.Result) Decision {
 	return Decision{Act: Write, Why: why, Record: taint.Record{Phase: taint.PhaseDone, Result: res}}
 }
 
@@ -304,8 +306,8 @@ func lookTook(d time.Duration) func(*View) {
 func slow(s providers.PowerState) func(*View) {
 	return func(v *View) {
 		a := answer(s, 100*time.Millisecond)
-		a.At = a.Got.Add(-ProofTTL - time.Second)
-		v.Memory.Answered(a)
+		a.At = a.Got.Add(-proof.TTL - time.Second)
+		v.Answered("rack-a/7", a)
 	}
 }
 
@@ -344,21 +346,10 @@ func checkRecord(t *testing.T, v View, d Decision) {
 }
 
 func TestMemory(t *testing.T) {
-	first := dead().Begin
-	t.Run("answers", func(t *testing.T) {
-		m := Memory{Begin: first}
-		m.Answered(answer(providers.PowerOff, 60*time.Second))
-		if !m.Answer.Got.IsZero() {
-			t.Errorf("an answer from before the first look is kept: %+v", m.Answer)
-		}
-		for i, s := range []struct {
-			state providers.PowerState
-			want  int
-		}{{providers.PowerUnknown, 1}, {providers.PowerChanging, 2}, {providers.PowerOn, 0}, {providers.PowerUnknown, 1}, {providers.PowerOff, 0}} {
-			m.Answered(answer(s.state, time.Second))
-			if m.Misses != s.want || m.Answer.State != s.state {
-				t.Errorf("answer %d, %s: %d misses, state %s, want %d", i, s.state, m.Misses, m.Answer.State, s.want)
-			}
+	t.Run("an answer from before the first look", func(t *testing.T) {
+		v := dead(saying(providers.PowerOff, 60*time.Second))
+		if d := Step(v); d.Act != Ask || v.State() != providers.PowerUnknown {
+			t.Errorf("%s in state %s, want to ask", d.Act, v.State())
 		}
 	})
 	for _, tt := range []struct {
@@ -378,9 +369,12 @@ func TestMemory(t *testing.T) {
 			l := v.Look
 			tt.change(&l)
 			m := v.Memory
-			m.Saw(l)
-			if kept := !m.Answer.Got.IsZero(); kept != tt.keeps {
-				t.Errorf("answer kept: %v, want %v", kept, tt.keeps)
+			l.Got = v.Now
+			if anew := m.Saw(l); anew == tt.keeps {
+				t.Errorf("anew: %v, want %v", anew, !tt.keeps)
+			}
+			if v.Memory = m; (v.State() == providers.PowerOff) != tt.keeps {
+				t.Errorf("state %s, answer kept: want %v", v.State(), tt.keeps)
 			}
 			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
 				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
@@ -406,28 +400,11 @@ func TestMemory(t *testing.T) {
 		v.Memory.Saw(v.Look)
 		a := answer(providers.PowerOff, 0)
 		a.At = ago(time.Second)
-		v.Memory.Answered(a)
+		v.Answered("rack-a/7", a)
 		if s := v.State(); s != providers.PowerUnknown {
 			t.Errorf("state %s, want Unknown", s)
 		}
 	})
-}
-
-func TestEvidenceOf(t *testing.T) {
-	secret := fmt.Errorf("login with hunter2: %w", providers.ErrDenied)
-	for _, tt := range []struct {
-		name string
-		in   providers.Answer
-		want taint.Evidence
-	}{
-		{"answer", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, Raw: "Off", At: now}, By: "a"}, taint.Evidence{At: now, From: "a", State: "Off", Raw: "Off"}},
-		{"an error's class, never its text", providers.Answer{Observation: providers.Observation{At: now, Raw: "x"}, By: "a", Err: secret}, taint.Evidence{At: now, From: "a", State: "Unknown", Raw: "denied"}},
-		{"time-out", providers.Answer{Observation: providers.Observation{At: now}, By: "a", Err: context.DeadlineExceeded}, taint.Evidence{At: now, From: "a", State: "Unknown", Raw: "unreachable"}},
-	} {
-		if got := EvidenceOf(tt.in); got != tt.want {
-			t.Errorf("%s: EvidenceOf = %+v, want %+v", tt.name, got, tt.want)
-		}
-	}
 }
 
 func TestStrings(t *testing.T) {
@@ -436,7 +413,7 @@ func TestStrings(t *testing.T) {
 			t.Errorf("Act(%d) = %s, want %s", i, got, want)
 		}
 	}
-	if Observe.String() != "observe" || Fence.String() != "fence" || Mode(7).String() != "observe" {
-		t.Errorf("modes %s, %s, %s, want observe, fence, observe", Observe, Fence, Mode(7))
+	if Observe.String() != "observe" || Fence.String() != "fence" || Mode(7).String() != "mode 7" {
+		t.Errorf("modes %s, %s, %s, want observe, fence, mode 7", Observe, Fence, Mode(7))
 	}
 }

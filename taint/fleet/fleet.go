@@ -11,6 +11,7 @@
 package fleet
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -44,13 +45,14 @@ const turnTTL = 5 * time.Minute
 // Fleet is the memory. The zero value knows no node.
 type Fleet struct {
 	nodes   map[string]*node
-	known   int       // nodes that exist
-	fresh   int       // of these, those that are not stale, by their flags
-	beating int       // of these, those that missed no renewal
-	heard   time.Time // since when at least half of all beat; zero: they do not
-	scanned time.Time // when the flags were last compared with the clock
-	turned  []string  // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
-	turns   map[string]bool
+	known   int                      // nodes that exist
+	fresh   int                      // of these, those that are not stale, by their flags
+	beating int                      // of these, those that missed no renewal
+	heard   time.Time                // since when at least half of all beat; zero: they do not
+	scanned time.Time                // when the flags were last compared with the clock
+	turned  []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
+	turns   map[string]time.Time     // nodes with a power-off of ours -> when its turn ends; zero: with its fence
+	liars   map[string]*taint.Record // by the node whose record says that its device said Off of a machine that was on
 }
 
 type node struct {
@@ -62,6 +64,10 @@ type node struct {
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
 	hint     time.Time
+
+	node     string    // the Node's resourceVersion when its record was folded in last
+	folded   time.Time // when that was
+	reserved bool      // its power-off is about to be announced on that resourceVersion
 }
 
 // View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
@@ -78,6 +84,21 @@ type View struct {
 	SilentSince time.Time
 	Busy        string // another node whose machine is being powered off, or whose fence after that is not done; "" if none
 	OddLease    bool   // the Lease names a duration out of bounds: DefaultDuration is taken
+}
+
+// Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by its device's word. It only makes us ask. A
+// stale Lease counts only while most nodes are heard: otherwise it is the API server, or our own watch, that is silent.
+func (v View) Suspicion(l taint.Look) string {
+	switch {
+	case l.Exists && !l.IsReady():
+		return "NotReady"
+	case v.Stale && v.Heard:
+		return "LeaseStale"
+	case v.Hinted:
+		return "MachineWentOff"
+	default:
+		return ""
+	}
 }
 
 // AllSilent reports that no other node is alive: nobody is fenced then (invariant 7).
@@ -125,6 +146,7 @@ func (f *Fleet) Drop(name string, now time.Time) {
 	}
 	delete(f.nodes, name)
 	delete(f.turns, name)
+	delete(f.liars, name)
 	f.count(now)
 }
 
@@ -140,24 +162,57 @@ func (f *Fleet) Answered(name string, a providers.Answer) {
 	}
 }
 
-// Fence notes the record that was read on a Node. A power-off of ours takes its turn until its fence is done, or hangs.
-func (f *Fleet) Fence(name string, r *taint.Record, now time.Time) {
+// Record folds in the record that a Node has at that resourceVersion, from a watch or a look, in any order; nil is none. A power-off of
+// ours takes its turn until its fence is done, or hangs. A device that lied is not believed until the record is another.
+func (f *Fleet) Record(name, rv string, r *taint.Record, now time.Time) {
+	n := f.node(name, now)
+	if taint.Older(rv, n.node) && now.Sub(n.folded) < catchUp || rv == n.node && n.reserved {
+		return
+	}
+	n.node, n.folded, n.reserved = rv, now, false
+	delete(f.turns, name)
+	delete(f.liars, name)
 	switch {
-	case !r.Open() || !r.PowerOff, r.Phase != taint.PhasePoweringOff && now.Sub(r.At) > turnTTL:
-		delete(f.turns, name)
-	default:
-		f.turn(name)
+	case r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff:
+		f.turn(name, time.Time{})
+	case r.Open() && r.PowerOff:
+		f.turn(name, r.At.Add(turnTTL))
+	case r != nil && r.Result == taint.ResultNeverPoweredOff:
+		if f.liars == nil {
+			f.liars = map[string]*taint.Record{}
+		}
+		f.liars[name] = r
 	}
 }
 
 // Reserve takes the turn for a node whose power-off is about to be announced, unless another has it: two nodes that are decided on at
-// the same moment cannot both announce. The next Fence of the node confirms it or gives it back.
-func (f *Fleet) Reserve(name string) bool {
-	if f.busy(name) != "" {
+// the same moment cannot both announce. The next record of the node confirms it or gives it back, or Unreserve does.
+func (f *Fleet) Reserve(name string, now time.Time) bool {
+	if f.busy(name, now) != "" {
 		return false
 	}
-	f.turn(name)
+	f.node(name, now).reserved = true
+	f.turn(name, time.Time{})
 	return true
+}
+
+// Unreserve gives a turn back that was taken by Reserve and not used.
+func (f *Fleet) Unreserve(name string) {
+	if n := f.nodes[name]; n != nil && n.reserved {
+		n.reserved = false
+		delete(f.turns, name)
+	}
+}
+
+// Distrusted returns the node whose record tells that the machine's device said Off while it was on, "" if there is none; of is the
+// node that is led to the machine. A person ends that with forcefence release.
+func (f *Fleet) Distrusted(m taint.Machine, device, of string) string {
+	for _, name := range slices.Sorted(maps.Keys(f.liars)) { // seldom one
+		if f.liars[name].Distrusts(m, device, name == of) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Tick compares the Leases with the clock and returns the nodes that turned stale or fresh since the last call, or whose Lease turned
@@ -172,7 +227,7 @@ func (f *Fleet) Tick(now time.Time) []string {
 // View says what is known of a node now.
 func (f *Fleet) View(name string, now time.Time) View {
 	f.awake(now)
-	v := View{Busy: f.busy(name), Others: f.known, Fresh: f.fresh}
+	v := View{Busy: f.busy(name, now), Others: f.known, Fresh: f.fresh}
 	if n := f.nodes[name]; n != nil {
 		f.flag(name, n, now)
 		f.count(now)
@@ -268,18 +323,18 @@ func (f *Fleet) scan(now time.Time) {
 	f.count(now)
 }
 
-func (f *Fleet) turn(name string) {
+func (f *Fleet) turn(name string, ends time.Time) {
 	if f.turns == nil {
-		f.turns = map[string]bool{}
+		f.turns = map[string]time.Time{}
 	}
-	f.turns[name] = true
+	f.turns[name] = ends
 }
 
 // busy names the first other node that has a turn. There are seldom more than one: a record of before this process, a person's edit.
-func (f *Fleet) busy(name string) string {
+func (f *Fleet) busy(name string, now time.Time) string {
 	var others []string
-	for n := range f.turns {
-		if n != name {
+	for n, ends := range f.turns {
+		if n != name && (ends.IsZero() || !now.After(ends)) {
 			others = append(others, n)
 		}
 	}

@@ -3,8 +3,11 @@ package fleet
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -334,30 +337,99 @@ func TestTurns(t *testing.T) {
 		node string
 		want bool
 	}{{"n1", true}, {"n1", true}, {"n2", false}} {
-		if got := c.f.Reserve(tt.node); got != tt.want {
+		if got := c.f.Reserve(tt.node, c.now); got != tt.want {
 			t.Errorf("%s takes the turn: %v, want %v", tt.node, got, tt.want)
 		}
 	}
 	busy("n1")
-	c.f.Fence("n1", nil, c.now) // it was not announced after all
+	c.f.Unreserve("n1") // it was not announced after all
+	busy("")
+	version := 10
+	record := func(r *taint.Record) {
+		version++
+		c.f.Record("n1", strconv.Itoa(version), r, c.now)
+	}
+	record(nil)
+	c.f.Reserve("n1", c.now)
+	c.f.Record("n1", strconv.Itoa(version), nil, c.now) // a watch brings what the announcement was decided on
+	busy("n1")
+	c.f.Record("n1", strconv.Itoa(version-1), nil, c.now) // or what was before
+	busy("n1")
+	record(nil) // somebody else wrote first: the announcement is refused
 	busy("")
 	for _, p := range []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting} {
-		c.f.Fence("n1", rec(p, true), c.now)
+		record(rec(p, true))
 		busy("n1")
 	}
-	c.f.Fence("n1", rec(taint.PhaseEvicting, true), c.now.Add(turnTTL))
+	c.now = c.now.Add(turnTTL)
 	busy("n1")
-	c.f.Fence("n1", rec(taint.PhaseEvicting, true), c.now.Add(turnTTL+time.Second))
+	c.now = c.now.Add(time.Second)
 	busy("")
-	c.f.Fence("n1", rec(taint.PhasePoweringOff, true), c.now.Add(time.Hour)) // its own deadline ends that
+	record(rec(taint.PhasePoweringOff, true)) // its own deadline ends that
+	c.now = c.now.Add(time.Hour)
 	busy("n1")
-	c.f.Fence("n1", rec(taint.PhaseDone, true), c.now)
+	record(rec(taint.PhaseDone, true))
 	busy("")
-	c.f.Fence("n1", rec(taint.PhaseEvicting, false), c.now) // was off by itself
+	record(rec(taint.PhaseEvicting, false)) // was off by itself
 	busy("")
-	c.f.Fence("n1", rec(taint.PhasePoweringOff, true), c.now)
+	record(rec(taint.PhasePoweringOff, true))
 	c.f.Drop("n1", c.now)
 	busy("")
+}
+
+// A device that lied is not believed of its machine until the record that says so is another one.
+func TestDistrusted(t *testing.T) {
+	c := newCluster(t, 3)
+	m := taint.Machine{Provider: "racks", ID: "7", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383801"}
+	record := func(version string, res taint.Result) {
+		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7", Machine: &m}.Enter(taint.PhaseDone, res, c.now)
+		c.f.Record("n1", version, &r, c.now)
+	}
+	want := func(of, liar string) {
+		t.Helper()
+		if got := c.f.Distrusted(m, "racks/7", of); got != liar {
+			t.Errorf("%s's machine: distrusted by %q, want %q", of, got, liar)
+		}
+	}
+	want("n1", "")
+	record("11", taint.ResultEvicted)
+	want("n1", "")
+	record("12", taint.ResultNeverPoweredOff)
+	want("n1", "n1")
+	want("n2", "n1") // whoever is led to the same machine
+	if got := c.f.Distrusted(taint.Machine{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
+		t.Errorf("another machine is distrusted by %s", got)
+	}
+	record("11", taint.ResultEvicted) // a watch that is behind
+	want("n1", "n1")
+	record("13", taint.ResultReleased)
+	want("n1", "")
+	record("14", taint.ResultNeverPoweredOff)
+	c.f.Drop("n1", c.now)
+	want("n2", "")
+}
+
+// Who is suspected of being dead, and why: the zero View suspects nobody by silence.
+func TestSuspicion(t *testing.T) {
+	ready, not := taint.Look{Exists: true, Ready: corev1.ConditionTrue}, taint.Look{Exists: true, Ready: corev1.ConditionUnknown}
+	for _, tt := range []struct {
+		name string
+		look taint.Look
+		v    View
+		want string
+	}{
+		{"healthy", ready, View{Heard: true}, ""},
+		{"not Ready", not, View{}, "NotReady"},
+		{"not Ready and silent", not, View{Stale: true, Heard: true}, "NotReady"},
+		{"silent", ready, View{Stale: true, Heard: true}, "LeaseStale"},
+		{"everybody is silent", ready, View{Stale: true}, ""},
+		{"its device spoke", ready, View{Hinted: true}, "MachineWentOff"},
+		{"there is no Node", taint.Look{}, View{Heard: true}, ""},
+	} {
+		if got := tt.v.Suspicion(tt.look); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
 }
 
 func BenchmarkView(b *testing.B) {

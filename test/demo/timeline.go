@@ -14,9 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Kind is what happened, from the closed set that timeline.json may hold.
@@ -158,7 +156,7 @@ func (r *Round) Log(l Log) {
 		if l.State == "Off" {
 			r.add(OffSeen, l.Time, fmt.Sprintf("the %s answers %q", r.device, l.Raw))
 		}
-	case "Device tells that the machine does not run":
+	case "Device reports that the machine does not run":
 		r.note(l.Time.Sub(r.zero), fmt.Sprintf("an event of the %s: %q; forcefence asks at once", r.device, l.Raw))
 	case "Ended pods":
 		r.ended += l.Pods
@@ -169,16 +167,16 @@ func (r *Round) Log(l Log) {
 		r.note(l.Time.Sub(r.zero), fmt.Sprintf("forcefence spares the %d pods that it has not ended", l.Pods))
 	case "Decided":
 		switch l.Why {
-		case string(fence.ProvenOff):
+		case string(reason.ProvenOff):
 			r.add(OffSeen, l.Time, fmt.Sprintf("the %s answers Off", r.device))
-		case string(evict.Confirmed):
+		case string(reason.Confirmed):
 			r.add(Confirmed, l.Time, "asked again after the mark: still Off")
-		case string(evict.Returned):
+		case string(reason.Returned):
 			r.settle(true)
-		case string(evict.Sparing):
+		case string(reason.Sparing):
 			r.note(l.Time.Sub(r.zero), "forcefence sees that the node is back: no more pods are ended")
 			r.settle(true)
-		case string(evict.WaitingDetach):
+		case string(reason.WaitingDetach):
 			r.settle(true)
 		}
 	}
@@ -428,4 +426,4 @@ func isTrue(n *corev1.Node, t corev1.NodeConditionType) bool {
 }
 
 // poweredOnNotReady reports forcefence's condition: the node does not answer, and its machine is on.
-func poweredOnNotReady(n *corev1.Node) bool { return isTrue(n, controller.ConditionPoweredOn) }
+func poweredOnNotReady(n *corev1.Node) bool { return isTrue(n, taint.PoweredOnCondition) }

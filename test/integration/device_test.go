@@ -164,7 +164,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		}
 		return untouched(before, w.pods())
 	})
-	for i, want := range map[int]string{nobody: "no rule claims", two: "more than one rule claims", twinA: "is claimed by node " + h[twinB].Name() + ", too"} {
+	for i, want := range map[int]string{nobody: "no rule claims", two: "more than one rule claims", twinA: "is also claimed by node " + h[twinB].Name()} {
 		for _, reason := range []string{"NoMachine", "MachineNotAnswering"} {
 			list := w.events("Node", h[i].Name(), reason)
 			if len(list) != 1 || list[0].Series != nil || !strings.Contains(list[0].Note, want) {

@@ -68,7 +68,7 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	zeros.partition()
 
 	for _, h := range []*host{joins, turns} {
-		if told := w.untilEvent("Node", h.Name(), "NoMachine"); !strings.Contains(told, "not believed since") {
+		if told := w.untilEvent("Node", h.Name(), "NoMachine"); !strings.Contains(told, "(since ") {
 			t.Errorf("%s: told %q, want since when its machine is not believed", h.Name(), told)
 		}
 	}

@@ -267,7 +267,26 @@ func setReady(n *corev1.Node, status corev1.ConditionStatus, now time.Time) {
 	if old != nil && old.Status == status {
 		since = old.LastTransitionTime
 	}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: since}}
+	setCondition(n, corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: since})
+}
+
+func setPoweredOn(n *corev1.Node, on bool, now time.Time) {
+	c := corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
+	if on {
+		c.Status = corev1.ConditionTrue
+	}
+	setCondition(n, c)
+}
+
+// setCondition puts a condition in the place of the one of its type. The old list stays as it is: the past has it.
+func setCondition(n *corev1.Node, c corev1.NodeCondition) {
+	var out []corev1.NodeCondition
+	for _, o := range n.Status.Conditions {
+		if o.Type != c.Type {
+			out = append(out, o)
+		}
+	}
+	n.Status.Conditions = append(out, c)
 }
 
 func readyOf(n *corev1.Node) *corev1.NodeCondition {

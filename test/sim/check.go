@@ -11,7 +11,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // proofTTL is the design's bound, on purpose not fence.ProofTTL.
@@ -109,18 +110,30 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 	}
 }
 
+// grounds are what a step was decided on.
+type grounds struct {
+	recovery.Step
+	look   taint.Look
+	answer providers.Answer
+	pods   []evict.Pod // listed last, with their volumes
+	atts   []evict.Attachment
+	device string
+	trust  bool // in a person's word
+	hinted bool // the device told of the machine's end
+}
+
 // begun is the record before the act.
-func (c *checker) begun(v evict.View, what string) {
-	if r := v.Look.Record; !r.Open() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
-		c.w.fail("record", "%s on %s before the record says Evicting", what, v.Look.Name)
+func (c *checker) begun(g grounds, what string) {
+	if r := g.look.Record; !r.Open() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
+		c.w.fail("record", "%s on %s before the record says Evicting", what, g.look.Name)
 	}
 }
 
 // proof is invariant 1 for one destructive act, or its announcement, at the moment it is sent.
-func (c *checker) proof(v evict.View, what string) {
-	w, node, r, a := c.w, v.Look.Name, v.Look.Record, v.Answer
+func (c *checker) proof(g grounds, what string) {
+	w, node, r, a := c.w, g.look.Name, g.look.Record, g.answer
 	m := w.machine(node)
-	gainsaid := v.Device != "" && a.State != providers.PowerUnknown && !(v.TrustPerson && a.State == providers.PowerOn)
+	gainsaid := g.device != "" && a.State != providers.PowerUnknown && !(g.trust && a.State == providers.PowerOn)
 	if r.By == taint.ByPerson && c.byPerson[r.ID] && !gainsaid {
 		if m.power && m.excused == "" {
 			m.excused = "a person vouched for a machine that is on"
@@ -161,49 +174,49 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 	return false
 }
 
-func (c *checker) sent(v evict.View, p evict.Pod) {
-	c.begun(v, "tombstone of "+p.Name)
-	c.proof(v, "tombstone of "+p.Name)
+func (c *checker) sent(g grounds, p evict.Pod) {
+	c.begun(g, "tombstone of "+p.Name)
+	c.proof(g, "tombstone of "+p.Name)
 }
 
-func (c *checker) tombstoned(v evict.View, p evict.Pod, sent time.Time) {
-	c.ended[p.UID] = tomb{v.Look.Record.ID, sent}
-	r := v.Look.Record
-	if m := c.w.machine(v.Look.Name); m.lied && m.power && m.bootID == r.BootID && r.By != taint.ByPerson {
+func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
+	c.ended[p.UID] = tomb{g.look.Record.ID, sent}
+	r := g.look.Record
+	if m := c.w.machine(g.look.Name); m.lied && m.power && m.bootID == r.BootID && r.By != taint.ByPerson {
 		c.fooled[m.name] = r.ID + "/" + m.bootID
 	}
 }
 
 // sentDelete is invariant 1 for a deletion: with a proof, or on a node that shows life.
-func (c *checker) sentDelete(v evict.View, p evict.Pod, returned bool) {
+func (c *checker) sentDelete(g grounds, p evict.Pod) {
 	if !p.Tombstone {
 		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
 	}
-	if !returned {
-		c.proof(v, "delete of "+p.Name)
+	if !g.Returned {
+		c.proof(g, "delete of "+p.Name)
 		return
 	}
-	spared := func(p evict.Pod) bool { return p.Spared == v.Look.Record.Token() }
-	if l := v.Look; !l.IsReady() && !l.Alive(l.Record) && v.Answer.State != providers.PowerOn && !slices.ContainsFunc(v.Pods, spared) {
+	spared := func(p evict.Pod) bool { return p.Spared == g.look.Record.Token() }
+	if l := g.look; !l.IsReady() && !l.Alive(l.Record) && g.answer.State != providers.PowerOn && !slices.ContainsFunc(g.pods, spared) {
 		c.w.fail("1", "delete of %s as if the node had returned, and it shows no life", p.Name)
 	}
 }
 
 // clear is step 10: only entries of pods that go, with a proof.
-func (c *checker) clear(v evict.View, d evict.Decision) {
-	c.begun(v, "clearing of volumes")
-	c.proof(v, "clearing of volumes")
-	for _, p := range v.Pods {
+func (c *checker) clear(g grounds) {
+	c.begun(g, "clearing of volumes")
+	c.proof(g, "clearing of volumes")
+	for _, p := range g.pods {
 		if p.Terminal || p.Exempt == taint.NotExempt {
 			continue
 		}
 		for _, vol := range p.Volumes {
-			was := slices.Contains(v.Look.InUse, vol.Unique)
-			if was && !slices.Contains(d.InUse, vol.Unique) {
+			was := slices.Contains(g.look.InUse, vol.Unique)
+			if was && !slices.Contains(g.InUse, vol.Unique) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesInUse", p.Name)
 			}
 			has := func(a corev1.AttachedVolume) bool { return a.Name == vol.Unique }
-			if slices.ContainsFunc(v.Look.Attached, has) && !slices.ContainsFunc(d.Attached, has) {
+			if slices.ContainsFunc(g.look.Attached, has) && !slices.ContainsFunc(g.Attached, has) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesAttached", p.Name)
 			}
 		}
@@ -211,9 +224,9 @@ func (c *checker) clear(v evict.View, d evict.Decision) {
 }
 
 // arm is steps 2 to 5: the mark is set on an Off that was true, and nothing showed life since it was asked for.
-func (c *checker) arm(v fence.View) {
-	w, l, a := c.w, v.Look, v.Answer
-	c.alive(v)
+func (c *checker) arm(g grounds) {
+	w, l, a := c.w, g.look, g.answer
+	c.alive(g)
 	c.work(l)
 	if a.State != providers.PowerOff || !w.truth[proofKey{l.Name, a.At}] {
 		w.fail("2", "%s is marked, and the machine was not off when it was asked", l.Name)
@@ -227,10 +240,10 @@ func (c *checker) arm(v fence.View) {
 }
 
 // alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the end by itself.
-func (c *checker) alive(v fence.View) {
-	w, l := c.w, v.Look
+func (c *checker) alive(g grounds) {
+	w, l := c.w, g.look
 	n, lease := w.api.node(l.Name), w.api.lease(l.Name)
-	if n == nil || lease == nil || v.Fleet.Hinted || l.Ready != corev1.ConditionFalse {
+	if n == nil || lease == nil || g.hinted || l.Ready != corev1.ConditionFalse {
 		return
 	}
 	if quiet := w.now.Sub(lease.Spec.RenewTime.Time); quiet < renewEvery {
@@ -259,33 +272,33 @@ func (c *checker) work(l taint.Look) {
 }
 
 // expire is step 5: a stale Ready may be ended only with an Off in hand and under a mark.
-func (c *checker) expire(v evict.View) {
-	if v.Look.Mark == nil || v.Answer.State != providers.PowerOff || c.w.now.Sub(v.Answer.At) > proofTTL {
-		c.w.fail("1", "Ready of %s is ended without mark or proof", v.Look.Name)
+func (c *checker) expire(g grounds) {
+	if g.look.Mark == nil || g.answer.State != providers.PowerOff || c.w.now.Sub(g.answer.At) > proofTTL {
+		c.w.fail("1", "Ready of %s is ended without mark or proof", g.look.Name)
 	}
-	if !c.w.truth[proofKey{v.Look.Name, v.Answer.At}] {
-		c.w.fail("2", "Ready of %s is ended, and the machine was not off", v.Look.Name)
+	if !c.w.truth[proofKey{g.look.Name, g.answer.At}] {
+		c.w.fail("2", "Ready of %s is ended, and the machine was not off", g.look.Name)
 	}
 }
 
 // unmark is invariant 11: by what the look saw, no tombstoned pod is left but such as finalizers keep, and no attachment but such
 // as a bound pod needs; or this fence tombstoned nothing at all.
-func (c *checker) unmark(v evict.View, d evict.Decision) {
-	w, r := c.w, v.Look.Record
-	if n := w.api.node(v.Look.Name); n == nil || n.ResourceVersion != v.Look.ResourceVersion {
+func (c *checker) unmark(g grounds) {
+	w, r := c.w, g.look.Record
+	if n := w.api.node(g.look.Name); n == nil || n.ResourceVersion != g.look.ResourceVersion {
 		return // a conflict: a leader of before has looked long ago
 	}
-	if r.Phase == taint.PhaseArmed && d.Record.Result != taint.ResultLifted || d.Record.Phase != taint.PhaseDone {
-		w.fail("11", "the mark of %s goes in phase %s with result %s", v.Look.Name, r.Phase, d.Record.Result)
+	if r.Phase == taint.PhaseArmed && g.Record.Result != taint.ResultLifted || g.Record.Phase != taint.PhaseDone {
+		w.fail("11", "the mark of %s goes in phase %s with result %s", g.look.Name, r.Phase, g.Record.Result)
 	}
 	used := map[string]bool{}
-	for _, p := range v.Pods {
+	for _, p := range g.pods {
 		kept := p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0
 		if p.Tombstone && !kept && (r.Phase != taint.PhaseArmed || c.ended[p.UID].fence == r.ID) {
-			w.fail("11", "the mark of %s goes (%s), and tombstoned pod %s is still there", v.Look.Name, d.Why, p.Name)
+			w.fail("11", "the mark of %s goes (%s), and tombstoned pod %s is still there", g.look.Name, g.Why, p.Name)
 		}
-		if d.Why == evict.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
-			w.fail("11", "the mark of %s goes (%s), and pod %s was not moved", v.Look.Name, d.Why, p.Name)
+		if g.Why == reason.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
+			w.fail("11", "the mark of %s goes (%s), and pod %s was not moved", g.look.Name, g.Why, p.Name)
 		}
 		for _, vol := range p.Volumes {
 			used[vol.PV] = used[vol.PV] || !p.Terminal
@@ -294,9 +307,9 @@ func (c *checker) unmark(v evict.View, d evict.Decision) {
 	if r.Phase == taint.PhaseArmed {
 		return
 	}
-	for _, a := range v.Attachments {
+	for _, a := range g.atts {
 		if !used[a.PV] {
-			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", v.Look.Name, d.Why, a.Name)
+			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", g.look.Name, g.Why, a.Name)
 		}
 	}
 }

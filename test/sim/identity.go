@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"maps"
 	"time"
 
@@ -41,15 +40,17 @@ func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
 
 // led is whom a worker asks about its node on one look.
 type led struct {
-	to     *machine // nil: nobody
-	id     taint.Machine
-	why    string // why nobody
-	target providers.Target
-	mode   fence.Mode
+	to      *machine // nil: nobody
+	id      taint.Machine
+	why     string // why nobody
+	target  providers.Target
+	mode    fence.Mode
+	noPower string // why the machine's power must not be touched
 }
 
-func (k *worker) led(s seen) led {
-	b := k.believe(s.node, false)
+// ledBy is whom a look leads to.
+func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
+	b := k.believe(node, false)
 	out := led{mode: k.mode, why: "no provider"}
 	switch {
 	case b.Refused != "":
@@ -60,12 +61,12 @@ func (k *worker) led(s seen) led {
 		return out
 	}
 	out.to, out.id, out.why = k.w.machine(b.Machine.ID), b.Machine, ""
-	out.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: s.look.SystemUUID, Claimed: b.Claimed}
-	if providers.CanonicalUUID(s.look.SystemUUID) != b.Machine.SystemUUID {
+	out.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: l.SystemUUID, Claimed: b.Claimed}
+	if providers.CanonicalUUID(l.SystemUUID) != b.Machine.SystemUUID {
 		out.target.SystemUUID = b.Machine.SystemUUID
 	}
 	if b.NoPower != "" {
-		out.mode = fence.Observe
+		out.mode, out.noPower = fence.Observe, b.NoPower
 	}
 	return out
 }
@@ -76,8 +77,6 @@ func (l led) device() string {
 	}
 	return "bmc/" + l.to.name
 }
-
-var errNobody = errors.New("nobody to ask")
 
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {

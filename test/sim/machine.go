@@ -122,12 +122,6 @@ func (replay) PowerOn(context.Context, providers.Target) error  { return nil }
 // ask puts a question to the machine's BMC. The truth is read when the BMC gets to it, and the answer may be long on its way.
 func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
 	sent := w.now
-	if to.to == nil {
-		w.after(w.latency(), func() {
-			done(providers.Answer{Observation: providers.Observation{At: sent}, Got: w.now, Err: errNobody})
-		})
-		return
-	}
 	asked := to.to
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))

@@ -14,11 +14,13 @@ import (
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
 )
 
-// Process is one forcefence controller: the loop that taint/controller runs in production, with every request split into its
-// arrival at the API server and the arrival of the answer, either of which may be late or lost. A crash loses all of it but what
-// was written.
+// Process is one forcefence controller: it does what each node's course (taint/recovery) says, as taint/controller does in production,
+// with every request split into its arrival at the API server and the arrival of the answer, either of which may be late or lost. A
+// crash loses all of it but what was written.
 type Process struct {
 	w       *World
 	name    string
@@ -41,16 +43,18 @@ type Process struct {
 // worker is a process' work on one node.
 type worker struct {
 	*Process
-	m     *machine
-	fence fence.Memory
-	evict evict.Memory
+	m      *machine
+	course recovery.Node
+	led    led // whom the last look leads to
 
-	kept   []evict.Pod // the last list, which may serve for the next act
-	keptAt time.Time
+	busy  bool   // in the middle of a step
+	asked bool   // and nothing was read since
+	turn  int    // counts looks: a wait that was cut short is dropped
+	seen  string // what the last look saw: nothing to do until it differs
 
-	busy bool   // in the middle of look, step, act
-	turn int    // counts looks: a wait that was cut short is dropped
-	seen string // what the last look saw: nothing to do until it differs
+	pods   []evict.Pod // that were listed last, with their volumes
+	listed bool        // since the last look
+	atts   []evict.Attachment
 
 	leaseRV string // the watch on leases
 	pinning bool
@@ -132,13 +136,17 @@ func (p *Process) call(do func() error, then func(error)) {
 func (p *Process) tick() {
 	if p.leading {
 		for _, k := range p.workers {
+			k.hear()
+		}
+		for _, k := range p.workers {
 			k.watch()
 		}
 	}
 	p.after(p.w.between(300*time.Millisecond, 1200*time.Millisecond), p.tick)
 }
 
-func (k *worker) watch() {
+// hear folds what the watches bring into the fleet.
+func (k *worker) hear() {
 	w := k.w
 	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
 	k.fleet.Tick(w.now)
@@ -150,27 +158,31 @@ func (k *worker) watch() {
 		return
 	}
 	k.fleet.Know(k.m.name, w.now)
+	if rec, err := taint.RecordOf(n); err == nil {
+		k.fleet.Record(k.m.name, n.ResourceVersion, rec, w.now)
+	}
 	if lease != nil {
 		k.leaseRV = lease.ResourceVersion
 		k.fleet.Lease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), w.now)
 	}
-	l := taint.See(n, lease, taint.DefaultKey, w.now, w.now)
-	why := k.suspicion(l)
-	if k.busy {
-		return
-	}
-	if why == "" && l.Mark == nil && !l.Record.Open() {
-		k.fleet.Fence(k.m.name, l.Record, w.now)
-		k.pin(n)
-	}
-	_, recorded := n.Annotations[taint.RecordAnnotation]
-	if (why != "" || l.Mark != nil || recorded) && k.seen != n.ResourceVersion+k.leaseRV+why {
-		k.look()
-	}
 }
 
-func (k *worker) suspicion(l taint.Look) string {
-	return fence.Suspicion(l, k.fleet.View(k.m.name, k.w.now))
+// watch comes to the node if there is something to look at.
+func (k *worker) watch() {
+	w := k.w
+	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
+	if w.down || n == nil || k.busy {
+		return
+	}
+	l := taint.See(n, lease, taint.DefaultKey, w.now, w.now)
+	v := k.fleet.View(k.m.name, w.now)
+	if recovery.Idle(l, v) {
+		k.pin(n)
+		return
+	}
+	if k.seen != n.ResourceVersion+k.leaseRV+v.Suspicion(l) {
+		k.look()
+	}
 }
 
 func (p *Process) deviceEvent(node string) {
@@ -192,42 +204,11 @@ func (p *Process) cachedAttachments(node string) []*storagev1.VolumeAttachment {
 	return w.api.asOf(p.cacheAt).attachmentsOf(node)
 }
 
-// look reads Node and Lease live, in either order, then pods and attachments.
+// look goes on with the node's course.
 func (k *worker) look() {
-	w, name := k.w, k.m.name
 	k.busy = true
 	k.turn++
-	sent := w.now
-	var l taint.Look
-	var node *corev1.Node
-	var ps []*corev1.Pod
-	failed := func(err error) bool {
-		if err != nil {
-			k.wait(time.Second)
-		}
-		return err != nil
-	}
-	var lease *coordinationv1.Lease
-	first, second := func() { node = w.api.node(name) }, func() { lease = w.api.lease(name) }
-	if w.chance(0.5) { // they are sent together: either may be the older one
-		first, second = second, first
-	}
-	k.call(func() error { first(); return nil }, func(err error) {
-		if failed(err) {
-			return
-		}
-		k.call(func() error { second(); return nil }, func(err error) {
-			if failed(err) {
-				return
-			}
-			l = taint.See(node, lease, taint.DefaultKey, sent, w.now)
-			k.call(func() error { ps = w.api.podsOn(name); return nil }, func(err error) {
-				if !failed(err) {
-					k.step(seen{look: l, node: node, pods: podsOf(ps), atts: attachedOf(k.cachedAttachments(name)), reads: w.now.Sub(sent)})
-				}
-			})
-		})
-	})
+	k.next()
 }
 
 // wait looks again after d; a change that the watch sees ends the wait earlier.
@@ -241,158 +222,197 @@ func (k *worker) wait(d time.Duration) {
 	})
 }
 
-// seen is what one look brought.
-type seen struct {
-	look  taint.Look
-	node  *corev1.Node
-	led   led
-	pods  []evict.Pod
-	atts  []evict.Attachment
-	live  bool          // atts are from the API server
-	reads time.Duration // how long it took
-}
-
-func (k *worker) step(s seen) {
-	l := s.look
-	k.fence.Saw(l)
-	k.evict.Saw(l)
-	k.fleet.Lease(l.Name, l.LeaseRV, l.LeaseDuration, k.w.now)
-	if l.Exists {
-		k.fleet.Fence(l.Name, l.Record, k.w.now)
-	}
-	k.seen = l.ResourceVersion + l.LeaseRV + k.suspicion(l)
-	if l.Exists {
-		s.led = k.led(s)
-	}
-	k.decide(s)
-}
-
-func (k *worker) decide(s seen) {
-	if s.look.Mark == nil {
-		k.fenceStep(s)
+// next does the course's next step.
+func (k *worker) next() {
+	w := k.w
+	s := k.course.Next(w.now, &k.fleet)
+	if s.Do == recovery.Read {
+		k.asked = false
+		k.read(s)
 		return
 	}
-	k.evictStep(s)
-}
-
-// askAnd puts the question to the device and looks again, or decides again on the same look where another would take too long.
-func (k *worker) askAnd(s seen) {
-	k.ask(s.led, func() {
-		if fence.Keeps(s.look, s.reads, k.w.now) {
-			k.w.count("kept a slow look")
-			k.decide(s)
-			return
+	if k.asked {
+		k.asked = false
+		w.count("kept a slow look")
+	}
+	l := k.course.Look()
+	w.logf("%s: %s: %s %s %s", k.name, k.m.name, s.Do, s.Why, s.Detail)
+	if s.Alert != "" {
+		w.check.alert(k.m.name, s.Alert)
+	}
+	switch s.Do {
+	case recovery.Leave:
+		if s.Why == reason.BadRecord {
+			w.check.alert(k.m.name, string(s.Why))
 		}
-		k.look()
-	})
+		k.busy = false
+	case recovery.Wait:
+		k.wait(s.After)
+	case recovery.Ask:
+		k.ask(k.next)
+	case recovery.Write:
+		if s.Record.Phase == taint.PhaseEvicting && s.Why != reason.Adopting { // a mark overwritten in the middle goes on
+			w.check.proof(k.grounds(s), "beginning of the eviction")
+		}
+		k.patch(l, s.Record, nil, string(s.Why))
+	case recovery.Arm:
+		w.check.arm(k.grounds(s))
+		k.patch(l, s.Record, func(n *corev1.Node) {
+			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
+		}, "Arm")
+	case recovery.PowerOff:
+		k.powerOff()
+	case recovery.Condition:
+		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition", nil)
+	case recovery.ExpireReady:
+		w.check.expire(k.grounds(s))
+		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady", nil)
+	case recovery.ClearVolumes:
+		k.clear(s)
+	case recovery.Tombstone:
+		k.each(s, k.tombstone)
+	case recovery.Delete:
+		k.each(s, k.delete)
+	case recovery.Spare:
+		k.each(s, k.spare)
+	case recovery.Unmark:
+		if s.Why == reason.NeverOff {
+			w.check.accused(k.m)
+		}
+		w.check.unmark(k.grounds(s))
+		k.patch(l, s.Record, func(n *corev1.Node) {
+			n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, s.Record.ID)
+		}, "Unmark")
+	}
 }
 
-// readLive lists the attachments from the API server and decides again.
-func (k *worker) readLive(s seen) {
-	k.call(func() error {
-		s.atts, s.live = attachedOf(k.w.api.attachmentsOf(k.m.name)), true
-		return nil
-	}, func(err error) {
+// read reads what a step asks for. What fails is tried again in a second.
+func (k *worker) read(s recovery.Step) {
+	w, name := k.w, k.m.name
+	then := func(got func()) func(error) {
+		return func(err error) {
+			if err != nil {
+				k.wait(time.Second)
+				return
+			}
+			got()
+			k.next()
+		}
+	}
+	switch s.Read {
+	case recovery.Life:
+		k.readLife()
+	case recovery.Pods:
+		var ps []*corev1.Pod
+		k.call(func() error { ps = w.api.podsOn(name); return nil }, then(func() {
+			k.pods, k.listed = podsOf(ps), true
+			k.course.SawPods(unresolved(k.pods), w.now)
+		}))
+	case recovery.Volumes:
+		k.call(func() error { return nil }, then(func() {
+			of := map[string][]evict.Volume{}
+			for _, p := range k.pods {
+				of[p.UID] = p.Volumes // claims and volumes do not change in here
+			}
+			k.course.SawVolumes(of, w.now)
+		}))
+	case recovery.CachedAttachments:
+		k.atts = attachedOf(k.cachedAttachments(name))
+		k.course.SawAttachments(k.atts, false, w.now)
+		k.next()
+	case recovery.LiveAttachments:
+		if k.course.Look().Mark == nil {
+			w.count("live before the mark")
+		}
+		k.call(func() error { k.atts = attachedOf(w.api.attachmentsOf(name)); return nil }, then(func() {
+			k.course.SawAttachments(k.atts, true, w.now)
+		}))
+	}
+}
+
+// readLife reads Node and Lease live. They are sent together: either may be the older one.
+func (k *worker) readLife() {
+	w, name, sent := k.w, k.m.name, k.w.now
+	var node *corev1.Node
+	var lease *coordinationv1.Lease
+	first, second := func() { node = w.api.node(name) }, func() { lease = w.api.lease(name) }
+	if w.chance(0.5) {
+		first, second = second, first
+	}
+	k.call(func() error { first(); return nil }, func(err error) {
 		if err != nil {
 			k.wait(time.Second)
 			return
 		}
-		k.evict.Listed = k.w.now
-		k.decide(s)
+		k.call(func() error { second(); return nil }, func(err error) {
+			if err != nil {
+				k.wait(time.Second)
+				return
+			}
+			l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
+			k.listed, k.led = false, led{}
+			facts := recovery.Facts{Fence: k.Process.fence, Evict: k.evict, NewID: w.id("f"), By: k.name}
+			if l.Exists {
+				k.led = k.ledBy(node, l)
+				facts.Mode, facts.NoPower, facts.Device, facts.Identity = k.led.mode, k.led.noPower, k.led.device(), k.led.id
+			}
+			if k.led.to == nil {
+				facts.Nobody = errors.New(k.led.why)
+			}
+			k.course.SawLife(l, facts, &k.fleet)
+			k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, w.now).Suspicion(l)
+			k.next()
+		})
 	})
 }
 
-func (k *worker) fenceStep(s seen) {
-	w, l, ps := k.w, s.look, s.pods
-	v := fence.View{
-		Now: w.now, Look: l, Memory: k.fence, Settings: k.Process.fence, Mode: s.led.mode, Fleet: k.fleet.View(k.m.name, w.now),
-		Device: s.led.device(), Identity: s.led.id, Machine: s.led.why, NewID: w.id("f"), By: k.name,
-		Distrusted: l.Record.Distrusts(s.led.id, s.led.device(), true),
+// unresolved are pods as a list brings them, without their volumes.
+func unresolved(pods []evict.Pod) []evict.Pod {
+	out := slices.Clone(pods)
+	for i := range out {
+		out[i].Volumes, out[i].Claims = nil, len(out[i].Volumes) > 0
 	}
-	switch {
-	case evict.Work(ps, nil) || s.live && evict.Work(ps, s.atts):
-		v.Work = fence.SomeToDo
-	case evict.Work(ps, s.atts):
-		v.Work = fence.CacheSays
-	}
-	d := fence.Step(v)
-	k.keep(ps)
-	w.logf("%s: %s: %s %s", k.name, k.m.name, d.Act, d.Why)
-	switch d.Act {
-	case fence.Leave:
-		if d.Why == fence.BadRecord {
-			w.check.alert(k.m.name, string(d.Why))
-		}
-		k.busy = false
-	case fence.Wait:
-		k.wait(d.After)
-	case fence.Look:
-		k.look()
-	case fence.Ask:
-		k.askAnd(s)
-	case fence.ReadLive:
-		w.count("live before the mark")
-		k.readLive(s)
-	case fence.Write:
-		if d.Record.Phase == taint.PhasePoweringOff && !k.reserve() {
-			k.wait(time.Second)
-			return
-		}
-		k.patch(l, d.Record, nil, string(d.Why))
-	case fence.PowerOff:
-		k.powerOff(s)
-	case fence.Arm:
-		w.check.arm(v)
-		k.patch(l, d.Record, func(n *corev1.Node) {
-			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, d.Record.ID, w.now)
-		}, "Arm")
-	}
+	return out
 }
 
-// reserve takes the turn to be powered off, after what the records of other nodes tell.
-func (k *worker) reserve() bool {
-	for _, n := range k.w.api.nodes {
-		if r, err := taint.RecordOf(n); err == nil && n.Name != k.m.name && r.Open() {
-			k.fleet.Fence(n.Name, r, k.w.now)
-		}
-	}
-	return k.fleet.Reserve(k.m.name)
-}
-
-// ask puts the question to the node's device and folds the answer into both memories.
-func (k *worker) ask(to led, then func()) {
-	k.w.jolt(k.Process, k.m)
+// ask puts the question to the node's device.
+func (k *worker) ask(then func()) {
+	w := k.w
+	w.jolt(k.Process, k.m)
 	life := k.life
-	k.w.ask(k.m, to, func(a providers.Answer) {
+	w.ask(k.m, k.led, func(a providers.Answer) {
 		k.within(life, 0, func() {
-			k.w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, k.w.now.Sub(a.At))
-			k.fleet.Answered(k.m.name, a)
-			k.fence.Answered(a)
-			k.evict.Answered(a)
+			w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, w.now.Sub(a.At))
+			k.course.Answered(a, w.now, &k.fleet)
+			k.asked = true
 			then()
 		})
 	})
 }
 
-func (k *worker) powerOff(s seen) {
-	w, l := k.w, s.look
+func (k *worker) powerOff() {
+	w, l := k.w, k.course.Look()
 	if !k.may() {
+		return
+	}
+	if k.course.Holds(w.now) != recovery.Yes {
+		k.did(recovery.Outcome{Late: true})
 		return
 	}
 	w.count("PowerOff")
 	w.check.powerOff(l, k.Process)
-	k.fence.SentPowerOff(w.now, nil)
 	sent, life := w.now, k.life
 	w.after(w.latency(), func() {
-		err := s.led.to.orderOff(s.led.target)
-		k.within(life, w.latency(), func() {
-			if err != nil {
-				k.fence.SentPowerOff(sent, err)
-			}
-			k.look()
-		})
+		err := k.led.to.orderOff(k.led.target)
+		k.within(life, w.latency(), func() { k.did(recovery.Outcome{Sent: sent, Err: err}) })
 	})
 	w.jolt(k.Process, k.m)
+}
+
+// did tells the course how an act ended, and goes on.
+func (k *worker) did(o recovery.Outcome) {
+	k.course.Did(o, k.w.now, &k.fleet)
+	k.look()
 }
 
 // patch writes the record, and with edit the mark, under the look's resourceVersion.
@@ -405,11 +425,20 @@ func (k *worker) patch(l taint.Look, r taint.Record, edit func(*corev1.Node), wh
 	}, what+" "+string(r.Phase)+" "+string(r.Result), nil)
 }
 
-func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, done func()) {
+// patchNode writes the Node; along is read at the same time.
+func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, along func() []evict.Pod) {
 	w := k.w
 	w.jolt(k.Process, k.m)
+	var listed []evict.Pod
 	k.call(func() error {
+		before := w.chance(0.5)
+		if along != nil && before {
+			listed = along()
+		}
 		err := w.api.patchNode(k.name, k.m.name, l.ResourceVersion, edit)
+		if along != nil && !before {
+			listed = along()
+		}
 		if err != nil {
 			w.count("conflict")
 		} else {
@@ -419,100 +448,54 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, d
 		w.jolt(k.Process, k.m)
 		return err
 	}, func(err error) {
-		if err == nil && done != nil {
-			done()
+		o := recovery.Outcome{Err: err}
+		if err == nil && along != nil && w.chance(0.7) { // else the list failed
+			k.pods, o.Listed = listed, unresolved(listed)
 		}
-		k.look()
+		k.did(o)
 	})
 }
 
-func (k *worker) evictStep(s seen) {
-	w, l, ps := k.w, s.look, s.pods
-	v := evict.View{
-		Now: w.now, Look: l, Memory: k.evict, Settings: k.Process.evict, Pods: ps, Reads: s.reads, Resolved: true, Attachments: s.atts, Live: s.live,
-		Device: s.led.device(), Identity: s.led.id, By: k.name,
+func (k *worker) clear(s recovery.Step) {
+	w := k.w
+	if k.course.Holds(w.now) != recovery.Yes {
+		k.did(recovery.Outcome{Late: true})
+		return
 	}
-	d := evict.Step(v)
-	if by, ok := k.byKept(v); ok {
-		d = by
-	}
-	k.keep(ps)
-	w.logf("%s: %s: %s %s %s", k.name, k.m.name, d.Act, d.Why, d.Detail)
-	if d.Alert != "" {
-		w.check.alert(k.m.name, d.Alert)
-	}
-	switch d.Act {
-	case evict.Leave:
-		k.busy = false
-	case evict.Wait:
-		k.wait(d.After)
-	case evict.Ask:
-		k.askAnd(s)
-	case evict.Read:
-		k.readLive(s)
-	case evict.Write:
-		if d.Record.Phase == taint.PhaseEvicting && d.Why != evict.Adopting { // a mark overwritten in the middle goes on
-			w.check.proof(v, "beginning of the eviction")
-		}
-		k.patch(l, d.Record, nil, string(d.Why))
-	case evict.ExpireReady:
-		w.check.expire(v)
-		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady", nil)
-	case evict.Tombstone:
-		k.each(v, s.led, d.Act, d.Pods, func() bool { v.Memory, v.Now = k.evict, w.now; return v.Holds(w.now) }, k.tombstone)
-	case evict.ClearVolumes:
-		w.check.clear(v, d)
-		k.patchNode(l, func(n *corev1.Node) {
-			n.Status.VolumesInUse, n.Status.VolumesAttached = d.InUse, d.Attached
-		}, "ClearVolumes", func() { k.evict.Cleared = true })
-	case evict.Delete:
-		holds := func() bool { v.Memory, v.Now = k.evict, w.now; return v.Holds(w.now) }
-		if d.Returned {
-			holds = nil
-		}
-		k.each(v, s.led, d.Act, d.Pods, holds, func(v evict.View, p evict.Pod, then func(error)) { k.delete(v, p, d.Returned, then) })
-	case evict.Spare:
-		k.each(v, s.led, d.Act, d.Pods, nil, k.spare)
-	case evict.Unmark:
-		if d.Why == evict.NeverPoweredOff {
-			w.check.accused(k.m)
-		}
-		w.check.unmark(v, d)
-		k.patch(l, d.Record, func(n *corev1.Node) {
-			n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, d.Record.ID)
-		}, "Unmark")
+	w.check.clear(k.grounds(s))
+	k.patchNode(k.course.Look(), func(n *corev1.Node) {
+		n.Status.VolumesInUse, n.Status.VolumesAttached = s.InUse, s.Attached
+	}, "ClearVolumes", func() []evict.Pod { return podsOf(w.api.podsOn(k.m.name)) })
+}
+
+// grounds are what the step was decided on, for the checker.
+func (k *worker) grounds(s recovery.Step) grounds {
+	return grounds{
+		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, device: k.led.device(), trust: k.evict.TrustPerson,
+		hinted: k.fleet.View(k.m.name, k.w.now).Hinted,
 	}
 }
 
-func (k *worker) keep(ps []evict.Pod) { k.kept, k.keptAt = ps, k.w.now }
-
-// byKept decides by an earlier list, as taint/controller does now and then to end pods and to delete ended ones.
-func (k *worker) byKept(v evict.View) (evict.Decision, bool) {
-	if age := k.w.now.Sub(k.keptAt); k.kept == nil || age > time.Second || !k.w.chance(0.5) {
-		return evict.Decision{}, false
+// each acts on the pods in their order, a few at a time, each only while that holds: a proof that ran out is asked for again, and if it
+// does not come back the rest waits for the next look.
+func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))) {
+	if !k.listed {
+		k.w.count("by a kept list")
 	}
-	v.Pods = k.kept
-	d := evict.Step(v)
-	if d.Act != evict.Tombstone && (d.Act != evict.Delete || d.Returned) {
-		return evict.Decision{}, false
-	}
-	k.w.count("by a kept list")
-	return d, true
-}
-
-// each acts on the pods in their order, a few at a time, each only while the proof holds: one that ran out is asked for again,
-// and if it does not come back the rest waits for the next look.
-func (k *worker) each(v evict.View, to led, what evict.Act, list []evict.Pod, holds func() bool, act func(evict.View, evict.Pod, func(error))) {
 	together, open, asking := 1+k.w.rng.IntN(3), 0, false
-	all, how := list, map[string]evict.Refusal{}
+	list, how := s.Pods, map[string]evict.Refusal{}
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
-			if holds != nil && !holds() {
+			switch k.course.Holds(k.w.now) {
+			case recovery.No:
+				list = nil
+				continue
+			case recovery.AskFirst:
 				asking = true
-				k.ask(to, func() {
+				k.ask(func() {
 					asking = false
-					if !holds() {
+					if k.course.Holds(k.w.now) != recovery.Yes {
 						list = nil
 					}
 					more()
@@ -522,10 +505,7 @@ func (k *worker) each(v evict.View, to led, what evict.Act, list []evict.Pod, ho
 			p := list[0]
 			list = list[1:]
 			open++
-			if holds != nil {
-				v.Memory, v.Now = k.evict, k.w.now
-			}
-			act(v, p, func(err error) {
+			act(k.grounds(s), p, func(err error) {
 				open--
 				how[p.UID] = refusal(err)
 				if errors.Is(err, errTimeout) {
@@ -535,8 +515,7 @@ func (k *worker) each(v evict.View, to led, what evict.Act, list []evict.Pod, ho
 			})
 		}
 		if open == 0 && len(list) == 0 && !asking {
-			k.evict.Wrote(what, all, how, k.w.now)
-			k.look()
+			k.did(recovery.Outcome{How: how})
 		}
 	}
 	more()
@@ -556,11 +535,11 @@ func refusal(err error) evict.Refusal {
 	}
 }
 
-func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
+func (k *worker) tombstone(g grounds, p evict.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	w.holdUp(k.Process, k.m)
-	w.check.sent(v, p)
+	w.check.sent(g, p)
 	at := w.now
 	k.call(func() error {
 		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
@@ -569,23 +548,23 @@ func (k *worker) tombstone(v evict.View, p evict.Pod, then func(error)) {
 				w.count("small tombstone")
 				return
 			}
-			o.Status.Message = taint.TombstoneMessage + v.Look.Record.ID + ")"
+			o.Status.Message = taint.TombstoneMessage + g.look.Record.ID + ")"
 			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		})
 		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
 		if err == nil {
 			w.count("tombstone")
-			w.check.tombstoned(v, p, at)
+			w.check.tombstoned(g, p, at)
 		}
 		w.jolt(k.Process, k.m)
 		return err
 	}, then)
 }
 
-func (k *worker) delete(v evict.View, p evict.Pod, returned bool, then func(error)) {
+func (k *worker) delete(g grounds, p evict.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
-	w.check.sentDelete(v, p, returned)
+	w.check.sentDelete(g, p)
 	k.call(func() error {
 		err := w.api.deletePod(k.name, p.Name, p.UID, p.ResourceVersion, 0)
 		w.logf("%s: %s: deletes %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)
@@ -597,7 +576,7 @@ func (k *worker) delete(v evict.View, p evict.Pod, returned bool, then func(erro
 	}, then)
 }
 
-func (k *worker) spare(v evict.View, p evict.Pod, then func(error)) {
+func (k *worker) spare(g grounds, p evict.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	k.call(func() error {
@@ -607,7 +586,7 @@ func (k *worker) spare(v evict.View, p evict.Pod, then func(error)) {
 				o.Status.Message = "spared"
 				return
 			}
-			o.Annotations = map[string]string{taint.SparedAnnotation: v.Look.Record.Token()}
+			o.Annotations = map[string]string{taint.SparedAnnotation: g.look.Record.Token()}
 		})
 		w.logf("%s: %s: spares %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)
 		if err == nil {

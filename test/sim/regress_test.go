@@ -10,6 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // What histories found, as the one View that showed it: seeds change their meaning whenever the model does.
@@ -25,7 +26,7 @@ func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 	v.Saw(l)
 	l.Sent, l.Got = now, now
 	v.Look = l
-	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now})
+	v.Answered("bmc/n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now})
 	return v
 }
 
@@ -41,8 +42,8 @@ func TestWaitingPodsKeepTheirVolumes(t *testing.T) {
 	v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^vol"}
 	v.Look.Attached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^vol"}}
 	v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Volumes: []evict.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
-	if d := evict.Step(v); d.Act != evict.Wait || d.Why != evict.StockEviction {
-		t.Errorf("got %s %s, want Wait %s", d.Act, d.Why, evict.StockEviction)
+	if d := evict.Step(v); d.Act != evict.Wait || d.Why != reason.StockEviction {
+		t.Errorf("got %s %s, want Wait %s", d.Act, d.Why, reason.StockEviction)
 	}
 }
 
@@ -93,7 +94,7 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 		v.Pods = []evict.Pod{pod}
 		v.Saw(v.Look)
 		v.Now = epoch.Add(c.away + c.since)
-		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
+		v.Answered("bmc/n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, d.Act, d.Why, c.want)
 		}
@@ -137,7 +138,7 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answer, evict.Tombstone},
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
-		v.Answered(c.answer)
+		v.Answered("bmc/n1", c.answer)
 		v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("%s: got %s %s, want %s", c.name, d.Act, d.Why, c.want)

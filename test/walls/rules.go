@@ -37,16 +37,39 @@ var Rules = []Rule{
 		Why: "what is remembered across nodes is a function of what was told, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/fence"}, Ours: []string{"taint", "taint/fleet", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/reason"}, Ours: none, Others: none,
+		Why: "the table of reasons is a table",
+	},
+	{
+		Bind: []string{"taint/proof"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "what an answer is worth is a function of the answer, so that simulation and production believe the same",
+	},
+	{
+		Bind: []string{"taint/fence"}, Ours: []string{"taint", "taint/fleet", "taint/proof", "taint/reason", "providers"},
+		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/evict"}, Ours: []string{"taint", "taint/fence", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/evict"}, Ours: []string{"taint", "taint/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/controller"}, Ours: []string{"taint", "taint/fleet", "taint/fence", "taint/evict", "providers"},
-		Why: "the reconcilers know the contract of a device, never a device family, and not how they were configured",
+		Bind: []string{"taint/recovery"}, Ours: []string{"taint", "taint/proof", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "providers"},
+		Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
+	},
+	{
+		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/evict"},
+		Why: "what is read from the API server and written to it decides nothing",
+	},
+	{
+		Bind: []string{"taint/release"}, Ours: []string{"taint", "taint/evict", "taint/kube"},
+		Why: "a person's way out works without a controller",
+	},
+	{
+		Bind: []string{"taint/controller"},
+		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "taint/recovery", "taint/kube", "providers"},
+		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{
 		Bind: []string{"taint/..."}, Ours: []string{"taint/...", "providers"},

@@ -141,8 +141,13 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	out := f.machine(m.Provider, m.Target)
 	out.Identity = m.Identity()
 	out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
-	if m.Mode == config.Fence {
+	switch m.Mode {
+	case config.Observe:
+		out.Mode = fence.Observe
+	case config.Fence:
 		out.Mode = fence.Fence
+	default: // a mode that the configuration learned and this did not must not pass for another
+		return controller.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
 	}
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -222,6 +223,22 @@ func TestModeOfTheRule(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A mode that the configuration has and the code behind it does not know is an error: it must not pass for observe.
+func TestUnknownMode(t *testing.T) {
+	r := newRules(t)
+	defer r.p.close()
+	cfg := r.parse(fmt.Sprintf(twoProviders, "fence", "refuse", ""))
+	cfg.Mode, cfg.Nodes[1].Mode = "pause", ""
+	if err := r.p.use(cfg); err != nil {
+		t.Fatal(err)
+	}
+	n2 := aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
+	r.cache.set(nil, n2)
+	if m, err := r.p.current().Machine(&n2); err == nil || !strings.Contains(err.Error(), `"pause"`) {
+		t.Errorf("got mode %s, error %v; want an error that names the mode", m.Mode, err)
 	}
 }
 

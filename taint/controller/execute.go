@@ -1,0 +1,233 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// step does the next step of a node's course. It returns when to come again, or that it should be at once.
+func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (after time.Duration, again bool, err error) {
+	var s recovery.Step
+	r.across(func(f *fleet.Fleet) { s = st.course.Next(r.Now(), f) })
+	if s.Do == recovery.Read {
+		return 0, true, r.read(ctx, name, st, s)
+	}
+	if !st.course.Look().Exists {
+		r.forget(name, st)
+		return 0, false, nil
+	}
+	r.reads(st)
+	r.tellLater(st, tellWithin)
+	r.alert(st, s)
+	begun := r.Now()
+	if !writes(s.Do) { // what is written is told once it is: a conflict leaves a fence that never was one
+		r.tell(st, s)
+	}
+	switch s.Do {
+	case recovery.Leave:
+		return 0, false, nil
+	case recovery.Wait:
+		r.tellPods(st, tellWithin)
+		return s.After, false, nil
+	case recovery.Ask:
+		r.ask(ctx, st)
+		if st.course.Look().Mark != nil {
+			r.Metrics.phase("confirm", r.Now().Sub(begun))
+		}
+		return 0, true, nil
+	}
+	o := r.act(ctx, st, s)
+	r.across(func(f *fleet.Fleet) { st.course.Did(o, r.Now(), f) })
+	switch {
+	case o.Err == nil && writes(s.Do):
+		r.tell(st, s)
+	case s.Do == recovery.PowerOff: // the course knows it; what follows, it decides
+		return 0, true, nil
+	case o.Err != nil:
+		return 0, false, o.Err
+	}
+	if phase := phases[s.Do]; phase != "" {
+		r.Metrics.phase(phase, r.Now().Sub(begun))
+	}
+	return 0, true, nil
+}
+
+// writes reports an act that is one write of the Node.
+func writes(d recovery.Do) bool {
+	return d == recovery.Write || d == recovery.Arm || d == recovery.Unmark
+}
+
+// phases are the names of acts in the metric of phases.
+var phases = map[recovery.Do]string{recovery.Arm: "mark", recovery.Tombstone: "tombstone", recovery.ClearVolumes: "clear", recovery.Delete: "delete"}
+
+// errLate says that an act does not hold any more: the next look decides.
+var errLate = fmt.Errorf("%w: too late for what was decided", kube.ErrAgain)
+
+// act does a step that changes something. It blocks for the API server or the device.
+func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
+	l := st.course.Look()
+	switch s.Do {
+	case recovery.Write:
+		o.Err = r.writer.Record(ctx, l, s.Record)
+	case recovery.Arm:
+		o.Err = r.writer.Arm(ctx, l, s.Record)
+	case recovery.Unmark:
+		o.Err = r.writer.Unmark(ctx, l, s.Record)
+	case recovery.Condition:
+		o.Err = r.writer.PoweredOn(ctx, l, s.On)
+	case recovery.ExpireReady:
+		o.Err = r.writer.ExpireReady(ctx, l)
+	case recovery.PowerOff:
+		o = r.powerOff(ctx, st)
+	case recovery.ClearVolumes:
+		o = r.clear(ctx, st, s)
+	case recovery.Tombstone:
+		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, l.Record.ID) })
+	case recovery.Delete:
+		return r.forEach(ctx, st, s, r.writer.Delete)
+	case recovery.Spare:
+		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Spare(ctx, p, l.Record.Token()) })
+	default:
+		o.Err = fmt.Errorf("unknown step %d", s.Do)
+	}
+	return o
+}
+
+// ask puts the question to the machine's device, live.
+func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
+	a := providers.Ask(ctx, st.machine.Provider, st.machine.Name, st.machine.Target, r.Now)
+	r.across(func(f *fleet.Fleet) { st.course.Answered(a, r.Now(), f) })
+	r.logAnswer(st, a)
+}
+
+// powerOff sends the power-off that the record announced.
+func (r *Reconciler) powerOff(ctx context.Context, st *nodeState) (o recovery.Outcome) {
+	l := st.course.Look()
+	o.Sent = r.Now()
+	if st.course.Holds(o.Sent) != recovery.Yes {
+		return recovery.Outcome{Err: errLate, Late: true}
+	}
+	if o.Err = r.Leading(); o.Err == nil {
+		o.Err = st.machine.Provider.PowerOff(ctx, st.machine.Target)
+	}
+	if o.Err != nil {
+		r.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", st.machine.Device, "error", o.Err)
+		return o
+	}
+	r.Log.Info("Sent power-off", "node", l.Name, "fence", l.Record.ID, "device", st.machine.Device)
+	return o
+}
+
+// clear clears the volume lists, and lists the pods meanwhile: what is to be deleted next. Without that list it is made then.
+func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
+	l := st.course.Look()
+	if st.course.Holds(r.Now()) != recovery.Yes {
+		return recovery.Outcome{Err: errLate}
+	}
+	var g errgroup.Group
+	if s.Along == recovery.Pods {
+		g.Go(func() error {
+			pods, err := kube.Pods(ctx, r.Live, l.Name)
+			if err == nil {
+				o.Listed = kube.SeePods(pods, r.Key, r.Policy().EvictFirst)
+			}
+			return nil
+		})
+	}
+	err := r.writer.Clear(ctx, l, s.InUse, s.Attached)
+	_ = g.Wait() // no error: the list may fail
+	o.Err = err
+	return o
+}
+
+// read reads what a step asks for. It blocks for the API server alone.
+func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s recovery.Step) error {
+	switch s.Read {
+	case recovery.Life:
+		return r.readLife(ctx, name, st)
+	case recovery.Pods:
+		objects, err := kube.Pods(ctx, r.Live, name)
+		if err != nil {
+			return err
+		}
+		st.objects = objects
+		st.course.SawPods(kube.SeePods(objects, r.Key, r.Policy().EvictFirst), r.Now())
+	case recovery.Volumes:
+		of, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
+		if err != nil {
+			return err
+		}
+		st.course.SawVolumes(of, r.Now())
+	case recovery.CachedAttachments, recovery.LiveAttachments:
+		live := s.Read == recovery.LiveAttachments
+		c, opts := r.Cache, []client.ListOption{client.MatchingFields{NodeNameIndex: name}}
+		if live {
+			c, opts = r.Live, nil
+		}
+		atts, err := kube.Attachments(ctx, c, name, opts...)
+		if err != nil {
+			return err
+		}
+		st.course.SawAttachments(atts, live, r.Now())
+	default:
+		return fmt.Errorf("unknown reading %d", s.Read)
+	}
+	return nil
+}
+
+// only are the listed objects of these pods.
+func (st *nodeState) only(pods []evict.Pod) []corev1.Pod {
+	want := map[string]bool{}
+	for _, p := range pods {
+		want[p.UID] = true
+	}
+	var out []corev1.Pod
+	for i := range st.objects {
+		if want[string(st.objects[i].UID)] {
+			out = append(out, st.objects[i])
+		}
+	}
+	return out
+}
+
+// readLife looks live at the Node and its Lease, and finds its machine.
+func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) error {
+	node, l, err := kube.Look(ctx, r.Live, name, r.Key, r.Now)
+	if err != nil {
+		return err
+	}
+	facts := recovery.Facts{NewID: newID(), By: r.By}
+	st.node, st.objects, st.machine = node, nil, Machine{}
+	if l.Exists {
+		policy := r.Policy()
+		m, b, err := policy.believe(node, l.Record, false)
+		st.machine = m
+		facts.Nobody = st.since(err, r.Now())
+		facts.Mode, facts.Device, facts.Identity, facts.NoPower = m.Mode, m.Device, m.Identity, b.NoPower
+		facts.Excluded, facts.Fence, facts.Evict = policy.Excluded(node), policy.Fence, policy.Evict
+		guard, _ := taint.Guard(node)
+		st.nudging.saw(l, guard, r.Now())
+	}
+	st.nobody = facts.Nobody
+	r.across(func(f *fleet.Fleet) {
+		st.course.SawLife(l, facts, f)
+		st.suspect = f.View(name, r.Now()).Suspicion(l)
+	})
+	return nil
+}
+
+// errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.
+var errProofLost = errors.New("proof lost in the middle")

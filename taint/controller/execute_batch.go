@@ -1,0 +1,126 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// batch is a run of pod writes on one node. Each write is made only while the proof holds: a proof that grew old is asked for
+// again, by one worker for all; an answer other than Off, or a sign of life from the informers, stops the run.
+type batch struct {
+	stopped atomic.Bool // set by the informers' handlers
+
+	mu sync.Mutex // guards the node's course; held while asking, so that workers wait for the one answer
+	r  *Reconciler
+	st *nodeState
+}
+
+// forEach runs write for every pod of the step, with as many workers as are free, in the step's order. A write that fails is no error:
+// how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
+// the writes under way come to their end: one that was cut off could land after the next look.
+func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step, write func(context.Context, evict.Pod) error) recovery.Outcome {
+	b := &batch{r: r, st: st}
+	r.setBatch(st, b)
+	defer r.setBatch(st, nil)
+	l := st.course.Look()
+	var mu sync.Mutex // guards the results
+	var written []evict.Pod
+	how := map[string]evict.Refusal{}
+	var failed int
+	var first error
+	g, gctx := errgroup.WithContext(ctx)
+	for _, p := range s.Pods {
+		if !r.acquire(gctx) {
+			break
+		}
+		g.Go(func() error {
+			defer func() { <-r.workers }()
+			if !b.holds(gctx) {
+				return errProofLost
+			}
+			err := write(ctx, p)
+			if err != nil && ctx.Err() != nil {
+				return nil // this process ends
+			}
+			if lost := r.Leading(); err != nil && lost != nil {
+				return lost
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			how[p.UID] = kube.Refusal(err)
+			if err == nil {
+				written = append(written, p)
+			} else if !errors.Is(err, kube.ErrAgain) {
+				if failed++; first == nil {
+					first = fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, err)
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	if failed > 0 {
+		r.Log.Warn("Could not write some pods", "node", l.Name, "fence", l.Record.ID, "act", s.Do.String(), "failed", failed, "of", len(s.Pods), "first", first)
+	}
+	o := recovery.Outcome{How: how}
+	switch {
+	case errors.Is(err, errProofLost):
+		r.Log.Warn("Stopped: the machine is no longer proven off", "node", l.Name, "fence", l.Record.ID)
+	case err != nil:
+		o.Err = fmt.Errorf("%s: %w", s.Do, err)
+	default:
+		o.Err = ctx.Err()
+	}
+	r.tellWritten(st, s, written)
+	return o
+}
+
+// acquire takes a worker's token; false when ctx ended first.
+func (r *Reconciler) acquire(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case r.workers <- struct{}{}:
+		return true
+	}
+}
+
+// holds reports whether a write may be made now, asking the device again where the last answer is too old.
+func (b *batch) holds(ctx context.Context) bool {
+	if b.stopped.Load() || ctx.Err() != nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	hold := b.st.course.Holds(b.r.Now())
+	if hold == recovery.AskFirst {
+		b.r.ask(ctx, b.st)
+		hold = b.st.course.Holds(b.r.Now())
+	}
+	return hold == recovery.Yes && !b.stopped.Load()
+}
+
+// setBatch tells the informers' handlers which run to stop.
+func (r *Reconciler) setBatch(st *nodeState, b *batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st.batch = b
+}
+
+// stopBatch stops the pod writes under way on a node that shows life.
+func (r *Reconciler) stopBatch(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st := r.nodes[name]; st != nil && st.batch != nil {
+		st.batch.stopped.Store(true)
+	}
+}

@@ -1,0 +1,532 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// oneMachine is a provider with one answer.
+type oneMachine struct {
+	now   func() time.Time
+	state providers.PowerState
+
+	mu         sync.Mutex // guards the counts
+	asked, off int
+}
+
+func (m *oneMachine) State(context.Context, providers.Target) (providers.Observation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	return providers.Observation{State: m.state, At: m.now()}, nil
+}
+
+func (m *oneMachine) PowerOff(context.Context, providers.Target) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.off++
+	return nil
+}
+
+func (*oneMachine) PowerOn(context.Context, providers.Target) error { return nil }
+
+// server stands for the API server's reads, or the informers'. Its claims are all bound to one volume.
+type server struct {
+	client.Reader
+	node        *corev1.Node
+	lease       string // its resourceVersion
+	pods        []corev1.Pod
+	bound       string
+	attachments []storagev1.VolumeAttachment
+	took        func()                       // what happens while it lists; nil: nothing
+	fails       func(o runtime.Object) error // nil: nothing does
+}
+
+func (s *server) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if s.took != nil {
+		s.took()
+	}
+	if s.fails != nil {
+		if err := s.fails(list); err != nil {
+			return err
+		}
+	}
+	switch l := list.(type) {
+	case *corev1.PodList:
+		l.Items = s.pods
+	case *storagev1.VolumeAttachmentList:
+		l.Items = s.attachments
+	default:
+		return fmt.Errorf("no list of %T", list)
+	}
+	return nil
+}
+
+func (s *server) Get(_ context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if s.fails != nil {
+		if err := s.fails(o); err != nil {
+			return err
+		}
+	}
+	switch o := o.(type) {
+	case *corev1.Node:
+		s.node.DeepCopyInto(o)
+	case *coordinationv1.Lease:
+		o.Name, o.ResourceVersion = k.Name, s.lease
+	case *corev1.PersistentVolumeClaim:
+		o.Spec.VolumeName = s.bound
+	case *corev1.PersistentVolume:
+		o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "handle of " + k.Name}
+	default:
+		return fmt.Errorf("no %T", o)
+	}
+	return nil
+}
+
+// midst is an executor and one node in the middle of its course. What it writes goes nowhere.
+type midst struct {
+	*Reconciler
+	t      *testing.T
+	c      *clock
+	st     *nodeState
+	live   *server // the API server
+	cached *server // the informers
+	api    *answers
+	events *events.FakeRecorder
+}
+
+// inMidst is a node that is marked, in a phase of its fence, or not yet: PoweringOff has no mark, and no phase no record. Two others
+// are heard.
+func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
+	t.Helper()
+	c := &clock{now: newYear}
+	m.now = c.Now
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5"}}
+	node.Status.NodeInfo.BootID = "b"
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	x := &midst{
+		t: t, c: c, live: &server{node: node, lease: "1"}, cached: &server{node: node}, api: &answers{}, events: events.NewFakeRecorder(200),
+	}
+	x.Reconciler = New(Options{
+		Live: x.live, Cache: x.cached, Client: x.api, Now: c.Now, Workers: 1, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Events: x.events, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
+		Policy: func() *Policy {
+			return &Policy{
+				Machine: func(*corev1.Node) (Machine, error) {
+					return Machine{Provider: m, Name: "bmc", Device: "bmc/n1", Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
+				},
+				Excluded: func(*corev1.Node) string { return "" },
+				Fence:    fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: time.Minute},
+				Evict:    evict.Settings{DetachTimeout: 5 * time.Minute},
+			}
+		},
+	})
+	x.st = x.state("n1")
+	x.across(func(f *fleet.Fleet) {
+		for _, n := range []string{"n1", "n2", "n3"} {
+			f.Know(n, c.now)
+		}
+		f.Lease("n1", "1", 0, c.now)
+	})
+	x.pass(70 * time.Second)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
+	if phase != "" {
+		node.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
+	}
+	if phase == taint.PhaseArmed || phase == taint.PhaseEvicting {
+		node.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", c.now)
+	}
+	return x
+}
+
+// pass lets time go by, in which the other nodes are heard.
+func (x *midst) pass(d time.Duration) {
+	for end := x.c.now.Add(d); x.c.now.Before(end); {
+		x.c.now = x.c.now.Add(min(10*time.Second, end.Sub(x.c.now)))
+		x.across(func(f *fleet.Fleet) {
+			for _, n := range []string{"n2", "n3"} {
+				f.Lease(n, x.c.now.Format("150405.000000"), 0, x.c.now)
+			}
+			f.Tick(x.c.now)
+		})
+	}
+}
+
+// upTo reads, asks and waits until the course says what to do next: that.
+func (x *midst) upTo(do recovery.Do) recovery.Step {
+	x.t.Helper()
+	var seen []string
+	for range 30 {
+		var s recovery.Step
+		x.across(func(f *fleet.Fleet) { s = x.st.course.Next(x.Now(), f) })
+		if seen = append(seen, s.Do.String()+" "+string(s.Why)); s.Do == do {
+			return s
+		}
+		switch s.Do {
+		case recovery.Read:
+			must(x.t, x.read(x.t.Context(), "n1", x.st, s))
+		case recovery.Ask:
+			x.ask(x.t.Context(), x.st)
+		case recovery.Wait:
+			x.pass(s.After)
+		default:
+			x.t.Fatalf("got %q on the way to %s", seen, do)
+		}
+		x.c.now = x.c.now.Add(time.Millisecond)
+	}
+	x.t.Fatalf("got %q, want %s", seen, do)
+	return recovery.Step{}
+}
+
+// steps takes the node on, until something was written, or an error came.
+func (x *midst) steps() error {
+	x.t.Helper()
+	for range 30 {
+		after, again, err := x.step(x.t.Context(), "n1", x.st)
+		if err != nil || x.api.patches > 0 || !again && after == 0 {
+			return err
+		}
+		x.pass(after)
+		x.c.now = x.c.now.Add(time.Millisecond)
+	}
+	return nil
+}
+
+// podsOf are running pods whose stock eviction was begun: nothing is to be waited for.
+func podsOf(node string, names ...string) (out []corev1.Pod) {
+	for _, n := range names {
+		gone, grace := metav1.NewTime(newYear), int64(30)
+		out = append(out, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: n, UID: types.UID(n), ResourceVersion: "1", DeletionTimestamp: &gone, DeletionGracePeriodSeconds: &grace},
+			Spec:       corev1.PodSpec{NodeName: node},
+		})
+	}
+	return out
+}
+
+// endedPods are tombstones.
+func endedPods(node string, names ...string) []corev1.Pod {
+	out := podsOf(node, names...)
+	for i := range out {
+		out[i].DeletionTimestamp, out[i].DeletionGracePeriodSeconds = nil, nil
+		out[i].Status.Phase, out[i].Status.Reason = corev1.PodFailed, taint.TombstoneReason
+	}
+	return out
+}
+
+// Each pod write is made under a proof that holds at that moment, or not at all (invariant 1).
+func TestPodWritesNeedTheProof(t *testing.T) {
+	ready := func(r *Reconciler) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		back := node.DeepCopy()
+		back.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
+	}
+	booted := func(r *Reconciler) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		back := node.DeepCopy()
+		back.Status.NodeInfo.BootID = "another"
+		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
+	}
+	for _, tc := range []struct {
+		name  string
+		age   time.Duration        // of the proof when the run begins
+		state providers.PowerState // the device's next answer
+		after func(*Reconciler)    // happens after the first write
+		each  time.Duration        // how long a write takes
+		ret   bool                 // the return path
+		want  int                  // pods written, of three
+		asked int                  // questions
+	}{
+		{name: "fresh proof", state: providers.PowerOn, want: 3},
+		{name: "old proof, still off", age: 6 * time.Second, state: providers.PowerOff, want: 3, asked: 1},
+		{name: "old proof, on by now", age: 6 * time.Second, state: providers.PowerOn, want: 0, asked: 1},
+		{name: "old proof, changing by now", age: 6 * time.Second, state: providers.PowerChanging, want: 0, asked: 1},
+		{name: "old proof, unknown by now", age: 6 * time.Second, want: 0, asked: 1},
+		{name: "the proof grows old in the middle", each: 3 * time.Second, state: providers.PowerOn, want: 2, asked: 1},
+		{name: "a heartbeat in the middle", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n1") }, want: 1},
+		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n2") }, want: 3},
+		{name: "Ready in the middle", state: providers.PowerOff, after: ready, want: 1},
+		{name: "another boot in the middle", state: providers.PowerOff, after: booted, want: 1},
+		{name: "the return path needs none", age: time.Hour, state: providers.PowerOn, ret: true, want: 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := &oneMachine{state: providers.PowerOff}
+			x := inMidst(t, m, taint.PhaseEvicting)
+			do := recovery.Tombstone
+			if x.live.pods = podsOf("n1", "a", "b", "c"); tc.ret {
+				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", recovery.Delete
+			}
+			s := x.upTo(do)
+			m.state, m.asked = tc.state, 0
+			x.c.now = x.c.now.Add(tc.age)
+			wrote := 0
+			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
+				if wrote++; wrote == 1 && tc.after != nil {
+					tc.after(x.Reconciler)
+				}
+				x.c.now = x.c.now.Add(tc.each)
+				return nil
+			})
+			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || s.Returned != tc.ret || m.asked != tc.asked {
+				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote, len(o.How), m.asked, o.Err, tc.want, tc.asked)
+			}
+		})
+	}
+}
+
+// The power is cut only by a leader, and only right after a look (invariant 5, step 3).
+func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		age     time.Duration // of the look
+		leading error
+		want    int
+		late    bool
+	}{
+		{"leader, fresh look", 0, nil, 1, false},
+		{"stopped for a while since the look", 6 * time.Second, nil, 0, true},
+		{"no leader any more", 0, errStale, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := &oneMachine{state: providers.PowerOn}
+			x := inMidst(t, m, taint.PhasePoweringOff)
+			x.live.pods = podsOf("n1", "a")
+			s := x.upTo(recovery.PowerOff)
+			x.Leading = func() error { return tc.leading }
+			x.c.now = x.c.now.Add(tc.age)
+			o := x.act(t.Context(), x.st, s)
+			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) || !o.Late && !o.Sent.Equal(x.c.now) {
+				t.Errorf("got %d power-offs, outcome %+v, want %d, late %v", m.off, o, tc.want, tc.late)
+			}
+		})
+	}
+}
+
+// A power-off goes its way through the device, and its outcome into the course: what follows, that decides.
+func TestPowerOffIsNoError(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		m := &oneMachine{state: providers.PowerOn}
+		x := inMidst(t, m, taint.PhasePoweringOff)
+		x.live.pods = podsOf("n1", "a")
+		for range 20 {
+			if lost {
+				x.Leading = func() error { return errStale }
+			}
+			after, _, err := x.step(t.Context(), "n1", x.st)
+			must(t, err)
+			if x.pass(after); x.st.told.said == reason.AwaitingOff || x.st.told.said == reason.NotAccepted {
+				break
+			}
+			x.c.now = x.c.now.Add(time.Millisecond)
+		}
+		want := map[bool]reason.Reason{false: reason.AwaitingOff, true: reason.NotAccepted}[lost]
+		if n := map[bool]int{false: 1, true: 0}[lost]; m.off != n || x.st.told.said != want {
+			t.Errorf("leadership lost %v: got %d power-offs, then %s, want %d, %s", lost, m.off, x.st.told.said, n, want)
+		}
+	}
+}
+
+// What a step asks for is read where it says: the attachments in the cache, or on the API server (step 12, invariant 11). A cache that
+// is behind keeps no mark, takes none off, and sets none.
+func TestAttachmentsAreReadWhereTheStepSays(t *testing.T) {
+	pv := "pv-1"
+	attached := []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
+		NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+	}}}
+	for _, tc := range []struct {
+		name         string
+		phase        taint.Phase
+		cached, live []storagev1.VolumeAttachment
+		want         reason.Reason
+		writes       int
+	}{
+		{"detached", taint.PhaseEvicting, nil, nil, reason.Finished, 1},
+		{"attached, the cache does not know yet", taint.PhaseEvicting, nil, attached, reason.WaitingDetach, 0},
+		{"detached, the cache does not know yet", taint.PhaseEvicting, attached, nil, reason.Finished, 1},
+		{"not marked, attached", "", attached, attached, reason.ProvenOff, 1},
+		{"not marked, detached, the cache does not know yet", "", attached, nil, reason.NoWork, 0},
+		{"not marked, attached, the cache does not know yet", "", nil, attached, reason.NoWork, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			x := inMidst(t, &oneMachine{state: providers.PowerOff}, tc.phase)
+			x.live.attachments, x.cached.attachments = tc.live, tc.cached
+			if err := x.steps(); err != nil || x.api.patches != tc.writes || x.st.told.said != tc.want {
+				t.Errorf("got %d writes, said %s, error %v, want %d, %s", x.api.patches, x.st.told.said, err, tc.writes, tc.want)
+			}
+		})
+	}
+}
+
+// Volumes are read of the listed pods that the step names: what exempt pods use is no work for a fence, and is no other pod's.
+func TestVolumesAreReadOfThePodsNamed(t *testing.T) {
+	yes := true
+	pv, other := "pv-1", "pv-2"
+	attached := func(node, pv string) storagev1.VolumeAttachment {
+		return storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
+	}
+	claim := []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	daemon := podsOf("n1", "a")[0]
+	daemon.OwnerReferences, daemon.Spec.Volumes = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}, claim
+	finished := podsOf("n1", "b")[0]
+	finished.Status.Phase, finished.Spec.Volumes = corev1.PodSucceeded, claim
+	for _, tc := range []struct {
+		name        string
+		pods        []corev1.Pod
+		attachments []storagev1.VolumeAttachment
+		want        bool
+	}{
+		{"the DaemonSet's volume", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv)}, false},
+		{"and a finished pod's", []corev1.Pod{finished, daemon}, []storagev1.VolumeAttachment{attached("n1", pv)}, false},
+		{"another volume beside it", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv), attached("n1", other)}, true},
+		{"another volume elsewhere", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv), attached("n2", other)}, false},
+		{"a finished pod's volume alone", []corev1.Pod{finished}, []storagev1.VolumeAttachment{attached("n1", pv)}, true},
+	} {
+		x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
+		x.live.pods, x.live.bound = tc.pods, pv
+		x.live.attachments, x.cached.attachments = tc.attachments, tc.attachments
+		if err := x.steps(); err != nil || (x.st.told.said != reason.NoWork) != tc.want || (x.api.patches > 0) != tc.want {
+			t.Errorf("%s: got %d writes, said %s, error %v, want work: %v", tc.name, x.api.patches, x.st.told.said, err, tc.want)
+		}
+	}
+}
+
+// A read that fails is an error, and nothing is decided for want of it.
+func TestReadsThatFail(t *testing.T) {
+	claim := []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	exempt := podsOf("n1", "a")[0]
+	exempt.Spec.Volumes, exempt.Spec.Tolerations = claim, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	broken := errors.New("connection refused")
+	for what, tc := range map[string]struct {
+		is     func(runtime.Object) bool
+		cached bool
+	}{
+		"node":               {func(o runtime.Object) bool { _, ok := o.(*corev1.Node); return ok }, false},
+		"lease":              {func(o runtime.Object) bool { _, ok := o.(*coordinationv1.Lease); return ok }, false},
+		"pods":               {func(o runtime.Object) bool { _, ok := o.(*corev1.PodList); return ok }, false},
+		"claim":              {func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolumeClaim); return ok }, false},
+		"volume":             {func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolume); return ok }, false},
+		"cached attachments": {func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachmentList); return ok }, true},
+		"live attachments":   {func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachmentList); return ok }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+			x.live.pods, x.live.bound = []corev1.Pod{exempt}, "pv-1"
+			s := x.live
+			if tc.cached {
+				s = x.cached
+			}
+			s.fails = func(o runtime.Object) error {
+				if tc.is(o) {
+					return broken
+				}
+				return nil
+			}
+			if err := x.steps(); !errors.Is(err, broken) || x.api.patches != 0 {
+				t.Errorf("got %d writes, error %v, want the error", x.api.patches, err)
+			}
+			if err := x.steps(); !errors.Is(err, broken) || x.api.patches != 0 {
+				t.Errorf("once more: got %d writes, error %v, want the error", x.api.patches, err)
+			}
+			s.fails = nil
+			if err := x.steps(); err != nil || x.api.patches != 1 {
+				t.Errorf("the API server is back: got %d writes, error %v, want the mark to go", x.api.patches, err)
+			}
+		})
+	}
+}
+
+// Where every read takes longer than an answer counts, the act is decided on the look that the question followed.
+func TestSlowServer(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+	wait := int64(300)
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}, Spec: corev1.PodSpec{
+		NodeName: "n1", Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, TolerationSeconds: &wait}},
+	}}
+	x.live.pods, x.live.took = []corev1.Pod{pod}, func() { x.c.now = x.c.now.Add(6 * time.Second) }
+	if err := x.steps(); err != nil || x.api.patches != 1 || x.st.told.said != reason.Tombstoning {
+		t.Errorf("got %d pods ended, said %s, error %v, want one", x.api.patches, x.st.told.said, err)
+	}
+}
+
+// pause is a process that stands still for a minute whenever it has decided something new.
+type pause struct {
+	slog.Handler
+	c *clock
+}
+
+func (pause) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p pause) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "Decided" {
+		p.c.now = p.c.now.Add(time.Minute)
+	}
+	return nil
+}
+
+// A process that was stopped between decision and write does not clear the volume lists on an old proof (invariant 1): it looks again.
+func TestClearingNeedsTheProof(t *testing.T) {
+	for _, stands := range []bool{false, true} {
+		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
+		x.live.pods = endedPods("n1", "a")
+		if stands {
+			x.Log = slog.New(pause{c: x.c})
+		}
+		err := x.steps()
+		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want || errors.Is(err, kube.ErrAgain) != stands || x.st.told.said != reason.Clearing {
+			t.Errorf("stopped %v: got %d writes, said %s, error %v, want %d", stands, x.api.patches, x.st.told.said, err, want)
+		}
+	}
+}
+
+// While the lists are cleared the pods are listed: what is deleted next needs no list of its own, but where that one failed.
+func TestListedWhileClearing(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
+		x.live.pods = endedPods("n1", "a")
+		x.upTo(recovery.ClearVolumes)
+		lists := 0
+		x.live.fails = func(o runtime.Object) error {
+			if _, ok := o.(*corev1.PodList); !ok {
+				return nil
+			}
+			if lists++; fails && lists == 1 {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		must(t, x.steps())
+		x.live.node.Status.VolumesInUse = nil
+		x.upTo(recovery.Delete)
+		if want := map[bool]int{false: 1, true: 2}[fails]; x.api.patches != 1 || lists != want {
+			t.Errorf("failed %v: got %d writes and %d lists until the deletion, want one and %d", fails, x.api.patches, lists, want)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
+)
+
+// CacheOptions is what the manager's cache must hold, and no more: nodes without what is large and of no use here, the node
+// Leases, the VolumeAttachments. Pods are never cached: they are listed live, of nodes that look dead.
+func CacheOptions() cache.Options {
+	return cache.Options{
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}: {Transform: func(o any) (any, error) {
+				if n, ok := o.(*corev1.Node); ok {
+					slim(n)
+				}
+				return o, nil
+			}},
+			&coordinationv1.Lease{}: {
+				Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}},
+				Transform:  cache.TransformStripManagedFields(),
+			},
+			&storagev1.VolumeAttachment{}: {Transform: cache.TransformStripManagedFields()},
+		},
+		DefaultTransform: cache.TransformStripManagedFields(),
+	}
+}
+
+// slim takes off a cached Node what nobody here reads. What is decided on is read live.
+func slim(n *corev1.Node) {
+	n.ManagedFields = nil
+	var ours []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.GuardCondition {
+			ours = append(ours, c)
+		}
+	}
+	n.Status = corev1.NodeStatus{
+		Conditions: ours, VolumesInUse: n.Status.VolumesInUse, VolumesAttached: n.Status.VolumesAttached,
+		NodeInfo: corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID},
+	}
+}
+
+// concurrency is how many nodes are worked on at the same time: each may be waiting for its own device.
+const concurrency = 64
+
+// SetupWithManager registers the reconciler, its informers' handlers and the watch for stale Leases. The reconciler runs on the
+// leader only; the Leases are watched on every replica, so that a new leader knows which are stale.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &storagev1.VolumeAttachment{}, NodeNameIndex, IndexNodeName); err != nil {
+		return fmt.Errorf("indexing volume attachments: %w", err)
+	}
+	c, err := crcontroller.New("fence", mgr, crcontroller.Options{
+		Reconciler: r, MaxConcurrentReconciles: concurrency,
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 5*time.Second),
+	})
+	if err != nil {
+		return fmt.Errorf("making controller: %w", err)
+	}
+	nodes := source.Kind(mgr.GetCache(), &corev1.Node{}, &handler.TypedEnqueueRequestForObject[*corev1.Node]{},
+		predicate.TypedFuncs[*corev1.Node]{CreateFunc: r.nodeCame, UpdateFunc: r.nodeChanged})
+	if err := c.Watch(nodes); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	attachments := source.Kind(mgr.GetCache(), &storagev1.VolumeAttachment{}, attachmentsGone())
+	if err := c.Watch(attachments); err != nil {
+		return fmt.Errorf("watching volume attachments: %w", err)
+	}
+	wake := make(chan event.GenericEvent)
+	if err := c.Watch(source.Channel(wake, &handler.EnqueueRequestForObject{})); err != nil {
+		return fmt.Errorf("watching leases: %w", err)
+	}
+	if err := r.followLeases(ctx, mgr); err != nil {
+		return err
+	}
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
+		r.watchLeases(ctx, wake)
+		return nil
+	}}); err != nil {
+		return fmt.Errorf("watching leases: %w", err)
+	}
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
+		r.watchDevices(ctx, wake)
+		return nil
+	}}); err != nil {
+		return fmt.Errorf("watching devices: %w", err)
+	}
+	return nil
+}
+
+// coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and
+// a look at each would cost it time.
+const coalesce = 100 * time.Millisecond
+
+// attachmentsGone wakes the node of an attachment that has gone, or come. A fence waits for the first; what changes of one until then
+// says nothing.
+func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile.Request] {
+	node := func(va *storagev1.VolumeAttachment) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Name: va.Spec.NodeName}}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*storagev1.VolumeAttachment], q queue) {
+			q.Add(node(e.Object))
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*storagev1.VolumeAttachment], q queue) {
+			q.AddAfter(node(e.Object), coalesce)
+		},
+	}
+}
+
+// leaderRunnable runs on the leader: the wake channel's reader does, too.
+type leaderRunnable struct{ run func(context.Context) error }
+
+func (l leaderRunnable) Start(ctx context.Context) error { return l.run(ctx) }
+
+// nodeCame notes a Node that is new to the watch.
+func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
+	r.across(func(f *fleet.Fleet) { seeNode(f, e.Object, r.Now()) })
+	return true
+}
+
+// nodeChanged passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a node that
+// shows life.
+func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
+	o, n := taint.See(e.ObjectOld, nil, r.Key, time.Time{}, time.Time{}), taint.See(e.ObjectNew, nil, r.Key, time.Time{}, time.Time{})
+	r.across(func(f *fleet.Fleet) { seeNode(f, e.ObjectNew, r.Now()) })
+	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {
+		r.stopBatch(n.Name)
+	}
+	oldGuard, oldWhy := taint.Guard(e.ObjectOld)
+	guard, why := taint.Guard(e.ObjectNew)
+	same := guard == oldGuard && why == oldWhy && o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
+		o.SystemUUID == n.SystemUUID && e.ObjectOld.Spec.ProviderID == e.ObjectNew.Spec.ProviderID && // what may lead to a machine
+		maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) && // so may one of these; another is the record
+		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&
+		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
+		len(o.InUse) == len(n.InUse)
+	return !same
+}
+
+// followLeases feeds the fleet's memory from the informer. A heartbeat of a node whose pods are being evicted stops that.
+func (r *Reconciler) followLeases(ctx context.Context, mgr manager.Manager) error {
+	inf, err := mgr.GetCache().GetInformer(ctx, &coordinationv1.Lease{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching leases: %w", err)
+	}
+	changed := func(o any) {
+		if l, ok := o.(*coordinationv1.Lease); ok && r.renewed(l) {
+			r.stopBatch(l.Name)
+		}
+	}
+	_, err = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching leases: %w", err)
+	}
+	return nil
+}

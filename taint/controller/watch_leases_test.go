@@ -1,0 +1,83 @@
+package controller
+
+import (
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
+)
+
+// clock is time as data.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+func lease(node string, rv int, seconds int32) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: node, ResourceVersion: strconv.Itoa(rv)},
+		Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds},
+	}
+}
+
+// A Lease that names an absurd duration is told once, and again when it does so again.
+func TestOddLeaseIsTold(t *testing.T) {
+	rec := events.NewFakeRecorder(10)
+	r := New(Options{Now: time.Now, Log: slog.New(slog.DiscardHandler), Events: rec, Leading: func() error { return nil }})
+	node, st := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &nodeState{}
+	for _, odd := range []bool{false, true, true, false, true} {
+		r.tellOddLease(node, st, fleet.View{OddLease: odd})
+	}
+	if n := len(rec.Events); n != 2 {
+		t.Errorf("told %d times, want twice", n)
+	}
+	if e := <-rec.Events; !strings.Contains(e, "LeaseDurationOutOfBounds") {
+		t.Errorf("got %q", e)
+	}
+}
+
+// What records tell across nodes is known by the watch, of those nodes, too, that nobody looked at: who is being powered off (invariant 6),
+// and whose device lied. One that cannot be read tells nothing, and an older one nothing any more.
+func TestRecordsOfTheWatch(t *testing.T) {
+	r := New(Options{Now: time.Now, Key: taint.DefaultKey})
+	bmc := taint.Machine{Provider: "bmc", ID: "2"}
+	node := func(rv string, rec *taint.Record) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: rv}}
+		if rec != nil {
+			n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
+		}
+		return n
+	}
+	is := func(what, busy, liar string) {
+		t.Helper()
+		r.across(func(f *fleet.Fleet) {
+			if v, l := f.View("n1", r.Now()), f.Distrusted(bmc, "", "n1"); v.Busy != busy || l != liar || v.Others != 1 {
+				t.Errorf("%s: got busy %q, liar %q, others %d, want %q, %q, 1", what, v.Busy, l, v.Others, busy, liar)
+			}
+		})
+	}
+	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", Machine: &bmc, PowerOff: true}.Enter(taint.PhasePoweringOff, "", time.Now())
+	lied := off.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
+	first, second, third := node("1", nil), node("2", &off), node("3", &lied)
+	r.nodeCame(event.TypedCreateEvent[*corev1.Node]{Object: first})
+	is("no record", "", "")
+	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: first, ObjectNew: second})
+	is("a power-off", "n2", "")
+	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: second, ObjectNew: third})
+	is("a lie", "", "n2")
+	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: first, ObjectNew: second})
+	is("the watch is behind", "", "n2")
+	bad := node("4", nil)
+	bad.Annotations = map[string]string{taint.RecordAnnotation: "{"}
+	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: third, ObjectNew: bad})
+	is("one that cannot be read", "", "n2")
+}

@@ -1,0 +1,53 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// TestSlimKeepsWhatIsRead holds that a cached Node is seen as the live one is.
+func TestSlimKeepsWhatIsRead(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	rec := taint.Record{ID: "f", NodeUID: "u", BootID: "b", Since: now, By: "me"}.Enter(taint.PhaseArmed, "", now)
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n1", UID: types.UID("u"), ResourceVersion: "7", Labels: map[string]string{"a": "b"},
+			Annotations: map[string]string{taint.RecordAnnotation: rec.Encode()}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+		},
+		Spec: corev1.NodeSpec{ProviderID: "x:///1", Taints: []corev1.Taint{{Key: taint.DefaultKey, Value: "f", Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue},
+				{Type: taint.GuardCondition, Status: corev1.ConditionTrue, Reason: taint.GuardFailOpen},
+			},
+			Capacity:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+			Images:          []corev1.ContainerImage{{Names: []string{"i"}}},
+			NodeInfo:        corev1.NodeSystemInfo{BootID: "b", SystemUUID: "s", KernelVersion: "k"},
+			VolumesInUse:    []corev1.UniqueVolumeName{"v"},
+			VolumesAttached: []corev1.AttachedVolume{{Name: "v"}},
+		},
+	}
+	whole := node.DeepCopy()
+	slim(node)
+	if diff := cmp.Diff(taint.See(whole, nil, taint.DefaultKey, now, now), taint.See(node, nil, taint.DefaultKey, now, now)); diff != "" {
+		t.Errorf("seen otherwise (-whole +slim):\n%s", diff)
+	}
+	if !taint.See(node, nil, taint.DefaultKey, now, now).PoweredOn {
+		t.Error("our own condition is gone")
+	}
+	if status, why := taint.Guard(node); status != corev1.ConditionTrue || why != taint.GuardFailOpen {
+		t.Errorf("the hook's condition: got %q %q, want it kept", status, why)
+	}
+	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil || len(node.Status.Conditions) != 3 {
+		t.Errorf("kept what nobody reads: %+v", node)
+	}
+}

@@ -1,0 +1,188 @@
+// Package kube is what the protocol reads from the API server and writes to it: live looks, lists, and the writes with their
+// preconditions. It decides nothing.
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// Timeout bounds one read of the API server, and one write to it.
+const Timeout = 15 * time.Second
+
+// Look reads a Node and its Lease from c, which must read from the API server and not from a cache. A Node that is not there is a Look
+// that does not exist, without error.
+func Look(ctx context.Context, c client.Reader, name, key string, now func() time.Time) (*corev1.Node, taint.Look, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	sent := now()
+	// Both at once: a fence looks a dozen times. Which of the two is the older answer does not matter: a heartbeat that one of them
+	// misses is one that came just after the look, which every act must allow for in any case.
+	node, lease := &corev1.Node{}, &coordinationv1.Lease{}
+	var g errgroup.Group
+	g.Go(func() error {
+		err := c.Get(ctx, client.ObjectKey{Name: name}, node)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return fmt.Errorf("reading node live: %w", err)
+		case err != nil:
+			node = nil
+		}
+		return nil
+	})
+	g.Go(func() error {
+		err := c.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, lease)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return fmt.Errorf("reading lease live: %w", err)
+		case err != nil:
+			lease = nil
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return nil, taint.Look{}, err
+	}
+	return node, taint.See(node, lease, key, sent, now()), nil
+}
+
+// Pods lists what is bound to the node.
+func Pods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("listing pods live: %w", err)
+	}
+	return list.Items, nil
+}
+
+// SeePods reduces pods to what is decided on, without their volumes.
+func SeePods(list []corev1.Pod, key string, first labels.Selector) []evict.Pod {
+	out := make([]evict.Pod, len(list))
+	for i := range list {
+		out[i] = SeePod(&list[i], key, first)
+	}
+	return out
+}
+
+// resolvers is how many claims are read at the same time.
+const resolvers = 16
+
+// Volumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads.
+func Volumes(ctx context.Context, c client.Reader, pods []corev1.Pod) (map[string][]evict.Volume, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(resolvers)
+	found := make([][]evict.Volume, len(pods))
+	for i := range pods {
+		g.Go(func() (err error) {
+			found[i], err = volumes(ctx, c, &pods[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := map[string][]evict.Volume{}
+	for i := range pods {
+		out[string(pods[i].UID)] = found[i]
+	}
+	return out, nil
+}
+
+// SeePod reduces a pod to what evict.Step decides on, without its volumes.
+func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
+	out := evict.Pod{
+		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
+		Exempt: taint.Exempt(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p), Message: p.Status.Message,
+		First:       first != nil && !first.Empty() && first.Matches(labels.Set(p.Labels)),
+		Deleting:    p.DeletionTimestamp != nil,
+		Finalizers:  p.Finalizers,
+		Tolerations: p.Spec.Tolerations,
+		Claims:      slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := claim(p, v); return has }),
+	}
+	if p.Spec.Priority != nil {
+		out.Priority = *p.Spec.Priority
+	}
+	if p.DeletionGracePeriodSeconds != nil {
+		out.Grace = *p.DeletionGracePeriodSeconds
+	}
+	return out
+}
+
+// volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it.
+func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volume, error) {
+	var out []evict.Volume
+	for _, v := range p.Spec.Volumes {
+		claim, ok := claim(p, v)
+		if !ok {
+			continue
+		}
+		var pvc corev1.PersistentVolumeClaim
+		if err := c.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: claim}, &pvc); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)
+		} else if err != nil || pvc.Spec.VolumeName == "" {
+			continue
+		}
+		vol := evict.Volume{PV: pvc.Spec.VolumeName}
+		var pv corev1.PersistentVolume
+		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
+		} else if err == nil && pv.Spec.CSI != nil {
+			// The name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
+			vol.Unique = corev1.UniqueVolumeName("kubernetes.io/csi/" + pv.Spec.CSI.Driver + "^" + pv.Spec.CSI.VolumeHandle)
+		}
+		out = append(out, vol)
+	}
+	return out, nil
+}
+
+// claim is the name of the claim that a pod's volume is, if it is one.
+func claim(p *corev1.Pod, v corev1.Volume) (name string, ok bool) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName, true
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name, true
+	default:
+		return "", false
+	}
+}
+
+// Attachments returns the VolumeAttachments that name the node, from c. A list from the API server is one of all nodes: it is
+// asked for once, before the mark goes; until then the cache serves.
+func Attachments(ctx context.Context, c client.Reader, node string, opts ...client.ListOption) ([]evict.Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var list storagev1.VolumeAttachmentList
+	if err := c.List(ctx, &list, opts...); err != nil {
+		return nil, fmt.Errorf("listing volume attachments: %w", err)
+	}
+	var out []evict.Attachment
+	for i := range list.Items {
+		va := &list.Items[i]
+		if va.Spec.NodeName != node {
+			continue
+		}
+		a := evict.Attachment{Name: va.Name, Deleting: va.DeletionTimestamp != nil}
+		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
+			a.PV = *pv
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}

@@ -1,0 +1,315 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// stored are two nodes with their Leases, pods and volumes, in memory. No two things of it are alike, so that none can be taken for
+// another: a volume's claim, PersistentVolume, handle and attachment all have names of their own.
+func stored(t *testing.T) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme} {
+		must(t, add(scheme))
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
+	create := func(o client.Object) {
+		t.Helper()
+		must(t, c.Create(t.Context(), o))
+	}
+	for _, n := range []string{"n1", "n2"} {
+		create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, UID: types.UID("uid-of-" + n)}})
+		create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: n}})
+	}
+	claim := func(name, pv string) {
+		create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
+	}
+	csi := func(pv, driver, handle string) {
+		create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle},
+		}}})
+	}
+	claim("data", "pv-1")
+	csi("pv-1", "sim.example.com", "lun-9")
+	claim("db-scratch", "pv-2") // of the pod db's ephemeral volume
+	csi("pv-2", "other.example.com", "lun-8")
+	claim("scratch", "pv-3") // named as the ephemeral volume, and nobody's
+	csi("pv-3", "other.example.com", "lun-7")
+	claim("export", "pv-4")
+	create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-4"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+		NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"},
+	}}})
+	claim("unbound", "")
+	claim("lost", "pv-gone")
+	uses := func(name string) corev1.Volume {
+		return corev1.Volume{Name: "of-" + name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+	}
+	mounts := []corev1.Volume{
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+		{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
+		{Name: "nfs", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"}}},
+	}
+	scratch := corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
+	for _, p := range []struct {
+		name, node string
+		volumes    []corev1.Volume
+	}{
+		{"db", "n1", []corev1.Volume{uses("data"), scratch}},
+		{"files", "n1", []corev1.Volume{uses("export"), uses("unbound"), uses("missing"), uses("lost")}},
+		{"web", "n1", nil},
+		{"elsewhere", "n2", []corev1.Volume{uses("data")}},
+	} {
+		create(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: p.name, UID: types.UID("uid-of-" + p.name)},
+			Spec:       corev1.PodSpec{NodeName: p.node, Volumes: append(slices.Clone(mounts), p.volumes...)},
+		})
+	}
+	for name, of := range map[string][2]string{"csi-a": {"n1", "pv-1"}, "csi-b": {"n1", "pv-2"}, "csi-c": {"n2", "pv-3"}, "csi-d": {"n1", ""}} {
+		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: of[0]}}
+		if pv := of[1]; pv != "" {
+			va.Spec.Source.PersistentVolumeName = &pv
+		}
+		create(va)
+	}
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unreadable is an API server that answers some reads with an error.
+type unreadable struct {
+	client.Reader
+	err func(o runtime.Object) error
+}
+
+func (r unreadable) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := r.err(o); err != nil {
+		return err
+	}
+	return r.Reader.Get(ctx, k, o, opts...)
+}
+
+func (r unreadable) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if err := r.err(l); err != nil {
+		return err
+	}
+	return r.Reader.List(ctx, l, opts...)
+}
+
+// readErrors are the ways in which a read fails; only the first says that there is nothing.
+var readErrors = map[string]error{
+	"not found":   apierrors.NewNotFound(schema.GroupResource{}, "n1"),
+	"forbidden":   apierrors.NewForbidden(schema.GroupResource{}, "n1", errors.New("RBAC")),
+	"time-out":    apierrors.NewTimeoutError("etcd", 1),
+	"too many":    apierrors.NewTooManyRequestsError("slow down"),
+	"unavailable": apierrors.NewServiceUnavailable("starting"),
+	"no API":      errors.New("connection refused"),
+}
+
+// A Lease, Node, claim or volume that cannot be read is not one that is not there: a node without a Lease gives no sign of life.
+func TestReadsThatFail(t *testing.T) {
+	c := stored(t)
+	for what, is := range map[string]func(runtime.Object) bool{
+		"node":   func(o runtime.Object) bool { _, ok := o.(*corev1.Node); return ok },
+		"lease":  func(o runtime.Object) bool { _, ok := o.(*coordinationv1.Lease); return ok },
+		"claim":  func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolumeClaim); return ok },
+		"volume": func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolume); return ok },
+	} {
+		for name, fail := range readErrors {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				live := unreadable{c, func(o runtime.Object) error {
+					if is(o) {
+						return fail
+					}
+					return nil
+				}}
+				none := apierrors.IsNotFound(fail)
+				node, l, err := Look(t.Context(), live, "n1", taint.DefaultKey, time.Now)
+				failed := (what == "node" || what == "lease") && !none
+				switch {
+				case (err != nil) != failed || failed && (l.Exists || !errors.Is(err, fail)):
+					t.Errorf("look: got exists %v, error %v, want an error: %v", l.Exists, err, failed)
+				case !failed && (l.Exists != (what != "node") || (node != nil) != l.Exists || l.Exists && (l.LeaseRV == "") != (what == "lease")):
+					t.Errorf("look: got exists %v, node %v, lease %q", l.Exists, node != nil, l.LeaseRV)
+				}
+				pods, err := Pods(t.Context(), live, "n1")
+				must(t, err)
+				of, err := Volumes(t.Context(), live, pods)
+				if failed = (what == "claim" || what == "volume") && !none; (err != nil) != failed || failed && of != nil {
+					t.Errorf("volumes: got %v, error %v, want an error: %v", of, err, failed)
+				}
+			})
+		}
+	}
+}
+
+// A list that fails is none: no pods, or no attachments, would be an end of the fence.
+func TestListsThatFail(t *testing.T) {
+	c := stored(t)
+	for name, fail := range readErrors {
+		live := unreadable{c, func(o runtime.Object) error {
+			if _, list := o.(client.ObjectList); list {
+				return fail
+			}
+			return nil
+		}}
+		if pods, err := Pods(t.Context(), live, "n1"); !errors.Is(err, fail) || pods != nil {
+			t.Errorf("%s: got pods %v, error %v", name, pods, err)
+		}
+		if atts, err := Attachments(t.Context(), live, "n1"); !errors.Is(err, fail) || atts != nil {
+			t.Errorf("%s: got attachments %v, error %v", name, atts, err)
+		}
+	}
+}
+
+// A look is as old as its question, and was not there before both answers were: what happens in between may be missing from it.
+func TestLookTakesItsTime(t *testing.T) {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var mu sync.Mutex // guards now: both reads are made at once
+	now := begun
+	slow := unreadable{stored(t), func(runtime.Object) error {
+		mu.Lock()
+		defer mu.Unlock()
+		now = now.Add(time.Second)
+		return nil
+	}}
+	_, l, err := Look(t.Context(), slow, "n1", taint.DefaultKey, func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	})
+	must(t, err)
+	if !l.Sent.Equal(begun) || l.Got.Sub(begun) < 2*time.Second {
+		t.Errorf("two reads of a second each: got sent after %s, answered after %s", l.Sent.Sub(begun), l.Got.Sub(begun))
+	}
+}
+
+// A pod's volumes are those of its claims, its generic ephemeral ones included, by the names that attachments and the node's lists have
+// for them. A claim or volume that is not there is none; a volume that is not CSI's has no name in the lists.
+func TestVolumes(t *testing.T) {
+	c := stored(t)
+	pods, err := Pods(t.Context(), c, "n1")
+	must(t, err)
+	got, err := Volumes(t.Context(), c, pods)
+	must(t, err)
+	want := map[string][]evict.Volume{
+		"uid-of-db":    {{PV: "pv-1", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
+		"uid-of-files": {{PV: "pv-4"}, {PV: "pv-gone"}},
+		"uid-of-web":   nil,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	claims := map[string]bool{"uid-of-db": true, "uid-of-files": true, "uid-of-web": false}
+	for _, p := range SeePods(pods, taint.DefaultKey, nil) {
+		if p.Claims != claims[p.UID] || p.Volumes != nil {
+			t.Errorf("%s: got claims %v, volumes %v, want claims %v and no volumes yet", p.Name, p.Claims, p.Volumes, claims[p.UID])
+		}
+	}
+}
+
+// More pods than are read at the same time: each gets its own volumes.
+func TestVolumesOfMany(t *testing.T) {
+	c := stored(t)
+	var pods []corev1.Pod
+	want := map[string][]evict.Volume{}
+	for i := range 5 * resolvers {
+		pv, claim, uid := fmt.Sprintf("many-%d", i), fmt.Sprintf("claim-%d", 1000-i), fmt.Sprintf("u-%d", i)
+		must(t, c.Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claim}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv},
+		}))
+		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID(uid)}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+		}}}})
+		want[uid] = []evict.Volume{{PV: pv}}
+	}
+	got, err := Volumes(t.Context(), c, pods)
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// blind is a server that passes over the options of a list: what it returns is of all nodes, as a live list of attachments is.
+type blind struct{ client.Reader }
+
+func (b blind) List(ctx context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	return b.Reader.List(ctx, l)
+}
+
+// Other nodes' volumes are not this node's business; an inline one is.
+func TestAttachmentsOfOneNode(t *testing.T) {
+	c := stored(t)
+	for node, want := range map[string][]string{"n1": {"csi-a pv-1", "csi-b pv-2", "csi-d "}, "n2": {"csi-c pv-3"}, "nowhere": nil} {
+		atts, err := Attachments(t.Context(), blind{c}, node)
+		must(t, err)
+		var got []string
+		for _, a := range atts {
+			got = append(got, a.Name+" "+a.PV)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", node, got, want)
+		}
+	}
+}
+
+// A pod is seen as it is.
+func TestSeePod(t *testing.T) {
+	prio, grace, now := int32(7), int64(30), metav1.Now()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Labels: map[string]string{"tier": "storage"}, Finalizers: []string{"f"},
+			DeletionTimestamp: &now, DeletionGracePeriodSeconds: &grace, Annotations: map[string]string{taint.SparedAnnotation: "token"},
+		},
+		Spec:   corev1.PodSpec{Priority: &prio, Tolerations: []corev1.Toleration{{Key: "k"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m"},
+	}
+	for selector, first := range map[string]bool{"tier=storage": true, "tier=web": false, "": false} {
+		s, err := metav1.ParseToLabelSelector(selector)
+		must(t, err)
+		sel, err := metav1.LabelSelectorAsSelector(s)
+		must(t, err)
+		want := evict.Pod{
+			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true, Spared: "token", Message: "m", First: first, Priority: 7,
+			Deleting: true, Grace: 30, Finalizers: []string{"f"}, Tolerations: p.Spec.Tolerations,
+		}
+		if diff := cmp.Diff(want, SeePod(p, taint.DefaultKey, sel)); diff != "" {
+			t.Errorf("first %q (-want +got):\n%s", selector, diff)
+		}
+	}
+	yes := true
+	daemon := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}}}
+	finished := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
+	seen := SeePods([]corev1.Pod{*daemon, *finished}, taint.DefaultKey, nil)
+	if d, f := seen[0], seen[1]; d.Exempt != taint.ExemptDaemon || d.Terminal || f.Exempt != taint.NotExempt || !f.Terminal || f.Tombstone {
+		t.Errorf("a DaemonSet's pod and a finished one: got %+v", seen)
+	}
+}

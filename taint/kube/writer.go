@@ -1,0 +1,249 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// ErrAgain says that the object changed between the look and the write: look again and decide anew.
+var ErrAgain = errors.New("changed since it was read")
+
+// Writer sends every write of the protocol. Each Node write carries the resourceVersion of the look that it was decided on, each
+// pod write a UID and a resourceVersion, and none is sent by a process that may have lost its leadership (invariant 5). Only the
+// mark, the record, the pin, the two volume lists, Ready and forcefence's own conditions are ever written. Each blocks for the API server
+// alone, 15 s at most, and may be repeated; its error is an ErrAgain where the object changed or is gone.
+type Writer struct {
+	Client  client.Client
+	Key     string       // the mark's
+	Leading func() error // nil while this process is sure to be the leader
+	Now     func() time.Time
+}
+
+// object is a JSON object under construction.
+type object map[string]any
+
+// Record writes the record alone.
+func (w Writer) Record(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.node(ctx, l, "writing record", object{"metadata": w.meta(l, rec)})
+}
+
+// Arm sets the mark and the record in one write (step 5).
+func (w Writer) Arm(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.node(ctx, l, "setting mark", object{
+		"metadata": w.meta(l, rec),
+		"spec":     object{"taints": taint.With(l.Taints, w.Key, rec.ID, w.Now())},
+	})
+}
+
+// Unmark takes the marks of the record's fence off and closes the record in one write (step 13).
+func (w Writer) Unmark(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.node(ctx, l, "removing mark", object{
+		"metadata": w.meta(l, rec),
+		"spec":     object{"taints": taint.Without(l.Taints, w.Key, rec.ID)},
+	})
+}
+
+func (w Writer) meta(l taint.Look, rec taint.Record) object {
+	return object{
+		"resourceVersion": l.ResourceVersion,
+		"uid":             l.UID,
+		"annotations":     object{taint.RecordAnnotation: rec.Encode()},
+	}
+}
+
+// Pin writes which machine the node is. Only PinLabel changes.
+func (w Writer) Pin(ctx context.Context, l taint.Look, pin string) error {
+	return w.node(ctx, l, "pinning machine", object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "labels": object{taint.PinLabel: pin}},
+	})
+}
+
+// Clear writes the two volume lists (step 10). An empty list is written as null: merge patches have no other way.
+func (w Writer) Clear(ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) error {
+	return w.node(ctx, l, "clearing volume lists", object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
+		"status":   object{"volumesInUse": inUse, "volumesAttached": attached},
+	}, "status")
+}
+
+// PoweredOn writes the condition of a node that does not answer while its machine is on.
+func (w Writer) PoweredOn(ctx context.Context, l taint.Look, on bool) error {
+	now := metav1.NewTime(w.Now())
+	c := corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
+		Reason: "NodeAnswers", Message: "The node answers."}
+	if on {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady", "The node does not answer, but its machine is on. Nothing is evicted."
+	}
+	return w.condition(ctx, l, "setting condition", c)
+}
+
+// Release takes every mark off and writes the record, in one write, whosever the marks are.
+func (w Writer) Release(ctx context.Context, l taint.Look, rec taint.Record) error {
+	left := slices.DeleteFunc(slices.Clone(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
+	return w.node(ctx, l, "releasing", object{
+		"metadata": w.meta(l, rec),
+		"spec":     object{"taints": append([]corev1.Taint{}, left...)},
+	})
+}
+
+// condition writes one condition of the Node; the strategic merge leaves the others alone.
+func (w Writer) condition(ctx context.Context, l taint.Look, what string, c corev1.NodeCondition) error {
+	return w.nodePatch(ctx, l, what, types.StrategicMergePatchType, object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
+		"status":   object{"conditions": []corev1.NodeCondition{c}},
+	}, "status")
+}
+
+// ExpireReady makes a stale Ready Unknown: the machine is off, so no kubelet can mean it (step 5). A live kubelet would revert it.
+func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
+	now := metav1.NewTime(w.Now())
+	return w.condition(ctx, l, "expiring Ready", corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastHeartbeatTime: now,
+		Reason: "MachinePoweredOff", Message: "The machine's own device says that it is off.",
+	})
+}
+
+func (w Writer) node(ctx context.Context, l taint.Look, what string, body object, sub ...string) error {
+	return w.nodePatch(ctx, l, what, types.MergePatchType, body, sub...)
+}
+
+func (w Writer) nodePatch(ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string) error {
+	if l.ResourceVersion == "" {
+		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}}
+	return w.patch(ctx, node, what, pt, body, sub...)
+}
+
+// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9).
+func (w Writer) Tombstone(ctx context.Context, p evict.Pod, fenceID string) error {
+	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
+	if !p.Small {
+		message := taint.TombstoneMessage + fenceID + ")."
+		status["message"] = message
+		status["conditions"] = []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.Now()),
+			Reason: taint.TombstoneReason, Message: message,
+		}}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	return w.patch(ctx, pod, "ending pod", types.StrategicMergePatchType, object{
+		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+		"status":   status,
+	}, "status")
+}
+
+// Spare marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
+// through the status, which takes annotations, so that no grant of patch on pods is needed.
+func (w Writer) Spare(ctx context.Context, p evict.Pod, token string) error {
+	meta := object{"uid": p.UID, "resourceVersion": p.ResourceVersion}
+	body := object{"metadata": meta}
+	if p.Small {
+		body["status"] = object{"message": taint.SparedMessage(p.Message)}
+	} else {
+		meta["annotations"] = object{taint.SparedAnnotation: token}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	return w.patch(ctx, pod, "sparing pod", types.MergePatchType, body, "status")
+}
+
+// Nudge changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
+// from the one before. It goes through the status for the reason that spare gives.
+func (w Writer) Nudge(ctx context.Context, p evict.Pod) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	return w.patch(ctx, pod, "nudging pod", types.MergePatchType, object{
+		"metadata": object{
+			"uid": p.UID, "resourceVersion": p.ResourceVersion,
+			"annotations": object{taint.NudgedAnnotation: w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")},
+		},
+	}, "status")
+}
+
+// Delete removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
+func (w Writer) Delete(ctx context.Context, p evict.Pod) error {
+	if err := w.Leading(); err != nil {
+		return fmt.Errorf("deleting pod: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	uid := types.UID(p.UID)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
+		client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})
+	return outcome("deleting pod", err)
+}
+
+func (w Writer) patch(ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string) error {
+	if err := w.Leading(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	patch := client.RawPatch(pt, b)
+	if len(sub) > 0 {
+		return outcome(what, w.Client.SubResource(sub[0]).Patch(ctx, obj, patch))
+	}
+	return outcome(what, w.Client.Patch(ctx, obj, patch))
+}
+
+// outcome sorts the API server's answer: a conflict and an object that is gone both mean that the look is too old.
+func outcome(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("%s: %w: %w", what, ErrAgain, err)
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}
+
+// Refusal sorts what a pod's write came to. That a pod is too large is told in three ways: as the limit of a request, as that of the
+// annotations, and by etcd in words alone, with status 500.
+func Refusal(err error) evict.Refusal {
+	status := apierrors.APIStatus(nil)
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return evict.Accepted
+	case apierrors.IsConflict(err):
+		return evict.Changed
+	case !errors.As(err, &status):
+		return evict.Failed
+	}
+	tooLong := func(c metav1.StatusCause) bool { return c.Type == metav1.CauseType(field.ErrorTypeTooLong) }
+	s := status.Status()
+	switch {
+	case s.Code == http.StatusRequestEntityTooLarge,
+		s.Code == http.StatusUnprocessableEntity && s.Details != nil && slices.ContainsFunc(s.Details.Causes, tooLong),
+		s.Code == http.StatusInternalServerError && slices.ContainsFunc(etcdTooLarge, func(w string) bool { return strings.Contains(s.Message, w) }):
+		return evict.TooLarge
+	case s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout && s.Code != http.StatusTooManyRequests:
+		return evict.Denied
+	default:
+		return evict.Failed
+	}
+}
+
+// etcdTooLarge is how etcd, and the API server's client of it, say that an object exceeds their limits. The API server knows it by the
+// same words, and has then tried without managedFields already (k8s.io/apiserver/pkg/endpoints/handlers, isTooLargeError).
+var etcdTooLarge = []string{"etcdserver: request is too large", "trying to send message larger than max"}

@@ -1,0 +1,288 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// nodeWrites are all writes to a Node.
+var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
+	"record": func(ctx context.Context, w Writer, l taint.Look) error { return w.Record(ctx, l, aRecord(l)) },
+	"arm":    func(ctx context.Context, w Writer, l taint.Look) error { return w.Arm(ctx, l, aRecord(l)) },
+	"unmark": func(ctx context.Context, w Writer, l taint.Look) error { return w.Unmark(ctx, l, aRecord(l)) },
+	"clear": func(ctx context.Context, w Writer, l taint.Look) error {
+		return w.Clear(ctx, l, nil, []corev1.AttachedVolume{{Name: "stays"}})
+	},
+	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.Pin(ctx, l, "a.b") },
+	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
+	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
+		return w.condition(ctx, l, "telling", corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
+	},
+}
+
+// podWrites are all writes to a pod.
+var podWrites = map[string]func(context.Context, Writer, evict.Pod) error{
+	"tombstone": func(ctx context.Context, w Writer, p evict.Pod) error { return w.Tombstone(ctx, p, "f-1") },
+	"spare":     func(ctx context.Context, w Writer, p evict.Pod) error { return w.Spare(ctx, p, "f-1/then") },
+	"nudge":     func(ctx context.Context, w Writer, p evict.Pod) error { return w.Nudge(ctx, p) },
+	"delete":    func(ctx context.Context, w Writer, p evict.Pod) error { return w.Delete(ctx, p) },
+}
+
+func aRecord(l taint.Look) taint.Record {
+	return taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.Enter(taint.PhaseArmed, "", time.Now())
+}
+
+// refusals are the ways in which a write comes too late, or from the wrong process. Each must leave the object as it is
+// (invariant 5).
+var refusals = []struct {
+	name    string
+	change  bool // somebody else writes between the look and the write
+	anew    bool // the object was deleted and made again under its name
+	uid     bool // the resourceVersion is the same, the UID is not: a cluster that was restored from a backup
+	noRV    bool // the look has no resourceVersion
+	stale   bool // this process is no leader any more
+	isAgain bool // the caller looks again
+	either  bool // or reports it
+}{
+	{name: "changed since", change: true, isAgain: true},
+	{name: "another object", anew: true, isAgain: true},
+	{name: "another UID", uid: true, either: true},
+	{name: "no resourceVersion", noRV: true},
+	{name: "no leader any more", stale: true},
+}
+
+var errStale = errors.New("not leading")
+
+func (r late) writer(c client.Client) Writer {
+	return Writer{Client: c, Key: taint.DefaultKey, Now: time.Now, Leading: func() error {
+		if r.stale {
+			return errStale
+		}
+		return nil
+	}}
+}
+
+type late struct{ stale bool }
+
+func admin(t *testing.T) client.Client {
+	t.Helper()
+	if shared == nil {
+		t.Skip("needs a control plane")
+	}
+	c, err := client.New(shared.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newNode(t *testing.T, c client.Client) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}
+	n.Spec.Taints = []corev1.Taint{{Key: "example.net/theirs", Effect: corev1.TaintEffectNoSchedule}}
+	n.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+	}
+	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"goes", "stays"}
+	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "goes"}, {Name: "stays"}}
+	if err := c.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(context.Background(), n) })
+	return n
+}
+
+func newPod(t *testing.T, c client.Client) *corev1.Pod {
+	t.Helper()
+	no := false
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: "kube-system"},
+		Spec: corev1.PodSpec{
+			NodeName: "nowhere", Containers: []corev1.Container{{Name: "c", Image: "none"}}, AutomountServiceAccountToken: &no,
+			ServiceAccountName: "writer-test",
+		},
+	}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "writer-test", Namespace: "kube-system"}}
+	if err := c.Create(t.Context(), sa); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// same fails unless the object stands at the server as it was.
+func same(t *testing.T, c client.Client, was client.Object) {
+	t.Helper()
+	is := was.DeepCopyObject().(client.Object)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(was), is); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(was, is); diff != "" {
+		t.Errorf("the write got through (-was +is):\n%s", diff)
+	}
+}
+
+// touch is somebody else's write.
+func touch(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now())
+	if err := c.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// again deletes the object and makes another of its name.
+func again(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	if err := c.Delete(t.Context(), o, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	o.SetResourceVersion("")
+	o.SetUID("")
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNodeWritesAreRefused(t *testing.T) {
+	c := admin(t)
+	for name, write := range nodeWrites {
+		for _, r := range refusals {
+			t.Run(name+"/"+r.name, func(t *testing.T) {
+				n := newNode(t, c)
+				_, l, err := Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.change {
+					touch(t, c, n)
+				}
+				if r.anew {
+					again(t, c, n)
+				}
+				if r.uid {
+					l.UID = "00000000-0000-4000-8000-000000000000"
+				}
+				if r.noRV {
+					l.ResourceVersion = ""
+				}
+				err = write(t.Context(), late{r.stale}.writer(c), l)
+				if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
+					t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
+				}
+				same(t, c, n)
+			})
+		}
+	}
+}
+
+func TestPodWritesAreRefused(t *testing.T) {
+	c := admin(t)
+	for name, write := range podWrites {
+		for _, r := range refusals {
+			if r.noRV {
+				continue // a pod without one does not come from a list
+			}
+			t.Run(name+"/"+r.name, func(t *testing.T) {
+				o := newPod(t, c)
+				p := SeePod(o, taint.DefaultKey, nil)
+				if r.change {
+					touch(t, c, o)
+				}
+				if r.anew {
+					again(t, c, o)
+				}
+				if r.uid {
+					p.UID = "00000000-0000-4000-8000-000000000000"
+				}
+				err := write(t.Context(), late{r.stale}.writer(c), p)
+				if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
+					t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
+				}
+				same(t, c, o)
+			})
+		}
+	}
+}
+
+// Only what the writer is there for changes: no other taint, label, annotation, condition or list entry (invariant 5).
+func TestNodeWritesTouchNothingElse(t *testing.T) {
+	c := admin(t)
+	w := late{}.writer(c)
+	for name, want := range map[string]func(l taint.Look, n *corev1.Node){
+		"record": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
+		"arm": func(l taint.Look, n *corev1.Node) {
+			n.Annotations = map[string]string{taint.RecordAnnotation: "R"}
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule})
+		},
+		"unmark": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
+		"clear": func(l taint.Look, n *corev1.Node) {
+			n.Status.VolumesInUse, n.Status.VolumesAttached = nil, []corev1.AttachedVolume{{Name: "stays"}}
+		},
+		"pin": func(l taint.Look, n *corev1.Node) { n.Labels = map[string]string{taint.PinLabel: "a.b"} },
+		"expireReady": func(l taint.Look, n *corev1.Node) {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionUnknown, "MachinePoweredOff"
+		},
+		"condition": func(l taint.Look, n *corev1.Node) {
+			added := corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue}
+			n.Status.Conditions = append([]corev1.NodeCondition{added}, n.Status.Conditions...) // strategic merges put new ones first
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, c)
+			_, l, err := Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "unmark" { // a person's mark stays
+				theirs := corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectPreferNoSchedule}
+				n.Spec.Taints = append(n.Spec.Taints, theirs)
+				marked := n.DeepCopy()
+				marked.Spec.Taints = taint.With(marked.Spec.Taints, taint.DefaultKey, "f-1", time.Now())
+				if err := c.Update(t.Context(), marked); err != nil {
+					t.Fatal(err)
+				}
+				if _, l, err = Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want(l, n)
+			if err := nodeWrites[name](t.Context(), w, l); err != nil {
+				t.Fatal(err)
+			}
+			var is corev1.Node
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(n), &is); err != nil {
+				t.Fatal(err)
+			}
+			if r := is.Annotations[taint.RecordAnnotation]; strings.Contains(r, `"id":"f-1"`) {
+				is.Annotations[taint.RecordAnnotation] = "R"
+			}
+			for i := range is.Spec.Taints {
+				is.Spec.Taints[i].TimeAdded = nil
+			}
+			for i := range is.Status.Conditions {
+				cond := &is.Status.Conditions[i]
+				cond.LastHeartbeatTime, cond.LastTransitionTime, cond.Message = metav1.Time{}, metav1.Time{}, ""
+			}
+			is.ResourceVersion, is.ManagedFields = n.ResourceVersion, n.ManagedFields
+			if diff := cmp.Diff(n, &is); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

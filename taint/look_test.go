@@ -1,0 +1,47 @@
+package taint
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A mark that another program set is named after it; one that kubectl set, or that cannot be told, is a person's.
+func TestMarkedBy(t *testing.T) {
+	wrote := func(manager, fields string, minute int) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Time: &metav1.Time{Time: time.Unix(int64(minute)*60, 0)},
+		}
+	}
+	const taints, labels = `{"f:spec":{"f:taints":{}}}`, `{"f:metadata":{"f:labels":{}}}`
+	for _, tt := range []struct {
+		name   string
+		fields []metav1.ManagedFieldsEntry
+		want   string
+	}{
+		{"nobody knows", nil, ByPerson},
+		{"kubectl taint", []metav1.ManagedFieldsEntry{wrote("kubectl-taint", taints, 1)}, ByPerson},
+		{"another controller", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1)}, "external/rescuer"},
+		{"other fields of others", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1), wrote("labeller", labels, 2)}, "external/rescuer"},
+		{"the last one", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 2), wrote("kubectl-taint", taints, 1)}, "external/rescuer"},
+		{"a person after a controller", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1), wrote("kubectl-edit", taints, 2)}, ByPerson},
+		{"the stock controllers add theirs", []metav1.ManagedFieldsEntry{wrote("kube-controller-manager", taints, 1)}, ByPerson},
+		{"ours", []metav1.ManagedFieldsEntry{wrote("forcefence", taints, 1)}, ByPerson},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ManagedFields: tt.fields}}
+		n.Spec.Taints = []corev1.Taint{{Key: DefaultKey, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
+		l := See(n, nil, DefaultKey, time.Time{}, time.Time{})
+		if l.MarkedBy != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, l.MarkedBy, tt.want)
+		}
+		r := Record{ID: "x", NodeUID: "u", By: l.MarkedBy}.Enter(PhaseArmed, "", time.Time{})
+		if back, err := ParseRecord(r.Encode()); err != nil || !back.Vouched() {
+			t.Errorf("%s: the record reads back as %+v, %v: want one that somebody vouches for", tt.name, back, err)
+		}
+	}
+	if own := (&Record{By: "forcefence-7d9f"}); own.Vouched() {
+		t.Error("a controller of ours vouches for nothing")
+	}
+}

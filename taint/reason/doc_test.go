@@ -1,0 +1,49 @@
+package reason
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/events.md from the table")
+
+// docs/events.md is the table for people: what each Event says, and what to do.
+func TestDoc(t *testing.T) {
+	const file = "../../docs/events.md"
+	var b strings.Builder
+	b.WriteString(`# Events
+
+What forcefence reports as Events on a Node (` + "`kubectl describe node NODE`" + `), or on a pod where it says so. The log has the same reasons
+under the key ` + "`why`" + `. Words in braces stand for what the Event fills in. This page is made from the table in ` + "`taint/reason`" + `.
+
+| Event | kind | it says | do |
+| --- | --- | --- | --- |
+`)
+	for _, r := range Table() {
+		if r.Text == "" {
+			continue
+		}
+		kind := "Normal"
+		if r.Severity == Warning {
+			kind = "Warning"
+		}
+		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + r.Text + " | " + r.Do + " |\n")
+	}
+	got := b.String()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s is not the table (go test ./taint/reason -update writes it; -file +table):\n%s", file, diff)
+	}
+}

@@ -1,0 +1,156 @@
+package reason
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// constants are the names and values of the package's constants of a type, as its source has them.
+func constants(t *testing.T, of string) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, d := range file.Decls {
+		decl, ok := d.(*ast.GenDecl)
+		if !ok || decl.Tok != token.CONST {
+			continue
+		}
+		for _, s := range decl.Specs {
+			spec := s.(*ast.ValueSpec)
+			if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != of {
+				continue
+			}
+			for i, name := range spec.Names {
+				lit := spec.Values[i].(*ast.BasicLit)
+				out[name.Name] = constant.StringVal(constant.MakeFromLiteral(lit.Value, lit.Kind, 0))
+			}
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("no constants of type %s", of)
+	}
+	return out
+}
+
+// Every reason has exactly one row, and every row is a reason's.
+func TestEveryReasonHasOneRow(t *testing.T) {
+	names := map[Reason]string{}
+	for name, value := range constants(t, "Reason") {
+		if r := Reason(value); value == "" || names[r] != "" {
+			t.Errorf("%s: %q is empty, or %s's, too", name, value, names[r])
+		}
+		names[Reason(value)] = name
+	}
+	count := map[Reason]int{}
+	for _, row := range Table() {
+		if count[row.Reason]++; names[row.Reason] == "" {
+			t.Errorf("a row of %q, which is no reason", row.Reason)
+		}
+	}
+	for r, name := range names {
+		if count[r] != 1 || Of(r).Reason != r {
+			t.Errorf("%s: got %d rows, and %+v of it, want one", name, count[r], Of(r))
+		}
+	}
+}
+
+// What a row says holds together: an Event is one that matters, its words are known, it is a sentence, and its state is one of the
+// metric's.
+func TestRows(t *testing.T) {
+	words := []string{"node", "device", "detail", "why", "raw", "pods", "by", "min", "max", "default", "fence"}
+	braces := regexp.MustCompile(`\{([^{}]*)\}`)
+	var states []string
+	for _, s := range constants(t, "State") {
+		states = append(states, s)
+	}
+	for _, row := range Table() {
+		for _, m := range braces.FindAllStringSubmatch(row.Text, -1) {
+			if !slices.Contains(words, m[1]) {
+				t.Errorf("%s: nobody knows the word %s", row.Reason, m[0])
+			}
+		}
+		if strings.ContainsAny(braces.ReplaceAllString(row.Text, ""), "{}") || strings.ContainsAny(row.Do, "{}") {
+			t.Errorf("%s: a brace too many: %q, %q", row.Reason, row.Text, row.Do)
+		}
+		switch {
+		case (row.Text == "") != (row.Severity == Debug):
+			t.Errorf("%s: severity %d with the text %q: an Event is Info or a Warning, all else is Debug", row.Reason, row.Severity, row.Text)
+		case row.Severity > Warning:
+			t.Errorf("%s: severity %d", row.Reason, row.Severity)
+		case row.Text == "" && row.Do != "":
+			t.Errorf("%s: what to do of what nobody is told", row.Reason)
+		case row.Text != "" && row.Text != "{detail}" && !strings.HasSuffix(row.Text, "."):
+			t.Errorf("%s: no sentence: %q", row.Reason, row.Text)
+		case row.State != "" && !slices.Contains(states, string(row.State)):
+			t.Errorf("%s: no such state: %q", row.Reason, row.State)
+		}
+	}
+}
+
+// Every reason is given by somebody: it stands in the decisions' or the controller's source, other than to be compared with.
+func TestEveryReasonIsGiven(t *testing.T) {
+	given := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == "reason":
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		note(file, given)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range constants(t, "Reason") {
+		if !given[name] {
+			t.Errorf("nobody gives the reason %s (%s)", name, value)
+		}
+	}
+}
+
+// note notes the reasons that a file gives.
+func note(file *ast.File, given map[string]bool) {
+	name := ""
+	for _, i := range file.Imports {
+		if strings.HasSuffix(i.Path.Value, `/taint/reason"`) {
+			if name = "reason"; i.Name != nil {
+				name = i.Name.Name
+			}
+		}
+	}
+	if name == "" {
+		return
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CaseClause:
+			n.List = nil // what a switch compares with is not given by it
+		case *ast.BinaryExpr:
+			return n.Op != token.EQL && n.Op != token.NEQ
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == name {
+				given[n.Sel.Name] = true
+			}
+		}
+		return true
+	})
+}

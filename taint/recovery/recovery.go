@@ -1,0 +1,570 @@
+// Package recovery decides one node's course from the first suspicion to the end of its fence: which read the next decision needs, or
+// which act comes next, or how long to wait. It drives the two machines, fence before the mark and evict under it, and holds all that
+// one process remembers of the node: looks, lists and how old they are, answers, what is being tried.
+//
+// It is pure: it names no client, no clock and no logger. An executor reads what Next asks for and tells it (Saw...), does what Next
+// says and tells how it went (Did, Answered), and comes again; taint/controller does so against the API server, the simulation and the
+// stories against models. No rule stands in an executor.
+//
+// It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
+// no more than that; while pods are written a proof that grew old is asked for again before the next write (Holds); and no power-off is
+// announced without a turn in the fleet.
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Facts are what the configuration says of a node when it is looked at. The zero value is a node that no provider speaks for.
+type Facts struct {
+	Mode     fence.Mode
+	Excluded string        // "" or why the node must be left alone
+	Device   string        // the device that speaks for the machine, for the record; "" if none does
+	Identity taint.Machine // as it is recorded; zero if no device speaks for the node
+	Nobody   error         // why no device speaks for the node; nil: one does
+	NoPower  string        // "" or why the machine's power must not be touched: the mode is Observe then
+	Fence    fence.Settings
+	Evict    evict.Settings
+	NewID    string // the id of a fence that would begin now
+	By       string // this controller's identity
+}
+
+// Do is what the executor does next.
+type Do uint8
+
+// What to do. The zero value is nothing.
+const (
+	Leave        Do = iota // nothing until something changes
+	Wait                   // nothing; come again after Step.After
+	Read                   // Step.Read
+	Ask                    // put the question to the machine's device; then Answered
+	Write                  // PATCH Step.Record with the look's resourceVersion; the mark stays as it is
+	Arm                    // PATCH the mark and Step.Record in one write with the look's resourceVersion
+	PowerOff               // power the machine off
+	Condition              // PATCH the condition PoweredOnNotReady to Step.On with the look's resourceVersion
+	ExpireReady            // PATCH the stale Ready=True to Unknown with the look's resourceVersion
+	Tombstone              // end Step.Pods, each with UID and resourceVersion
+	ClearVolumes           // PATCH Step.InUse and Step.Attached with the look's resourceVersion
+	Delete                 // delete Step.Pods with grace 0, each with UID and resourceVersion
+	Spare                  // mark Step.Pods as spared by the record's Token, each with UID and resourceVersion
+	Unmark                 // PATCH: take the marks of Step.Record off and write it, in one write
+)
+
+// String names it for logs.
+func (d Do) String() string {
+	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone", "ClearVolumes",
+		"Delete", "Spare", "Unmark"}[d]
+}
+
+// Reading is one thing to read.
+type Reading uint8
+
+// What to read. The zero value is nothing.
+const (
+	Nothing           Reading = iota
+	Life                      // the Node and its Lease, live; then SawLife
+	Pods                      // all pods bound to the node, listed live; then SawPods
+	Volumes                   // the volumes that the claims of Step.Pods lead to, live; then SawVolumes
+	CachedAttachments         // the VolumeAttachments that name the node, from a cache that may be behind; then SawAttachments
+	LiveAttachments           // the same, from the API server
+)
+
+// String names it for logs.
+func (r Reading) String() string {
+	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments"}[r]
+}
+
+// Step is what to do next, and why.
+type Step struct {
+	Do     Do
+	Why    reason.Reason
+	Detail string        // a person's text beside Why; may be empty
+	Read   Reading       // Read
+	After  time.Duration // Wait
+	Record taint.Record  // Write, Arm, Unmark
+	On     bool          // Condition
+
+	Pods     []evict.Pod               // Tombstone, Delete, Spare: in the order to begin them; Read of Volumes
+	InUse    []corev1.UniqueVolumeName // ClearVolumes
+	Attached []corev1.AttachedVolume
+	Along    Reading // ClearVolumes: what may be read while the write is under way
+	Returned bool    // the node came back: only what is tombstoned is deleted, and needs no proof
+
+	Alert string           // "" or why a person should look; the mark stays
+	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete or spare
+	Kept  []evict.Pod      // Unmark: ended pods that only somebody else's finalizers keep
+}
+
+// Node is what one process remembers of one node. It is never needed for safety after a restart: the record on the Node tells where a
+// new leader goes on, which asks for a proof first. The zero value remembers nothing. Its methods must not be called at the same time.
+type Node struct {
+	fence   fence.Memory
+	evict   evict.Memory
+	answers proof.Answers
+
+	// This look, and what was read after it.
+	fresh bool // it may be decided on
+	look  taint.Look
+	facts Facts
+	last  time.Time // when the last of the reads was answered
+	pods  list
+	atts  attached
+	view  evict.View // what was decided on last, under a mark
+	step  Step       // the last
+
+	// What is kept from look to look.
+	work     fence.Work
+	worked   time.Time     // when a list last showed that work
+	workTook time.Duration // how long its reads took
+	workPods []evict.Pod   // what they listed
+	kept     list          // a list for the next act
+}
+
+// list is a live list of the node's pods.
+type list struct {
+	have bool
+	pods []evict.Pod
+	at   time.Time // when it was there
+}
+
+// attached are the attachments that name the node.
+type attached struct {
+	have, live bool
+	list       []evict.Attachment
+}
+
+const (
+	// keptHolds is how long a list may be kept for the next act. An API server answers two consistent lists of a resource that nobody
+	// writes to 100 ms apart: it waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36,
+	// ConditionalProgressRequester).
+	keptHolds = time.Second
+	// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark,
+	// and what a mark finds to do is listed anew.
+	workHolds = time.Second
+)
+
+// Look is the last look; the zero Look before there was one.
+func (n *Node) Look() taint.Look { return n.look }
+
+// Reads is how long the last look, and what was read after it, took.
+func (n *Node) Reads() time.Duration { return n.last.Sub(n.look.Sent) }
+
+// Answer is what the machine's devices said last; the zero Answer if they were not asked.
+func (n *Node) Answer() providers.Answer { return n.answers.Answer }
+
+// Idle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
+func Idle(l taint.Look, v fleet.View) bool {
+	r := l.Record
+	done := r == nil || r.Phase == taint.PhaseDone && (r.BootID != l.BootID || !l.IsReady() ||
+		r.Result != taint.ResultEvicted && r.Result != taint.ResultReturned)
+	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
+}
+
+// SawLife folds a live look at the Node and its Lease in, and what the configuration says of the node now.
+func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
+	now := l.Got
+	f.Lease(l.Name, l.LeaseRV, l.LeaseDuration, now)
+	if l.Exists && l.RecordErr == nil {
+		f.Record(l.Name, l.ResourceVersion, l.Record, now)
+	}
+	if n.fence.Saw(l) {
+		n.answers.Anew()
+	}
+	if n.evict.Saw(l) {
+		n.answers.Anew()
+	}
+	n.fresh, n.look, n.facts, n.last = true, l, facts, l.Got
+	n.pods, n.atts, n.view = list{}, attached{}, evict.View{}
+	n.answers.Expect(facts.Device)
+}
+
+// SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
+func (n *Node) SawPods(pods []evict.Pod, at time.Time) {
+	n.pods = list{have: true, pods: pods, at: at}
+	n.last = at
+}
+
+// SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
+func (n *Node) SawVolumes(of map[string][]evict.Volume, at time.Time) {
+	asked := n.step.Pods
+	n.pods.pods = slices.Clone(n.pods.pods)
+	for i := range n.pods.pods {
+		p := &n.pods.pods[i]
+		if p.Claims && slices.ContainsFunc(asked, func(q evict.Pod) bool { return q.UID == p.UID }) {
+			p.Volumes, p.Claims = of[p.UID], false
+		}
+	}
+	n.last = at
+}
+
+// SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
+func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) {
+	n.atts = attached{have: true, live: live, list: atts}
+	n.last = at
+	if live {
+		n.evict.Listed = at
+	}
+}
+
+// Answered folds an answer of the machine's device in. Where the API server is slow the next decision may be made on the same look:
+// another is the rule, but the answer would be too old by the time that it is there, for ever. Every write is still refused if its
+// object changed.
+func (n *Node) Answered(a providers.Answer, now time.Time, f *fleet.Fleet) {
+	if n.liar(f) != "" {
+		a = proof.Distrusted(a)
+	}
+	f.Answered(n.look.Name, a)
+	n.answers.Answered(n.facts.Device, a)
+	reads := n.Reads()
+	n.fresh = n.fresh && reads > time.Second && now.Sub(n.look.Sent) <= 2*reads+proof.TTL
+}
+
+// liar is the node whose record says that the machine's device is not to be believed.
+func (n *Node) liar(f *fleet.Fleet) string {
+	if n.facts.Nobody != nil {
+		return ""
+	}
+	return f.Distrusted(n.facts.Identity, n.facts.Device, n.look.Name)
+}
+
+// Outcome is how an act ended.
+type Outcome struct {
+	Err    error                    // PowerOff: why the device did not accept it; else why the write failed
+	Sent   time.Time                // PowerOff: when it was sent
+	Late   bool                     // the act did not hold any more: nothing was sent
+	How    map[string]evict.Refusal // Tombstone, Delete, Spare: how the writes of pods ended, by UID; a pod that is not in it was not tried
+	Listed []evict.Pod              // ClearVolumes: the pods, listed while the write was under way; nil: they were not
+}
+
+// Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
+func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
+	n.fresh = false
+	if o.Late {
+		return
+	}
+	switch n.step.Do {
+	case Write:
+		if o.Err != nil {
+			f.Unreserve(n.look.Name)
+		}
+	case PowerOff:
+		n.fence.SentPowerOff(o.Sent, o.Err)
+	case ClearVolumes:
+		if o.Err == nil {
+			n.evict.Cleared = true
+			n.kept = list{have: len(o.Listed) > 0, pods: o.Listed, at: now}
+		}
+	case Tombstone, Delete, Spare:
+		n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)
+	}
+}
+
+// acts are evict's names of the acts on pods.
+var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare}
+
+// Next returns the next step. It may be called as often as one likes; after a Wait or a Leave the node is looked at again.
+func (n *Node) Next(now time.Time, f *fleet.Fleet) Step {
+	s := n.next(now, f)
+	if s.Do == Ask && n.facts.Nobody != nil { // nobody to ask: that is the answer
+		for range 2 { // an answer that proves nothing is followed by a wait
+			nobody := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.Nobody}
+			n.answers.Answered(n.facts.Device, nobody)
+			if s = n.next(now, f); s.Do != Ask {
+				break
+			}
+		}
+	}
+	if s.Do == Wait || s.Do == Leave || s.Do == Read && s.Read == Life {
+		n.fresh = false
+	}
+	n.step = s
+	return s
+}
+
+func (n *Node) next(now time.Time, f *fleet.Fleet) Step {
+	switch {
+	case !n.fresh:
+		return Step{Do: Read, Read: Life}
+	case n.look.Mark != nil:
+		return n.underMark(now)
+	default:
+		return n.unmarked(now, f)
+	}
+}
+
+// unmarked is the course before the mark.
+func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
+	l := n.look
+	v := fence.View{
+		Now: now, Look: l, Memory: n.fence, Answers: n.answers, Settings: n.facts.Fence, Mode: n.facts.Mode, Fleet: f.View(l.Name, now),
+		Device: n.facts.Device, Identity: n.facts.Identity, Excluded: n.facts.Excluded, ControlPlane: isControlPlane(l.Labels),
+		NewID: n.facts.NewID, By: n.facts.By,
+	}
+	liar := n.liar(f)
+	v.Distrusted = liar != ""
+	if n.facts.Nobody != nil {
+		v.Machine = n.facts.Nobody.Error()
+	}
+	if l.Exists && v.Fleet.Suspicion(l) != "" {
+		work, s := n.worth(now)
+		if s.Do == Read {
+			return s
+		}
+		v.Work = work
+	}
+	d := fence.Step(v)
+	switch d.Why {
+	case reason.Distrusted:
+		d.Detail = liar
+	case reason.PoweredOn:
+		d.Detail = cmp.Or(n.facts.NoPower, "mode observe")
+	case reason.NoWork:
+		d.Detail = staying(n.workPods)
+	}
+	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record}
+	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
+	if on := d.Why == reason.PoweredOn; l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+		return Step{Do: Condition, Why: d.Why, Detail: d.Detail, On: on}
+	}
+	switch d.Act {
+	case fence.Wait:
+		s.Do = Wait
+	case fence.Look:
+		s.Do, s.Read = Read, Life
+	case fence.Ask:
+		s.Do = Ask
+	case fence.ReadLive:
+		s.Do, s.Read = Read, LiveAttachments
+	case fence.Write:
+		if s.Do = Write; d.Record.Phase == taint.PhasePoweringOff && !f.Reserve(l.Name, now) {
+			return Step{Do: Wait, Why: reason.OneAtATime, After: time.Second}
+		}
+	case fence.PowerOff:
+		if s.Do = PowerOff; n.facts.NoPower != "" { // the mode is observe then
+			return Step{Do: Wait, Why: reason.PoweredOn, Detail: n.facts.NoPower, After: time.Second}
+		}
+	case fence.Arm:
+		s.Do = Arm
+	case fence.Leave:
+	}
+	return s
+}
+
+// worth says whether a fence would have something to do, or what to read first.
+func (n *Node) worth(now time.Time) (fence.Work, Step) {
+	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
+		if n.work = fence.NoneToDo; evict.Work(n.workPods, n.atts.list) {
+			n.work = fence.SomeToDo
+		}
+		return n.work, Step{}
+	}
+	if age := now.Sub(n.worked); n.work != fence.NoneToDo && age >= 0 && age < workHolds+2*n.workTook {
+		return n.work, Step{}
+	}
+	if s := n.pending(); s.Do == Read {
+		return fence.NoneToDo, s
+	}
+	n.workPods, n.work = n.pods.pods, fence.NoneToDo
+	switch {
+	case evict.Work(n.workPods, nil):
+		n.work = fence.SomeToDo
+	case evict.Work(n.workPods, n.atts.list):
+		n.work = fence.CacheSays
+	}
+	if n.work != fence.NoneToDo {
+		n.worked, n.workTook = n.last, n.last.Sub(n.look.Got)
+		n.kept = n.pods
+	}
+	return n.work, Step{}
+}
+
+// staying says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
+func staying(pods []evict.Pod) string {
+	var names []string
+	for _, p := range pods {
+		if p.Exempt == taint.ExemptTolerate && !p.Terminal {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	const most = 5
+	switch more := len(names) - most; {
+	case len(names) == 0:
+		return "no pod has to move"
+	case more > 0:
+		return fmt.Sprintf("pods that tolerate the mark stay: %s and %d more", strings.Join(names[:most], ", "), more)
+	default:
+		return "pods that tolerate the mark stay: " + strings.Join(names, ", ")
+	}
+}
+
+// pending is the next read of pods, of the volumes of those that stay, and of attachments; no Read if all is there. Volumes matter only
+// for pods that stay, and cost two reads each.
+func (n *Node) pending() Step {
+	if !n.pods.have {
+		return Step{Do: Read, Read: Pods}
+	}
+	if s := n.unresolved(false); s.Do == Read {
+		return s
+	}
+	if !n.atts.have {
+		return Step{Do: Read, Read: CachedAttachments}
+	}
+	return Step{}
+}
+
+// unresolved is the read of the volumes that are not known: of exempt pods, or of all that are not finished.
+func (n *Node) unresolved(all bool) Step {
+	var of []evict.Pod
+	for _, p := range n.pods.pods {
+		if p.Claims && !p.Terminal && (all || p.Exempt != taint.NotExempt) {
+			of = append(of, p)
+		}
+	}
+	if len(of) == 0 {
+		return Step{}
+	}
+	return Step{Do: Read, Read: Volumes, Pods: of}
+}
+
+// underMark is the course of a marked node.
+func (n *Node) underMark(now time.Time) Step {
+	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
+	v := evict.View{
+		Now: now, Look: n.look, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict, Reads: n.Reads(),
+		Device: n.facts.Device, Identity: n.facts.Identity, By: n.facts.By,
+	}
+	if evict.LooksAtPods(n.look) {
+		if s, ok := n.byKept(v); ok {
+			return s
+		}
+		if s := n.pending(); s.Do == Read {
+			return s
+		}
+	}
+	v.Pods, v.Attachments, v.Live, v.Resolved = n.pods.pods, n.atts.list, n.atts.live, n.unresolved(true).Do != Read
+	d := evict.Step(v)
+	if d.Act == evict.Read {
+		if s := n.unresolved(true); s.Do == Read {
+			return s
+		}
+		return Step{Do: Read, Read: LiveAttachments, Why: d.Why, Returned: d.Returned}
+	}
+	return n.does(v, d)
+}
+
+// byKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
+// writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
+// by the list that follows. Any other decision wants a list of its own.
+func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
+	if age := v.Now.Sub(n.kept.at); !n.kept.have || n.pods.have || age < 0 || age > keptHolds {
+		return Step{}, false
+	}
+	if !n.atts.have {
+		return Step{Do: Read, Read: CachedAttachments}, true
+	}
+	v.Pods, v.Attachments = n.kept.pods, n.atts.list
+	n.kept = list{}
+	if d := evict.Step(v); d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned {
+		return n.does(v, d), true
+	}
+	return Step{}, false
+}
+
+// does turns a decision under the mark into a step.
+func (n *Node) does(v evict.View, d evict.Decision) Step {
+	n.view = v
+	s := Step{
+		Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Pods: d.Pods, InUse: d.InUse, Attached: d.Attached,
+		Returned: d.Returned, Alert: d.Alert, Stuck: d.Stuck,
+	}
+	switch d.Act {
+	case evict.Wait:
+		s.Do = Wait
+	case evict.Ask:
+		s.Do = Ask
+	case evict.Write:
+		s.Do = Write
+	case evict.ExpireReady:
+		s.Do = ExpireReady
+	case evict.Tombstone:
+		s.Do = Tombstone
+	case evict.ClearVolumes:
+		s.Do, s.Along = ClearVolumes, Pods
+	case evict.Delete:
+		s.Do = Delete
+	case evict.Spare:
+		s.Do = Spare
+	case evict.Unmark:
+		s.Do = Unmark
+		for _, p := range v.Pods {
+			if p.Kept() {
+				s.Kept = append(s.Kept, p)
+			}
+		}
+	case evict.Leave, evict.Read:
+	}
+	return s
+}
+
+// Hold says whether an act may still be done.
+type Hold uint8
+
+// The answers of Holds. The zero value is no.
+const (
+	No       Hold = iota
+	Yes           // now
+	AskFirst      // the proof grew old: ask the device; then Yes, or No
+)
+
+// Holds says whether what Next said last may be done at now: of a destructive act it is asked right before, for pods before each write.
+// A pause of the process, or a batch that takes long, must not let it act on what was true once.
+func (n *Node) Holds(now time.Time) Hold {
+	switch n.step.Do {
+	case PowerOff:
+		if now.Sub(n.look.Got) > proof.TTL {
+			return No
+		}
+		return Yes
+	case Spare:
+		return Yes
+	case Tombstone, ClearVolumes, Delete:
+	default:
+		return No
+	}
+	if n.step.Returned { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
+		return Yes
+	}
+	v := n.view
+	v.Memory, v.Answers = n.evict, n.answers
+	switch {
+	case v.Holds(now):
+		return Yes
+	case v.Answer.State != providers.PowerOff && v.Device != "" && !v.Look.Record.Vouched():
+		return No
+	default:
+		return AskFirst
+	}
+}
+
+// controlPlaneLabels tell a control-plane or etcd node: kubeadm's and most others', the one before it, and RKE2's and k3s' for etcd.
+var controlPlaneLabels = []string{
+	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd",
+}
+
+func isControlPlane(labels map[string]string) bool {
+	return slices.ContainsFunc(controlPlaneLabels, func(l string) bool { _, ok := labels[l]; return ok })
+}

@@ -1,0 +1,895 @@
+package recovery
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// course is one node's course, and what it may read: it answers each Read, notes it, and leaves all else to the test.
+type course struct {
+	t     *testing.T
+	now   time.Time
+	took  time.Duration // of each read
+	node  Node
+	fleet *fleet.Fleet
+	look  taint.Look // what a look sees; its times are filled in
+	facts Facts
+
+	pods         []evict.Pod
+	volumes      map[string][]evict.Volume // of pods with claims, by UID
+	cached, live []evict.Attachment
+
+	reads []Reading // since the last next
+	asked []string  // the pods whose volumes were read since then
+}
+
+// begin is a node that looks dead in a fleet that is heard. Its machine is to be powered off if it is on.
+func begin(t *testing.T, f *fleet.Fleet, name string) *course {
+	c := &course{
+		t: t, now: newYear, took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
+		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
+		facts: Facts{
+			Mode: fence.Fence, Device: "bmc/" + name, Identity: taint.Machine{Provider: "bmc", ID: name}, NewID: "f-" + name, By: "test",
+			Fence: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
+		},
+	}
+	if name == "n1" { // it is the first: two others are heard
+		for _, n := range []string{"n1", "p1", "p2", "p3"} {
+			f.Know(n, c.now)
+		}
+		f.Lease(name, "1", 0, c.now)
+		c.pass(70 * time.Second)
+	}
+	return c
+}
+
+// pass lets time go by, in which the other nodes are heard.
+func (c *course) pass(d time.Duration) {
+	for end := c.now.Add(d); c.now.Before(end); {
+		c.now = c.now.Add(min(10*time.Second, end.Sub(c.now)))
+		for _, n := range []string{"p1", "p2", "p3"} {
+			c.fleet.Lease(n, c.now.Format("150405.000000"), 0, c.now)
+		}
+		c.fleet.Tick(c.now)
+	}
+}
+
+// midst is a node in a phase of its fence, whose machine was proven off a moment ago.
+func midst(t *testing.T, phase taint.Phase) *course {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
+	c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
+	c.see()
+	c.answer(off)
+	return c
+}
+
+// see folds a look in.
+func (c *course) see() {
+	l := c.look
+	l.Sent = c.now
+	c.now = c.now.Add(c.took)
+	l.Got = c.now
+	c.node.SawLife(l, c.facts, c.fleet)
+}
+
+// answer folds in what the device says now.
+func (c *course) answer(s providers.PowerState) {
+	c.node.Answered(providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}, c.now, c.fleet)
+	c.now = c.now.Add(time.Millisecond)
+}
+
+// next is the next step that is no read.
+func (c *course) next() Step {
+	c.t.Helper()
+	c.reads, c.asked = nil, nil
+	for range 20 {
+		s := c.node.Next(c.now, c.fleet)
+		if s.Do != Read {
+			return s
+		}
+		c.reads = append(c.reads, s.Read)
+		if s.Read == Life {
+			c.see()
+			continue
+		}
+		c.now = c.now.Add(c.took)
+		switch s.Read {
+		case Pods:
+			c.node.SawPods(slices.Clone(c.pods), c.now)
+		case Volumes:
+			of := map[string][]evict.Volume{}
+			for _, p := range s.Pods {
+				c.asked = append(c.asked, p.Name)
+				of[p.UID] = c.volumes[p.UID]
+			}
+			c.node.SawVolumes(of, c.now)
+		case CachedAttachments:
+			c.node.SawAttachments(c.cached, false, c.now)
+		case LiveAttachments:
+			c.node.SawAttachments(c.live, true, c.now)
+		}
+	}
+	c.t.Fatalf("20 reads without a step: %v", c.reads)
+	return Step{}
+}
+
+// upTo goes to the next step of a kind: a question is answered, a wait waited out.
+func (c *course) upTo(do Do, says providers.PowerState) Step {
+	c.t.Helper()
+	var seen []string
+	for range 20 {
+		s := c.next()
+		seen = append(seen, s.Do.String()+" "+string(s.Why))
+		switch s.Do {
+		case do:
+			return s
+		case Ask:
+			c.answer(says)
+		case Wait:
+			c.pass(s.After)
+		default:
+			c.t.Fatalf("got %s on the way to %s", seen, do)
+		}
+	}
+	c.t.Fatalf("got %s, want %s", seen, do)
+	return Step{}
+}
+
+// did tells that the last step was done.
+func (c *course) did(o Outcome) {
+	c.node.Did(o, c.now, c.fleet)
+	c.now = c.now.Add(time.Millisecond)
+}
+
+func running(name string) evict.Pod { // its stock eviction was begun: nothing is to be waited for
+	return evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Deleting: true, Grace: 30}
+}
+
+func ended(name string) evict.Pod {
+	return evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "2", Terminal: true, Tombstone: true}
+}
+
+func claims(p evict.Pod) evict.Pod { p.Claims = true; return p }
+
+func exempt(p evict.Pod) evict.Pod { p.Exempt = taint.ExemptDaemon; return p }
+
+// Each destructive act may be done under a proof that holds at that moment, or not at all (invariant 1).
+func TestHolds(t *testing.T) {
+	person := func(c *course) {
+		rec := *c.look.Record
+		rec.By = taint.ByPerson
+		c.look.Record = &rec
+	}
+	nobody := func(c *course) {
+		person(c)
+		c.facts.Device, c.facts.Identity, c.facts.Nobody = "", taint.Machine{}, errors.New("no rule")
+	}
+	acts := map[Do]func(*course){
+		Tombstone:    func(c *course) { c.pods = []evict.Pod{running("a")} },
+		ClearVolumes: func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
+		Delete:       func(c *course) { c.pods = []evict.Pod{ended("a")} },
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*course)
+		age    time.Duration // of the proof when the act is asked about
+		want   Hold
+		says   providers.PowerState // the device's answer, if it is to be asked first
+		then   Hold
+	}{
+		{"fresh proof", nil, 0, Yes, unknown, Yes},
+		{"as old as it may be", nil, proof.TTL - 100*time.Millisecond, Yes, unknown, Yes},
+		{"old proof, still off", nil, 6 * time.Second, AskFirst, off, Yes},
+		{"old proof, on by now", nil, 6 * time.Second, AskFirst, on, No},
+		{"old proof, changing by now", nil, 6 * time.Second, AskFirst, changing, No},
+		{"old proof, unknown by now", nil, 6 * time.Second, AskFirst, unknown, No},
+		{"a person's word", nobody, 0, Yes, unknown, Yes},
+	} {
+		for do, change := range acts {
+			t.Run(tc.name+"/"+do.String(), func(t *testing.T) {
+				c := midst(t, taint.PhaseEvicting)
+				if change(c); tc.change != nil {
+					tc.change(c)
+				}
+				c.upTo(do, off)
+				c.now = c.now.Add(tc.age)
+				if got := c.node.Holds(c.now); got != tc.want {
+					t.Fatalf("got %d, want %d", got, tc.want)
+				}
+				if tc.want != AskFirst {
+					return
+				}
+				c.answer(tc.says)
+				if got := c.node.Holds(c.now); got != tc.then {
+					t.Errorf("after the answer %s: got %d, want %d", tc.says, got, tc.then)
+				}
+			})
+		}
+	}
+	t.Run("a person's word that is old", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods = []evict.Pod{running("a")}
+		nobody(c)
+		c.upTo(Tombstone, off)
+		if got := c.node.Holds(c.now.Add(proof.TTL + time.Second)); got == Yes {
+			t.Error("it holds for ever")
+		}
+	})
+	t.Run("the return path needs no proof", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods, c.look.LeaseRV = []evict.Pod{ended("a")}, "2"
+		if s := c.upTo(Delete, on); !s.Returned || c.node.Holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got returned %v, holds %d", s.Returned, c.node.Holds(c.now.Add(time.Hour)))
+		}
+	})
+	t.Run("nor does sparing", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods, c.look.LeaseRV = []evict.Pod{running("a")}, "2"
+		if c.upTo(Spare, on); c.node.Holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got %d", c.node.Holds(c.now.Add(time.Hour)))
+		}
+	})
+	t.Run("what was not said", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		if got := c.node.Holds(c.now); got != No {
+			t.Errorf("before any step: got %d, want No", got)
+		}
+		if s := c.next(); s.Do != Unmark || c.node.Holds(c.now) != No {
+			t.Errorf("%s: got %d, want No", s.Do, c.node.Holds(c.now))
+		}
+	})
+}
+
+// announced is a silent node whose machine is on, and whose power-off the record announces.
+func announced(t *testing.T) *course {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods = []evict.Pod{running("a")}
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now)
+	c.look.Record = &rec
+	return c
+}
+
+// The power is cut only right after a look (step 3): a process that was stopped since looks again.
+func TestPowerOffNeedsALook(t *testing.T) {
+	c := announced(t)
+	if s := c.upTo(PowerOff, on); s.Why != reason.SendingOff || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)))
+	}
+	c.did(Outcome{Err: errors.New("too late"), Late: true})
+	if s := c.next(); s.Why == reason.NotAccepted || c.reads[0] != Life {
+		t.Errorf("what was not sent is held for refused: %s (%s), after %v", s.Do, s.Why, c.reads)
+	}
+}
+
+// What a device did not accept is remembered, and what it accepted is waited for.
+func TestPowerOffIsRemembered(t *testing.T) {
+	for want, err := range map[reason.Reason]error{
+		reason.AwaitingOff: nil, reason.NotAccepted: providers.ErrUnreachable, reason.PowerOffRefused: providers.ErrDenied,
+	} {
+		c := announced(t)
+		c.upTo(PowerOff, on)
+		c.did(Outcome{Err: err, Sent: c.now})
+		if s := c.next(); s.Why != want || c.reads[0] != Life {
+			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, s.Do, s.Why, c.reads, want)
+		}
+	}
+}
+
+// A machine whose power must not be touched is not powered off, whatever the mode says and the record announces.
+func TestUnpinnedIsNotPoweredOff(t *testing.T) {
+	c := announced(t)
+	c.facts.NoPower = "its machine was never pinned"
+	for range 20 {
+		switch s := c.next(); s.Do {
+		case PowerOff:
+			t.Fatal("its machine is powered off")
+		case Ask:
+			c.answer(on)
+		case Wait:
+			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower {
+				return
+			}
+			c.pass(s.After)
+		}
+	}
+	t.Error("nobody says why it is not powered off")
+}
+
+// A device that lied once is not believed again, whoever's record says so; another device is.
+func TestDistrustedOffIsUnknown(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		liar taint.Machine
+		want providers.PowerState
+	}{
+		{"its device", taint.Machine{Provider: "bmc", ID: "n1"}, unknown},
+		{"another device", taint.Machine{Provider: "bmc", ID: "n2"}, off},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods = []evict.Pod{running("a")}
+			if got := c.node.Answer().State; got != off {
+				t.Fatalf("a trusted device: got %s, want Off", got)
+			}
+			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+			c.fleet.Record("n2", "7", &lied, c.now)
+			c.answer(off)
+			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
+				t.Errorf("got %s, error %v, want %s", got.State, got.Err, tc.want)
+			}
+			if s := c.next(); (s.Do == Tombstone) != (tc.want == off) {
+				t.Errorf("got %s (%s)", s.Do, s.Why)
+			}
+			c = begin(t, c.fleet, "n1") // and before the mark
+			c.pods = []evict.Pod{running("a")}
+			s := c.next()
+			if tc.want == unknown && (s.Why != reason.Distrusted || s.Detail != "n2") || tc.want == off && s.Do != Ask {
+				t.Errorf("unmarked: got %s (%s) %q", s.Do, s.Why, s.Detail)
+			}
+		})
+	}
+}
+
+// Two nodes that both saw no other power-off announce one only, nor does one announce while a record tells of another's (invariant 6).
+func TestOneAnnouncement(t *testing.T) {
+	var f fleet.Fleet
+	one := begin(t, &f, "n1")
+	f.Know("n2", newYear)
+	f.Lease("n2", "1", 0, newYear)
+	one.pass(70 * time.Second)
+	two := begin(t, &f, "n2")
+	two.now = one.now
+	for _, c := range []*course{one, two} { // both come to it while nobody has the turn
+		c.pods = []evict.Pod{running("a")}
+		if s := c.next(); s.Do != Ask {
+			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, s.Do, s.Why)
+		}
+		c.answer(on)
+		c.see()
+	}
+	wants := func(c *course, do Do, why reason.Reason) {
+		t.Helper()
+		if s := c.next(); s.Do != do || s.Why != why {
+			t.Fatalf("%s: got %s (%s), want %s (%s)", c.look.Name, s.Do, s.Why, do, why)
+		}
+	}
+	wants(one, Write, reason.Announcing)
+	wants(one, Write, reason.Announcing)
+	wants(two, Wait, reason.OneAtATime)
+	one.did(Outcome{Err: errors.New("a webhook is down")})
+	wants(two, Write, reason.Announcing)
+	one.see()
+	wants(one, Wait, reason.OneAtATime)
+	two.did(Outcome{})
+	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1", PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now)
+	two.look.Record, two.look.ResourceVersion = &rec, "2"
+	two.see()
+	one.see()
+	wants(one, Wait, reason.OneAtATime)
+	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now)
+	two.look.Record, two.look.ResourceVersion = &done, "3"
+	two.see()
+	one.see()
+	wants(one, Write, reason.Announcing)
+
+	// A leader before announced another's: the record alone says so.
+	f = fleet.Fleet{}
+	one = begin(t, &f, "n1")
+	one.pods = []evict.Pod{running("a")}
+	f.Record("n3", "4", &rec, one.now)
+	wants(one, Ask, reason.Asking)
+	one.answer(on)
+	wants(one, Wait, reason.OneAtATime)
+}
+
+// Where the question's answer would be too old by the time that another look is there, the act is decided on the look that the question
+// followed. Else another look is the rule.
+func TestSlowServerKeepsTheLook(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		took  time.Duration // of each read
+		since time.Duration // from the answer to the next decision
+		kept  bool
+	}{
+		{"fast", time.Millisecond, 0, false},
+		{"slow", 6 * time.Second, 0, true},
+		{"slow, and the device, too", 6 * time.Second, 2*18*time.Second + proof.TTL, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods, c.took = []evict.Pod{running("a")}, tc.took
+			c.now = c.now.Add(2 * proof.TTL)
+			c.pass(time.Minute)
+			if s := c.next(); s.Do != Ask {
+				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			}
+			c.now = c.now.Add(tc.since)
+			c.answer(off)
+			s := c.next()
+			if kept := len(c.reads) == 0; kept != tc.kept || kept && s.Do != Tombstone {
+				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
+			}
+		})
+	}
+}
+
+// After an act, and after a wait, the node is looked at before anything is decided.
+func TestEveryActFollowsALook(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	c.pods = []evict.Pod{running("a")}
+	for _, o := range []Outcome{{}, {Err: errors.New("a conflict")}, {Late: true}} {
+		c.upTo(Tombstone, off)
+		c.did(o)
+		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+			t.Errorf("after an act (%+v): got %s of %s, want a look", o, s.Do, s.Read)
+		}
+	}
+	c = begin(t, &fleet.Fleet{}, "n1")
+	if s := c.next(); s.Do != Wait || s.Why != reason.NoWork {
+		t.Fatalf("got %s (%s), want a wait", s.Do, s.Why)
+	}
+	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+		t.Errorf("after a wait: got %s of %s, want a look", s.Do, s.Read)
+	}
+	var zero Node
+	if s := zero.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+		t.Errorf("at first: got %s of %s, want a look", s.Do, s.Read)
+	}
+}
+
+// The cache may be behind: before the mark goes the attachments are listed live (step 12, invariant 11).
+func TestMarkGoesByLiveAttachments(t *testing.T) {
+	attached := []evict.Attachment{{Name: "va", PV: "pv-1"}}
+	for _, tc := range []struct {
+		name         string
+		lease        string // "1" until a heartbeat
+		cached, live []evict.Attachment
+		want         Do
+		result       taint.Result
+	}{
+		{"detached", "1", nil, nil, Unmark, taint.ResultEvicted},
+		{"attached, the cache does not know yet", "1", nil, attached, Wait, ""},
+		{"detached, the cache does not know yet", "1", attached, nil, Unmark, taint.ResultEvicted},
+		{"returned, detached", "2", nil, nil, Unmark, taint.ResultReturned},
+		{"returned, attached, the cache does not know yet", "2", nil, attached, Wait, ""},
+		{"returned, detached, the cache does not know yet", "2", attached, nil, Unmark, taint.ResultReturned},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.cached, c.live, c.look.LeaseRV = tc.cached, tc.live, tc.lease
+			if s := c.next(); s.Do != tc.want || s.Record.Result != tc.result || c.reads[len(c.reads)-1] != LiveAttachments {
+				t.Errorf("got %s (%s) %s after %v, want %s %s after a live list", s.Do, s.Why, s.Record.Result, c.reads, tc.want, tc.result)
+			}
+		})
+	}
+}
+
+// A cache that missed an attachment's end must not have the node marked for nothing, again and again; and a list of all nodes'
+// attachments is made only where the decision hangs on it.
+func TestWorkByLiveAttachments(t *testing.T) {
+	attached := []evict.Attachment{{Name: "va", PV: "pv-1"}}
+	pod := []evict.Pod{running("a")}
+	for _, tc := range []struct {
+		name         string
+		pods         []evict.Pod
+		cached, live []evict.Attachment
+		asks, marks  bool
+		reads        bool // the live list
+	}{
+		{"nothing", nil, nil, nil, false, false, false},
+		{"a pod", pod, nil, nil, true, true, false},
+		{"attached", nil, attached, attached, true, true, true},
+		{"detached, the cache does not know", nil, attached, nil, true, false, true},
+		{"a pod, and a cache that is behind", pod, attached, nil, true, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.pods, c.cached, c.live = tc.pods, tc.cached, tc.live
+			s := c.next()
+			if (s.Do == Ask) != tc.asks || !tc.asks && s.Why != reason.NoWork || slices.Contains(c.reads, LiveAttachments) {
+				t.Fatalf("by the cache: got %s (%s) after %v, want a question: %v", s.Do, s.Why, c.reads, tc.asks)
+			}
+			if !tc.asks {
+				return
+			}
+			c.answer(off)
+			s = c.next()
+			if (s.Do == Arm) != tc.marks || !tc.marks && s.Why != reason.NoWork || slices.Contains(c.reads, LiveAttachments) != tc.reads {
+				t.Errorf("live: got %s (%s) after %v, want the mark: %v", s.Do, s.Why, c.reads, tc.marks)
+			}
+		})
+	}
+}
+
+// What exempt pods use is no work for a fence, and what finished ones used is.
+func TestWorkIsOfPodsThatGo(t *testing.T) {
+	pv, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
+	daemon := claims(exempt(running("a")))
+	finished := daemon
+	finished.Terminal = true
+	for _, tc := range []struct {
+		name     string
+		pod      evict.Pod
+		attached []evict.Attachment
+		want     bool
+	}{
+		{"the DaemonSet's volume", daemon, []evict.Attachment{pv}, false},
+		{"another volume beside it", daemon, []evict.Attachment{pv, other}, true},
+		{"an inline volume", daemon, []evict.Attachment{{Name: "inline"}}, true},
+		{"a finished DaemonSet pod's volume", finished, []evict.Attachment{pv}, true},
+		{"an ordinary pod", claims(running("a")), nil, true},
+		{"an ended pod that was left behind", ended("a"), nil, true},
+		{"a finished ordinary pod", evict.Pod{Name: "a", UID: "a", Terminal: true}, nil, false},
+	} {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.cached = []evict.Pod{tc.pod}, tc.attached
+		c.volumes["a"] = []evict.Volume{{PV: "pv-1", Unique: "u-1"}}
+		if s := c.next(); (s.Why != reason.NoWork) != tc.want {
+			t.Errorf("%s: got %s (%s), want work: %v", tc.name, s.Do, s.Why, tc.want)
+		}
+	}
+}
+
+// Volumes cost two reads each: before the mark those of exempt pods are read, before lists are cleared or the mark goes those of all
+// that may yet stay, and those of finished pods never.
+func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
+	done := claims(evict.Pod{Name: "done", UID: "done", Terminal: true})
+	pods := []evict.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods = pods
+	if s := c.next(); s.Do != Ask || !slices.Equal(c.asked, []string{"agent"}) {
+		t.Errorf("before the mark: got %s (%s), volumes of %v, want the exempt pod's alone", s.Do, s.Why, c.asked)
+	}
+	c = midst(t, taint.PhaseArmed)
+	c.pods = pods
+	if s := c.next(); s.Do != Write || !slices.Equal(c.reads, []Reading{Life}) {
+		t.Errorf("before the eviction: got %s (%s) after %v, want no list", s.Do, s.Why, c.reads)
+	}
+	c = midst(t, taint.PhaseEvicting)
+	c.pods = pods
+	if s := c.next(); s.Do != Tombstone || !slices.Equal(c.asked, []string{"agent"}) {
+		t.Errorf("pods to end: got %s (%s), volumes of %v, want the exempt pod's alone", s.Do, s.Why, c.asked)
+	}
+	c = midst(t, taint.PhaseEvicting)
+	c.look.InUse = []corev1.UniqueVolumeName{"v"}
+	waits := claims(evict.Pod{Namespace: "ns", Name: "waits", UID: "waits"}) // for its stock eviction
+	c.pods = append(slices.Clone(pods[1:]), waits)
+	c.pods[1] = ended("web")
+	if s := c.next(); s.Do != ClearVolumes || !slices.Equal(c.asked, []string{"agent", "waits"}) {
+		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", s.Do, s.Why, c.asked)
+	}
+}
+
+// Work that a list showed counts for a moment; that there was none does not; and what a mark did is no work for the next.
+func TestWorkHolds(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	pod := []evict.Pod{running("a")}
+	for _, step := range []struct {
+		after  time.Duration
+		pods   []evict.Pod
+		marked bool // the node is, for a look, in between
+		want   bool
+		lists  bool
+	}{
+		{0, nil, false, false, true},
+		{0, pod, false, true, true},
+		{workHolds / 2, nil, false, true, false},
+		{workHolds, nil, false, false, true},
+		{0, pod, false, true, true},
+		{0, nil, true, false, true},
+	} {
+		c.pass(step.after)
+		c.pods = step.pods
+		c.see()
+		if step.marked {
+			was := c.look
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseArmed, "", c.now)
+			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
+			c.see()
+			c.next()
+			c.look = was
+			c.see()
+		}
+		s := c.next() // asks, or finds nothing
+		if (s.Why != reason.NoWork) != step.want || slices.Contains(c.reads, Pods) != step.lists {
+			t.Errorf("after %s with %d pods: got %s (%s) after %v, want work %v", step.after, len(step.pods), s.Do, s.Why, c.reads, step.want)
+		}
+	}
+}
+
+// That a list took long makes what it showed count for longer: else a slow API server would have it made again and again.
+func TestWorkHoldsLongerWhereReadsAreSlow(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods, c.took = []evict.Pod{running("a")}, 4*time.Second
+	c.next() // lists and asks
+	c.pass(10 * time.Second)
+	c.see()
+	if c.next(); slices.Contains(c.reads, Pods) {
+		t.Errorf("ten seconds after a list that took eight: got %v", c.reads)
+	}
+	c.pass(20 * time.Second)
+	c.see()
+	if c.next(); !slices.Contains(c.reads, Pods) {
+		t.Errorf("half a minute later: got %v, want a list", c.reads)
+	}
+}
+
+// A list that was kept serves to end pods and to delete ended ones, for a moment and once, and for nothing else.
+func TestKeptList(t *testing.T) {
+	done := evict.Pod{Name: "a", UID: "1", ResourceVersion: "1", Terminal: true}
+	for _, tc := range []struct {
+		name  string
+		kept  evict.Pod
+		age   time.Duration
+		lease string // the node's, at the look
+		want  Do
+	}{
+		{"an ended pod, just listed", ended("a"), 0, "1", Delete},
+		{"a pod that runs, just listed", running("a"), 0, "1", Tombstone},
+		{"listed a while ago", ended("a"), 2 * time.Second, "1", Unmark}, // there are no pods any more
+		{"a heartbeat since", ended("a"), 0, "2", Unmark},
+		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", Unmark},
+		{"nothing to do by the kept list", done, 0, "1", Unmark},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.look.InUse = []corev1.UniqueVolumeName{"v"}
+			if s := c.next(); s.Do != ClearVolumes || s.Along != Pods {
+				t.Fatalf("got %s (%s), %s meanwhile, want the lists cleared and pods listed", s.Do, s.Why, s.Along)
+			}
+			c.did(Outcome{Listed: []evict.Pod{tc.kept}})
+			c.look.InUse, c.look.LeaseRV = nil, tc.lease
+			c.now = c.now.Add(tc.age)
+			s := c.next()
+			if s.Do != tc.want || slices.Contains(c.reads, Pods) == (tc.want != Unmark) || tc.want != Unmark && s.Pods[0].Name != "a" {
+				t.Errorf("got %s (%s) after %v, want %s", s.Do, s.Why, c.reads, tc.want)
+			}
+			c.did(Outcome{})
+			if s := c.next(); s.Do != Unmark || !slices.Contains(c.reads, Pods) {
+				t.Errorf("the second time: got %s after %v, want a new list", s.Do, c.reads)
+			}
+		})
+	}
+	t.Run("the list that was made before the mark", func(t *testing.T) {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods = []evict.Pod{running("a")}
+		c.upTo(Arm, off)
+		c.did(Outcome{})
+		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseEvicting, "", c.now)
+		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
+		c.see()
+		c.answer(off)
+		if s := c.next(); s.Do != Tombstone || slices.Contains(c.reads, Pods) {
+			t.Errorf("got %s (%s) after %v, want the list that there is", s.Do, s.Why, c.reads)
+		}
+	})
+	t.Run("lists that could not be cleared keep none", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.look.InUse = []corev1.UniqueVolumeName{"v"}
+		c.next()
+		c.did(Outcome{Err: errors.New("a conflict"), Listed: []evict.Pod{ended("a")}})
+		if s := c.next(); s.Do != ClearVolumes || !slices.Contains(c.reads, Pods) {
+			t.Errorf("got %s (%s) after %v, want them cleared", s.Do, s.Why, c.reads)
+		}
+	})
+}
+
+// The lists are cleared once, and of what goes alone: the volume of a pod that could not be ended is looked up first. volumesAttached is
+// not cleared again when its controller writes it back (F5), but where the write failed.
+func TestClearingKeepsAndRemembers(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		c := midst(t, taint.PhaseEvicting)
+		stays := claims(running("stays"))
+		c.pods = []evict.Pod{ended("ended"), stays}
+		c.volumes["stays"] = []evict.Volume{{PV: "pv", Unique: "stays"}}
+		c.look.InUse = []corev1.UniqueVolumeName{"stays", "goes"}
+		c.look.Attached = []corev1.AttachedVolume{{Name: "stays"}, {Name: "goes"}}
+		if s := c.next(); s.Do != Tombstone {
+			t.Fatalf("got %s (%s), want the pod ended", s.Do, s.Why)
+		}
+		c.did(Outcome{How: map[string]evict.Refusal{"stays": evict.Failed}})
+		s := c.next()
+		if s.Do != ClearVolumes || !slices.Equal(s.InUse, c.look.InUse[:1]) || len(s.Attached) != 1 || s.Attached[0].Name != "stays" {
+			t.Fatalf("got %s (%s), in use %v, attached %v, want all but one cleared", s.Do, s.Why, s.InUse, s.Attached)
+		}
+		var o Outcome
+		if failed {
+			o.Err = errors.New("a conflict")
+		}
+		c.did(o)
+		c.look.InUse = c.look.InUse[:1]
+		if s := c.next(); (s.Do == ClearVolumes) != failed {
+			t.Errorf("failed %v: got %s (%s)", failed, s.Do, s.Why)
+		}
+	}
+}
+
+// How the writes of pods ended decides what is tried next: a pod that changed or went is no trouble, any other failure rests, and keeps no
+// other pod from its end.
+func TestWritesThatFail(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		how   evict.Refusal
+		times int // the writes are tried
+		want  Do  // b alone being left
+		small bool
+	}{
+		{"gone", evict.Accepted, 9, Tombstone, false},
+		{"changed", evict.Changed, 1, Tombstone, false},
+		{"changed all the time", evict.Changed, 4, Wait, false},
+		{"no quorum", evict.Failed, 1, Wait, false},
+		{"too large", evict.TooLarge, 1, Tombstone, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods = []evict.Pod{running("a"), running("b"), running("c")}
+			for range tc.times {
+				if s := c.next(); s.Do != Tombstone || !slices.ContainsFunc(s.Pods, func(p evict.Pod) bool { return p.Name == "b" }) {
+					t.Fatalf("got %s (%s) of %v, want b tried again", s.Do, s.Why, s.Pods)
+				}
+				c.did(Outcome{How: map[string]evict.Refusal{"a": evict.Accepted, "b": tc.how, "c": evict.Accepted}})
+				c.pods = []evict.Pod{running("b")}
+			}
+			if s := c.next(); s.Do != tc.want || s.Do == Tombstone && s.Pods[0].Small != tc.small {
+				t.Errorf("got %s (%s) of %+v, want %s", s.Do, s.Why, s.Pods, tc.want)
+			}
+		})
+	}
+}
+
+// The condition appears while the node looks dead and its machine is on, stays while it looks dead, and goes when the node is back.
+func TestPoweredOnCondition(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		has   bool
+		ready corev1.ConditionStatus
+		mode  fence.Mode
+		says  providers.PowerState
+		want  bool // a write
+		on    bool
+	}{
+		{"on, mode observe", false, corev1.ConditionUnknown, fence.Observe, on, true, true},
+		{"on, it stands already", true, corev1.ConditionUnknown, fence.Observe, on, false, false},
+		{"unknown by now", true, corev1.ConditionUnknown, fence.Observe, unknown, false, false},
+		{"mode fence", false, corev1.ConditionUnknown, fence.Fence, on, false, false},
+		{"back", true, corev1.ConditionTrue, fence.Observe, on, true, false},
+		{"well", false, corev1.ConditionTrue, fence.Observe, on, false, false},
+	} {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.look.PoweredOn, c.look.Ready, c.facts.Mode = []evict.Pod{running("a")}, tc.has, tc.ready, tc.mode
+		if tc.ready == corev1.ConditionTrue {
+			c.look.LeaseRV = "2" // a heartbeat
+		}
+		s := c.next()
+		if s.Do == Ask {
+			c.answer(tc.says)
+			s = c.next()
+		}
+		if (s.Do == Condition) != tc.want || s.On != tc.on {
+			t.Errorf("%s: got %s (%s), on %v, want a write: %v, on %v", tc.name, s.Do, s.Why, s.On, tc.want, tc.on)
+		}
+	}
+}
+
+// Where nobody speaks for the machine nobody is asked: that is the answer.
+func TestNobodyToAsk(t *testing.T) {
+	for name, make := range map[string]func() *course{
+		"unmarked": func() *course { return begin(t, &fleet.Fleet{}, "n1") },
+		"marked by a person": func() *course {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.look.Mark = &taint.Mark{Value: "kim"}
+			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1", By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now)
+			c.look.Record = &rec
+			return c
+		},
+		"in the middle of our own": func() *course { return midst(t, taint.PhaseEvicting) },
+	} {
+		c := make()
+		c.pods = []evict.Pod{running("a")}
+		c.facts.Device, c.facts.Identity, c.facts.Nobody = "", taint.Machine{}, errors.New("two rules claim the node")
+		s := c.next()
+		switch {
+		case s.Do == Ask:
+			t.Errorf("%s: asks nobody (%s)", name, s.Why)
+		case name == "unmarked" && (s.Why != reason.NoMachine || s.Detail != "two rules claim the node"):
+			t.Errorf("%s: got %s (%s) %q", name, s.Do, s.Why, s.Detail)
+		case name == "in the middle of our own" && (s.Do != Wait || s.Why != reason.ProofLost):
+			t.Errorf("%s: got %s (%s), want a wait for a proof", name, s.Do, s.Why)
+		}
+	}
+}
+
+// A node that nothing points at costs no look.
+func TestIdle(t *testing.T) {
+	well := taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionTrue}
+	ended := func(res taint.Result, boot string) *taint.Record {
+		r := taint.Record{ID: "f", NodeUID: "u", BootID: boot, LeaseRV: "1"}.Enter(taint.PhaseDone, res, newYear)
+		return &r
+	}
+	open := taint.Record{ID: "f", NodeUID: "u", BootID: "b", LeaseRV: "1"}.Enter(taint.PhasePoweringOff, "", newYear)
+	for _, tc := range []struct {
+		name   string
+		change func(*taint.Look, *fleet.View)
+		want   bool
+	}{
+		{"well", func(*taint.Look, *fleet.View) {}, true},
+		{"NotReady", func(l *taint.Look, _ *fleet.View) { l.Ready = corev1.ConditionFalse }, false},
+		{"silent", func(_ *taint.Look, v *fleet.View) { v.Stale = true }, false},
+		{"its device says so", func(_ *taint.Look, v *fleet.View) { v.Hinted = true }, false},
+		{"marked", func(l *taint.Look, _ *fleet.View) { l.Mark = &taint.Mark{Value: "kim"} }, false},
+		{"a record that cannot be read", func(l *taint.Look, _ *fleet.View) { l.RecordErr = errors.New("no JSON") }, false},
+		{"an open fence", func(l *taint.Look, _ *fleet.View) { l.Record = &open }, false},
+		{"cancelled", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultCancelled, "b") }, true},
+		{"evicted, on another boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "before") }, true},
+		{"evicted, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "b") }, false},
+		{"returned, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultReturned, "b") }, false},
+		{"known to be never off", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultNeverPoweredOff, "b") }, true},
+		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
+	} {
+		l, v := well, fleet.View{Heard: true}
+		if tc.change(&l, &v); Idle(l, v) != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
+		}
+	}
+}
+
+// When the mark goes the pods are named that only finalizers keep; and when there is nothing to evict, those that stay by themselves.
+func TestNamesWhatStays(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	kept := ended("kept")
+	kept.Deleting, kept.Finalizers = true, []string{"example.net/keep"}
+	theirs := running("theirs") // not ours to end
+	theirs.Exempt, theirs.Grace, theirs.Finalizers = taint.ExemptDaemon, 0, []string{"example.net/keep"}
+	c.pods = []evict.Pod{kept, theirs}
+	if s := c.next(); s.Do != Unmark || len(s.Kept) != 1 || s.Kept[0].Name != "kept" {
+		t.Errorf("got %s (%s), kept %v, want the ended pod", s.Do, s.Why, s.Kept)
+	}
+
+	c = begin(t, &fleet.Fleet{}, "n1")
+	done := evict.Pod{Namespace: "ns", Name: "done", Exempt: taint.ExemptTolerate, Terminal: true}
+	c.pods = []evict.Pod{exempt(running("agent")), done}
+	if s := c.next(); s.Why != reason.NoWork || s.Detail != "no pod has to move" {
+		t.Errorf("got %s: %s", s.Why, s.Detail)
+	}
+	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		p := running(n)
+		p.Exempt = taint.ExemptTolerate
+		c.pods = append(c.pods, p)
+	}
+	if s := c.next(); s.Why != reason.NoWork || !strings.HasSuffix(s.Detail, "stay: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more") {
+		t.Errorf("got %s: %s", s.Why, s.Detail)
+	}
+}
+
+// A control-plane or etcd node is not powered off, by whichever label it is told.
+func TestIsControlPlane(t *testing.T) {
+	for label, want := range map[string]bool{
+		"node-role.kubernetes.io/control-plane": true, "node-role.kubernetes.io/master": true, "node-role.kubernetes.io/etcd": true,
+		"node-role.kubernetes.io/worker": false,
+	} {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.look.Labels = []evict.Pod{running("a")}, map[string]string{label: ""}
+		c.next()
+		c.answer(on)
+		if s := c.next(); (s.Why == reason.ControlPlane) != want || (s.Do == Write) == want {
+			t.Errorf("%s: got %s (%s)", label, s.Do, s.Why)
+		}
+	}
+}

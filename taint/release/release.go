@@ -1,0 +1,161 @@
+// Package release is a person's way out of a fence: forcefence release and whoever else lets people do it share it.
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/kube"
+)
+
+// ErrNothing says that the node carries neither a mark nor a record that holds anything up.
+var ErrNothing = errors.New("nothing to release")
+
+// Node ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
+// in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
+// Where nothing of the node itself is held up, but another node's record keeps the machine that it is pinned to from being believed,
+// that record is closed. Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
+func Node(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (told string, err error) {
+	for range tries { // the node lives, and others write it
+		if told, err = once(ctx, c, name, key, confirm, now); !errors.Is(err, kube.ErrAgain) {
+			break
+		}
+	}
+	return told, err
+}
+
+// tries is how often a release begins anew where the Node changed in the middle.
+const tries = 5
+
+func once(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
+	node, l, err := kube.Look(ctx, c, name, key, now)
+	switch {
+	case err != nil:
+		return "", err
+	case !l.Exists:
+		return "", fmt.Errorf("node %s does not exist", name)
+	}
+	rec, told := closed(l, now())
+	if l.Mark == nil && l.RecordErr == nil && !l.Record.Open() && (l.Record == nil || l.Record.Result != taint.ResultNeverPoweredOff) {
+		other, err := distrusting(ctx, c, node)
+		switch {
+		case err != nil:
+			return "", err
+		case other == "":
+			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted", name, ErrNothing)
+		}
+		told, err := Node(ctx, c, other, key, confirm, now)
+		return told + fmt.Sprintf(" (its record made the machine of node %s distrusted)", name), err
+	}
+	if !confirm {
+		return "would release node " + name + ": " + told, nil
+	}
+	w := kube.Writer{Client: c, Key: key, Leading: func() error { return nil }, Now: now}
+	if l.Record.Open() {
+		left, err := spareAll(ctx, c, w, l, key)
+		if err != nil {
+			return "", err
+		}
+		if len(left) > 0 {
+			told += "; these pods could not be spared, and a late write may still end them: " + strings.Join(left, "; ")
+		}
+	}
+	err = w.Release(ctx, l, rec)
+	if errors.Is(err, kube.ErrAgain) {
+		return "", fmt.Errorf("node %s has just changed: run the command again: %w", name, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "released node " + name + ": " + told, nil
+}
+
+// distrusting names a node whose record says that the device of the machine to which this node is pinned said Off while it was on; ""
+// if there is none. There is no configuration here: the pins tell which machine is whose.
+func distrusting(ctx context.Context, c client.Reader, node *corev1.Node) (string, error) {
+	pin := node.Labels[taint.PinLabel]
+	if pin == "" {
+		return "", nil
+	}
+	var list corev1.NodeList
+	if err := c.List(ctx, &list); err != nil {
+		return "", fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range list.Items {
+		rec, err := taint.RecordOf(&list.Items[i])
+		if err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && rec.Machine != nil && rec.Machine.Pin() == pin {
+			return list.Items[i].Name, nil
+		}
+	}
+	return "", nil
+}
+
+// spareAll makes sure that no tombstone which is still on its way lands on a pod that starts when the mark goes. A pod that cannot be
+// spared keeps nobody from being released: spareAll returns each with its reason. (One that is too large even for the small form is too
+// large for the tombstone as well: evict's return path lets it go, too.)
+func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look, key string) ([]string, error) {
+	spared, small := map[string]bool{}, map[string]bool{} // by UID
+	var left []string
+	for range spareRounds {
+		var list corev1.PodList
+		if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": l.Name}); err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
+		}
+		left = nil
+		again := false
+		for i := range list.Items {
+			p := kube.SeePod(&list.Items[i], key, nil)
+			if p.Terminal || p.Exempt != taint.NotExempt || p.Spared == l.Record.Token() || spared[p.UID] {
+				continue
+			}
+			p.Small = small[p.UID]
+			err := w.Spare(ctx, p, l.Record.Token())
+			why := kube.Refusal(err)
+			if why == evict.Accepted {
+				spared[p.UID] = true
+				continue
+			}
+			if strings.Contains(err.Error(), "cannot patch resource") { // no pod's fault: the person lacks the right
+				return nil, err
+			}
+			left = append(left, fmt.Sprintf("%s/%s: %v", p.Namespace, p.Name, err))
+			again = again || why == evict.Changed || why == evict.TooLarge && !p.Small
+			small[p.UID] = p.Small || why == evict.TooLarge
+		}
+		if !again {
+			break
+		}
+	}
+	return left, nil
+}
+
+// spareRounds is how often spareAll looks again for pods that changed meanwhile.
+const spareRounds = 5
+
+func closed(l taint.Look, now time.Time) (taint.Record, string) {
+	told := "no mark"
+	if l.Mark != nil {
+		told = fmt.Sprintf("mark %q is removed", l.Mark.Value)
+	}
+	rec := taint.Record{ID: "released", Since: now.UTC().Truncate(time.Millisecond), By: taint.ByPerson}
+	switch {
+	case l.RecordErr != nil:
+		told += ", the unreadable record is replaced"
+	case l.Record == nil:
+		told += ", no record"
+	default:
+		rec = *l.Record
+		told += fmt.Sprintf(", fence %q in phase %s is closed", rec.ID, rec.Phase)
+	}
+	rec.NodeUID, rec.BootID, rec.LeaseRV = l.UID, l.BootID, l.LeaseRV
+	return rec.Enter(taint.PhaseDone, taint.ResultReleased, now), told
+}

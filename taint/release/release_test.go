@@ -1,0 +1,382 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+)
+
+var errOther = errors.New("somebody else's write")
+
+// admin is a client of the real API server.
+func admin(t *testing.T) client.Client {
+	t.Helper()
+	if shared == nil {
+		t.Skip("needs a control plane")
+	}
+	c, err := client.New(shared.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// writer writes as the leader does.
+func writer(c client.Client) kube.Writer {
+	return kube.Writer{Client: c, Key: taint.DefaultKey, Leading: func() error { return nil }, Now: time.Now}
+}
+
+func newNode(t *testing.T, c client.Client) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}
+	if err := c.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(context.Background(), n) })
+	return n
+}
+
+func newPod(t *testing.T, c client.Client, node string, change ...func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	no := false
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: "kube-system", Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: "release-test", AutomountServiceAccountToken: &no,
+			Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		},
+	}
+	for _, f := range change {
+		f(p)
+	}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "release-test", Namespace: "kube-system"}}
+	if err := c.Create(t.Context(), sa); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(context.Background(), p, client.GracePeriodSeconds(0)) })
+	return p
+}
+
+// Every mark goes, whosever it is, and nothing else; the record is closed with the life that the node has now; of the pods those are
+// spared that a fence would have ended. Without confirm nothing is written.
+func TestRelease(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	rec := taint.Record{ID: "f-1", NodeUID: "before", BootID: "before", LeaseRV: "before", By: "test", Since: now}
+	mark := func(value string, effect corev1.TaintEffect) corev1.Taint {
+		return corev1.Taint{Key: taint.DefaultKey, Value: value, Effect: effect}
+	}
+	theirs := corev1.Taint{Key: "example.net/theirs", Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
+	ours, kim := mark("f-1", corev1.TaintEffectNoSchedule), mark("kim", corev1.TaintEffectPreferNoSchedule)
+	for _, tc := range []struct {
+		name   string
+		record string
+		taints []corev1.Taint
+		dry    bool
+		id     string   // of the record afterwards; "": as it was
+		spared []string // pods
+		told   string
+		err    error
+	}{
+		{"our mark", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{theirs, ours}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"ours and a person's", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"a person's over an open fence", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"a person's alone", "", []corev1.Taint{kim, theirs}, false, "released", nil, "no record", nil},
+		{"an open fence whose mark is gone", rec.Enter(taint.PhaseArmed, "", now).Encode(), []corev1.Taint{theirs}, false, "f-1", []string{"runs"}, "no mark", nil},
+		{"an unreadable record", "{", []corev1.Taint{theirs}, false, "released", nil, "unreadable record is replaced", nil},
+		{"a device that lied", rec.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now).Encode(), []corev1.Taint{theirs}, false, "f-1", nil, "released node n1", nil},
+		{"without confirm", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, theirs}, true, "", nil, "would release node n1", nil},
+		{"a fence that is done", rec.Enter(taint.PhaseDone, taint.ResultEvicted, now).Encode(), []corev1.Taint{theirs}, false, "", nil, "", ErrNothing},
+		{"nothing", "", []corev1.Taint{theirs}, false, "", nil, "", ErrNothing},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			yes := true
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Annotations: map[string]string{"example.net/a": "b"}}}
+			if tc.record != "" {
+				node.Annotations[taint.RecordAnnotation] = tc.record
+			}
+			node.Spec.Taints, node.Status.NodeInfo.BootID = tc.taints, "b1"
+			pod := func(name, on string, phase corev1.PodPhase) *corev1.Pod {
+				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}, Spec: corev1.PodSpec{NodeName: on}, Status: corev1.PodStatus{Phase: phase}}
+			}
+			daemon := pod("exempt", "n1", corev1.PodRunning)
+			daemon.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: &yes}}
+			c := fake.NewClientBuilder().
+				WithObjects(node, pod("runs", "n1", corev1.PodRunning), pod("finished", "n1", corev1.PodSucceeded), daemon, pod("elsewhere", "n2", corev1.PodRunning)).
+				WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+				WithInterceptorFuncs(interceptor.Funcs{ // an API server takes annotations with a status
+					SubResourcePatch: func(ctx context.Context, c client.Client, _ string, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+						return c.Patch(ctx, o, p)
+					},
+				}).Build()
+			told, err := Node(t.Context(), c, "n1", taint.DefaultKey, !tc.dry, func() time.Time { return now })
+			if !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) || !strings.Contains(told, tc.told) {
+				t.Fatalf("got %q, error %v, want %q, error %v", told, err, tc.told, tc.err)
+			}
+			var is corev1.Node
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), &is); err != nil {
+				t.Fatal(err)
+			}
+			taints, note := []corev1.Taint{theirs}, is.Annotations[taint.RecordAnnotation]
+			if tc.id == "" {
+				taints = tc.taints
+				if note != tc.record {
+					t.Errorf("the record: got %s, want %s", note, tc.record)
+				}
+			} else if r, err := taint.RecordOf(&is); err != nil || r.ID != tc.id || r.Result != taint.ResultReleased || r.NodeUID != "u1" || r.BootID != "b1" || r.LeaseRV != "" {
+				t.Errorf("the record: got %s, error %v, want %s, released, of this life", note, err, tc.id)
+			}
+			if !slices.Equal(is.Spec.Taints, taints) || is.Annotations["example.net/a"] != "b" {
+				t.Errorf("got taints %v, annotations %v, want taints %v and all other annotations", is.Spec.Taints, is.Annotations, taints)
+			}
+			var pods corev1.PodList
+			if err := c.List(t.Context(), &pods); err != nil {
+				t.Fatal(err)
+			}
+			spared := map[string]bool{}
+			for i := range pods.Items {
+				if taint.SparedBy(&pods.Items[i]) != "" {
+					spared[pods.Items[i].Name] = true
+				}
+			}
+			if got := slices.Sorted(maps.Keys(spared)); !slices.Equal(got, tc.spared) {
+				t.Errorf("spared: got %v, want %v", got, tc.spared)
+			}
+		})
+	}
+}
+
+// busy is a Node that somebody else writes just before each of our first writes.
+type busy struct {
+	client.Client
+	times int
+}
+
+func (b *busy) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	if _, ok := o.(*corev1.Node); ok && b.times > 0 {
+		b.times--
+		other := &corev1.Node{}
+		other.Name = o.GetName()
+		touch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"`+time.Now().String()+`"}}}`))
+		if err := b.Client.Patch(ctx, other, touch); err != nil {
+			return err
+		}
+	}
+	return b.Client.Patch(ctx, o, p, opts...)
+}
+
+// A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite what they wrote.
+func TestReleaseOfABusyNode(t *testing.T) {
+	c := admin(t)
+	for _, tc := range []struct {
+		times int
+		fails bool
+	}{{0, false}, {tries - 1, false}, {tries, true}} {
+		n := newNode(t, c)
+		_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.Enter(taint.PhaseArmed, "", time.Now())
+		if err := writer(c).Arm(t.Context(), l, rec); err != nil {
+			t.Fatal(err)
+		}
+		told, err := Node(t.Context(), &busy{c, tc.times}, n.Name, taint.DefaultKey, true, time.Now)
+		if (err != nil) != tc.fails {
+			t.Errorf("changed %d times: got %q, error %v", tc.times, told, err)
+		}
+		_, l, err = kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		if err != nil || (l.Mark != nil) != tc.fails {
+			t.Errorf("changed %d times: got mark %v, error %v", tc.times, l.Mark, err)
+		}
+	}
+}
+
+// A release does what it can: a pod that takes no annotation is spared in its small form, one that takes nothing is named, and the mark
+// goes. A person without the right to spare pods is told so instead.
+func TestReleaseGoesOn(t *testing.T) {
+	c := admin(t)
+	changed := map[string]int{}
+	full := func(p *corev1.Pod) { p.Annotations["full"] = strings.Repeat("y", 262144-len("full")) }
+	for _, tc := range []struct {
+		name   string
+		refuse func(pod string) error // what the API server says of it
+		fails  bool
+		left   string
+	}{
+		{name: "full annotations", refuse: func(string) error { return nil }},
+		{name: "pods that change meanwhile", refuse: func(pod string) error {
+			if changed[pod]++; changed[pod] < 3 {
+				return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, pod, errOther)
+			}
+			return nil
+		}},
+		{name: "one pod that takes nothing", left: "etcdserver: request is too large", refuse: func(pod string) error {
+			if pod == "bad" {
+				return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: "etcdserver: request is too large"}}
+			}
+			return nil
+		}},
+		{name: "a webhook that refuses one", left: "denied the request", refuse: func(pod string) error {
+			if pod == "bad" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod, errors.New("admission webhook denied the request"))
+			}
+			return nil
+		}},
+		{name: "no right", fails: true, refuse: func(pod string) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod, errors.New(`User "kim" cannot patch resource "pods/status" in API group ""`))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := newNode(t, c)
+			_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec := taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.Enter(taint.PhaseEvicting, "", time.Now())
+			if err := writer(c).Arm(t.Context(), l, rec); err != nil {
+				t.Fatal(err)
+			}
+			bad, good := newPod(t, c, n.Name, full), newPod(t, c, n.Name)
+			names := map[string]string{bad.Name: "bad", good.Name: "good"}
+			out, err := Node(t.Context(), refusing{c, func(pod string) error { return tc.refuse(names[pod]) }}, n.Name, taint.DefaultKey, true, time.Now)
+			if (err != nil) != tc.fails {
+				t.Fatalf("got %q, error %v, want an error: %v", out, err, tc.fails)
+			}
+			_, l, err = kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+			if err != nil || (l.Mark != nil) != tc.fails {
+				t.Errorf("got mark %v, error %v", l.Mark, err)
+			}
+			if named := strings.Contains(out, bad.Name) && strings.Contains(out, tc.left); tc.left != "" && !named || strings.Contains(out, good.Name) {
+				t.Errorf("got %q, want the pod and %q", out, tc.left)
+			}
+			if tc.fails {
+				return
+			}
+			for o, want := range map[*corev1.Pod]bool{bad: tc.left == "", good: true} {
+				was := o.ResourceVersion
+				if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+					t.Fatal(err)
+				}
+				if got := o.ResourceVersion != was; got != want || got && taint.SparedBy(o) == "" && o.Status.Message != "spared" {
+					t.Errorf("%s: got a new resourceVersion %v, annotations %d, message %q; want spared %v", names[o.Name], got, len(o.Annotations), o.Status.Message, want)
+				}
+			}
+		})
+	}
+}
+
+// refusing is a client whose writes of pods' statuses may be refused.
+type refusing struct {
+	client.Client
+	refuse func(pod string) error
+}
+
+func (r refusing) SubResource(name string) client.SubResourceClient {
+	return refusingSub{r.Client.SubResource(name), r}
+}
+
+type refusingSub struct {
+	client.SubResourceClient
+	r refusing
+}
+
+func (s refusingSub) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	if err := s.r.refuse(o.GetName()); err != nil {
+		return err
+	}
+	return s.SubResourceClient.Patch(ctx, o, p, opts...)
+}
+
+// Distrust ends by its own node's release, or by that of a node that is the same machine.
+func TestReleaseFromEitherNode(t *testing.T) {
+	c := admin(t)
+	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff01"}
+	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff02"}
+	lied := func() *corev1.Node {
+		n := newNode(t, c)
+		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test", Machine: &bmc2}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
+		_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writer(c).Record(t.Context(), l, rec); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	pinned := func(pin string) *corev1.Node {
+		n := newNode(t, c)
+		_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writer(c).Pin(t.Context(), l, pin); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	holder, same, other := lied(), pinned(bmc2.Pin()), pinned(bmc1.Pin())
+	distrusted := func(want string) {
+		t.Helper()
+		var nodes corev1.NodeList
+		if err := c.List(t.Context(), &nodes); err != nil {
+			t.Fatal(err)
+		}
+		var f fleet.Fleet
+		for i := range nodes.Items {
+			n := &nodes.Items[i]
+			rec, err := taint.RecordOf(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Record(n.Name, n.ResourceVersion, rec, time.Now())
+		}
+		if got := f.Distrusted(bmc2, "racks/bmc2", same.Name); got != want {
+			t.Fatalf("the record that speaks against the machine is of %q, want %q", got, want)
+		}
+		if got := f.Distrusted(bmc1, "racks/bmc1", other.Name); got != "" {
+			t.Fatalf("another machine is distrusted by the record of %q", got)
+		}
+	}
+	release := func(n *corev1.Node, confirm bool) (string, error) {
+		return Node(t.Context(), c, n.Name, taint.DefaultKey, confirm, time.Now)
+	}
+	distrusted(holder.Name)
+	if told, err := release(other, true); !errors.Is(err, ErrNothing) {
+		t.Fatalf("a node of another machine: %q, error %v", told, err)
+	}
+	if told, err := release(same, false); err != nil || !strings.Contains(told, "would release node "+holder.Name) || !strings.Contains(told, same.Name) {
+		t.Fatalf("without confirm: %q, error %v", told, err)
+	}
+	distrusted(holder.Name)
+	if told, err := release(same, true); err != nil || !strings.Contains(told, "released node "+holder.Name) {
+		t.Fatalf("from the other node: %q, error %v", told, err)
+	}
+	distrusted("")
+	holder = lied()
+	distrusted(holder.Name)
+	if told, err := release(holder, true); err != nil {
+		t.Fatalf("from the record's node: %q, error %v", told, err)
+	}
+	distrusted("")
+}
