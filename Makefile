@@ -38,7 +38,7 @@ e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet
 sim: ## the simulation alone
 	$(GO) test -count=1 $(TESTFLAGS) ./test/sim
 
-mutants: controlplane ## weakens the protocol one line at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP"
+mutants: controlplane ## weakens the protocol one piece at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP"
 	$(GO) run ./test/mutants $(MUTANTSFLAGS)
 
 bench: build controlplane ## measures what is promised, in out/bench.jsonl; RUN=name runs one, RUN=peers what others take

@@ -1,9 +1,10 @@
-// Package main weakens the protocol, one line at a time, and demands that a test or a seed notices: `make mutants`.
+// Package main weakens the protocol, one piece at a time, and demands that a test or a seed notices: `make mutants`.
 //
-// Each mutant (list.go) replaces one piece of one file by a weaker one: a check that is dropped, a word that is believed, an order
-// that is turned round. The changed file lies in a scratch folder and is laid over the source with go's -overlay, so the working
-// tree is never touched. A mutant is killed when a package of its own tests fails within two minutes; one that does not compile, or
-// whose text is not in the source any more, is a fault of the list; one that survives is a defect of the tests.
+// Each mutant (list.go) names a declaration and replaces a piece of its syntax (syntax.go) by a weaker one: a check that is dropped,
+// a word that is believed, an order that is turned round. The changed file lies in a scratch folder and is laid over the source with
+// go's -overlay, so the working tree is never touched. A mutant is killed when a package of its own tests fails within two minutes;
+// one that does not compile, or has no place in the source any more, is a fault of the list; one that survives is a defect of the
+// tests.
 package main
 
 import (
@@ -27,11 +28,22 @@ import (
 
 // Mutant is one weakening.
 type Mutant struct {
-	Name  string   // what is weakened, unique
-	File  string   // below the module's root
-	Old   string   // stands exactly once in File
-	New   string   // takes its place
-	Tests []string // arguments of go test, tried in turn until one fails; nil: the tests of the file's package (testsOf)
+	Name string // what is weakened, unique
+	In   string // the declaration that is weakened, by its package's folder and its name: "taint/fence.View.State"
+
+	// Old and New are Go syntax: expressions, elements of a literal, statements, or cases. Formatting, comments, parentheses and
+	// where in its package the declaration stands do not matter. "..." among statements stands for any, and in New for the same.
+	Old string // stands in the declaration once
+	New string // takes its place; "": nothing does
+
+	Tests []string // arguments of go test, tried in turn until one fails; nil: the tests of the package (testsOf)
+}
+
+// where splits In.
+func (m Mutant) where() (dir, decl string) {
+	slash := strings.LastIndex(m.In, "/") + 1
+	pkg, decl, _ := strings.Cut(m.In[slash:], ".")
+	return m.In[:slash] + pkg, decl
 }
 
 // limit is how long one mutant may live.
@@ -40,56 +52,66 @@ const limit = 2 * time.Minute
 func main() { os.Exit(run()) }
 
 func run() int {
-	only := flag.String("only", "", "a regular expression: run the mutants whose name or file matches")
+	only := flag.String("only", "", "a regular expression: run the mutants whose name or declaration matches")
 	with := flag.String("with", "", "arguments of go test that are to kill them, in place of the mutants' own: what would the simulation alone find?")
 	list := flag.Bool("list", false, "print the mutants and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := hunt(ctx, os.Stdout, *only, *with, *list); err != nil {
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "reading -only: %v\n", err)
+		return 1
+	}
+	chosen := slices.DeleteFunc(slices.Clone(Mutants), func(m Mutant) bool { return !match.MatchString(m.Name) && !match.MatchString(m.In) })
+	if len(chosen) == 0 {
+		fmt.Fprintf(os.Stderr, "no mutant matches %q\n", *only)
+		return 1
+	}
+	if *list {
+		for _, m := range chosen {
+			fmt.Printf("%-48s %s\n", m.In, m.Name)
+		}
+		return 0
+	}
+	if *with != "" {
+		for i := range chosen {
+			chosen[i].Tests = []string{*with}
+		}
+	}
+	if err := hunt(ctx, os.Stdout, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-// hunt runs the chosen mutants and prints one line for each. The error says how many survived.
-func hunt(ctx context.Context, out io.Writer, only, with string, list bool) error {
-	match, err := regexp.Compile(only)
-	if err != nil {
-		return fmt.Errorf("reading -only: %w", err)
-	}
+// hunt tries the mutants and prints one line for each. The error names those that survived, and those that cannot be tried.
+func hunt(ctx context.Context, out io.Writer, mutants []Mutant) error {
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
-	}
-	chosen := slices.DeleteFunc(slices.Clone(Mutants), func(m Mutant) bool { return !match.MatchString(m.Name) && !match.MatchString(m.File) })
-	if len(chosen) == 0 {
-		return fmt.Errorf("no mutant matches %q", only)
-	}
-	if with != "" {
-		for i := range chosen {
-			chosen[i].Tests = []string{with}
-		}
-	}
-	if list {
-		for _, m := range chosen {
-			fmt.Fprintf(out, "%-28s %s\n", filepath.Dir(m.File), m.Name)
-		}
-		return nil
 	}
 	scratch, err := os.MkdirTemp("", "forcefence-mutants-")
 	if err != nil {
 		return fmt.Errorf("making scratch folder: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	h := hunter{root: root, scratch: scratch}
-	if err := h.healthy(ctx, out, chosen); err != nil {
+	h := hunter{source: newSource(root), scratch: scratch}
+	var survivors, faults []string
+	placed := slices.DeleteFunc(slices.Clone(mutants), func(m Mutant) bool {
+		_, _, err := h.weaken(m)
+		if err != nil {
+			fmt.Fprintf(out, "NOT PLACED  %s: %v\n", m.Name, err)
+			faults = append(faults, m.Name)
+		}
+		return err != nil
+	})
+	if err := h.healthy(ctx, out, placed); err != nil {
 		return err
 	}
 	begin := time.Now()
-	var survivors, faults []string
-	for i, m := range chosen {
+	for i, m := range placed {
 		start := time.Now()
 		by, err := h.kill(ctx, m)
 		if ctx.Err() != nil {
@@ -104,10 +126,11 @@ func hunt(ctx context.Context, out io.Writer, only, with string, list bool) erro
 			verdict = "SURVIVED"
 			survivors = append(survivors, m.Name)
 		}
-		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", i+1, len(chosen), time.Since(start).Seconds(), filepath.Dir(m.File), m.Name, verdict)
+		dir, _ := m.where()
+		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", i+1, len(placed), time.Since(start).Seconds(), dir, m.Name, verdict)
 	}
 	fmt.Fprintf(out, "%d mutants, %d killed, %d survived, %.1f minutes\n",
-		len(chosen), len(chosen)-len(survivors)-len(faults), len(survivors), time.Since(begin).Minutes())
+		len(mutants), len(mutants)-len(survivors)-len(faults), len(survivors), time.Since(begin).Minutes())
 	if len(survivors)+len(faults) > 0 {
 		return fmt.Errorf("no test notices: %q; cannot be tried: %q", survivors, faults)
 	}
@@ -115,7 +138,10 @@ func hunt(ctx context.Context, out io.Writer, only, with string, list bool) erro
 }
 
 // hunter runs go over the source with a mutant laid over it.
-type hunter struct{ root, scratch string }
+type hunter struct {
+	*source
+	scratch string
+}
 
 func moduleRoot(ctx context.Context) (string, error) {
 	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
@@ -156,7 +182,8 @@ func (h hunter) kill(ctx context.Context, m Mutant) (by string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if said, err := h.goTool(ctx, overlay, "build", "./"+filepath.Dir(m.File)); err != nil {
+	dir, _ := m.where()
+	if said, err := h.goTool(ctx, overlay, "build", "./"+dir); err != nil {
 		return "", fmt.Errorf("does not compile: %w\n%s", err, said)
 	}
 	for _, args := range testsOf(m) {
@@ -175,16 +202,11 @@ func (h hunter) kill(ctx context.Context, m Mutant) (by string, err error) {
 
 // lay writes the mutated file and the overlay that puts it in its place.
 func (h hunter) lay(m Mutant) (overlay string, err error) {
-	path := filepath.Join(h.root, m.File)
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("reading source: %w", err)
-	}
-	weaker, err := m.apply(string(src))
+	path, weaker, err := h.weaken(m)
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(h.scratch, filepath.Base(m.File))
+	file := filepath.Join(h.scratch, filepath.Base(path))
 	table, err := json.Marshal(map[string]any{"Replace": map[string]string{path: file}})
 	if err != nil {
 		return "", fmt.Errorf("writing overlay: %w", err)
@@ -194,14 +216,6 @@ func (h hunter) lay(m Mutant) (overlay string, err error) {
 		return "", fmt.Errorf("writing overlay: %w", err)
 	}
 	return overlay, nil
-}
-
-// apply returns the weakened source.
-func (m Mutant) apply(src string) (string, error) {
-	if n := strings.Count(src, m.Old); n != 1 {
-		return "", fmt.Errorf("%s: the text to be replaced stands there %d times, want once:\n%s", m.File, n, m.Old)
-	}
-	return strings.Replace(src, m.Old, m.New, 1), nil
 }
 
 // test runs go test and tells whether a test failed, as opposed to go.

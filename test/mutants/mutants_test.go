@@ -6,33 +6,28 @@ import (
 	"go/ast"
 	"go/importer"
 	"go/parser"
-	"go/token"
 	"go/types"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// The list keeps up with the source: each text stands in its file once, and is weakened to something else.
+// The list keeps up with the source: each mutant has its place there, and changes something.
 func TestMutantsApply(t *testing.T) {
+	src := newSource("../..")
 	names := map[string]bool{}
 	for _, m := range Mutants {
 		if names[m.Name] {
 			t.Errorf("%s: two mutants of that name", m.Name)
 		}
 		names[m.Name] = true
-		src, err := os.ReadFile(filepath.Join("../..", m.File))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if got, err := m.apply(string(src)); err != nil {
+		if path, got, err := src.weaken(m); err != nil {
 			t.Errorf("%s: %v", m.Name, err)
-		} else if got == string(src) {
+		} else if dir, _ := m.where(); got == src.pkgs[dir][path].text {
 			t.Errorf("%s: changes nothing", m.Name)
 		}
 		if len(testsOf(m)) == 0 {
@@ -54,10 +49,11 @@ func TestMutantsCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{join .GoFiles \" \"}}"}
+	src := newSource(root)
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
 	for _, m := range Mutants {
-		if dir := "./" + filepath.Dir(m.File); !slices.Contains(args, dir) {
-			args = append(args, dir)
+		if dir, _ := m.where(); !slices.Contains(args, "./"+dir) {
+			args = append(args, "./"+dir)
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -68,50 +64,32 @@ func TestMutantsCompile(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	exports, files := map[string]string{}, map[string][]string{} // by import path; by folder
+	exports := map[string]string{} // by import path
 	for line := range strings.Lines(string(listed)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		exports[f[0]], files[f[2]] = f[1], strings.Fields(f[3])
+		path, file, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		exports[path] = file
 	}
-	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	parsed := map[string]*ast.File{}
+	imports := importer.ForCompiler(src.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, m := range Mutants {
-		path := filepath.Join(root, m.File)
-		src, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		weaker, err := m.apply(string(src))
+		path, weaker, err := src.weaken(m)
 		if err != nil {
 			continue // TestMutantsApply tells
 		}
-		dir := filepath.Dir(path)
-		if !slices.Contains(files[dir], filepath.Base(path)) {
-			t.Errorf("%s: go does not compile %s here", m.Name, m.File)
-			continue
-		}
-		mutant, err := parser.ParseFile(fset, path, weaker, parser.SkipObjectResolution)
+		mutant, err := parser.ParseFile(src.fset, path, weaker, parser.SkipObjectResolution)
 		if err != nil {
 			t.Errorf("%s: %v", m.Name, err)
 			continue
 		}
+		dir, _ := m.where()
 		all := []*ast.File{mutant}
-		for _, name := range files[dir] {
-			other := filepath.Join(dir, name)
-			if other == path {
-				continue
+		for other, f := range src.pkgs[dir] {
+			if other != path {
+				all = append(all, f.tree)
 			}
-			if parsed[other] == nil {
-				if parsed[other], err = parser.ParseFile(fset, other, nil, parser.SkipObjectResolution); err != nil {
-					t.Fatal(err)
-				}
-			}
-			all = append(all, parsed[other])
 		}
 		var faults bytes.Buffer
 		conf := types.Config{Importer: imports, Error: func(err error) { faults.WriteString("\n\t" + err.Error()) }}
-		if _, err := conf.Check(filepath.Dir(m.File), fset, all, nil); err != nil {
+		if _, err := conf.Check(dir, src.fset, all, nil); err != nil {
 			t.Errorf("%s: does not compile:%s", m.Name, &faults)
 		}
 	}
@@ -139,18 +117,20 @@ func TestOnlyFailuresKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := hunter{root: root, scratch: t.TempDir()}
+	h := hunter{source: newSource(root), scratch: t.TempDir()}
+	const in = "kubelet-admit/admit.Decide"
+	tests := []string{"./kubelet-admit/admit"}
 	for _, tc := range []struct {
 		name string
 		m    Mutant
 		want string // of the result
 		err  string // of the error
 	}{
-		{"survives", Mutant{File: "kubelet-admit/admit/admit.go", Old: `"node is not marked"`, New: `"node is free"`}, "", ""},
-		{"killed", Mutant{File: "kubelet-admit/admit/admit.go", Old: "case n.Marked:", New: "case false:"}, "TestDecide", ""},
-		{"does not compile", Mutant{File: "kubelet-admit/admit/admit.go", Old: "case n.Marked:", New: "case nobody:"}, "", "does not compile"},
-		{"is not there", Mutant{File: "kubelet-admit/admit/admit.go", Old: "case n.Nothing:", New: ""}, "", "stands there 0 times"},
-		{"a test that is not there", Mutant{File: "kubelet-admit/admit/admit.go", Old: "case n.Marked:", New: "case false:", Tests: []string{"./nowhere"}}, "", "go test ./nowhere"},
+		{"survives", Mutant{In: "kubelet-admit/admit.Clear", Old: `"node is not marked"`, New: `"node is free"`, Tests: tests}, "", ""},
+		{"killed", Mutant{In: in, Old: "n.Marked", New: "false", Tests: tests}, "TestDecide", ""},
+		{"does not compile", Mutant{In: in, Old: "n.Marked", New: "nobody", Tests: tests}, "", "does not compile"},
+		{"is not there", Mutant{In: in, Old: "n.Nothing", New: "", Tests: tests}, "", "does not stand in"},
+		{"a test that is not there", Mutant{In: in, Old: "n.Marked", New: "false", Tests: []string{"./nowhere"}}, "", "go test ./nowhere"},
 	} {
 		by, err := h.kill(t.Context(), tc.m)
 		switch {
@@ -159,5 +139,31 @@ func TestOnlyFailuresKill(t *testing.T) {
 		case !strings.HasPrefix(by, tc.want) || tc.want == "" && by != "":
 			t.Errorf("%s: got killed by %q, want %q", tc.name, by, tc.want)
 		}
+	}
+}
+
+// What has no place is told ahead, all of it; the others are tried, and the end is a failure.
+func TestUnplacedAreTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go")
+	}
+	tests := []string{"./kubelet-admit/admit"}
+	var out bytes.Buffer
+	err := hunt(t.Context(), &out, []Mutant{
+		{Name: "moved", In: "kubelet-admit/admit.Undecide", Old: "n.Marked", New: "false"},
+		{Name: "placed", In: "kubelet-admit/admit.Decide", Old: "n.Marked", New: "false", Tests: tests},
+		{Name: "gone", In: "kubelet-admit/admit.Decide", Old: "n.Nothing", New: "false", Tests: tests},
+	})
+	want := regexp.MustCompile(`^NOT PLACED  moved: kubelet-admit/admit declares no Undecide \(but in Decide\)
+NOT PLACED  gone: does not stand in kubelet-admit/admit.Decide: n.Nothing
+ .* passes without a mutant: ./kubelet-admit/admit
+  1/1 .* killed by TestDecide.*
+3 mutants, 1 killed, 0 survived, .*
+$`)
+	if !want.MatchString(out.String()) {
+		t.Errorf("got\n%s, want\n%s", &out, want)
+	}
+	if err == nil || !strings.Contains(err.Error(), `cannot be tried: ["moved" "gone"]`) {
+		t.Errorf("got error %v, want the two that have no place", err)
 	}
 }
