@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // sim plays the histories of test/sim: enough of them to take every path many times, few enough for a mutant's two minutes.
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
 
@@ -21,22 +23,33 @@ var glue = []string{"./taint/controller -short"}
 // wiring is what becomes of a configuration file.
 var wiring = []string{"./cmd/internal/app"}
 
-// testsOf returns the tests that are to kill a mutant, in turn. Where a decision is weakened its unit tests and stories come first,
-// then the whole protocol's simulation.
+// decisions are the packages that decide together: one's stories play through the others.
+var decisions = []string{"taint", "taint/fleet", "taint/fence", "taint/evict"}
+
+// testsOf returns the tests that are to kill a mutant, in turn: those of its package, of which those without a control plane come
+// first. Where a decision is weakened the other decisions' stories follow, then the whole protocol's simulation.
 func testsOf(m Mutant) []string {
 	if m.Tests != nil {
 		return m.Tests
 	}
-	switch dir, _ := m.where(); dir {
-	case "taint/fleet", "taint/fence", "taint/evict", "taint":
-		return []string{"./taint ./taint/fleet ./taint/fence ./taint/evict", sim}
-	case "kubelet-admit/nri":
-		return []string{hook}
-	case "kubelet-admit/admit":
-		return []string{"./" + dir, sim}
-	default:
-		return []string{"./" + dir}
+	dir, _ := m.where()
+	tests := []string{"./" + dir}
+	switch {
+	case slices.Contains(decisions, dir):
+		for _, other := range decisions {
+			if other != dir {
+				tests = append(tests, "./"+other)
+			}
+		}
+		tests = append(tests, sim)
+	case dir == "taint/controller":
+		tests = []string{"./" + dir + " -short", "./" + dir}
+	case dir == "kubelet-admit/nri":
+		tests = []string{hook}
+	case dir == "kubelet-admit/admit":
+		tests = append(tests, sim)
 	}
+	return tests
 }
 
 // Mutants are the weakenings, by the package they weaken. The numbers are the design's invariants and steps.

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -97,7 +98,7 @@ func hunt(ctx context.Context, out io.Writer, mutants []Mutant) error {
 		return fmt.Errorf("making scratch folder: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	h := hunter{source: newSource(root), scratch: scratch}
+	h := hunter{source: newSource(root), scratch: scratch, quick: map[string]string{}}
 	var survivors, faults []string
 	placed := slices.DeleteFunc(slices.Clone(mutants), func(m Mutant) bool {
 		_, _, err := h.weaken(m)
@@ -141,6 +142,7 @@ func hunt(ctx context.Context, out io.Writer, mutants []Mutant) error {
 type hunter struct {
 	*source
 	scratch string
+	quick   map[string]string // which tests of a package to run first, by go test's arguments
 }
 
 func moduleRoot(ctx context.Context) (string, error) {
@@ -151,7 +153,8 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(mod))), nil
 }
 
-// healthy runs every test that is to kill a mutant without one: a test that fails anyway kills nothing.
+// healthy runs every test that is to kill a mutant without one: a test that fails anyway kills nothing. It notes which of them are
+// quick.
 func (h hunter) healthy(ctx context.Context, out io.Writer, mutants []Mutant) error {
 	done := map[string]bool{}
 	for _, m := range mutants {
@@ -161,17 +164,52 @@ func (h hunter) healthy(ctx context.Context, out io.Writer, mutants []Mutant) er
 			}
 			done[args] = true
 			start := time.Now()
-			failed, said, err := h.test(ctx, "", args)
+			failed, said, err := h.test(ctx, "", args+" -v")
 			switch {
 			case err != nil:
 				return fmt.Errorf("running go test %s without a mutant: %w", args, err)
 			case failed:
 				return fmt.Errorf("go test %s fails without a mutant:\n%s", args, said)
 			}
+			if names := quickOf(said); names != "" {
+				h.quick[args] = names
+			}
 			fmt.Fprintf(out, "        %5.1fs  passes without a mutant: %s\n", time.Since(start).Seconds(), args)
 		}
 	}
 	return nil
+}
+
+var (
+	passedTest = regexp.MustCompile(`(?m)^--- PASS: (\S+) \(([\d.]+)s\)`)
+	passedAll  = regexp.MustCompile(`(?m)^ok\s+\S+\s+([\d.]+)s`)
+)
+
+// quickOf names a package's tests that take less than half a second each, as a pattern, by what it said with -v. It names none where
+// all the others take less than two seconds, or where what all tests share takes more than one, as it would be made ready twice.
+func quickOf(said string) string {
+	seconds := func(s string) float64 {
+		f, _ := strconv.ParseFloat(s, 64) // what fits the patterns and is no number counts nothing
+		return f
+	}
+	var names []string
+	slow, shared := 0.0, 0.0
+	for _, all := range passedAll.FindAllStringSubmatch(said, -1) {
+		shared += seconds(all[1])
+	}
+	for _, m := range passedTest.FindAllStringSubmatch(said, -1) {
+		took := seconds(m[2])
+		shared -= took
+		if took < 0.5 {
+			names = append(names, m[1])
+		} else {
+			slow += took
+		}
+	}
+	if names == nil || slow < 2 || shared > 1 {
+		return ""
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
 }
 
 // kill returns the first test that fails with the mutant, "" if none does in time. A mutant that does not compile is an error.
@@ -181,10 +219,6 @@ func (h hunter) kill(ctx context.Context, m Mutant) (by string, err error) {
 	overlay, err := h.lay(m)
 	if err != nil {
 		return "", err
-	}
-	dir, _ := m.where()
-	if said, err := h.goTool(ctx, overlay, "build", "./"+dir); err != nil {
-		return "", fmt.Errorf("does not compile: %w\n%s", err, said)
 	}
 	for _, args := range testsOf(m) {
 		failed, said, err := h.test(ctx, overlay, args)
@@ -218,14 +252,29 @@ func (h hunter) lay(m Mutant) (overlay string, err error) {
 	return overlay, nil
 }
 
-// test runs go test and tells whether a test failed, as opposed to go.
+// inTurn runs a test's program twice: its quick tests, and if they pass the others.
+const inTurn = `#!/bin/sh
+"$@" -test.run '%[1]s' && exec "$@" -test.skip '%[1]s'
+`
+
+// test runs go test and tells whether a test failed, as opposed to go. The quick tests of the package come first.
 func (h hunter) test(ctx context.Context, overlay, args string) (failed bool, said string, err error) {
-	said, err = h.goTool(ctx, overlay, append([]string{"test", "-count=1", "-vet=off", "-failfast"}, strings.Fields(args)...)...)
+	flags := []string{"test", "-count=1", "-vet=off", "-failfast", "-ldflags=-s -w"} // links in half the time
+	if names := h.quick[args]; names != "" {
+		script := filepath.Join(h.scratch, "inturn")
+		if err := os.WriteFile(script, fmt.Appendf(nil, inTurn, names), 0o700); err != nil {
+			return false, "", fmt.Errorf("writing script: %w", err)
+		}
+		flags = append(flags, "-exec="+script)
+	}
+	said, err = h.goTool(ctx, overlay, append(flags, strings.Fields(args)...)...)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
 		return false, said, nil
-	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") && !strings.Contains(said, "[build failed]") && !strings.Contains(said, "[setup failed]"):
+	case strings.Contains(said, "[build failed]"):
+		return false, said, fmt.Errorf("does not compile: go test %s: %w\n%s", args, err, said)
+	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") && !strings.Contains(said, "[setup failed]"):
 		return true, said, nil
 	default:
 		return false, said, fmt.Errorf("go test %s: %w\n%s", args, err, said)

@@ -108,6 +108,38 @@ func TestKiller(t *testing.T) {
 	}
 }
 
+func TestQuickOf(t *testing.T) {
+	for _, tc := range []struct{ name, said, want string }{
+		{"the slow ones wait", "=== RUN   TestA\n--- PASS: TestA (0.10s)\n    --- PASS: TestA/x (0.10s)\n--- PASS: FuzzB (0.00s)\n--- PASS: TestC (7.00s)\n--- SKIP: TestD (0.00s)\nok  \tx/y\t7.400s\n", "^(TestA|FuzzB)$"},
+		{"none is slow", "--- PASS: TestA (0.10s)\n--- PASS: TestC (1.00s)\nok  \tx/y\t1.100s\n", ""},
+		{"all are slow", "--- PASS: TestC (3.00s)\nok  \tx/y\t3.100s\n", ""},
+		{"some run beside each other", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\n--- PASS: TestD (3.00s)\nok  \tx/y\t3.100s\n", "^(TestA)$"},
+		{"what they share takes long", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\nok  \tx/y\t9.000s\n", ""},
+	} {
+		if got := quickOf(tc.said); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// What is quick goes first, and what is not still has its say.
+func TestQuickTestsFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go")
+	}
+	root, err := moduleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Mutant{In: "kubelet-admit/admit.Decide", Old: "n.Marked", New: "false", Tests: []string{"./kubelet-admit/admit"}}
+	for _, quick := range []string{"^(TestDecide)$", "^(TestNobody)$"} {
+		h := hunter{source: newSource(root), scratch: t.TempDir(), quick: map[string]string{m.Tests[0]: quick}}
+		if by, err := h.kill(t.Context(), m); err != nil || !strings.HasPrefix(by, "TestDecide") {
+			t.Errorf("quick are %s: got killed by %q (%v), want TestDecide", quick, by, err)
+		}
+	}
+}
+
 // A test that does not run is no killer.
 func TestOnlyFailuresKill(t *testing.T) {
 	if testing.Short() {
