@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestHost installs onto a host whose root is another, as the DaemonSet does: with a containerd that runs there, a kubeconfig whose
@@ -24,9 +25,9 @@ func TestHost(t *testing.T) {
 	containerd := cluster.Containerd(t)
 	c := cluster.ForTest(t, cluster.Options{})
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id") // install refuses a Node that tells another
-	must(t, err)
+	kit.Must(t, err)
 	_, err = c.AddNode(t.Context(), cluster.NodeOptions{Name: "n1", BootID: strings.TrimSpace(string(boot))})
-	must(t, err)
+	kit.Must(t, err)
 
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "forcefence-node")
@@ -37,12 +38,12 @@ func TestHost(t *testing.T) {
 	}
 	host := filepath.Join(dir, "host")
 	for _, d := range []string{"proc", "dev", "etc/containerd", "etc/kubernetes", "usr/bin", "opt", "var/lib/nri-plugins", "opt/nri"} {
-		must(t, os.MkdirAll(filepath.Join(host, d), 0o755))
+		kit.Must(t, os.MkdirAll(filepath.Join(host, d), 0o755))
 	}
 	copyFile(t, containerd, filepath.Join(host, "usr/bin/containerd"))
-	must(t, os.WriteFile(filepath.Join(host, "etc/containerd/config.toml"), []byte("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"), 0o644))
-	must(t, c.WriteKubeconfig(filepath.Join(host, "etc/kubernetes/kubelet.conf"), "system:node:n1", "system:nodes"))
-	must(t, os.Symlink("/var/lib/nri-plugins", filepath.Join(host, "opt/nri/plugins")))
+	kit.Must(t, os.WriteFile(filepath.Join(host, "etc/containerd/config.toml"), []byte("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"), 0o644))
+	kit.Must(t, c.WriteKubeconfig(filepath.Join(host, "etc/kubernetes/kubelet.conf"), "system:node:n1", "system:nodes"))
+	kit.Must(t, os.Symlink("/var/lib/nri-plugins", filepath.Join(host, "opt/nri/plugins")))
 
 	// In a mount namespace of its own, so that no mount is left whatever happens.
 	onHost := func(args ...string) (string, error) {
@@ -65,7 +66,7 @@ func TestHost(t *testing.T) {
 		}
 	}
 	want, err := os.ReadFile(binary)
-	must(t, err)
+	kit.Must(t, err)
 	got, err := os.ReadFile(filepath.Join(host, "var/lib/nri-plugins/10-forcefence"))
 	if err != nil || string(got) != string(want) {
 		t.Errorf("the plugin is not the program (%v, %d bytes of %d)", err, len(got), len(want))
@@ -89,20 +90,20 @@ func TestHost(t *testing.T) {
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	in, err := os.Open(from)
-	must(t, err)
+	kit.Must(t, err)
 	defer in.Close()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	must(t, err)
+	kit.Must(t, err)
 	_, err = io.Copy(out, in)
-	must(t, err)
-	must(t, out.Close())
+	kit.Must(t, err)
+	kit.Must(t, out.Close())
 }
 
 // files is every file below a folder, with its size.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
-	must(t, filepath.Walk(dir, func(file string, info os.FileInfo, err error) error {
+	kit.Must(t, filepath.Walk(dir, func(file string, info os.FileInfo, err error) error {
 		if err == nil && !info.IsDir() {
 			all = append(all, fmt.Sprintf("%s %d", file, info.Size()))
 		}

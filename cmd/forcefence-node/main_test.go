@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // exec runs a command line and returns what a shell would see.
@@ -20,13 +21,6 @@ func exec(args ...string) (status int, stdout, stderr string) {
 	var out, err strings.Builder
 	status = run(args, &out, &err)
 	return status, out.String(), err.String()
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -98,7 +92,7 @@ held:        no pod
 			v := newView(tc.plugins)
 			v.Protection = &install.Protection{Level: install.FailOpen, Reason: "It may.", Advice: "Do it."}
 			var b strings.Builder
-			must(t, v.print(&b, "text", noon))
+			kit.Must(t, v.print(&b, "text", noon))
 			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), b.String()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -120,12 +114,12 @@ held:        no pod
 func TestStatus(t *testing.T) {
 	dir := t.TempDir()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	must(t, err)
+	kit.Must(t, err)
 	write := func(s nri.Status) {
 		t.Helper()
 		text, err := json.Marshal(s)
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join(dir, s.Plugin[:2]+".json"), text, 0o644))
+		kit.Must(t, err)
+		kit.Must(t, os.WriteFile(filepath.Join(dir, s.Plugin[:2]+".json"), text, 0o644))
 	}
 	command := []string{"status", "--state-dir", dir, "--runtime", "containerd", "--containerd", "/nowhere/containerd"}
 
@@ -169,7 +163,7 @@ func TestStatus(t *testing.T) {
 	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 || stderr != "20-forcefence is not registered with the runtime\n" {
 		t.Errorf("gone: got %d, %q", status, stderr)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "10.json"), []byte("{"), 0o644))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "10.json"), []byte("{"), 0o644))
 	if status, _, stderr := exec(command...); status != 1 || !strings.Contains(stderr, "10.json") {
 		t.Errorf("broken: got %d, %q", status, stderr)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestInstallOnAnotherBoot: where the kubelet goes on to tell of another boot than the machine's, the hook would hold every ordinary pod
@@ -59,7 +60,7 @@ func TestInstallOnAnotherBoot(t *testing.T) {
 					t.Errorf("took %s, want %s", took, tt.took)
 				}
 				if tt.want == "" {
-					must(t, err)
+					kit.Must(t, err)
 					return
 				}
 				if err == nil || !strings.Contains(err.Error(), tt.want) {

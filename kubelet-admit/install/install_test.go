@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestInstall(t *testing.T) {
@@ -64,7 +65,7 @@ func TestUpgrade(t *testing.T) {
 	l.mustInstall()
 	l.start(200)
 	l.write("opt/nri/plugins/05-forcefence", "version 0")
-	must(t, os.Chmod(l.path("opt/nri/plugins/05-forcefence"), 0o755))
+	kit.Must(t, os.Chmod(l.path("opt/nri/plugins/05-forcefence"), 0o755))
 	l.write("opt/nri/plugins/05-forcefence-other", "another's")
 	l.write("etc/nri/conf.d/10-forcefence.conf", "nodeName: old\n")
 	l.opts.Binary = contentOf([]byte("version 2"))
@@ -108,19 +109,19 @@ func TestRefused(t *testing.T) {
 		{"runtime does not answer", func(l *lab) { l.write("etc/containerd/config.toml", "= broken") }, "asking the runtime for its configuration"},
 		{"the plugin is a link", func(l *lab) {
 			l.write("elsewhere", "x")
-			must(l.t, os.MkdirAll(l.path("opt/nri/plugins"), 0o755))
-			must(l.t, os.Symlink(l.path("elsewhere"), l.path("opt/nri/plugins/10-forcefence")))
+			kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins"), 0o755))
+			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("opt/nri/plugins/10-forcefence")))
 		}, "10-forcefence is not a plain file"},
-		{"the plugin is a folder", func(l *lab) { must(l.t, os.MkdirAll(l.path("opt/nri/plugins/10-forcefence"), 0o755)) }, "10-forcefence is not a plain file"},
+		{"the plugin is a folder", func(l *lab) { kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins/10-forcefence"), 0o755)) }, "10-forcefence is not a plain file"},
 		{"the plugin folder is a file", func(l *lab) { l.write("opt/nri/plugins", "x") }, "opt/nri/plugins"},
 		{"the plugin folder is a link to nothing", func(l *lab) {
-			must(l.t, os.MkdirAll(l.path("opt/nri"), 0o755))
-			must(l.t, os.Symlink(l.path("nowhere"), l.path("opt/nri/plugins")))
+			kit.Must(l.t, os.MkdirAll(l.path("opt/nri"), 0o755))
+			kit.Must(l.t, os.Symlink(l.path("nowhere"), l.path("opt/nri/plugins")))
 		}, "link to nothing"},
 		{"the configuration is a link", func(l *lab) {
 			l.write("elsewhere", "x")
-			must(l.t, os.MkdirAll(l.path("etc/nri/conf.d"), 0o755))
-			must(l.t, os.Symlink(l.path("elsewhere"), l.path("etc/nri/conf.d/forcefence.conf")))
+			kit.Must(l.t, os.MkdirAll(l.path("etc/nri/conf.d"), 0o755))
+			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("etc/nri/conf.d/forcefence.conf")))
 		}, "forcefence.conf is not a plain file"},
 		{"read-only", func(l *lab) {
 			l.opts.Host.before = func(op, path string) error {
@@ -158,7 +159,7 @@ func TestRefused(t *testing.T) {
 // links is the names of all that lies on the host, links to nothing included, but for empty folders.
 func (l *lab) links() []string {
 	var all []string
-	must(l.t, filepath.Walk(l.dir, func(file string, info os.FileInfo, err error) error {
+	kit.Must(l.t, filepath.Walk(l.dir, func(file string, info os.FileInfo, err error) error {
 		if err == nil && !info.IsDir() {
 			all = append(all, file)
 		}
@@ -170,11 +171,11 @@ func (l *lab) links() []string {
 // TestReadOnly is a folder that really is: on a machine where a mount is allowed.
 func TestReadOnly(t *testing.T) {
 	l := newLab(t)
-	must(t, os.MkdirAll(l.path("opt"), 0o755))
+	kit.Must(t, os.MkdirAll(l.path("opt"), 0o755))
 	if err := syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_RDONLY, "size=1m"); err != nil {
 		t.Skipf("mounting a tmpfs: %v", err)
 	}
-	defer func() { must(t, syscall.Unmount(l.path("opt"), 0)) }()
+	defer func() { kit.Must(t, syscall.Unmount(l.path("opt"), 0)) }()
 	before := l.tree(true)
 	if _, err := l.install(); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("got %v, want a file system that is read-only", err)
@@ -182,7 +183,7 @@ func TestReadOnly(t *testing.T) {
 	if diff := cmp.Diff(before, l.tree(true)); diff != "" {
 		t.Errorf("it left something:\n%s", diff)
 	}
-	must(t, syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_REMOUNT, "size=64k"))
+	kit.Must(t, syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_REMOUNT, "size=64k"))
 	l.opts.Binary = contentOf(make([]byte, 1<<20))
 	if _, err := l.install(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want a disk that is full", err)
@@ -194,9 +195,9 @@ func TestReadOnly(t *testing.T) {
 
 func TestLinkedFolder(t *testing.T) {
 	l := newLab(t)
-	must(t, os.MkdirAll(l.path("data/plugins"), 0o755))
-	must(t, os.MkdirAll(l.path("opt/nri"), 0o755))
-	must(t, os.Symlink(l.path("data/plugins"), l.path("opt/nri/plugins")))
+	kit.Must(t, os.MkdirAll(l.path("data/plugins"), 0o755))
+	kit.Must(t, os.MkdirAll(l.path("opt/nri"), 0o755))
+	kit.Must(t, os.Symlink(l.path("data/plugins"), l.path("opt/nri/plugins")))
 	var staged []string
 	l.opts.Host.before = func(op, path string) error {
 		if op == "write" {
@@ -266,7 +267,7 @@ func TestFaults(t *testing.T) {
 					reached := l.failAt(n, crash)
 					_, err := l.install()
 					if !*reached {
-						must(t, err)
+						kit.Must(t, err)
 						break
 					}
 					// A staging folder that could not be removed is no failure: it holds nothing, and the next install removes it.
@@ -323,7 +324,7 @@ func TestRestart(t *testing.T) {
 	// A stranger in the folder would keep the runtime from coming up.
 	l.opts.Binary = contentOf([]byte("version 2"))
 	l.write("opt/nri/plugins/tool", "x")
-	must(t, os.Chmod(l.path("opt/nri/plugins/tool"), 0o755))
+	kit.Must(t, os.Chmod(l.path("opt/nri/plugins/tool"), 0o755))
 	r = l.mustInstall()
 	if len(l.calls) != 1 || !strings.Contains(strings.Join(r.Warnings, "\n"), "will not start until it is removed") {
 		t.Errorf("calls %q, warnings %q", l.calls, r.Warnings)

@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // lab is a host in a folder: its runtime, procfs and API server are ours, its files are real.
@@ -69,14 +70,14 @@ func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) write(name, content string) {
 	l.t.Helper()
-	must(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o755))
-	must(l.t, os.WriteFile(l.path(name), []byte(content), 0o644))
+	kit.Must(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o755))
+	kit.Must(l.t, os.WriteFile(l.path(name), []byte(content), 0o644))
 }
 
 func (l *lab) read(name string) string {
 	l.t.Helper()
 	text, err := os.ReadFile(l.path(name))
-	must(l.t, err)
+	kit.Must(l.t, err)
 	return string(text)
 }
 
@@ -85,7 +86,7 @@ func (l *lab) start(pid int) {
 	l.t.Helper()
 	old, _ := filepath.Glob(l.path("proc/[0-9]*"))
 	for _, dir := range old {
-		must(l.t, os.RemoveAll(dir))
+		kit.Must(l.t, os.RemoveAll(dir))
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
 	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.command(), decades+pid))
@@ -180,7 +181,7 @@ func (l *lab) facts() Facts {
 	s := l.opts.Site
 	s.StateDir = l.opts.Config.StateDir
 	f, err := ReadFacts(l.t.Context(), l.opts.Host, s)
-	must(l.t, err)
+	kit.Must(l.t, err)
 	return f
 }
 
@@ -188,7 +189,7 @@ func (l *lab) facts() Facts {
 func (l *lab) tree(times bool) map[string]string {
 	l.t.Helper()
 	all := map[string]string{}
-	must(l.t, filepath.WalkDir(l.dir, func(file string, e fs.DirEntry, err error) error {
+	kit.Must(l.t, filepath.WalkDir(l.dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -217,10 +218,10 @@ func (l *lab) pluginFolder(complete ...string) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	must(l.t, err)
+	kit.Must(l.t, err)
 	for _, e := range entries {
 		info, err := e.Info()
-		must(l.t, err)
+		kit.Must(l.t, err)
 		content := l.read("opt/nri/plugins/" + e.Name())
 		if !ours.MatchString(e.Name()) || info.Mode() != 0o755 || !slices.Contains(complete, content) {
 			l.t.Errorf("the plugin folder holds %s, %s, %q", e.Name(), info.Mode(), content)
@@ -246,13 +247,6 @@ func (l *lab) failAt(n int, crash bool) (reached *bool) {
 		return nil
 	}
 	return reached
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func pod(name string, change func(*corev1.Pod)) corev1.Pod {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestParseStat(t *testing.T) {
@@ -30,7 +32,7 @@ func TestParseStat(t *testing.T) {
 	}
 	// The kernel's own word for this process.
 	stat, err := os.ReadFile("/proc/self/stat")
-	must(t, err)
+	kit.Must(t, err)
 	_, start, ok := parseStat(stat)
 	began := Host{}.began([]process{{PID: os.Getpid(), Start: start}})
 	if age := time.Since(began); !ok || age < -2*time.Second || age > time.Hour {
@@ -55,7 +57,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLab(t)
-			must(t, os.RemoveAll(l.path("proc/100")))
+			kit.Must(t, os.RemoveAll(l.path("proc/100")))
 			for i, name := range tc.procs {
 				l.write("proc/"+string(rune('1'+i))+"/stat", "1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
 			}
@@ -77,7 +79,7 @@ func TestPendingByTime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
 	l.mustInstall()
-	must(t, os.RemoveAll(l.path("run")))
+	kit.Must(t, os.RemoveAll(l.path("run")))
 	if f := l.facts(); f.PluginPending || f.ConfigPending {
 		t.Errorf("a runtime that started later has read them: %+v", f)
 	}
@@ -128,7 +130,7 @@ func TestPendingByAnotherFile(t *testing.T) {
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
 			l.write("proc/200/stat", "200 ("+name.command()+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
 			for _, old := range []string{l.path("opt/nri/plugins/" + PluginFile), l.opts.Site.Config} {
-				must(t, os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)))
+				kit.Must(t, os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)))
 			}
 			if p := Assess(l.facts()); p.Level != FailOpen {
 				t.Errorf("a runtime that started before: got %+v", p)

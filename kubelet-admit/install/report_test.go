@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestAPI is what is done on the API server, with a kubelet's own rights: the Node authorizer and NodeRestriction judge it.
@@ -27,34 +28,34 @@ func TestAPI(t *testing.T) {
 	admin := c.Client().CoreV1()
 	for _, name := range []string{"n1", "n2"} {
 		_, err := c.AddNode(t.Context(), cluster.NodeOptions{Name: name})
-		must(t, err)
+		kit.Must(t, err)
 	}
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubelet.conf")
-	must(t, c.WriteKubeconfig(kubeconfig, "system:node:n1", "system:nodes"))
+	kit.Must(t, c.WriteKubeconfig(kubeconfig, "system:node:n1", "system:nodes"))
 	config := nri.Config{NodeName: "n1", Kubeconfig: kubeconfig, TaintKey: taint.DefaultKey, Path: nri.DefaultPath}
 
 	t.Run("kubeconfig", func(t *testing.T) { testConnect(t, c, config) })
 	t.Run("exec credential", func(t *testing.T) { testExecCredential(t, c, config) })
 
 	client, node, err := Connect(t.Context(), config)
-	must(t, err)
+	kit.Must(t, err)
 	if node.Name != "n1" {
 		t.Fatalf("got Node %q", node.Name)
 	}
 
 	t.Run("pods", func(t *testing.T) {
 		ns, err := c.CreateNamespace(t.Context(), "install")
-		must(t, err)
+		kit.Must(t, err)
 		for name, node := range map[string]string{"mine": "n1", "theirs": "n2"} {
 			_, err := admin.Pods(ns).Create(t.Context(), &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 			}, metav1.CreateOptions{})
-			must(t, err)
+			kit.Must(t, err)
 		}
 		pods, err := listPods(t.Context(), client, "n1")
-		must(t, err)
+		kit.Must(t, err)
 		if len(pods) != 1 || pods[0].Name != "mine" {
 			t.Errorf("got %d pods", len(pods))
 		}
@@ -77,7 +78,7 @@ func TestAPI(t *testing.T) {
 			{Protection{Level: None, Reason: "Nothing does."}, corev1.ConditionFalse, "None", corev1.EventTypeWarning},
 		} {
 			before, events := guard(t, admin.Nodes().Get), len(guardEvents(t, c))
-			must(t, Report(t.Context(), client, "n1", step.p))
+			kit.Must(t, Report(t.Context(), client, "n1", step.p))
 			after := guard(t, admin.Nodes().Get)
 			if after == nil || after.Status != step.status || after.Reason != step.reason || after.Message != step.p.Sentence() {
 				t.Errorf("%+v: got %+v", step.p, after)
@@ -102,7 +103,7 @@ func TestAPI(t *testing.T) {
 		}
 		others := len(conditions(t, admin.Nodes().Get))
 		for range 2 {
-			must(t, RemoveReport(t.Context(), client, "n1"))
+			kit.Must(t, RemoveReport(t.Context(), client, "n1"))
 			if g := guard(t, admin.Nodes().Get); g != nil {
 				t.Errorf("still there: %+v", g)
 			}
@@ -118,7 +119,7 @@ func TestAPI(t *testing.T) {
 	// Somebody else writes the Node between the read and the patch.
 	t.Run("conflict", func(t *testing.T) {
 		times := 0
-		must(t, patchStatus(t.Context(), client, "n1", func(n *corev1.Node) any {
+		kit.Must(t, patchStatus(t.Context(), client, "n1", func(n *corev1.Node) any {
 			if times++; times == 1 {
 				n.ResourceVersion = "1"
 			}
@@ -135,7 +136,7 @@ func TestAPI(t *testing.T) {
 		l.opts.Config.Kubeconfig = kubeconfig
 		l.write("proc/sys/kernel/random/boot_id", node.Status.NodeInfo.BootID+"\n")
 		l.mustInstall()
-		must(t, Report(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
+		kit.Must(t, Report(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
 		l.opts.Config.NodeName = "wrong" // what was installed knows better
 		l.uninstall()
 		if g := guard(t, admin.Nodes().Get); g != nil {
@@ -149,7 +150,7 @@ type getNodeFunc func(context.Context, string, metav1.GetOptions) (*corev1.Node,
 func conditions(t *testing.T, get getNodeFunc) []corev1.NodeCondition {
 	t.Helper()
 	n, err := get(t.Context(), "n1", metav1.GetOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	return n.Status.Conditions
 }
 
@@ -167,7 +168,7 @@ func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
 func guardEvents(t *testing.T, c *cluster.Cluster) []corev1.Event {
 	t.Helper()
 	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
-	must(t, err)
+	kit.Must(t, err)
 	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(taint.GuardCondition)) })
 }
 
@@ -183,14 +184,14 @@ func find(all []corev1.Event, reason string) corev1.Event {
 
 func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	empty := filepath.Join(t.TempDir(), "empty")
-	must(t, os.WriteFile(empty, nil, 0o600))
+	kit.Must(t, os.WriteFile(empty, nil, 0o600))
 	expired := filepath.Join(t.TempDir(), "token")
 	cfg, err := clientcmd.LoadFromFile(good.Kubeconfig)
-	must(t, err)
+	kit.Must(t, err)
 	for name := range cfg.AuthInfos {
 		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: "of-yesterday"}
 	}
-	must(t, clientcmd.WriteToFile(*cfg, expired))
+	kit.Must(t, clientcmd.WriteToFile(*cfg, expired))
 	for _, tc := range []struct {
 		name   string
 		change func(*nri.Config)
@@ -228,19 +229,18 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 // testExecCredential: a credential from a program, which is found by PATH alone, as on EKS: NRI gives a plugin no environment.
 func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	dir := t.TempDir()
-	rc, err := c.RESTConfigFor("system:node:n1", "system:nodes")
-	must(t, err)
+	rc := c.RESTConfigFor("system:node:n1", "system:nodes")
 	credential, err := json.Marshal(map[string]any{
 		"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
 		"status": map[string]string{"clientCertificateData": string(rc.CertData), "clientKeyData": string(rc.KeyData)},
 	})
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "answer.json"), credential, 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "get-credential"), fmt.Appendf(nil,
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "answer.json"), credential, 0o600))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "get-credential"), fmt.Appendf(nil,
 		"#!/bin/sh\n[ -z \"$LEAKED\" ] || { echo LEAKED is set >&2; exit 1; }\ncat %s\n", filepath.Join(dir, "answer.json")), 0o755))
 
 	cfg, err := clientcmd.LoadFromFile(good.Kubeconfig)
-	must(t, err)
+	kit.Must(t, err)
 	for name := range cfg.AuthInfos {
 		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 			APIVersion: "client.authentication.k8s.io/v1", Command: "get-credential", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
@@ -248,7 +248,7 @@ func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	}
 	config := good
 	config.Kubeconfig = filepath.Join(dir, "kubeconfig")
-	must(t, clientcmd.WriteToFile(*cfg, config.Kubeconfig))
+	kit.Must(t, clientcmd.WriteToFile(*cfg, config.Kubeconfig))
 
 	t.Setenv("PATH", os.Getenv("PATH")+":"+dir) // ours finds it, the plugin's would not
 	t.Setenv("LEAKED", "yes")                   // the plugin will not have it

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 var versionTexts = []struct {
@@ -106,12 +107,12 @@ func checkParsed(t *testing.T, n NRI, err error) {
 func TestRealContainerd(t *testing.T) {
 	program := cluster.Containerd(t)
 	out, err := exec.Command(program, "--version").Output()
-	must(t, err)
+	kit.Must(t, err)
 	if v, err := ParseVersion(string(out)); err != nil || !Containerd.hasValidator(v) {
 		t.Errorf("%q: got %v, %v", out, v, err)
 	}
 	out, err = exec.Command(program, "--config", filepath.Join(t.TempDir(), "none.toml"), "config", "dump").Output()
-	must(t, err)
+	kit.Must(t, err)
 	got, err := ParseContainerd(out)
 	want := NRI{Enabled: true, External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, Required: []string{}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func (l *lab) uninstall() Result {
@@ -103,7 +105,7 @@ func TestUninstallHalfInstalled(t *testing.T) {
 		l.opts.RequiredPlugins = true
 		l.mustInstall()
 		l.traces()
-		must(t, os.Remove(l.path("log/forcefence-nodes.log")))
+		kit.Must(t, os.Remove(l.path("log/forcefence-nodes.log")))
 		reached := l.failAt(m, true)
 		_, err := Uninstall(t.Context(), l.opts)
 		if *reached != (err != nil) {
@@ -134,7 +136,7 @@ func TestUninstallWithoutRuntime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
 	l.mustInstall()
-	must(t, os.Remove(l.path("etc/containerd/config.toml")))
+	kit.Must(t, os.Remove(l.path("etc/containerd/config.toml")))
 	r := l.uninstall()
 	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "could not be asked") {
 		t.Errorf("warned %q", r.Warnings)
@@ -151,7 +153,7 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 		"somebody edited the configuration": func(l *lab) {
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
 			l.write("proc/1001/stat", "1001 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
-			must(l.t, os.Remove(l.path("run/forcefence/"+recordName)))
+			kit.Must(l.t, os.Remove(l.path("run/forcefence/"+recordName)))
 			l.write("etc/containerd/config.toml", l.read("etc/containerd/config.toml")+"# x\n")
 		},
 		"the drop-in changed": func(l *lab) {

@@ -11,14 +11,13 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/libvirt"
-	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestValidate: each fault is found, where it is, and nothing else is.
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	ca, err := hypervisor.NewAuthority()
-	must(t, err)
+	ca := kit.NewAuthority("ours")
 	good, expired, broken := t.TempDir(), t.TempDir(), t.TempDir()
 	valid := writeCredentials(t, good, ca, ca, time.Now().Add(time.Hour))
 	old := writeCredentials(t, expired, ca, ca, time.Now().Add(-time.Hour))

@@ -12,19 +12,17 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/hypervisor.init.func1.1")) // the thread that starts children
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
 }
 
 // timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
 const timeout = 20 * time.Second
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	hypervisor.Must(t, err)
-}
+var must = kit.Must
 
 // newProvider makes a provider for these hypervisors' URIs; edit changes its configuration first. It ends with the test.
 func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {

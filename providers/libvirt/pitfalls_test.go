@@ -21,6 +21,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // peerDomain answers as a daemon with one domain in that state would.
@@ -448,18 +449,14 @@ func TestAddressTrouble(t *testing.T) {
 	t.Parallel()
 	of := providers.Target{Node: "n1", SystemUUID: anyUUID}
 	expectClass(t, newProvider(t, nil, "qemu+unix:///system?socket=/nonexistent/socket"), of, providers.ErrUnreachable)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_ = l.Close()
-	expectClass(t, newProvider(t, nil, "qemu+tcp://"+l.Addr().String()+"/system"), of, providers.ErrUnreachable)
+	expectClass(t, newProvider(t, nil, "qemu+tcp://"+kit.FreeAddress(t)+"/system"), of, providers.ErrUnreachable)
 
 	h := hypervisor.New(t, hypervisor.Options{TCP: true, TLS: true})
 	d := h.Guest(t, "n1", hypervisor.Guest{Stopped: true})
 	expect(t, newProvider(t, nil, "qemu+tcp://"+h.TCPAddress()+"/session"), target(d), providers.PowerOff, "shut off (unknown)")
 
 	// Certificates: of a stranger on their side and on ours, for another host, expired after the provider was made, rotated.
-	stranger, err := hypervisor.NewAuthority()
-	must(t, err)
+	stranger := kit.NewAuthority("stranger")
 	uri, dir, hour := "qemu+tls://"+h.TLSAddress()+"/session", t.TempDir(), time.Now().Add(time.Hour)
 	files := writeCredentials(t, dir, h.Authority(), h.Authority(), hour)
 	p := func() *libvirt.Provider { return newProvider(t, files, uri) }

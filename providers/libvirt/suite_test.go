@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestConformance runs against a real libvirtd and a real guest, named by its domain and behind the guard, as in production; a
@@ -50,8 +51,7 @@ func setPower(t testing.TB, d *hypervisor.Domain, on bool) {
 // TestConformanceTLS is the same over TLS and by the system's UUID, with the faults of a network, and of certificates.
 func TestConformanceTLS(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{TLS: true})
-	stranger, err := hypervisor.NewAuthority()
-	must(t, err)
+	stranger := kit.NewAuthority("stranger")
 	d := h.Guest(t, "n1", hypervisor.Guest{})
 	providertest.Suite(t, providertest.Options{
 		Timeout: timeout, Settle: timeout,
@@ -83,13 +83,11 @@ func TestConformanceTLS(t *testing.T) {
 }
 
 // writeCredentials writes the files of a TLS client and returns what sets them in a configuration.
-func writeCredentials(t testing.TB, dir string, server, client *hypervisor.Authority, until time.Time) func(*libvirt.Config) {
+func writeCredentials(t testing.TB, dir string, server, client *kit.Authority, until time.Time) func(*libvirt.Config) {
 	t.Helper()
 	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	must(t, server.WriteCA(ca))
-	c, err := client.Client(until)
-	must(t, err)
-	must(t, c.Write(cert, key))
+	must(t, client.Client(until).Write(cert, key))
 	return func(cfg *libvirt.Config) { cfg.CAFile, cfg.CertFile, cfg.KeyFile = ca, cert, key }
 }
 

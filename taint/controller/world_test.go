@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // world is a cluster around one Reconciler, in virtual time: objects in memory, kubelets that renew their Leases, the attach/detach
@@ -545,9 +546,4 @@ func (w *world) untilDone(node string, want taint.Result) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kit.Must

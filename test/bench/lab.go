@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -126,10 +125,7 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 
 // client is an administrator's of that name, with a connection of its own, without limits, in protobuf.
 func (l *lab) client(user string) (kubernetes.Interface, error) {
-	cfg, err := l.c.RESTConfigFor(user, "system:masters")
-	if err != nil {
-		return nil, err
-	}
+	cfg := l.c.RESTConfigFor(user, "system:masters")
 	cfg.QPS = -1
 	cfg.ContentConfig = rest.ContentConfig{
 		ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
@@ -212,12 +208,9 @@ const fenceUser = "bench-forcefence"
 
 // startForcefence starts the real program and returns once it leads.
 func (l *lab) startForcefence(ctx context.Context) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("picking a port: %w", err)
+	if err := kit.FreePorts(&l.port); err != nil {
+		return err
 	}
-	l.port = listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
 	config, err := l.config()
 	if err != nil {
 		return err
@@ -228,9 +221,8 @@ func (l *lab) startForcefence(ctx context.Context) error {
 	if err := l.c.WriteKubeconfig(l.file("kubeconfig"), fenceUser, "system:masters"); err != nil {
 		return err
 	}
-	args := []string{"run", "--config", l.file("config.yaml"), "--kubeconfig", l.file("kubeconfig"), "--log-format", "json"}
 	part := func(program string) *cluster.Part {
-		return cluster.NewPart("forcefence", program, args, l.file("forcefence.log"), l.leads, nil)
+		return l.c.Forcefence(program, l.dir, l.file("kubeconfig"), fmt.Sprintf("127.0.0.1:%d", l.port))
 	}
 	l.ours = part(l.r.o.forcefence)
 	l.versus = part(l.r.o.versus)
@@ -255,32 +247,6 @@ func (l *lab) swap(ctx context.Context, s side) error {
 		l.fence = l.versus
 	}
 	return l.fence.Start(ctx)
-}
-
-// leads reports nil once forcefence is ready and holds its Lease.
-func (l *lab) leads(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/readyz", l.port), nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET /readyz: %s", resp.Status)
-	}
-	lease, err := l.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "forcefence", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return fmt.Errorf("nobody leads")
-	}
-	return nil
 }
 
 // load is what runs: pods of a StatefulSet with a volume each, of a StatefulSet without, and of a Deployment.

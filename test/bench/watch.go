@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -20,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // watch follows the API server's objects and forcefence's log. Each thing goes to the turn under way with the time at which it was
@@ -136,48 +133,19 @@ func (w *watch) tail(file string) {
 	ctx, stop := context.WithCancel(context.Background())
 	end := w.stop
 	w.stop = func() { stop(); end() }
-	w.wg.Go(func() {
-		var f *os.File
-		defer func() {
-			if f != nil {
-				f.Close()
-			}
-		}()
-		var rest []byte
-		t := time.NewTicker(tailPeriod)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.C:
-			}
-			if f == nil {
-				var err error
-				if f, err = os.Open(file); err != nil {
-					f = nil
-					continue
-				}
-			}
-			more, err := io.ReadAll(f)
-			if err != nil && !errors.Is(err, io.EOF) {
-				continue
-			}
-			lines := bytes.Split(append(rest, more...), []byte("\n"))
-			rest = bytes.Clone(lines[len(lines)-1]) // not a whole line yet
-			for _, raw := range lines[:len(lines)-1] {
-				var l line
-				if json.Unmarshal(raw, &l) != nil || l.Node == "" {
-					continue // a library's line tells nothing of a node
-				}
-				w.mu.Lock()
-				if w.turn != nil {
-					w.turn.log(l)
-				}
-				w.mu.Unlock()
-			}
-		}
-	})
+	w.wg.Go(func() { kit.Tail(ctx, file, tailPeriod, w.log) })
+}
+
+func (w *watch) log(raw []byte) {
+	var l line
+	if json.Unmarshal(raw, &l) != nil || l.Node == "" {
+		return // a library's line tells nothing of a node
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.turn != nil {
+		w.turn.log(l)
+	}
 }
 
 func controlledBy(o metav1.Object, kind string) bool {

@@ -17,12 +17,10 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,6 +36,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -161,19 +160,6 @@ func start(ctx context.Context, opts Options, bin string) (_ *Cluster, err error
 // ports are free when they are picked; the programs refuse to start where somebody was faster.
 type ports struct{ etcd, etcdPeer, api, kcm, sched int }
 
-func pickPorts() (ports, error) {
-	var p ports
-	for _, port := range []*int{&p.etcd, &p.etcdPeer, &p.api, &p.kcm, &p.sched} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return ports{}, fmt.Errorf("picking a port: %w", err)
-		}
-		defer l.Close() // all at the end, so that no port is picked twice
-		*port = l.Addr().(*net.TCPAddr).Port
-	}
-	return p, nil
-}
-
 func loopback(port int) string { return "https://127.0.0.1:" + strconv.Itoa(port) }
 
 // Users of the control plane's kubeconfigs, as kubeadm names them.
@@ -188,7 +174,7 @@ func (c *Cluster) certificates() (err error) {
 	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
 		return err
 	}
-	if c.ports, err = pickPorts(); err != nil {
+	if err := kit.FreePorts(&c.ports.etcd, &c.ports.etcdPeer, &c.ports.api, &c.ports.kcm, &c.ports.sched); err != nil {
 		return err
 	}
 	if _, err := c.pki.issueFiles("server", true, "forcefence-test-server"); err != nil {
@@ -313,9 +299,7 @@ func (c *Cluster) answers(url string) func(context.Context) error {
 }
 
 func (c *Cluster) httpClient() *http.Client {
-	pool := x509.NewCertPool()
-	pool.AddCert(c.pki.ca)
-	conf := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	conf := &tls.Config{RootCAs: c.pki.Pool(), MinVersion: tls.VersionTLS12}
 	if cert, err := tls.X509KeyPair(c.admin.CertData, c.admin.KeyData); err == nil { // we made it: it parses
 		conf.Certificates = []tls.Certificate{cert}
 	}
@@ -369,12 +353,8 @@ func (c *Cluster) Dir() string { return c.dir }
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.admin) }
 
 // RESTConfigFor is for a user that has only what RBAC grants it, without client-side throttle.
-func (c *Cluster) RESTConfigFor(user string, groups ...string) (*rest.Config, error) {
-	kp, err := c.pki.issue(false, user, groups...)
-	if err != nil {
-		return nil, fmt.Errorf("issue certificate for %s: %w", user, err)
-	}
-	return c.pki.restConfig(c.URL(), kp), nil
+func (c *Cluster) RESTConfigFor(user string, groups ...string) *rest.Config {
+	return c.pki.restConfig(c.URL(), c.pki.issue(false, user, groups...))
 }
 
 // Kubeconfig is the administrator's kubeconfig file.
@@ -382,11 +362,7 @@ func (c *Cluster) Kubeconfig() string { return c.pki.path("admin.kubeconfig") }
 
 // WriteKubeconfig writes a kubeconfig for a user that has only what RBAC grants it.
 func (c *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
-	kp, err := c.pki.issue(false, user, groups...)
-	if err != nil {
-		return fmt.Errorf("issue certificate for %s: %w", user, err)
-	}
-	return c.pki.kubeconfig(file, c.URL(), kp)
+	return c.pki.kubeconfig(file, c.URL(), c.pki.issue(false, user, groups...))
 }
 
 // Client is the administrator's, without client-side throttle, and speaks protobuf.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 var shared *cluster.Cluster
@@ -50,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	t.Cleanup(cancel)
 	ns, err := shared.CreateNamespace(ctx, "test")
-	must(t, err)
+	kit.Must(t, err)
 	return &world{t: t, c: shared, ctx: ctx, ns: ns}
 }
 
@@ -65,10 +66,10 @@ func (w *world) nodes(count int, change func(*cluster.NodeOptions)) []*cluster.N
 		}
 		return o
 	})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	w.t.Cleanup(func() {
 		for _, n := range nodes {
-			must(w.t, n.Remove(context.Background()))
+			kit.Must(w.t, n.Remove(context.Background()))
 		}
 	})
 	return nodes
@@ -83,8 +84,8 @@ func (w *world) statefulSet(replicas int) {
 	wl := w.workload(replicas)
 	wl.Volume = true
 	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
-	must(w.t, err)
-	must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, replicas))
+	kit.Must(w.t, err)
+	kit.Must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, replicas))
 }
 
 func (w *world) until(what string, check func() bool) {
@@ -97,13 +98,13 @@ func (w *world) until(what string, check func() bool) {
 func (w *world) kubectl(args ...string) {
 	w.t.Helper()
 	_, err := w.c.Kubectl(w.ctx, args...)
-	must(w.t, err)
+	kit.Must(w.t, err)
 }
 
 func (w *world) node(name string) *corev1.Node {
 	w.t.Helper()
 	node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return node
 }
 
@@ -121,13 +122,6 @@ func (w *world) noDoubles() {
 		if strings.Contains(v.What, w.ns) || strings.Contains(strings.Join(v.Nodes, " "), w.ns) {
 			w.t.Errorf("violation: %s", v)
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -179,14 +173,14 @@ func TestOutOfServiceRecovers(t *testing.T) {
 		t.Fatalf("running after power-off: got %d, want 0", got)
 	}
 	before := w.node(victim.Name())
-	must(t, w.c.WaitNode(w.ctx, victim.Name(), cluster.IsNotReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, victim.Name(), cluster.IsNotReady))
 	t.Logf("NotReady after %s", time.Since(begun).Round(time.Millisecond))
 	after := w.node(victim.Name())
 	if len(after.Status.VolumesInUse) != held || after.Status.NodeInfo.BootID != before.Status.NodeInfo.BootID {
 		t.Errorf("dead node's status changed: in use %v, want %d", after.Status.VolumesInUse, held)
 	}
 	w.kubectl("taint", "node", victim.Name(), "node.kubernetes.io/out-of-service=test:NoExecute")
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 	t.Logf("recovered after %s", time.Since(begun).Round(time.Millisecond))
 	for _, r := range w.c.Ledger().Running() {
 		if r.Namespace == w.ns && r.Node == victim.Name() {
@@ -203,14 +197,14 @@ func TestHookHoldsOnMarkedNode(t *testing.T) {
 	wl := w.workload(1)
 	wl.Name, wl.Tolerations = "tolerating", []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	_, err := w.c.Client().AppsV1().Deployments(w.ns).Create(w.ctx, wl.Deployment(), metav1.CreateOptions{})
-	must(t, err)
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, err)
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 	w.kubectl("taint", "node", n.Name(), taint.DefaultKey+"=manual:NoSchedule")
 	if got := len(n.Running()); got != 3 {
 		t.Errorf("running under the mark: got %d, want 3", got)
 	}
 	n.Reboot()
-	must(t, n.WaitReady(w.ctx))
+	kit.Must(t, n.WaitReady(w.ctx))
 	w.until("held pods have Events", func() bool { return w.events("reason=FailedCreatePodSandBox") >= 2 })
 	w.until("the tolerating pod runs", func() bool { return len(n.Running()) == 1 })
 	if r := n.Running()[0]; !strings.HasPrefix(r.Name, "tolerating-") {
@@ -219,7 +213,7 @@ func TestHookHoldsOnMarkedNode(t *testing.T) {
 	w.until("held pods are not ready", func() bool { return len(w.c.ReadyPods(w.ns)) == 1 })
 	w.kubectl("taint", "node", n.Name(), taint.DefaultKey+"-")
 	w.kubectl("-n", w.ns, "annotate", "pods", "--all", "nudge=1")
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 	w.noDoubles()
 }
 
@@ -235,8 +229,8 @@ func TestStaleFirstList(t *testing.T) {
 			w.nodes(2, func(o *cluster.NodeOptions) { o.StaleFirstList, o.NoHook = 2*time.Second, tc.noHook })
 			wl := w.workload(1)
 			_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
-			must(t, err)
-			must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+			kit.Must(t, err)
+			kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
 			victim := w.c.Node(w.c.ReadyPods(w.ns)[0].Spec.NodeName)
 			old := victim.Running()[0].UID
 			w.kubectl("cordon", victim.Name())
@@ -276,12 +270,12 @@ func TestPartition(t *testing.T) {
 	n.StopHeartbeats()
 	w.kubectl("-n", w.ns, "delete", "statefulset", "app", "--cascade=orphan")
 	w.kubectl("-n", w.ns, "delete", "pod", "app-0", "--force", "--grace-period=0")
-	must(t, w.c.WaitNode(w.ctx, n.Name(), cluster.IsNotReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, n.Name(), cluster.IsNotReady))
 	if runs := n.Running(); len(runs) != 1 || runs[0].UID != uid {
 		t.Fatalf("running while cut off: got %+v, want %s", runs, uid)
 	}
 	n.ResumeHeartbeats()
-	must(t, w.c.WaitNode(w.ctx, n.Name(), cluster.IsReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, n.Name(), cluster.IsReady))
 	w.until("the deleted pod is ended", func() bool { return len(n.Running()) == 0 })
 }
 
@@ -291,7 +285,7 @@ func TestVolumesInUseRepublished(t *testing.T) {
 	w.statefulSet(2)
 	_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, n.Name(), types.MergePatchType, []byte(`{"status":{"volumesInUse":null}}`),
 		metav1.PatchOptions{}, "status")
-	must(t, err)
+	kit.Must(t, err)
 	w.until("list is whole again", func() bool { return len(w.node(n.Name()).Status.VolumesInUse) == 2 })
 }
 
@@ -300,12 +294,12 @@ func TestTombstoneEndsContainers(t *testing.T) {
 	n := w.nodes(1, nil)[0]
 	wl := w.workload(1)
 	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
-	must(t, err)
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+	kit.Must(t, err)
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
 	old := n.Running()[0].UID
 	_, err = w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "app-0", types.StrategicMergePatchType,
 		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
-	must(t, err)
+	kit.Must(t, err)
 	w.until("a replacement runs alone", func() bool {
 		runs := n.Running()
 		return len(runs) == 1 && runs[0].UID != old
@@ -323,7 +317,7 @@ func TestJobCompletes(t *testing.T) {
 	_, err := w.c.Client().BatchV1().Jobs(w.ns).Create(w.ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: template},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	w.until("job succeeds", func() bool {
 		job, err := w.c.Client().BatchV1().Jobs(w.ns).Get(w.ctx, "job", metav1.GetOptions{})
 		return err == nil && job.Status.Succeeded == 1
@@ -336,26 +330,26 @@ func TestSlowDetach(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
-	must(t, err)
+	kit.Must(t, err)
 	set := cluster.Workload{Namespace: "default", Name: "app", Replicas: 1, Volume: true}.StatefulSet()
 	_, err = c.Client().AppsV1().StatefulSets("default").Create(ctx, set, metav1.CreateOptions{})
-	must(t, err)
-	must(t, c.WaitReadyPods(ctx, "default", 1))
+	kit.Must(t, err)
+	kit.Must(t, c.WaitReadyPods(ctx, "default", 1))
 	volume := n.Running()[0].Volumes[0]
 	_, err = c.Kubectl(ctx, "scale", "statefulset", "app", "--replicas=0")
-	must(t, err)
+	kit.Must(t, err)
 	attachments := func(check func(storagev1.VolumeAttachment) bool) func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) {
 			list, err := c.Client().StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 			return err == nil && len(list.Items) == 1 && check(list.Items[0]), err
 		}
 	}
-	must(t, cluster.Until(ctx, attachments(func(va storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })))
+	kit.Must(t, cluster.Until(ctx, attachments(func(va storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })))
 	if got := c.Ledger().Attached(volume); len(got) != 1 || got[0] != "n1" {
 		t.Errorf("attached to: got %v, want [n1]", got)
 	}
 	c.Attacher().SetDelays(0, 0)
-	must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return len(c.Ledger().Attached(volume)) == 0, nil }))
+	kit.Must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return len(c.Ledger().Attached(volume)) == 0, nil }))
 }
 
 func TestStartFailureShowsLog(t *testing.T) {
@@ -378,15 +372,15 @@ func TestChildrenDieWithUs(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), orphanEnv+"="+t.TempDir())
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	kit.Must(t, err)
+	kit.Must(t, cmd.Start())
 	var pids []int
 	for lines := bufio.NewScanner(out); len(pids) < 4 && lines.Scan(); {
 		pid, err := strconv.Atoi(lines.Text())
-		must(t, err)
+		kit.Must(t, err)
 		pids = append(pids, pid)
 	}
-	must(t, cmd.Process.Kill())
+	kit.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	if len(pids) != 4 {
 		t.Fatalf("children: got %v, want 4", pids)
@@ -394,7 +388,7 @@ func TestChildrenDieWithUs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for _, pid := range pids {
-		must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return !alive(pid), nil }))
+		kit.Must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return !alive(pid), nil }))
 	}
 }
 
@@ -434,13 +428,13 @@ func TestAPIServerOutage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
-	must(t, err)
+	kit.Must(t, err)
 	ns, err := c.CreateNamespace(ctx, "test")
-	must(t, err)
+	kit.Must(t, err)
 	set := cluster.Workload{Namespace: ns, Name: "app", Replicas: 2, Volume: true}.StatefulSet()
 	_, err = c.Client().AppsV1().StatefulSets(ns).Create(ctx, set, metav1.CreateOptions{})
-	must(t, err)
-	must(t, c.WaitReadyPods(ctx, ns, 2))
+	kit.Must(t, err)
+	kit.Must(t, c.WaitReadyPods(ctx, ns, 2))
 
 	begun := time.Now()
 	c.APIServer().Stop()
@@ -452,13 +446,13 @@ func TestAPIServerOutage(t *testing.T) {
 		t.Errorf("running without API server: got %d, want 2", got)
 	}
 	begun = time.Now()
-	must(t, c.APIServer().Start(ctx))
+	kit.Must(t, c.APIServer().Start(ctx))
 	t.Logf("API server started in %s", time.Since(begun).Round(time.Millisecond))
 	pids["kube-apiserver again"] = c.APIServer().PID()
 	_, err = c.Kubectl(ctx, "-n", ns, "delete", "pod", "app-0", "--wait=false")
-	must(t, err)
+	kit.Must(t, err)
 	// The scheduler may crash here and come back: app-0 was replaced before its watch returned.
-	must(t, cluster.Until(ctx, func(context.Context) (bool, error) {
+	kit.Must(t, cluster.Until(ctx, func(context.Context) (bool, error) {
 		runs := n.Running()
 		return len(runs) == 2 && runs[0].Since.After(begun), nil
 	}))
@@ -468,7 +462,7 @@ func TestAPIServerOutage(t *testing.T) {
 	}
 
 	begun = time.Now()
-	must(t, c.APIServer().Pause())
+	kit.Must(t, c.APIServer().Pause())
 	c.Stop()
 	t.Logf("all stopped in %s, API server paused", time.Since(begun).Round(time.Millisecond))
 	for name, pid := range pids {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -132,8 +134,7 @@ func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
 	defer log.Close() // the child has its own
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = childAttr()
-	if err := startFromKeeper(cmd); err != nil {
+	if err := kit.StartChild(cmd); err != nil {
 		return nil, err
 	}
 	exited = make(chan struct{})

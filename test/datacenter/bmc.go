@@ -108,9 +108,12 @@ func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 		b.url = fmt.Sprintf("https://bmc-%d", len(dc.bmcs))
 		return b
 	}
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(fmt.Sprintf("datacenter: %v", err))
+	}
 	b.url = "https://" + listener.Addr().String()
-	cert := dc.ca.server(dc.opts.CommonNameOnly, dc.opts.RSAKeyExchangeOnly)
+	cert := dc.certificate()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // BMCs speak no HTTP/2
 	b.server = &http.Server{

@@ -1,7 +1,7 @@
 // Package datacenter is a data centre in software: machines that have power, boot ids and identities, and BMCs in front of them
 // that speak Redfish over HTTPS on 127.0.0.1. Providers are tested against it, and the demo's real controller talks to it.
 //
-// It uses the standard library only and knows no Kubernetes. It promises that a machine's power is a fact independent of what
+// It uses the standard library and package kit, and knows no Kubernetes. It promises that a machine's power is a fact independent of what
 // its BMC says: every lie is a Fault that a test switches on, and what the machine did is asked of the machine. Nothing here is
 // process-wide; Close returns after every goroutine, timer, callback and connection of the data centre has ended.
 package datacenter
@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Options are a data centre's settings. The zero value is usable.
@@ -33,7 +35,7 @@ type Options struct {
 // DataCenter owns machines and BMCs. It is safe for concurrent use.
 type DataCenter struct {
 	opts Options
-	ca   *authority
+	ca   *kit.Authority
 
 	ctx     context.Context // ends with Close: handlers and slow answers stop
 	cancel  context.CancelFunc
@@ -61,7 +63,7 @@ func New(o Options) *DataCenter {
 		o.RequestLog = 4096
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &DataCenter{opts: o, ca: newAuthority(), ctx: ctx, cancel: cancel}
+	return &DataCenter{opts: o, ca: kit.NewAuthority("data centre CA"), ctx: ctx, cancel: cancel}
 }
 
 // Username returns the user every BMC accepts.

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Watch follows what happens: the API server's objects, and forcefence's log. Each thing goes to the round under way, with the time
@@ -179,40 +176,7 @@ func (w *Watch) Tail(file string) {
 	ctx, stop := context.WithCancel(context.Background())
 	end := w.stop
 	w.stop = func() { stop(); end() }
-	w.wg.Go(func() {
-		var f *os.File
-		defer func() {
-			if f != nil {
-				f.Close()
-			}
-		}()
-		var rest []byte
-		t := time.NewTicker(tailPeriod)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.C:
-			}
-			if f == nil {
-				var err error
-				if f, err = os.Open(file); err != nil {
-					f = nil
-					continue
-				}
-			}
-			more, err := io.ReadAll(f)
-			if err != nil && !errors.Is(err, io.EOF) {
-				continue
-			}
-			lines := bytes.Split(append(rest, more...), []byte("\n"))
-			rest = lines[len(lines)-1] // not a whole line yet
-			for _, line := range lines[:len(lines)-1] {
-				w.log(line)
-			}
-		}
-	})
+	w.wg.Go(func() { kit.Tail(ctx, file, tailPeriod, w.log) })
 }
 
 func (w *Watch) log(line []byte) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -189,7 +188,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if _, err := os.Stat(bin); err != nil {
 		return fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
 	}
-	if w.port, err = freePort(); err != nil {
+	if err := kit.FreePorts(&w.port); err != nil {
 		return err
 	}
 	if w.settings, w.rule, err = w.power.Prepare(w.out); err != nil {
@@ -198,44 +197,8 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if err := w.setMode("observe"); err != nil {
 		return err
 	}
-	args := []string{"run", "--config", w.file("config.yaml"), "--kubeconfig", w.file("kubeconfig"), "--log-format", "json"}
-	w.fence = cluster.NewPart("forcefence", bin, args, w.file("forcefence.log"), w.leads, nil)
+	w.fence = w.c.Forcefence(bin, w.out, w.file("kubeconfig"), fmt.Sprintf("127.0.0.1:%d", w.port))
 	return w.fence.Start(ctx)
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("picking a port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// leads reports nil once forcefence is ready and holds its Lease.
-func (w *World) leads(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/readyz", w.port), nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET /readyz: %s", resp.Status)
-	}
-	lease, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "forcefence", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return fmt.Errorf("nobody leads")
-	}
-	return nil
 }
 
 // dump writes what the API server knows, for whoever looks into a failure. It does without where the API server does not answer.

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -32,6 +30,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // person fences by hand and releases, with the two ClusterRoles for people and nothing else.
@@ -58,14 +57,14 @@ var justified = map[string]string{
 func TestFence(t *testing.T) {
 	dir := t.TempDir()
 	audit := filepath.Join(dir, "audit.log")
-	must(t, os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600))
 	binary := build(t, dir, "forcefence")
 	w := newWorld(t, 3*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
 	w.install(base)
 	for _, role := range []string{"forcefence-operator", "forcefence-release"} {
-		must(t, w.grant(role, nil, person))
+		kit.Must(t, w.grant(role, nil, person))
 	}
 	hosts := w.machines(dir, 5)
 	w.untilReplicas(nil)
@@ -122,7 +121,7 @@ func TestFence(t *testing.T) {
 func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host, victim *host) {
 	t.Helper()
 	kubeconfig := filepath.Join(dir, "person.kubeconfig")
-	must(t, w.c.WriteKubeconfig(kubeconfig, person))
+	kit.Must(t, w.c.WriteKubeconfig(kubeconfig, person))
 	run := func(program string, args ...string) (string, error) {
 		cmd := exec.CommandContext(w.ctx, program, args...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
@@ -136,7 +135,7 @@ func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host,
 		}
 	}
 	silent.StopHeartbeats()
-	must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsNotReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsNotReady))
 	if out, err := run(w.c.KubectlPath(), "taint", "node", silent.Name(), key+"=manual:NoSchedule"); err != nil {
 		t.Fatalf("kubectl taint as %s: %v: %s", person, err, out)
 	}
@@ -158,7 +157,7 @@ func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host,
 		t.Error("release spared no pod: the right to write their status was not tried")
 	}
 	silent.ResumeHeartbeats()
-	must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsReady))
 }
 
 // host is a node and the machine under it.
@@ -171,9 +170,9 @@ type host struct {
 func (w *world) machines(dir string, n int) map[string]*host {
 	w.t.Helper()
 	dc := datacenter.New(datacenter.Options{Username: "forcefence"})
-	w.t.Cleanup(func() { must(w.t, dc.Close()) })
-	must(w.t, dc.WriteCA(filepath.Join(dir, "ca.pem")))
-	must(w.t, os.WriteFile(filepath.Join(dir, "password"), []byte(dc.Password()+"\n"), 0o600))
+	w.t.Cleanup(func() { kit.Must(w.t, dc.Close()) })
+	kit.Must(w.t, dc.WriteCA(filepath.Join(dir, "ca.pem")))
+	kit.Must(w.t, os.WriteFile(filepath.Join(dir, "password"), []byte(dc.Password()+"\n"), 0o600))
 	hosts, list := map[string]*host{}, make([]*host, n)
 	for i := range n {
 		list[i] = &host{machine: dc.AddMachine(fmt.Sprintf("n%d", i))}
@@ -184,13 +183,13 @@ func (w *world) machines(dir string, n int) map[string]*host {
 		return cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), SandboxRetry: 200 * time.Millisecond,
 			Annotations: map[string]string{"example.net/bmc": dc.AddBMC(m).URL()}}
 	})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	for i, h := range list {
 		h.Node = nodes[i]
 		if i < 3 { // where the Deployment's pods may run; a kubelet may not give itself this label
 			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
 				[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), metav1.PatchOptions{})
-			must(w.t, err)
+			kit.Must(w.t, err)
 		}
 		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
 			if on {
@@ -227,7 +226,7 @@ func (w *world) configuration(dir, metrics, health string) string {
 	for _, u := range manifests(w.t, w, base) {
 		if u.GetKind() == "ConfigMap" {
 			var cm corev1.ConfigMap
-			must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &cm))
+			kit.Must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &cm))
 			text = cm.Data["config.yaml"]
 		}
 	}
@@ -248,12 +247,12 @@ func (w *world) configuration(dir, metrics, health string) string {
 // replica runs the binary for a pod of the Deployment.
 func (w *world) replica(binary, dir, pod string) *cluster.Part {
 	w.t.Helper()
-	metrics, health := freeAddress(w.t), freeAddress(w.t)
+	metrics, health := kit.FreeAddress(w.t), kit.FreeAddress(w.t)
 	config := filepath.Join(dir, pod+".yaml")
-	must(w.t, os.WriteFile(config, []byte(w.configuration(dir, metrics, health)), 0o600))
+	kit.Must(w.t, os.WriteFile(config, []byte(w.configuration(dir, metrics, health)), 0o600))
 	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
-	must(w.t, w.tokenKubeconfig(kubeconfig))
-	ready := func(ctx context.Context) error { return answers(ctx, "http://"+health+"/readyz") }
+	kit.Must(w.t, w.tokenKubeconfig(kubeconfig))
+	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+health+"/readyz") }
 	p := cluster.NewPart(pod, binary, []string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + pod, "--log-format=json"},
 		filepath.Join(dir, pod+".log"), ready, nil)
 	w.t.Cleanup(p.Stop)
@@ -262,7 +261,7 @@ func (w *world) replica(binary, dir, pod string) *cluster.Part {
 			w.t.Logf("%s printed:\n%s", pod, text)
 		}
 	})
-	must(w.t, p.Start(w.ctx))
+	kit.Must(w.t, p.Start(w.ctx))
 	return p
 }
 
@@ -317,23 +316,23 @@ func (w *world) busy(h *host) {
 				continue
 			}
 			_, err := api.CoreV1().Nodes().Patch(w.ctx, n.Name(), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
-			must(w.t, err)
+			kit.Must(w.t, err)
 		}
 	}
 	_, err := api.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	cordon(true)
 	for _, s := range []*appsv1.StatefulSet{
 		cluster.Workload{Namespace: "work", Name: "db", Replicas: 3, Volume: true}.StatefulSet(),
 		cluster.Workload{Namespace: "work", Name: "stays", Replicas: 1, Volume: true, Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}.StatefulSet(),
 	} {
 		_, err := api.AppsV1().StatefulSets("work").Create(w.ctx, s, metav1.CreateOptions{})
-		must(w.t, err)
+		kit.Must(w.t, err)
 	}
 	// A StatefulSet deletes its ended pods by itself; those of a Deployment are left to us.
 	_, err = api.AppsV1().Deployments("work").Create(w.ctx, cluster.Workload{Namespace: "work", Name: "web", Replicas: 2}.Deployment(), metav1.CreateOptions{})
-	must(w.t, err)
-	must(w.t, w.c.WaitReadyPods(w.ctx, "work", 6))
+	kit.Must(w.t, err)
+	kit.Must(w.t, w.c.WaitReadyPods(w.ctx, "work", 6))
 	cordon(false)
 }
 
@@ -378,7 +377,7 @@ func (w *world) untilMoved(h *host, before []*corev1.Pod) {
 		}
 	}
 	vas, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	left := 0
 	for _, va := range vas.Items {
 		if va.Spec.NodeName == h.Name() {
@@ -394,7 +393,7 @@ func (w *world) untilMoved(h *host, before []*corev1.Pod) {
 func (w *world) rights(t *testing.T, audit string) {
 	t.Helper()
 	text, err := os.ReadFile(audit)
-	must(t, err)
+	kit.Must(t, err)
 	used, people := map[string]bool{}, 0
 	for line := range bytes.Lines(text) {
 		var e struct {
@@ -406,7 +405,7 @@ func (w *world) rights(t *testing.T, audit string) {
 				Message string
 			}
 		}
-		must(t, json.Unmarshal(line, &e))
+		kit.Must(t, json.Unmarshal(line, &e))
 		if e.ResponseStatus.Code == http.StatusForbidden {
 			t.Errorf("%s was refused: %s %s: %s", e.User.Username, e.Verb, e.RequestURI, e.ResponseStatus.Message)
 		}
@@ -425,7 +424,7 @@ func (w *world) rights(t *testing.T, audit string) {
 			continue
 		}
 		var role rbacv1.Role // a ClusterRole has its fields, too
-		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &role))
+		kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &role))
 		for _, rule := range role.Rules {
 			for _, group := range rule.APIGroups {
 				for _, res := range rule.Resources {
@@ -453,18 +452,18 @@ func right(verb, group, res string) string {
 func (w *world) queues(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, w.tokenKubeconfig(file))
+	kit.Must(t, w.tokenKubeconfig(file))
 	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	must(t, err)
+	kit.Must(t, err)
 	client, err := rest.HTTPClientFor(cfg)
-	must(t, err)
+	kit.Must(t, err)
 	for path, want := range map[string]string{
 		"/api/v1/nodes?limit=1": "forcefence",
 		"/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/forcefence": "forcefence-leader-election",
 		"/apis/coordination.k8s.io/v1/leases?labelSelector=forcefence.io/leader":      "forcefence-leader-election",
 	} {
 		fs, err := w.c.Client().FlowcontrolV1().FlowSchemas().Get(w.ctx, want, metav1.GetOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		w.until("requests for "+path+" are sorted into "+want, func() (bool, error) {
 			req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, cfg.Host+path, nil)
 			if err != nil {
@@ -492,28 +491,4 @@ func build(t *testing.T, dir, program string) string {
 		t.Fatalf("building %s: %v\n%s", program, err, said)
 	}
 	return out
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func answers(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
-	}
-	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/nodes"
 )
 
@@ -41,12 +42,12 @@ func TestHost(t *testing.T) {
 	w := newWorld(t, 4*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	dir := t.TempDir()
 	program, err := nodes.BuildProgram(w.ctx, dir, "cmd/forcefence-node")
-	must(t, err)
+	kit.Must(t, err)
 	tar := filepath.Join(dir, "forcefence.tar")
-	must(t, nodes.WriteImage(tar, image, program))
+	kit.Must(t, nodes.WriteImage(tar, image, program))
 	lab := nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: []string{tar}})
 	n, err := lab.Add(w.ctx, nodes.NodeOptions{Name: "n1"})
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "describe", "pods")
@@ -65,14 +66,14 @@ func TestHost(t *testing.T) {
 
 	// It holds, on the word of a container that has one capability; and the kubelet's own restart of the runtime changes nothing.
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
-	must(t, err)
+	kit.Must(t, err)
 	w.until("the hook knows of the mark", func() (bool, error) {
 		out, err := n.Exec(w.ctx, nodes.NRIPlugins+"/"+plugin, "status")
 		return strings.Contains(out, key+"=manual:"), fmt.Errorf("%s %w", out, err)
 	})
 	w.ordinary("first")
 	w.held("first")
-	must(t, n.RestartContainerd())
+	kit.Must(t, n.RestartContainerd())
 	w.until("both plugins are connected", func() (bool, error) {
 		a, errA := n.Exec(w.ctx, nodes.NRIPlugins+"/"+plugin, "status", "--ready=10")
 		b, errB := n.Exec(w.ctx, nodes.NRIPlugins+"/"+plugin, "status", "--ready=20")
@@ -80,30 +81,30 @@ func TestHost(t *testing.T) {
 	})
 	w.guard(install.FailOpen, "does not require the plugin")
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"-")
-	must(t, err)
+	kit.Must(t, err)
 	w.ended("first")
 
 	// What the host mounts and unmounts is seen in the container: a volume can go.
 	_, err = n.Exec(w.ctx, "mkdir", "-p", "/run/volume")
-	must(t, err)
+	kit.Must(t, err)
 	pid := w.inside(n)
 	_, err = n.Exec(w.ctx, "mount", "-t", "tmpfs", "volume", "/run/volume")
-	must(t, err)
+	kit.Must(t, err)
 	w.mounted(n, pid, true)
 	_, err = n.Exec(w.ctx, "umount", "/run/volume")
-	must(t, err)
+	kit.Must(t, err)
 	w.mounted(n, pid, false)
 
 	w.apply([]string{"required-plugins"}, probeElsewhere)
 	w.rolledOut("hook")
-	must(t, n.RestartContainerd())
+	kit.Must(t, n.RestartContainerd())
 	w.guard(install.FailClosed, "requires the plugin")
 	w.bootsMarked(n)
 
 	// Not required any more, and read so: the uninstall need not restart the runtime, which has no systemd here.
 	w.apply(nil, probeElsewhere)
 	w.rolledOut("hook")
-	must(t, n.RestartContainerd())
+	kit.Must(t, n.RestartContainerd())
 	w.guard(install.FailOpen, "does not require the plugin")
 	w.apply([]string{"uninstall"}, "")
 	w.rolledOut("uninstalled")
@@ -122,7 +123,7 @@ func TestHost(t *testing.T) {
 		t.Errorf("left on the host: %s %v", out, err)
 	}
 	node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	for _, c := range node.Status.Conditions {
 		if c.Type == taint.GuardCondition {
 			t.Errorf("left on the Node: %+v", c)
@@ -135,7 +136,7 @@ func TestHost(t *testing.T) {
 	if err != nil {
 		t.Fatalf("switching NRI off: %v: %s", err, out)
 	}
-	must(t, n.RestartContainerd())
+	kit.Must(t, n.RestartContainerd())
 	w.apply(nil, probeElsewhere)
 	w.guard(install.None, "NRI is switched off")
 }
@@ -145,15 +146,15 @@ func TestHost(t *testing.T) {
 func (w *world) bootsMarked(n *nodes.Node) {
 	w.t.Helper()
 	_, err := w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
-	must(w.t, err)
+	kit.Must(w.t, err)
 	n.PowerCut()
-	must(w.t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
+	kit.Must(w.t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
 	w.ordinary("second")
 	plugin, err := n.HostPath(nodes.NRIPlugins + "/" + install.PluginFile)
-	must(w.t, err)
-	must(w.t, os.Remove(plugin))
-	must(w.t, n.PowerOn())
-	must(w.t, n.WaitReady(w.ctx))
+	kit.Must(w.t, err)
+	kit.Must(w.t, os.Remove(plugin))
+	kit.Must(w.t, n.PowerOn())
+	kit.Must(w.t, n.WaitReady(w.ctx))
 	w.until("the hook's pod runs on the marked node", func() (bool, error) {
 		out, err := n.Exec(w.ctx, nodes.NRIPlugins+"/"+install.PluginFile, "status", "--ready=20")
 		return err == nil, fmt.Errorf("%s %w", out, err)
@@ -161,7 +162,7 @@ func (w *world) bootsMarked(n *nodes.Node) {
 	w.rolledOut("hook")
 	w.refused("second")
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"-")
-	must(w.t, err)
+	kit.Must(w.t, err)
 	w.ended("second")
 }
 
@@ -170,10 +171,10 @@ func (w *world) apply(components []string, more string) {
 	w.t.Helper()
 	folder := overlay(w.t, []string{"node"}, components, nil)
 	f, err := os.OpenFile(filepath.Join(folder, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
-	must(w.t, err)
+	kit.Must(w.t, err)
 	_, err = f.WriteString(elsewhere + more)
-	must(w.t, err)
-	must(w.t, f.Close())
+	kit.Must(w.t, err)
+	kit.Must(w.t, f.Close())
 	w.install(folder)
 }
 
@@ -223,7 +224,7 @@ func (w *world) ordinary(name string) {
 	p := &corev1.Pod{ObjectMeta: meta(name), Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{Name: "main", Image: image, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/forcefence-node", "--help"}}}}}
 	_, err := w.c.Client().CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 }
 
 func (w *world) held(pod string) {
@@ -275,7 +276,7 @@ func (w *world) ended(pod string) {
 func (w *world) inside(n *nodes.Node) string {
 	w.t.Helper()
 	out, err := n.Exec(w.ctx, "pgrep", "-f", "^/bin/forcefence-node run")
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return strings.TrimSpace(out)
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // installation is one forcefence under a leader's Lease of its own.
@@ -43,7 +44,7 @@ func (w *world) begin(binary, dir, kubeconfig, ns string) *installation {
 	w.t.Helper()
 	i := &installation{namespace: ns, log: filepath.Join(dir, ns+".log"), exited: make(chan struct{})}
 	config := filepath.Join(dir, ns+".yaml")
-	must(w.t, os.WriteFile(config, fmt.Appendf(nil, `listen: {metrics: "", health: ""}
+	kit.Must(w.t, os.WriteFile(config, fmt.Appendf(nil, `listen: {metrics: "", health: ""}
 leaderElection: {namespace: %s, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
 providers:
 - {name: racks, redfish: {username: forcefence, passwordFile: %s/password}}
@@ -51,11 +52,11 @@ nodes:
 - {name: all, selector: "", provider: racks, machine: {from: list, list: [{node: nobody, id: "https://192.0.2.1"}]}}
 `, ns, dir), 0o600))
 	out, err := os.Create(i.log)
-	must(w.t, err)
+	kit.Must(w.t, err)
 	defer out.Close()
 	i.cmd = exec.Command(binary, "run", "--config="+config, "--kubeconfig="+kubeconfig, "--identity="+ns+"-pod", "--log-format=json")
 	i.cmd.Stdout, i.cmd.Stderr = out, out
-	must(w.t, i.cmd.Start())
+	kit.Must(w.t, i.cmd.Start())
 	go func() {
 		defer close(i.exited)
 		_ = i.cmd.Wait() // how it ended is in ProcessState
@@ -85,15 +86,15 @@ func led(all []*installation) map[string]int {
 func TestOneLeads(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
-	must(t, os.WriteFile(filepath.Join(dir, "password"), []byte("x\n"), 0o600))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "password"), []byte("x\n"), 0o600))
 	w := newWorld(t, 4*time.Minute, cluster.Options{})
 	w.install(base)
 	ours := filepath.Join(dir, "ours.kubeconfig")
-	must(t, w.tokenKubeconfig(ours))
+	kit.Must(t, w.tokenKubeconfig(ours))
 	all := []*installation{w.begin(binary, dir, ours, namespace)}
 	for _, ns := range []string{"second", "third"} {
 		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(ns)}, metav1.CreateOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		all = append(all, w.begin(binary, dir, w.c.Kubeconfig(), ns))
 	}
 	leading := func(n int) *installation { // the n-th one to lead, once the others say that they do not
@@ -142,7 +143,7 @@ func TestOneLeads(t *testing.T) {
 	// A while later it is still the only one.
 	renewals := func() string {
 		l, err := w.c.Client().CoordinationV1().Leases(first.namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		return l.ResourceVersion
 	}
 	for range 3 {
@@ -154,14 +155,14 @@ func TestOneLeads(t *testing.T) {
 	}
 
 	// Told to stop it says nothing of an error, and the next one begins at once.
-	must(t, first.cmd.Process.Signal(syscall.SIGTERM))
+	kit.Must(t, first.cmd.Process.Signal(syscall.SIGTERM))
 	<-first.exited
 	if code := first.cmd.ProcessState.ExitCode(); code != 0 || strings.Contains(first.text(), `"level":"ERROR"`) {
 		t.Errorf("after SIGTERM: got exit status %d, want 0 and no ERROR in\n%s", code, first.text())
 	}
 	second := leading(2)
 	// One that dies is waited for as long as its Lease lasts.
-	must(t, second.cmd.Process.Kill())
+	kit.Must(t, second.cmd.Process.Kill())
 	<-second.exited
 	died := time.Now()
 	leading3 := func() bool { return len(led(all)) == 3 }
@@ -181,16 +182,16 @@ func TestCleanup(t *testing.T) {
 	now := metav1.NowMicro()
 	holder, seconds := "pod-1", int32(15)
 	_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta("elsewhere")}, metav1.CreateOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "fences", Labels: map[string]string{"forcefence.io/leader": "true"}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}}
 	l, err = w.c.Client().CoordinationV1().Leases("elsewhere").Create(w.ctx, l, metav1.CreateOptions{})
-	must(t, err)
+	kit.Must(t, err)
 
 	nodes := func() map[string]corev1.Node {
 		t.Helper()
 		list, err := w.c.Client().CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		out := map[string]corev1.Node{}
 		for _, n := range list.Items {
 			n.ManagedFields, n.ResourceVersion = nil, ""
@@ -232,7 +233,7 @@ func TestCleanup(t *testing.T) {
 	old := metav1.NewMicroTime(now.Add(-2 * time.Minute))
 	l.Spec.RenewTime = &old
 	_, err = w.c.Client().CoordinationV1().Leases("elsewhere").Update(w.ctx, l, metav1.UpdateOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	run(1, []string{open}, "--yes")
 	untouched("fences are not done")
 	run(1, []string{"nothing was changed: add --yes"}, "--force")
@@ -273,11 +274,11 @@ func TestOneControlPlaneNode(t *testing.T) {
 	w := newWorld(t, 3*time.Minute, cluster.Options{})
 	w.install(base)
 	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
-	must(t, err)
+	kit.Must(t, err)
 	_, err = w.c.Kubectl(w.ctx, "label", "node", nodes[0].Name(), "node-role.kubernetes.io/control-plane=")
-	must(t, err)
+	kit.Must(t, err)
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", nodes[0].Name(), "node-role.kubernetes.io/control-plane:NoSchedule")
-	must(t, err)
+	kit.Must(t, err)
 	both := func(when string, old map[types.UID]bool) map[types.UID]bool {
 		t.Helper()
 		now := map[types.UID]bool{}
@@ -300,6 +301,6 @@ func TestOneControlPlaneNode(t *testing.T) {
 	}
 	first := both("at first", nil)
 	_, err = w.c.Kubectl(w.ctx, "-n", namespace, "rollout", "restart", "deployment/forcefence")
-	must(t, err)
+	kit.Must(t, err)
 	both("after the rollout", first)
 }

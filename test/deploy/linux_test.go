@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestPodsRunOnLinux: the image has no other program, and the hook's DaemonSet tolerates everything: without the selector it would sit
 // on every Windows node and never become ready.
 func TestPodsRunOnLinux(t *testing.T) {
 	found := 0
-	must(t, filepath.WalkDir("../../deploy/kustomize", func(file string, e fs.DirEntry, err error) error {
+	kit.Must(t, filepath.WalkDir("../../deploy/kustomize", func(file string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(file) != ".yaml" {
 			return err
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -64,7 +65,7 @@ func (w *world) install(folders ...string) {
 	w.t.Helper()
 	for _, folder := range folders {
 		_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-k", folder)
-		must(w.t, err)
+		kit.Must(w.t, err)
 	}
 	w.until("the policies are checked", func() (bool, error) {
 		policies, err := w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
@@ -89,7 +90,7 @@ func (w *world) as(user string, groups ...string) kubernetes.Interface {
 	cfg := w.c.RESTConfig()
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 	client, err := kubernetes.NewForConfig(cfg)
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return client
 }
 
@@ -112,7 +113,7 @@ func (w *world) until(what string, check func() (bool, error)) {
 func manifests(t *testing.T, w *world, folder string) []unstructured.Unstructured {
 	t.Helper()
 	out, err := w.c.Kubectl(w.ctx, "kustomize", folder)
-	must(t, err)
+	kit.Must(t, err)
 	return parse(t, out)
 }
 
@@ -140,7 +141,7 @@ func policies(t *testing.T, w *world) map[string]*admissionv1.ValidatingAdmissio
 			continue
 		}
 		var p admissionv1.ValidatingAdmissionPolicy
-		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p))
+		kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p))
 		out[p.Name] = &p
 	}
 	return out
@@ -150,22 +151,15 @@ func policies(t *testing.T, w *world) map[string]*admissionv1.ValidatingAdmissio
 func (w *world) replace(p *admissionv1.ValidatingAdmissionPolicy) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"validations": p.Spec.Validations}})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 }
 
 func (w *world) replaceVariables(name string, variables []admissionv1.Variable) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"variables": variables}})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	must(w.t, err)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(w.t, err)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const nodeNamespace = "forcefence-node"
@@ -71,9 +72,9 @@ func TestNode(t *testing.T) {
 	binary := build(t, dir, "forcefence-node")
 	w := newWorld(t, 3*time.Minute, cluster.Options{})
 	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
-	must(t, err)
+	kit.Must(t, err)
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", nodes[1].Name(), key+"=manual:NoSchedule")
-	must(t, err)
+	kit.Must(t, err)
 
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -139,7 +140,7 @@ func (w *world) noRights(t *testing.T) {
 		rules := func(user string, groups ...string) string {
 			r, err := w.as(user, groups...).AuthorizationV1().SelfSubjectRulesReviews().Create(w.ctx, &authorizationv1.SelfSubjectRulesReview{
 				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}, metav1.CreateOptions{})
-			must(t, err)
+			kit.Must(t, err)
 			return fmt.Sprint(r.Status.ResourceRules)
 		}
 		account := rules("system:serviceaccount:"+nodeNamespace+":forcefence-node", "system:serviceaccounts", "system:serviceaccounts:"+nodeNamespace)
@@ -156,9 +157,9 @@ func (w *world) podSecurity(t *testing.T) {
 	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "level-" + level, Labels: map[string]string{"pod-security.kubernetes.io/enforce": level}}}
 		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, ns, metav1.CreateOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		_, err = w.c.Client().CoreV1().ServiceAccounts(ns.Name).Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: meta("forcefence-node")}, metav1.CreateOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		p := &corev1.Pod{ObjectMeta: meta("x"), Spec: ds.Spec.Template.Spec}
 		_, err = w.c.Client().CoreV1().Pods(ns.Name).Create(w.ctx, p, metav1.CreateOptions{DryRun: dryRun})
 		if want != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
@@ -180,7 +181,7 @@ func daemonSet(t *testing.T, list []unstructured.Unstructured) *appsv1.DaemonSet
 	for _, u := range list {
 		if u.GetKind() == "DaemonSet" {
 			var ds appsv1.DaemonSet
-			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &ds))
+			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &ds))
 			return &ds
 		}
 	}
@@ -192,11 +193,11 @@ func daemonSet(t *testing.T, list []unstructured.Unstructured) *appsv1.DaemonSet
 func overlay(t *testing.T, resources, components []string, files map[string]string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	kit.Must(t, err)
 	sources, err := filepath.Abs("../../deploy/kustomize")
-	must(t, err)
+	kit.Must(t, err)
 	rel, err := filepath.Rel(dir, sources)
-	must(t, err)
+	kit.Must(t, err)
 	var b bytes.Buffer
 	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nimages:\n" +
 		"- {name: forcefence, newName: registry.example.net/forcefence, newTag: v1}\nresources:\n")
@@ -204,7 +205,7 @@ func overlay(t *testing.T, resources, components []string, files map[string]stri
 		fmt.Fprintf(&b, "- %s/%s\n", rel, r)
 	}
 	for name, text := range files {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		kit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		fmt.Fprintf(&b, "- %s\n", name)
 	}
 	if len(components) > 0 {
@@ -213,6 +214,6 @@ func overlay(t *testing.T, resources, components []string, files map[string]stri
 	for _, c := range components {
 		fmt.Fprintf(&b, "- %s/components/%s\n", rel, c)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), b.Bytes(), 0o600))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), b.Bytes(), 0o600))
 	return dir
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // machineKeys is base with the keys by which machines are found, as README.md shows it.
@@ -28,7 +29,7 @@ func render(t *testing.T, dir string) string {
 		t.Skip("needs kubectl")
 	}
 	bin, err := binaries.Build(t.Context(), binaries.Options{})
-	must(t, err)
+	kit.Must(t, err)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Kubectl), "kustomize", dir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v\n%s", err, out)
@@ -52,9 +53,9 @@ kind: ConfigMap
 metadata: {name: forcefence-taint-key, annotations: {config.kubernetes.io/local-config: "true"}}
 data: {taintKey: example.net/off}
 `})
-	must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
 	f, err := os.OpenFile(filepath.Join(dir, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
+	kit.Must(t, err)
 	_, err = f.WriteString(`configMapGenerator:
 - name: forcefence
   namespace: forcefence-system
@@ -62,7 +63,7 @@ data: {taintKey: example.net/off}
   files: [config.yaml]
   options: {disableNameSuffixHash: true}
 `)
-	must(t, errors.Join(err, f.Close()))
+	kit.Must(t, errors.Join(err, f.Close()))
 	out := render(t, dir)
 	wantCounts(t, out, map[string]int{
 		key:                                  0,

@@ -24,6 +24,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Who asks.
@@ -687,8 +688,8 @@ func (w *world) fixtures() {
 			n.Annotations[taint.RecordAnnotation] = f.record
 		}
 		_, err := core.Nodes().Create(w.ctx, n, metav1.CreateOptions{})
-		must(w.t, err)
-		must(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller-manager annotates nodes that are new
+		kit.Must(w.t, err)
+		kit.Must(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller-manager annotates nodes that are new
 			n, err := core.Nodes().Get(w.ctx, f.name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -720,7 +721,7 @@ func (w *world) fixtures() {
 			p.Annotations[taint.SparedAnnotation] = "f-1/t"
 		}
 		p, err := core.Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
-		must(w.t, err)
+		kit.Must(w.t, err)
 		p.Status.Phase = corev1.PodRunning
 		p.Status.PodIP, p.Status.PodIPs = "192.0.2.8", []corev1.PodIP{{IP: "192.0.2.8"}}
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -739,20 +740,20 @@ func (w *world) fixtures() {
 		}
 		if name != "waits" {
 			_, err = core.Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
-			must(w.t, err)
+			kit.Must(w.t, err)
 		}
 		if name == "leaves" {
-			must(w.t, core.Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
+			kit.Must(w.t, core.Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
 		}
 	}
-	must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
+	kit.Must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
 	}, editor, operator, oddKubelet))
 	for name, labels := range map[string]map[string]string{"idle": nil, "leads": {"forcefence.io/leader": "true"}} {
 		_, err := w.c.Client().CoordinationV1().Leases("default").Create(w.ctx,
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-		must(w.t, err)
+		kit.Must(w.t, err)
 	}
 	w.workloads()
 }
@@ -820,7 +821,7 @@ func TestPolicies(t *testing.T) {
 	w := newWorld(t, 5*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	w.install(machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack"), node)
-	must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
+	kit.Must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
 	w.letBypass(deployer)
 	accounts := w.accounts()
 	all := slices.Concat(refusals, tolerateRefusals)

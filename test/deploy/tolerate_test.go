@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/forcefence/forcefence/kubelet-admit/install"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // The rows about the annotation that lets a pod start where the hook is missing.
@@ -244,19 +245,19 @@ var toleratePasses = []attempt{
 func (w *world) workloads() {
 	w.t.Helper()
 	for _, kind := range []string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob"} {
-		must(w.t, workload[kind](w.ctx, w.c.Client(), "default", meta(plain), nil, metav1.CreateOptions{}))
-		must(w.t, workload[kind](w.ctx, w.c.Client(), "default", meta(carriesIt), tolerant, metav1.CreateOptions{}))
+		kit.Must(w.t, workload[kind](w.ctx, w.c.Client(), "default", meta(plain), nil, metav1.CreateOptions{}))
+		kit.Must(w.t, workload[kind](w.ctx, w.c.Client(), "default", meta(carriesIt), tolerant, metav1.CreateOptions{}))
 	}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: carriesIt, Annotations: maps.Clone(tolerant)}, Spec: podSpec()}
 	p.Spec.NodeName = plain
 	_, err := w.c.Client().CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
-	must(w.t, err)
-	must(w.t, w.grant("workload-editor", []rbacv1.PolicyRule{
+	kit.Must(w.t, err)
+	kit.Must(w.t, w.grant("workload-editor", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/binding", "bindings", "replicationcontrollers"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"apps", "batch"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 	}, editor, deployer, lookalikeName))
 	// What Kubernetes' controllers may do falls short of what some rows let them try.
-	must(w.t, w.grant("more-for-controllers", []rbacv1.PolicyRule{
+	kit.Must(w.t, w.grant("more-for-controllers", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"patch"}},
 	}, controllerName("statefulset-controller"), controllerName("deployment-controller")))
@@ -268,7 +269,7 @@ func (w *world) letBypass(user string) {
 	_, err := w.c.Client().RbacV1().RoleBindings("default").Create(w.ctx, &rbacv1.RoleBinding{ObjectMeta: meta("bypass"),
 		RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "forcefence-bypass", APIGroup: rbacv1.GroupName},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user, APIGroup: rbacv1.GroupName}}}, metav1.CreateOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	w.until(user+" has the right", func() (bool, error) {
 		err := createPod("default", tolerant, nil)(w.ctx, nil, w.as(user))
 		return err == nil, err

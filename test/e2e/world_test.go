@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +27,7 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/csi"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/nodes"
 )
 
@@ -148,10 +147,7 @@ func (w *world) controller() {
 	file := func(name string) string { return filepath.Join(w.dir, name) }
 	w.must(w.dc.WriteCA(file("ca.pem")))
 	w.must(os.WriteFile(file("password"), []byte(w.dc.Password()), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	w.must(err)
-	health := l.Addr().String()
-	l.Close()
+	health := kit.FreeAddress(w.t)
 	w.config = file("config.yaml")
 	w.must(os.WriteFile(w.config, fmt.Appendf(nil, `mode: observe
 listen: {metrics: "", health: "%[2]s"}
@@ -167,20 +163,7 @@ nodes:
   provider: racks
   machine: {from: annotation, annotation: %[3]s, allow: [127.0.0.1]}
 `, w.dir, health, bmcAnnotation), 0o600))
-	client := &http.Client{Timeout: 2 * time.Second}
-	ready := func(context.Context) error {
-		resp, err := client.Get("http://" + health + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	}
-	w.fence = cluster.NewPart("forcefence", w.build("cmd/forcefence"),
-		[]string{"run", "--config", w.config, "--kubeconfig", w.c.Kubeconfig(), "--log-format", "json"}, file("forcefence.log"), ready, nil)
+	w.fence = w.c.Forcefence(w.build("cmd/forcefence"), w.dir, w.c.Kubeconfig(), health)
 	w.must(w.fence.Start(w.t.Context()))
 	w.t.Cleanup(func() {
 		if w.t.Failed() {

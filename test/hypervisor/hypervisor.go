@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -25,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Options are a hypervisor's settings.
@@ -38,7 +39,7 @@ type Hypervisor struct {
 	dir  string
 	uid  int // the daemon's user, 0: ours
 	opts Options
-	ca   *Authority
+	ca   *kit.Authority
 	tcp  int
 	tls  int
 
@@ -110,9 +111,7 @@ func (h *Hypervisor) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if h.ca, err = NewAuthority(); err != nil {
-		return err
-	}
+	h.ca = kit.NewAuthority("hypervisors' CA")
 	for _, d := range []string{"run", "home", "config/libvirt", "cache", "data", "pki"} {
 		if err := os.MkdirAll(filepath.Join(h.dir, d), 0o755); err != nil {
 			return err
@@ -130,8 +129,7 @@ func (h *Hypervisor) setUp(ctx context.Context) (err error) {
 	return h.StartDaemon(ctx)
 }
 
-// configure writes the daemon's files. Ports are chosen by the kernel and free again for a moment: with TCP or TLS, Start fails if
-// somebody else takes one.
+// configure writes the daemon's files. With TCP or TLS, Start fails if somebody else takes a port meanwhile.
 func (h *Hypervisor) configure() error {
 	flag := func(b bool) string {
 		if b {
@@ -139,23 +137,14 @@ func (h *Hypervisor) configure() error {
 		}
 		return "0"
 	}
-	for _, p := range []*int{&h.tcp, &h.tls} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer l.Close() // when both are chosen
-		*p = l.Addr().(*net.TCPAddr).Port
-	}
-	server, err := h.ca.Server("127.0.0.1", "localhost")
-	if err != nil {
+	if err := kit.FreePorts(&h.tcp, &h.tls); err != nil {
 		return err
 	}
 	pki := filepath.Join(h.dir, "pki")
 	if err := h.ca.WriteCA(filepath.Join(pki, "ca.pem")); err != nil {
 		return err
 	}
-	if err := server.Write(filepath.Join(pki, "cert.pem"), filepath.Join(pki, "key.pem")); err != nil {
+	if err := h.ca.Server("127.0.0.1", "localhost").Write(filepath.Join(pki, "cert.pem"), filepath.Join(pki, "key.pem")); err != nil {
 		return err
 	}
 	daemon := strings.Join([]string{
@@ -281,6 +270,14 @@ func (h *Hypervisor) StartDaemon(ctx context.Context) error {
 	}
 }
 
+// attr has libvirt's programs run as the user that the hypervisor runs as.
+func (h *Hypervisor) attr() *syscall.SysProcAttr {
+	if h.uid == 0 {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(h.uid), Gid: uint32(h.uid)}}
+}
+
 func (h *Hypervisor) spawn() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,8 +292,8 @@ func (h *Hypervisor) spawn() error {
 	if !h.opts.TCP && !h.opts.TLS {
 		cmd.Args = append(cmd.Args[:1], cmd.Args[2:]...)
 	}
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, daemonAttr(h.uid)
-	if err := start(cmd); err != nil {
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, h.attr()
+	if err := kit.StartChild(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})
@@ -376,7 +373,7 @@ func (h *Hypervisor) TCPAddress() string { return "127.0.0.1:" + strconv.Itoa(h.
 func (h *Hypervisor) TLSAddress() string { return "127.0.0.1:" + strconv.Itoa(h.tls) }
 
 // Authority is the one that signed the daemon's certificate, and whose clients it accepts.
-func (h *Hypervisor) Authority() *Authority { return h.ca }
+func (h *Hypervisor) Authority() *kit.Authority { return h.ca }
 
 // Version asks the daemon for its version and QEMU's.
 func (h *Hypervisor) Version(ctx context.Context) (string, error) {
@@ -390,10 +387,10 @@ func (h *Hypervisor) virsh(ctx context.Context, args ...string) (string, error) 
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, path, append([]string{"-q", "-c", h.URI()}, args...)...)
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, daemonAttr(h.uid)
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, h.attr()
 	var out, problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problem
-	err = start(cmd)
+	err = kit.StartChild(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}

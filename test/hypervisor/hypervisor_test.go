@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func expect(t *testing.T, d *hypervisor.Domain, state string, running bool) {
 	t.Helper()
-	hypervisor.Must(t, d.Await(t.Context(), state))
+	kit.Must(t, d.Await(t.Context(), state))
 	if d.Running() != running {
 		t.Errorf("%s (%s): got QEMU %d, want running %t", d.Name(), state, d.PID(), running)
 	}
@@ -23,7 +24,7 @@ func expect(t *testing.T, d *hypervisor.Domain, state string, running bool) {
 func TestGuests(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{TCP: true, TLS: true})
 	ctx := t.Context()
-	must := func(err error) { t.Helper(); hypervisor.Must(t, err) }
+	must := func(err error) { t.Helper(); kit.Must(t, err) }
 
 	d := h.Guest(t, "n1", hypervisor.Guest{})
 	expect(t, d, "running (booted)", true)
@@ -75,8 +76,8 @@ func TestNothingIsLeft(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^TestNothingIsLeft$", "-test.v")
 	child.Env = append(os.Environ(), role+"=1")
 	out, err := child.StdoutPipe()
-	hypervisor.Must(t, err)
-	hypervisor.Must(t, child.Start())
+	kit.Must(t, err)
+	kit.Must(t, child.Start())
 	var words []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if words = strings.Fields(lines.Text()); len(words) == 3 && words[0] == "ready" {

@@ -3,6 +3,8 @@ package hypervisor
 import (
 	"os"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Require is set to 1 where a missing program must fail the tests instead of skipping them.
@@ -37,18 +39,10 @@ func New(t testing.TB, o Options) *Hypervisor {
 	return h
 }
 
-// Must ends a test at an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Guest is AddGuest for tests.
 func (h *Hypervisor) Guest(t testing.TB, name string, g Guest) *Domain {
 	t.Helper()
 	d, err := h.AddGuest(t.Context(), name, g)
-	Must(t, err)
+	kit.Must(t, err)
 	return d
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,9 +16,10 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"text/template"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // settings are what a test chooses of a configuration file.
@@ -113,7 +113,7 @@ func (w *world) start(set settings) *child {
 		}
 	})
 	for attempt := 0; ; attempt++ {
-		c.set.Metrics, c.set.Health = freeAddress(w.t), freeAddress(w.t)
+		c.set.Metrics, c.set.Health = kit.FreeAddress(w.t), kit.FreeAddress(w.t)
 		c.configure(c.set)
 		c.launch()
 		err := c.answers("/readyz")
@@ -147,7 +147,7 @@ func (c *child) spawn() error {
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in
 	losses := c.log.count(leaseLost)
-	if err := spawn(cmd); err != nil {
+	if err := kit.StartChild(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})
@@ -190,15 +190,15 @@ func (c *child) configure(set settings) {
 	c.w.t.Helper()
 	set.NS, set.Dir, set.Metrics, set.Health = c.w.ns, c.w.dir, c.set.Metrics, c.set.Health
 	var b bytes.Buffer
-	must(c.w.t, configFile.Execute(&b, set))
+	kit.Must(c.w.t, configFile.Execute(&b, set))
 	c.write(b.String())
 }
 
 // write replaces the file in one step, as an editor does.
 func (c *child) write(text string) {
 	c.w.t.Helper()
-	must(c.w.t, os.WriteFile(c.config+".new", []byte(text), 0o600))
-	must(c.w.t, os.Rename(c.config+".new", c.config))
+	kit.Must(c.w.t, os.WriteFile(c.config+".new", []byte(text), 0o600))
+	kit.Must(c.w.t, os.Rename(c.config+".new", c.config))
 }
 
 func (c *child) running() bool {
@@ -291,7 +291,7 @@ func get(url string) (string, error) {
 func (c *child) metric(series string) float64 {
 	c.w.t.Helper()
 	v, err := c.scrape(series)
-	must(c.w.t, err)
+	kit.Must(c.w.t, err)
 	return v
 }
 
@@ -319,15 +319,6 @@ func (c *child) untilMetric(series string, least float64) {
 	if err != nil {
 		c.w.t.Fatalf("metric %s: got %v, want at least %v: %v", series, have, least, err)
 	}
-}
-
-// freeAddress is one that nobody listens on right now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // logbook keeps what a child printed.

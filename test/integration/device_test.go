@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // A machine is dead, and its device says anything but its exact Off: nothing is ended, however long that lasts. Once the device works
@@ -44,11 +45,11 @@ func TestFaultyDevices(t *testing.T) {
 		}
 	}})
 	locked := filepath.Join(w.dir, "locked")
-	must(t, os.WriteFile(locked, []byte("not the password"), 0o600))
+	kit.Must(t, os.WriteFile(locked, []byte("not the password"), 0o600))
 	for i := range faults {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), w.hosts[i]))
 	}
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(faults)))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(faults)))
 	before := w.pods()
 	for i, f := range faults {
 		w.hosts[i].bmc.SetFault(f.bmc)
@@ -80,7 +81,7 @@ func TestFaultyDevices(t *testing.T) {
 		}
 		return untouched(before, w.pods())
 	})
-	must(t, os.WriteFile(locked, []byte(w.dc.Password()), 0o600))
+	kit.Must(t, os.WriteFile(locked, []byte(w.dc.Password()), 0o600))
 	for i := range faults {
 		w.hosts[i].bmc.SetFault(datacenter.Fault{})
 	}
@@ -123,7 +124,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	for _, i := range append(dead, down) {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), h[i]))
 	}
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(dead)+1))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(dead)+1))
 	before := w.pods()
 	h[down].bmc.SetFault(datacenter.Fault{HangTLS: true})
 	c := w.start(settings{
@@ -133,7 +134,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		Rules:   fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
 	started := time.Now()
-	must(t, c.answers("/healthz"))
+	kit.Must(t, c.answers("/healthz"))
 	for _, i := range []int{nobody, two, twinA, twinB, down} {
 		w.untilEvent("Node", h[i].Name(), "MachineNotAnswering")
 	}
@@ -178,8 +179,8 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	w.untilDone(h[optedOut], taint.ResultEvicted)
 	w.kubectl("label", "node", h[nobody].Name(), "one=")
 	w.untilDone(h[nobody], taint.ResultEvicted)
-	must(t, w.alone(h[excluded]))
-	must(t, w.alone(h[healthy]))
+	kit.Must(t, w.alone(h[excluded]))
+	kit.Must(t, w.alone(h[healthy]))
 	w.untilEvent("Node", h[down].Name(), "MachineAnswers")
 	if took := time.Since(started); took > 60*time.Second {
 		t.Errorf("asking again took %s, want less than 60s", took)

@@ -13,21 +13,20 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // forge writes another machine's identity into a Node, with its own kubelet's credential.
 func (w *world) forge(h *host, bmc, uuid string) {
 	w.t.Helper()
-	cfg, err := w.c.RESTConfigFor("system:node:"+h.Name(), "system:nodes")
-	must(w.t, err)
-	kubelet, err := kubernetes.NewForConfig(cfg)
-	must(w.t, err)
+	kubelet, err := kubernetes.NewForConfig(w.c.RESTConfigFor("system:node:"+h.Name(), "system:nodes"))
+	kit.Must(w.t, err)
 	_, err = kubelet.CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, bmcAnnotation, bmc), metav1.PatchOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	_, err = kubelet.CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
 		fmt.Appendf(nil, `{"status":{"nodeInfo":{"systemUUID":%q}}}`, uuid), metav1.PatchOptions{}, "status")
-	must(w.t, err)
+	kit.Must(w.t, err)
 }
 
 // untilPinned waits until the node's machine is pinned.
@@ -56,7 +55,7 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	for _, h := range []*host{joins, zeros, turns} {
 		w.create(w.bare("app-"+strings.TrimPrefix(h.Name(), w.ns+"-"), h))
 	}
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 	w.start(settings{Mode: "fence", Selector: "!late,world=" + w.ns})
 	w.untilPinned(zeros, turns, victim)
 
@@ -108,5 +107,5 @@ func TestRedirectedFence(t *testing.T) {
 	if h.resets() != 1 || victim.resets() != 0 || !victim.machine.Running() {
 		t.Errorf("power-offs: %d of %s, %d of %s", h.resets(), h.Name(), victim.resets(), victim.Name())
 	}
-	must(t, w.othersAlone(h))
+	kit.Must(t, w.othersAlone(h))
 }

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // workload is one that runs on the world's nodes.
@@ -65,6 +66,6 @@ func (w *world) create(objects ...any) {
 		default:
 			w.t.Fatalf("create: %T", o)
 		}
-		must(w.t, err)
+		kit.Must(w.t, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // forcefence runs one of the operator's commands and returns what it printed and its exit status.
@@ -95,7 +96,7 @@ func TestManualMarks(t *testing.T) {
 	if n := len(rec.Evidence); rec.By != taint.ByPerson || n == 0 || rec.Evidence[n-1].State != "On" {
 		t.Errorf("record of a trusted mark: got %+v, want a person's with On", rec)
 	}
-	must(t, w.alone(h[spare]))
+	kit.Must(t, w.alone(h[spare]))
 }
 
 // Nobody can read the record of a marked node: nothing is done until a person releases it.

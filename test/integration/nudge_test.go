@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // patientKubelets try a held pod again after a minute: what starts before that was nudged.
@@ -104,9 +105,9 @@ func TestNudgeAfterReboot(t *testing.T) {
 	})
 	w.startsWithin(h, len(before), 4*time.Second)
 	t.Logf("%s from power-on", time.Since(begin).Round(10*time.Millisecond))
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)))
 	if err := untouched(before, w.podsOn(h)); err != nil {
 		t.Error(err)
 	}
-	must(t, w.alone(h))
+	kit.Must(t, w.alone(h))
 }

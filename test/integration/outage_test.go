@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // stuck takes a node into the middle of its eviction and keeps it there: all its pods are gone, and no volume is detached.
@@ -70,7 +71,7 @@ func outage(t *testing.T, lease string, survives bool) {
 		}
 		return nil
 	})
-	must(t, w.c.APIServer().Start(w.ctx))
+	kit.Must(t, w.c.APIServer().Start(w.ctx))
 	back := time.Now()
 	w.until("forcefence runs and knows the cluster", func() bool {
 		if !c.running() {
@@ -95,7 +96,7 @@ func outage(t *testing.T, lease string, survives bool) {
 	}
 	w.untilReplaced(h, before)
 	w.until("other nodes Ready", func() bool { return w.ready(w.hosts[1]) && w.ready(w.hosts[2]) })
-	must(t, w.othersAlone(h))
+	kit.Must(t, w.othersAlone(h))
 	for _, uid := range calm {
 		if !slices.Contains(w.containers(), uid) {
 			t.Errorf("container of pod %s: it ended in the outage", uid)
@@ -155,7 +156,7 @@ func TestLeaderKilled(t *testing.T) {
 		t.Errorf("fence: got %s, want %s to go on", rec.ID, first.ID)
 	}
 	w.untilReplaced(h, before)
-	must(t, w.othersAlone(h))
+	kit.Must(t, w.othersAlone(h))
 	other.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
 }
 
@@ -168,7 +169,7 @@ func TestLostLease(t *testing.T) {
 	w.until("it leads", leads)
 	leases := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
 	_, err := leases.Patch(w.ctx, w.ns, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`), metav1.PatchOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	w.until("it was started again", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -203,7 +204,7 @@ func TestLeaderFrozen(t *testing.T) {
 	h.boot()
 	w.until("node Ready", func() bool { return w.ready(h) })
 	w.create(w.bare("fresh", h))
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	chapters, pods := len(w.seen.chapters(h.Name())), w.pods()
 
 	leader.signal(syscall.SIGCONT)
@@ -253,10 +254,10 @@ func TestNodeDeleted(t *testing.T) {
 	w.until("attachments gone", func() bool { return len(w.attachments(h)) == 0 })
 
 	h.boot()
-	must(t, w.c.WaitNode(w.ctx, h.Name(), cluster.IsReady))
-	must(t, w.alone(h))
+	kit.Must(t, w.c.WaitNode(w.ctx, h.Name(), cluster.IsReady))
+	kit.Must(t, w.alone(h))
 	w.create(w.bare("next", h))
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	next := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name != "next" })
 	w.during(time.Second, "recreated node", func() error {
 		if err := w.alone(h); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // poweredOn is the status of the condition that tells of a node that does not answer while its machine is on.
@@ -147,7 +148,7 @@ func TestReload(t *testing.T) {
 	w.until("refusal", func() bool { return c.metric("forcefence_config_last_reload_successful") == 0 })
 	c.untilMetric(`forcefence_config_reloads_total{result="refused"}`, 1)
 	text, err := os.ReadFile(c.config)
-	must(t, err)
+	kit.Must(t, err)
 	line := 1 + strings.Count(string(text[:strings.Index(string(text), "powerOfAfter")]), "\n")
 	if want := fmt.Sprintf("%s:%d: powerOfAfter", c.config, line); !c.log.has("Changed configuration refused", want) {
 		t.Errorf("log: got no refusal that names %s", want)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // hostile puts two pods on a node that a user of one namespace can make: "full", whose annotations take no byte more, and "huge", which
@@ -26,7 +27,7 @@ func (w *world) hostile(h *host, suffix string) (full, huge string) {
 	w.t.Cleanup(func() { // an image may be changed: one that is shorter makes room for the deletion
 		p.Spec.Containers[0].Image = "a"
 		_, err := w.c.Client().CoreV1().Pods(w.ns).Update(context.Background(), p, metav1.UpdateOptions{})
-		must(w.t, err)
+		kit.Must(w.t, err)
 	})
 	for n := 1572600; ; n -= 20 {
 		if n < 1571000 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // pod finds one by name.
@@ -38,11 +39,11 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	held.Finalizers = []string{"example.com/keep"}
 	w.fill(h, 3, tolerating.StatefulSet(), w.volumes("goes", 1), held)
 	w.create(w.workload("agent", 0).DaemonSet(), succeeded, w.bare("failed", h))
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3+len(w.hosts)+1))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3+len(w.hosts)+1))
 	w.until("pod succeeded", func() bool { return pod(t, w.pods(), "succeeded").Status.Phase == corev1.PodSucceeded })
 	_, err := w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "failed", types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed","reason":"Error"}}`), metav1.PatchOptions{}, "status")
-	must(t, err)
+	kit.Must(t, err)
 	w.until("its containers ended", func() bool { return !h.running(pod(t, w.pods(), "failed")) })
 	goes := pod(t, w.pods(), "goes-0")
 	keep := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name == "goes-0" || p.Name == "held" })
@@ -51,9 +52,9 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	}
 	volume := func(claim string) (pv, handle string) {
 		c, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, claim, metav1.GetOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		v, err := w.c.Client().CoreV1().PersistentVolumes().Get(w.ctx, c.Spec.VolumeName, metav1.GetOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		return v.Name, v.Spec.CSI.VolumeHandle
 	}
 	w.start(settings{})

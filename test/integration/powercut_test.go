@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // A machine loses its power: its pods run elsewhere, its volumes are detached, the mark comes and goes, and everybody is told.
@@ -56,6 +57,6 @@ func TestPowerCut(t *testing.T) {
 		c.untilMetric(series, least)
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
-		must(t, c.answers(path))
+		kit.Must(t, c.answers(path))
 	}
 }

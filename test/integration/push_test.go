@@ -8,6 +8,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence is over
@@ -31,9 +32,9 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	})
 	c.untilMetric(`forcefence_machines{result="ok"}`, 4) // the leader has asked all: it watches, too
 
-	must(t, guests[1].Pause(t.Context()))
+	kit.Must(t, guests[1].Pause(t.Context()))
 	cut := time.Now()
-	must(t, guests[0].Kill())
+	kit.Must(t, guests[0].Kill())
 	dies.Node.PowerOff()
 	rec := w.untilDone(dies, taint.ResultEvicted)
 	if took := rec.At.Sub(cut); took > 20*time.Second {

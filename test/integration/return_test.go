@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // forever is a detach that does not end by itself.
@@ -70,7 +71,7 @@ func TestReturnInTheMiddle(t *testing.T) {
 	w.until("held pods run on the node", func() bool {
 		return h.running(rest[0]) && h.running(rest[1]) && len(h.Running()) >= 3
 	})
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	if err := untouched(rest, w.pods()); err != nil {
 		t.Error(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // plan is what a test's world is made of.
@@ -102,11 +103,11 @@ func newWorld(t *testing.T, p plan) *world {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("the world's %s are over", limit))
 	t.Cleanup(cancel)
 	ns, err := c.CreateNamespace(ctx, "it")
-	must(t, err)
+	kit.Must(t, err)
 	w := &world{t: t, c: c, ctx: ctx, ns: ns, dir: t.TempDir()}
 	w.dc = datacenter.New(datacenter.Options{PowerOffDelay: p.powerOffDelay})
-	t.Cleanup(func() { must(t, w.dc.Close()) })
-	must(t, w.dc.WriteCA(filepath.Join(w.dir, "ca.pem")))
+	t.Cleanup(func() { kit.Must(t, w.dc.Close()) })
+	kit.Must(t, w.dc.WriteCA(filepath.Join(w.dir, "ca.pem")))
 	w.password(w.dc.Password())
 
 	var machines []*datacenter.Machine
@@ -142,7 +143,7 @@ func newWorld(t *testing.T, p plan) *world {
 		}
 		return o
 	})
-	must(t, err)
+	kit.Must(t, err)
 	for i, h := range w.hosts {
 		h.Node = nodes[i]
 		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
@@ -179,7 +180,7 @@ func spelled(i int, uuid string) string {
 // password writes the file that the configuration names.
 func (w *world) password(text string) {
 	w.t.Helper()
-	must(w.t, os.WriteFile(filepath.Join(w.dir, "password"), []byte(text+"\n"), 0o600))
+	kit.Must(w.t, os.WriteFile(filepath.Join(w.dir, "password"), []byte(text+"\n"), 0o600))
 }
 
 // clear leaves the cluster as it was: no nodes, no pods, no delays.
@@ -189,7 +190,7 @@ func (w *world) clear() {
 	w.c.Attacher().SetDelays(0, 0)
 	for _, h := range w.hosts {
 		if h.Node != nil {
-			must(w.t, h.Remove(ctx))
+			kit.Must(w.t, h.Remove(ctx))
 		}
 	}
 	zero := int64(0)
@@ -230,7 +231,7 @@ func watch(t *testing.T, client kubernetes.Interface, ns string) *history {
 	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(ns))
 	handle := func(inf toolscache.SharedIndexInformer, f func(any)) {
 		_, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: f, UpdateFunc: func(_, o any) { f(o) }})
-		must(t, err)
+		kit.Must(t, err)
 	}
 	handle(nodes.Core().V1().Nodes().Informer(), h.node)
 	handle(pods.Core().V1().Pods().Informer(), h.pod)
@@ -379,7 +380,7 @@ func (w *world) during(d time.Duration, what string, check func() error) {
 func (w *world) node(h *host) *corev1.Node {
 	w.t.Helper()
 	n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, h.Name(), metav1.GetOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return n
 }
 
@@ -447,7 +448,7 @@ func (w *world) alone(h *host) error {
 func (w *world) kubectl(args ...string) string {
 	w.t.Helper()
 	out, err := w.c.Kubectl(w.ctx, args...)
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return out
 }
 
@@ -464,12 +465,12 @@ func (w *world) fill(h *host, pods int, objects ...any) {
 			}
 			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, o.Name(), types.MergePatchType,
 				fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
-			must(w.t, err)
+			kit.Must(w.t, err)
 		}
 	}
 	cordon(true)
 	w.create(objects...)
-	must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, pods))
+	kit.Must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, pods))
 	cordon(false)
 }
 
@@ -482,7 +483,7 @@ func (w *world) busy(h *host) {
 func (w *world) pods() []corev1.Pod {
 	w.t.Helper()
 	list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.ctx, metav1.ListOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return list.Items
 }
 
@@ -541,7 +542,7 @@ func (w *world) untilReplaced(h *host, before []corev1.Pod) {
 func (w *world) attachments(h *host) []string {
 	w.t.Helper()
 	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	var out []string
 	for _, va := range list.Items {
 		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil {
@@ -565,7 +566,7 @@ func (w *world) noDoubles() {
 func (w *world) events(kind, prefix, reason string) []eventsv1.Event {
 	w.t.Helper()
 	list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{})
-	must(w.t, err)
+	kit.Must(w.t, err)
 	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
 		return e.Regarding.Kind != kind || !strings.HasPrefix(e.Regarding.Name, prefix) || e.Reason != reason ||
 			kind == "Pod" && e.Regarding.Namespace != w.ns
@@ -614,11 +615,4 @@ func (w *world) describe() string {
 		fmt.Fprintf(&b, "pod %s (%s) on %q: %s %s, deleting since %v\n", p.Name, p.UID, p.Spec.NodeName, p.Status.Phase, p.Status.Reason, p.DeletionTimestamp)
 	}
 	return b.String()
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -201,7 +201,7 @@ func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
 }
 
 // credentials are what the node authorizer and NodeRestriction know the node by.
-func (n *Node) credentials() (*rest.Config, error) {
+func (n *Node) credentials() *rest.Config {
 	return n.lab.opts.Cluster.RESTConfigFor("system:node:"+n.Name(), "system:nodes")
 }
 

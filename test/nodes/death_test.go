@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // childEnv makes this test's process the one that dies; its value is a folder for the cluster.
@@ -33,13 +34,13 @@ func TestProcessDies(t *testing.T) {
 	cmd.Env = append(os.Environ(), childEnv+"="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	must(t, err)
+	kit.Must(t, err)
 	defer stdin.Close()
 	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, start(cmd))
+	kit.Must(t, err)
+	kit.Must(t, kit.StartChild(cmd))
 	said, err := bufio.NewReader(stdout).ReadBytes('\n')
-	must(t, err)
+	kit.Must(t, err)
 	var l left
 	if err := json.Unmarshal(said, &l); err != nil {
 		t.Fatalf("%s: %v", said, err)
@@ -47,7 +48,7 @@ func TestProcessDies(t *testing.T) {
 	if len(processes(l.Top)) < 3 || len(mounts(t, l.Dir+"/")) == 0 {
 		t.Errorf("before: processes %v", processes(l.Top))
 	}
-	must(t, cmd.Process.Kill())
+	kit.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	w := &world{ctx: t.Context()}
 	w.until(t, func() error { return unless(len(processes(l.Top)) == 0, "processes left: %v", processes(l.Top)) })
@@ -73,9 +74,9 @@ func child(t *testing.T, dir string) {
 	c := cluster.ForTest(t, cluster.Options{NodeGrace: NodeGrace, Dir: dir})
 	lab := ForTest(t, Options{Cluster: c})
 	n, err := lab.Add(t.Context(), NodeOptions{Name: "n1"})
-	must(t, err)
+	kit.Must(t, err)
 	line, err := json.Marshal(left{Top: space(t, n), Dir: lab.Dir(), Cgroup: n.cgroup})
-	must(t, err)
+	kit.Must(t, err)
 	fmt.Println(string(line))
 	_, _ = io.ReadAll(os.Stdin) // ends if our parent ends first; then the lab ends the usual way
 }

@@ -13,15 +13,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestWriteImage(t *testing.T) {
 	dir := t.TempDir()
 	program, file := filepath.Join(dir, "hello"), filepath.Join(dir, "image.tar")
-	must(t, os.WriteFile(program, []byte("#!"), 0o755))
-	must(t, WriteImage(file, "forcefence.test/hello:1", program))
+	kit.Must(t, os.WriteFile(program, []byte("#!"), 0o755))
+	kit.Must(t, WriteImage(file, "forcefence.test/hello:1", program))
 	f, err := os.Open(file)
-	must(t, err)
+	kit.Must(t, err)
 	defer f.Close()
 	files := map[string][]byte{}
 	for r := tar.NewReader(f); ; {
@@ -29,9 +31,9 @@ func TestWriteImage(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		must(t, err)
+		kit.Must(t, err)
 		files[h.Name], err = io.ReadAll(r)
-		must(t, err)
+		kit.Must(t, err)
 	}
 	for name, data := range files {
 		if sum, ok := strings.CutPrefix(name, "blobs/sha256/"); ok {
@@ -41,7 +43,7 @@ func TestWriteImage(t *testing.T) {
 		}
 	}
 	var index struct{ Manifests []descriptor }
-	must(t, json.Unmarshal(files["index.json"], &index))
+	kit.Must(t, json.Unmarshal(files["index.json"], &index))
 	if len(index.Manifests) != 1 || index.Manifests[0].Annotations["io.containerd.image.name"] != "forcefence.test/hello:1" {
 		t.Fatalf("index: got %+v", index)
 	}
@@ -50,14 +52,14 @@ func TestWriteImage(t *testing.T) {
 		Layers []descriptor
 	}
 	blob := func(d descriptor) []byte { return files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")] }
-	must(t, json.Unmarshal(blob(index.Manifests[0]), &manifest))
+	kit.Must(t, json.Unmarshal(blob(index.Manifests[0]), &manifest))
 	for _, d := range append(manifest.Layers, manifest.Config) {
 		if len(blob(d)) != d.Size || d.Size == 0 {
 			t.Errorf("%s: %d bytes, want %d", d.Digest, len(blob(d)), d.Size)
 		}
 	}
 	var config struct{ Config struct{ Entrypoint []string } }
-	must(t, json.Unmarshal(blob(manifest.Config), &config))
+	kit.Must(t, json.Unmarshal(blob(manifest.Config), &config))
 	if got := config.Config.Entrypoint; len(got) != 1 || got[0] != "/bin/hello" {
 		t.Errorf("entrypoint: got %v", got)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/nodes/wire"
 )
 
@@ -135,11 +136,7 @@ func (n *Node) firstBoot(ctx context.Context) error {
 			return err
 		}
 	}
-	creds, err := n.credentials()
-	if err != nil {
-		return err
-	}
-	files, err := n.files(creds)
+	files, err := n.files(n.credentials())
 	if err != nil {
 		return err
 	}
@@ -288,8 +285,8 @@ func (n *Node) spawn(b wire.Boot) (*life, error) {
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = console, console, []*os.File{theirs}
 	cmd.Env = servicesEnv
 	// The signal of our death reaches even a process 1, because it comes from outside its namespace.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: namespaces}
-	if err := start(cmd); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: namespaces}
+	if err := kit.StartChild(cmd); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("starting init: %w", err)
 	}

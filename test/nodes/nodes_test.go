@@ -24,6 +24,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const writerImage = "forcefence.test/writer:1"
@@ -88,42 +89,35 @@ type world struct {
 func newWorld(ctx context.Context, t *testing.T) *world {
 	c := cluster.ForTest(t, cluster.Options{NodeGrace: NodeGrace})
 	w := &world{ctx: ctx, c: c, dc: datacenter.New(datacenter.Options{}), tmp: t.TempDir()}
-	t.Cleanup(func() { must(t, w.dc.Close()) })
+	t.Cleanup(func() { kit.Must(t, w.dc.Close()) })
 	w.m = w.dc.AddMachine("n1")
 	w.bmc = w.dc.AddBMC(w.m)
 	writer, err := BuildProgram(ctx, w.tmp, "test/nodes/testdata/writer")
-	must(t, err)
+	kit.Must(t, err)
 	image := filepath.Join(w.tmp, "writer.tar")
-	must(t, WriteImage(image, writerImage, writer))
+	kit.Must(t, WriteImage(image, writerImage, writer))
 	w.lab = ForTest(t, Options{Cluster: c, Images: []string{image}, Shared: map[string]string{"/mnt/store": t.TempDir()}})
 	w.ns, err = c.CreateNamespace(ctx, "nodes")
-	must(t, err)
+	kit.Must(t, err)
 	return w
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (w *world) join(t *testing.T) {
 	static, err := yaml.Marshal(writerPod(metav1.ObjectMeta{Namespace: "default", Name: "static"}, "static"))
-	must(t, err)
+	kit.Must(t, err)
 	begin := time.Now()
 	w.n1, err = w.lab.Add(w.ctx, NodeOptions{Name: "n1", Machine: w.m, StaticPods: map[string][]byte{"static": static}})
-	must(t, err)
+	kit.Must(t, err)
 	t.Logf("n1 Ready after %s", time.Since(begin).Round(time.Millisecond))
 	plugin, err := BuildProgram(w.ctx, w.tmp, "test/nodes/testdata/nrilog")
-	must(t, err)
+	kit.Must(t, err)
 	data, err := os.ReadFile(plugin)
-	must(t, err)
+	kit.Must(t, err)
 	begin = time.Now()
 	w.n2, err = w.lab.Add(w.ctx, NodeOptions{Name: "n2", Files: map[string][]byte{
 		NRIPlugins + "/10-nrilog": data, NRIConfig + "/10-nrilog.conf": []byte("hello"),
 	}})
-	must(t, err)
+	kit.Must(t, err)
 	t.Logf("n2 Ready after %s", time.Since(begin).Round(time.Millisecond))
 }
 
@@ -147,7 +141,7 @@ func writerPod(meta metav1.ObjectMeta, file string) *corev1.Pod {
 func (w *world) identity(t *testing.T) {
 	for _, n := range []*Node{w.n1, w.n2} {
 		node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, n.Name(), metav1.GetOptions{})
-		must(t, err)
+		kit.Must(t, err)
 		info := node.Status.NodeInfo
 		if info.BootID != n.BootID() || info.SystemUUID != n.SystemUUID() || info.MachineID != strings.ReplaceAll(n.SystemUUID(), "-", "") {
 			t.Errorf("%s: nodeInfo has boot %s, system %s, machine %s; want %s and %s",
@@ -157,7 +151,7 @@ func (w *world) identity(t *testing.T) {
 			t.Errorf("runtime: got %s", info.ContainerRuntimeVersion)
 		}
 		host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		must(t, err)
+		kit.Must(t, err)
 		inside := w.exec(t, n, "cat", "/proc/sys/kernel/random/boot_id", "/sys/class/dmi/id/product_uuid", "/etc/hostname")
 		if want := n.BootID() + "\n" + n.SystemUUID() + "\n" + n.Name() + "\n"; inside != want || strings.Contains(inside, string(host)) {
 			t.Errorf("inside %s: got %q, want %q, not the machine's %q", n.Name(), inside, want, host)
@@ -184,7 +178,7 @@ func (w *world) folders(t *testing.T) {
 		t.Errorf("a node wrote to the machine: %v", err)
 	}
 	host, err := w.n1.HostPath("/srv/x")
-	must(t, err)
+	kit.Must(t, err)
 	if data, err := os.ReadFile(host); string(data) != "own\n" || err != nil {
 		t.Errorf("%s: got %q, %v", host, data, err)
 	}
@@ -200,7 +194,7 @@ func (w *world) folders(t *testing.T) {
 func (w *world) exec(t *testing.T, n *Node, argv ...string) string {
 	t.Helper()
 	out, err := n.Exec(w.ctx, argv...)
-	must(t, err)
+	kit.Must(t, err)
 	return out
 }
 
@@ -215,9 +209,9 @@ func (w *world) pods(t *testing.T) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
 		},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	w.bothWrite(t)
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 1))
 	ready := w.c.ReadyPods(w.ns)[0]
 	if ip := ready.Status.PodIP; !strings.HasPrefix(ip, "10.251.1.") {
 		t.Errorf("pod's address: got %s, want one of n1's subnet", ip)
@@ -238,7 +232,7 @@ func (w *world) bothWrite(t *testing.T) {
 // until waits until check has no error, and fails the test with its last one.
 func (w *world) until(t *testing.T, check func() error) {
 	t.Helper()
-	must(t, cluster.Until(w.ctx, func(context.Context) (bool, error) { err := check(); return err == nil, err }))
+	kit.Must(t, cluster.Until(w.ctx, func(context.Context) (bool, error) { err := check(); return err == nil, err }))
 }
 
 func unless(ok bool, format string, args ...any) error {
@@ -258,12 +252,12 @@ func last(lines []string) string {
 func (w *world) lines(t *testing.T, file string) []string {
 	t.Helper()
 	host, err := w.n1.HostPath("/srv/data/" + file)
-	must(t, err)
+	kit.Must(t, err)
 	data, err := os.ReadFile(host)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	must(t, err)
+	kit.Must(t, err)
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
@@ -275,11 +269,11 @@ func (w *world) reset(t *testing.T, word string) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
 	url := w.bmc.SystemURL(w.m) + "/Actions/ComputerSystem.Reset"
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, url, strings.NewReader(fmt.Sprintf(`{"ResetType":%q}`, word)))
-	must(t, err)
+	kit.Must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.SetBasicAuth(w.dc.Username(), w.dc.Password())
 	resp, err := client.Do(req)
-	must(t, err)
+	kit.Must(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
 		t.Fatalf("%s: got %s", word, resp.Status)
@@ -304,7 +298,7 @@ func (w *world) powerCut(t *testing.T) {
 		t.Errorf("n1 is off and has %v", w.n1.Processes())
 	}
 	before := len(w.lines(t, "deployment"))
-	must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
 	t.Logf("ForceOff took %s, NotReady after %s", took.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	if after := len(w.lines(t, "deployment")); after != before {
 		t.Errorf("a container wrote %d lines on a node without power", after-before)
@@ -334,7 +328,7 @@ func (w *world) loopDevice(t *testing.T) string {
 func space(t *testing.T, n *Node) string {
 	t.Helper()
 	top, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.current().cmd.Process.Pid))
-	must(t, err)
+	kit.Must(t, err)
 	return top
 }
 
@@ -353,7 +347,7 @@ func (w *world) nothingRuns(t *testing.T, top string, n *Node) {
 func mounts(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/mountinfo")
-	must(t, err)
+	kit.Must(t, err)
 	var out []string
 	for _, file := range files {
 		data, _ := os.ReadFile(file) // it may have ended
@@ -370,7 +364,7 @@ func (w *world) powerOn(t *testing.T) {
 	old := w.n1.BootID()
 	begin := time.Now()
 	w.reset(t, "On")
-	must(t, w.n1.WaitReady(w.ctx))
+	kit.Must(t, w.n1.WaitReady(w.ctx))
 	ready := time.Since(begin)
 	if w.n1.BootID() == old || w.n1.BootID() != w.m.BootID() {
 		t.Errorf("boot id: got %s after %s, the machine's is %s", w.n1.BootID(), old, w.m.BootID())
@@ -394,10 +388,10 @@ func (w *world) plug(t *testing.T) {
 		top := space(t, n)
 		n.PowerCut()
 		w.nothingRuns(t, top, n)
-		must(t, n.PowerOn())
+		kit.Must(t, n.PowerOn())
 	}
 	for _, n := range []*Node{w.n1, w.n2} {
-		must(t, n.WaitReady(w.ctx))
+		kit.Must(t, n.WaitReady(w.ctx))
 	}
 	if w.n2.BootID() == old || w.m.State() != datacenter.On {
 		t.Errorf("n2 has boot id %s after %s; n1's machine is %s", w.n2.BootID(), old, w.m.State())
@@ -408,10 +402,10 @@ func (w *world) plug(t *testing.T) {
 func (w *world) network(t *testing.T) {
 	boot := w.n1.BootID()
 	runtime, err := w.n1.ContainerdPID()
-	must(t, err)
+	kit.Must(t, err)
 	begin := time.Now()
-	must(t, w.n1.CutNetwork())
-	must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
+	kit.Must(t, w.n1.CutNetwork())
+	kit.Must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
 	cut := time.Since(begin)
 	before := len(w.lines(t, "deployment"))
 	w.until(t, func() error { return unless(len(w.lines(t, "deployment")) > before+1, "no new lines") })
@@ -419,8 +413,8 @@ func (w *world) network(t *testing.T) {
 		t.Errorf("containerd: was %d, is %d, %v", runtime, now, err)
 	}
 	begin = time.Now()
-	must(t, w.n1.RestoreNetwork())
-	must(t, w.n1.WaitReady(w.ctx))
+	kit.Must(t, w.n1.RestoreNetwork())
+	kit.Must(t, w.n1.WaitReady(w.ctx))
 	t.Logf("NotReady after %s, Ready again after %s", cut.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	if w.n1.BootID() != boot {
 		t.Errorf("boot id: got %s, want still %s", w.n1.BootID(), boot)
@@ -428,38 +422,38 @@ func (w *world) network(t *testing.T) {
 }
 
 func (w *world) kubelet(t *testing.T) {
-	must(t, w.n1.StopKubelet())
+	kit.Must(t, w.n1.StopKubelet())
 	if pid, err := w.n1.KubeletPID(); pid != 0 || err != nil {
 		t.Errorf("kubelet: process %d, %v", pid, err)
 	}
-	must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
+	kit.Must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
 	before := len(w.lines(t, "deployment"))
 	w.until(t, func() error { return unless(len(w.lines(t, "deployment")) > before, "no new line") })
 	if len(w.n1.Find("kubelet")) > 0 {
 		t.Error("a stopped kubelet was started again")
 	}
-	must(t, w.n1.StartKubelet())
-	must(t, w.n1.WaitReady(w.ctx))
+	kit.Must(t, w.n1.StartKubelet())
+	kit.Must(t, w.n1.WaitReady(w.ctx))
 }
 
 func (w *world) containerd(t *testing.T) {
 	old, err := w.n1.ContainerdPID()
-	must(t, err)
-	must(t, w.n1.KillContainerd())
+	kit.Must(t, err)
+	kit.Must(t, w.n1.KillContainerd())
 	w.until(t, func() error {
 		pid, err := w.n1.ContainerdPID()
 		return unless(pid != 0 && pid != old, "containerd: was %d, is %d, %v", old, pid, err)
 	})
-	must(t, w.n1.WaitContainerd(w.ctx))
-	must(t, w.n1.StopContainerd())
+	kit.Must(t, w.n1.WaitContainerd(w.ctx))
+	kit.Must(t, w.n1.StopContainerd())
 	if found := w.n1.Find("containerd"); len(found) > 0 {
 		t.Errorf("containerd was stopped: got %v", found)
 	}
 	if len(w.n1.Find("writer")) != 2 {
 		t.Errorf("containers without containerd: got %v", w.n1.Processes())
 	}
-	must(t, w.n1.StartContainerd())
-	must(t, w.n1.WaitContainerd(w.ctx))
+	kit.Must(t, w.n1.StartContainerd())
+	kit.Must(t, w.n1.WaitContainerd(w.ctx))
 }
 
 func (w *world) nri(t *testing.T) {
@@ -470,27 +464,27 @@ func (w *world) nri(t *testing.T) {
 	pod := writerPod(metav1.ObjectMeta{Name: "asked"}, "asked")
 	pod.Spec.NodeName = "n2"
 	_, err := w.c.Client().CoreV1().Pods(w.ns).Create(w.ctx, pod, metav1.CreateOptions{})
-	must(t, err)
+	kit.Must(t, err)
 	host, err := w.n2.HostPath("/var/log/nrilog.log")
-	must(t, err)
+	kit.Must(t, err)
 	for _, want := range []string{"configured containerd v2.4.2 \"hello\"\n", "sandbox " + w.ns + "/asked\n"} {
 		w.until(t, func() error {
 			data, err := os.ReadFile(host)
 			return unless(strings.Contains(string(data), want), "want %q in %q, %v", want, data, err)
 		})
 	}
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 2))
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 2))
 }
 
 func (w *world) image(t *testing.T) {
 	tar := filepath.Join(w.tmp, "later.tar")
-	must(t, WriteImage(tar, "forcefence.test/later:1", filepath.Join(w.tmp, "writer")))
-	must(t, w.lab.Import(w.ctx, tar))
+	kit.Must(t, WriteImage(tar, "forcefence.test/later:1", filepath.Join(w.tmp, "writer")))
+	kit.Must(t, w.lab.Import(w.ctx, tar))
 	pod := writerPod(metav1.ObjectMeta{Name: "later"}, "later")
 	pod.Spec.NodeName, pod.Spec.Containers[0].Image = "n1", "forcefence.test/later:1"
 	_, err := w.c.Client().CoreV1().Pods(w.ns).Create(w.ctx, pod, metav1.CreateOptions{})
-	must(t, err)
-	must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, err)
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 }
 
 func (w *world) stop(t *testing.T) {
@@ -507,7 +501,7 @@ func (w *world) stop(t *testing.T) {
 		}
 	}
 	dir := w.lab.Dir()
-	must(t, w.lab.Stop())
+	kit.Must(t, w.lab.Stop())
 	for i, n := range []*Node{w.n1, w.n2} {
 		w.nothingRuns(t, tops[i], n)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -170,28 +169,4 @@ func removeTree(dir string) {
 		}
 	}
 	_ = syscall.Rmdir(dir) // tried again by who cares
-}
-
-type startRequest struct {
-	cmd *exec.Cmd
-	err chan error
-}
-
-// starter is one thread that never ends: a child's Pdeathsig comes when the thread that started it ends, and the runtime ends
-// threads as it likes.
-var starter = sync.OnceValue(func() chan<- startRequest {
-	requests := make(chan startRequest)
-	go func() {
-		runtime.LockOSThread()
-		for r := range requests {
-			r.err <- r.cmd.Start()
-		}
-	}()
-	return requests
-})
-
-func start(cmd *exec.Cmd) error {
-	r := startRequest{cmd: cmd, err: make(chan error, 1)}
-	starter() <- r
-	return <-r.err
 }

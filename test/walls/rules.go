@@ -114,6 +114,10 @@ var Rules = []Rule{
 		Why: "what runs on the node knows no device and no taint manager",
 	},
 	{
+		Bind: []string{"test/kit"}, Ours: none, Others: []string{"std"},
+		Why: "what every test world takes depends on none of them",
+	},
+	{
 		Bind: []string{"..."}, Except: []string{"cmd/..."}, Ours: []string{"", "providers/...", "taint/...", "kubelet-admit/...", "test/..."},
 		Why: "cmd wires the parts together; a part that knew cmd could not be tested without it",
 	},

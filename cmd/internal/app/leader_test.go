@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // store keeps Leases as an API server does: one write after the other, each with a new resourceVersion. Elections on a real one run in
@@ -172,13 +173,6 @@ func claim(l *stampedLock) error {
 
 func renew(l *stampedLock) error { return l.Update(context.Background(), record(l)) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func wantLeading(t *testing.T, what string, l *stampedLock, want bool) {
 	t.Helper()
 	err := l.leading()
@@ -195,11 +189,11 @@ func TestLeadingEndsWithTheRenewals(t *testing.T) {
 	l := lockIn(s, "a")
 	l.use(c)
 	wantLeading(t, "never renewed", l, false)
-	must(t, claim(l))
+	kit.Must(t, claim(l))
 	wantLeading(t, "acquired", l, true)
 	c.pass(9 * time.Second)
 	wantLeading(t, "9 s later", l, true)
-	must(t, renew(l))
+	kit.Must(t, renew(l))
 	c.pass(9 * time.Second)
 	wantLeading(t, "9 s after a renewal", l, true)
 	s.call = func(string, func()) error { return errors.New("API server away") }
@@ -211,7 +205,7 @@ func TestLeadingEndsWithTheRenewals(t *testing.T) {
 	c.pass(-time.Hour)
 	wantLeading(t, "the clock was set back", l, false)
 	s.call = nil
-	must(t, claim(l))
+	kit.Must(t, claim(l))
 	wantLeading(t, "acquired again", l, true)
 	_ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{})
 	wantLeading(t, "released", l, false)
@@ -222,13 +216,13 @@ func TestLeadingCountsFromTheQuestion(t *testing.T) {
 	c, s := newClock(), &session{store: &store{}}
 	l := lockIn(s, "a")
 	l.use(c)
-	must(t, claim(l))
+	kit.Must(t, claim(l))
 	s.call = func(_ string, do func()) error {
 		do()
 		c.pass(4 * time.Second)
 		return nil
 	}
-	must(t, renew(l))
+	kit.Must(t, renew(l))
 	c.pass(5 * time.Second)
 	wantLeading(t, "9 s after it was sent", l, true)
 	c.pass(time.Second)
@@ -277,7 +271,7 @@ func TestElectorsRequestsEnd(t *testing.T) {
 	le := election
 	le.Namespace, le.RenewDeadline = "a", 200*time.Millisecond
 	l, err := newLock(&rest.Config{Host: server.URL}, le, Options{Identity: "me", Log: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	kit.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	_, _, err = l.Get(ctx)
@@ -315,7 +309,7 @@ func TestOneLeadsWhateverItsLease(t *testing.T) {
 			other, ours := lockIn(s, "theirs"), lockIn(s, "ours")
 			other.use(c)
 			ours.use(c)
-			must(t, claim(other))
+			kit.Must(t, claim(other))
 			held := s.store.leases[lease("theirs")]
 			delete(s.store.leases, lease("theirs"))
 			if tc.edit != nil {
@@ -361,7 +355,7 @@ func TestNobodyLeadsBlind(t *testing.T) {
 		if held := s.store.leases[lease("a")]; held != nil && holderOf(held) != "" {
 			t.Errorf("look %d refused: got a Lease held by %s, want it released", list, holderOf(held))
 		}
-		must(t, claim(l))
+		kit.Must(t, claim(l))
 		wantLeading(t, "the next look passed", l, true)
 	}
 }
@@ -431,10 +425,10 @@ func TestLapsedLeaderLooksFirst(t *testing.T) {
 	old, next := lockIn(s, "old"), lockIn(s, "next")
 	old.use(c)
 	next.use(c)
-	must(t, claim(old))
+	kit.Must(t, claim(old))
 	_ = claim(next)
 	c.pass(15 * time.Second)
-	must(t, claim(next))
+	kit.Must(t, claim(next))
 	s.store.writes = nil
 	if err := renew(old); !errors.Is(err, errNotLeading) { // the elector's short way, by a clock that stood still
 		t.Errorf("renewal of a lapsed leader: got %v, want errNotLeading", err)
@@ -456,14 +450,14 @@ func TestRenewalThatTakesTooLong(t *testing.T) {
 	old, next := lockIn(slow, "old"), lockIn(&session{store: st}, "next")
 	old.use(c)
 	next.use(c)
-	must(t, claim(old))
+	kit.Must(t, claim(old))
 	_ = claim(next)
 	c.pass(9 * time.Second)
 	slow.call = func(verb string, do func()) error {
 		if verb == "update" {
 			slow.call = nil
 			c.pass(6 * time.Second)
-			must(t, claim(next))
+			kit.Must(t, claim(next))
 		}
 		do()
 		return nil
@@ -483,7 +477,7 @@ func TestLeaderWatchesForRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &session{store: &store{}}
 		l := lockIn(s, "a")
-		must(t, claim(l))
+		kit.Must(t, claim(l))
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- l.watch(ctx, election.RetryPeriod) }()
@@ -592,7 +586,7 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 func TestRenewalBesideARival(t *testing.T) {
 	s := &session{store: &store{}}
 	l := lockIn(s, "a")
-	must(t, claim(l))
+	kit.Must(t, claim(l))
 	s.call = func(verb string, do func()) error {
 		do()
 		if verb == "update" {
@@ -611,7 +605,7 @@ func TestWatchAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &session{store: &store{}}
 		l := lockIn(s, "a")
-		must(t, claim(l))
+		kit.Must(t, claim(l))
 		holder, looks := "gone", 0
 		s.call = func(_ string, do func()) error {
 			looks++

@@ -1,0 +1,33 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// Forcefence is its program over dir/config.yaml, which must say that it answers at health and has its Lease in kube-system. It logs
+// JSON to dir/forcefence.log, and has started once it is ready and somebody holds the Lease.
+func (c *Cluster) Forcefence(bin, dir, kubeconfig, health string) *Part {
+	args := []string{"run", "--config", filepath.Join(dir, "config.yaml"), "--kubeconfig", kubeconfig, "--log-format", "json"}
+	return NewPart("forcefence", bin, args, filepath.Join(dir, "forcefence.log"), func(ctx context.Context) error {
+		if err := kit.Answers(ctx, "http://"+health+"/readyz"); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "forcefence", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+			return errors.New("nobody leads")
+		}
+		return nil
+	}, nil)
+}

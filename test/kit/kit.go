@@ -1,0 +1,97 @@
+// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, a program's readiness,
+// and the shortest way to end a test at an error. It imports nothing of this repository.
+package kit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+)
+
+// Must ends a test at an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FreePorts fills in ports of 127.0.0.1 that nobody listens on, all different. They are free again when it returns: whoever listens
+// must bear that somebody else was faster.
+func FreePorts(ports ...*int) error {
+	for _, port := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("picking a port: %w", err)
+		}
+		defer l.Close() // all at the end, so that no port is picked twice
+		*port = l.Addr().(*net.TCPAddr).Port
+	}
+	return nil
+}
+
+// FreeAddress is 127.0.0.1 with one of FreePorts.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	var port int
+	Must(t, FreePorts(&port))
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// Tail hands on a file's lines as they are written, without their ends, until ctx ends. It looks at the file once in a period; one that
+// is not there yet is waited for. A line is the caller's to keep.
+func Tail(ctx context.Context, file string, period time.Duration, line func([]byte)) {
+	var f *os.File
+	defer func() { f.Close() }() // of nil, an error
+	var rest []byte
+	t := time.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if f == nil {
+			var err error
+			if f, err = os.Open(file); err != nil {
+				f = nil
+				continue
+			}
+		}
+		more, err := io.ReadAll(f)
+		if err != nil {
+			continue
+		}
+		lines := bytes.Split(append(rest, more...), []byte("\n"))
+		rest = bytes.Clone(lines[len(lines)-1]) // not a whole line yet
+		for _, l := range lines[:len(lines)-1] {
+			line(l)
+		}
+	}
+}
+
+// Answers reports nil if a GET of the URL is answered by 200 within two seconds.
+func Answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return nil
+}
