@@ -1,6 +1,9 @@
 package main
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // sim plays the histories of test/sim: enough of them to take every path many times, few enough for a mutant's two minutes.
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
@@ -14,6 +17,9 @@ const (
 	noHook      = "./taint/controller -short -run TestNodeWithoutHookIsTold"
 )
 
+// refusals are what a real API server makes of the controller's writes.
+const refusals = "./taint/controller -run WritesAreRefused|TestNudge"
+
 // podFailures are the controller's tests of pod writes, without a control plane.
 const podFailures = "./taint/controller -short"
 
@@ -26,8 +32,9 @@ var wiring = []string{"./cmd/internal/app"}
 // decisions are the packages that decide together: one's stories play through the others.
 var decisions = []string{"taint", "taint/fleet", "taint/fence", "taint/evict"}
 
-// testsOf returns the tests that are to kill a mutant, in turn: those of its package, of which those without a control plane come
-// first. Where a decision is weakened the other decisions' stories follow, then the whole protocol's simulation.
+// testsOf returns the tests that are to kill a mutant, in turn: those of its package, first those without a control plane, except where
+// only an API server can refuse what a write sends. Where a decision is weakened the other decisions' stories follow, then the whole
+// protocol's simulation.
 func testsOf(m Mutant) []string {
 	if m.Tests != nil {
 		return m.Tests
@@ -42,6 +49,8 @@ func testsOf(m Mutant) []string {
 			}
 		}
 		tests = append(tests, sim)
+	case strings.HasPrefix(m.In, "taint/controller.writer."):
+		tests = []string{refusals, "./" + dir}
 	case dir == "taint/controller":
 		tests = []string{"./" + dir + " -short", "./" + dir}
 	case dir == "kubelet-admit/nri":
