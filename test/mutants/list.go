@@ -18,7 +18,7 @@ const (
 )
 
 // refusals are what a real API server makes of the controller's writes.
-const refusals = "./taint/controller -run WritesAreRefused|TestNudge"
+const refusals = "./taint/kube -run WritesAreRefused"
 
 // podFailures are the controller's tests of pod writes, without a control plane.
 const podFailures = "./taint/controller -short"
@@ -30,7 +30,7 @@ var glue = []string{"./taint/controller -short"}
 var wiring = []string{"./cmd/internal/app"}
 
 // decisions are the packages that decide together: one's stories play through the others.
-var decisions = []string{"taint", "taint/fleet", "taint/fence", "taint/evict"}
+var decisions = []string{"taint", "taint/proof", "taint/fleet", "taint/fence", "taint/evict", "taint/recovery"}
 
 // testsOf returns the tests that are to kill a mutant, in turn: those of its package, first those without a control plane, except where
 // only an API server can refuse what a write sends. Where a decision is weakened the other decisions' stories follow, then the whole
@@ -49,9 +49,9 @@ func testsOf(m Mutant) []string {
 			}
 		}
 		tests = append(tests, sim)
-	case strings.HasPrefix(m.In, "taint/controller.writer."):
+	case strings.HasPrefix(m.In, "taint/kube.Writer."):
 		tests = []string{refusals, "./" + dir}
-	case dir == "taint/controller":
+	case dir == "taint/controller", dir == "taint/kube", dir == "taint/release":
 		tests = []string{"./" + dir + " -short", "./" + dir}
 	case dir == "kubelet-admit/nri":
 		tests = []string{hook}
@@ -289,16 +289,12 @@ var Mutants = []Mutant{
 		Old: "v.tooOld()", New: "false",
 	},
 	{
-		Name: "fence: an Off that was long on its way counts (1)", In: "taint/fence.Counted",
-		Old: "took > ProofTTL", New: "took > 100*ProofTTL",
+		Name: "fence: an Off that was long on its way counts (1)", In: "taint/proof.Counted",
+		Old: "took > TTL", New: "took > 100*TTL",
 	},
 	{
-		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.Memory.Answered",
-		Old: `
-			if a.At.Before(m.Begin.Got) {
-				return
-			}`,
-		New: "",
+		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.Step",
+		Old: "if v.Answer.At.Before(v.Begin.Got) { ... }", New: "",
 	},
 	{
 		Name: "fence: no second snapshot (step 4)", In: "taint/fence.View.byAnswer",
@@ -318,7 +314,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: no look between record and power-off (step 3)", In: "taint/fence.View.on",
-		Old: "v.Now.Sub(v.Look.Got) > ProofTTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
 		Name: "fence: observe mode powers off", In: "taint/fence.View.on",
@@ -416,13 +412,12 @@ var Mutants = []Mutant{
 		Old: "n != nil && a.State == providers.PowerOn && a.At.After(n.hint)", New: "n != nil && false",
 	},
 	{
-		Name: "fleet: a power-off's turn ends when the machine is off (6)", In: "taint/fleet.Fleet.Fence",
-		Old: "!r.Open() || !r.PowerOff, r.Phase != taint.PhasePoweringOff && now.Sub(r.At) > turnTTL",
-		New: "!r.Open() || r.Phase != taint.PhasePoweringOff",
+		Name: "fleet: a power-off's turn ends when the machine is off (6)", In: "taint/fleet.Fleet.Record",
+		Old: "case r.Open() && r.PowerOff: ...", New: "",
 	},
 	{
-		Name: "fleet: a fence that hangs keeps its turn (16)", In: "taint/fleet.Fleet.Fence",
-		Old: "!r.Open() || !r.PowerOff, r.Phase != taint.PhasePoweringOff && now.Sub(r.At) > turnTTL", New: "!r.Open() || !r.PowerOff",
+		Name: "fleet: a fence that hangs keeps its turn (16)", In: "taint/fleet.Fleet.Record",
+		Old: "r.At.Add(turnTTL)", New: "time.Time{}",
 	},
 	{
 		Name: "fleet: a deleted Node keeps its turn (6)", In: "taint/fleet.Fleet.Drop",
@@ -462,7 +457,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/fence.Step",
-		Old: "v.close(taint.ResultPowerOffFailed, PowerOffFailed)", New: "v.byAnswer(powering)",
+		Old: "v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)", New: "v.byAnswer(powering)",
 	},
 	{
 		Name: "fence: a failed power-off is not backed off (13)", In: "taint/fence.View.on",
@@ -503,8 +498,8 @@ var Mutants = []Mutant{
 		Old: "v.Proven(v.Now)", New: "true",
 	},
 	{
-		Name: "evict: an answer from before the mark proves (1)", In: "taint/evict.Memory.Proven",
-		Old: "m.asked()", New: "true",
+		Name: "evict: an answer from before the mark proves (1)", In: "taint/evict.View.Proven",
+		Old: "v.asked()", New: "true",
 	},
 	{
 		Name: "evict: an answer from before the patch of Ready proves (1)", In: "taint/evict.Memory.Saw",
@@ -517,15 +512,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a stale Ready is not expired (step 5)", In: "taint/evict.View.armed",
-		Old: "Decision{Act: ExpireReady, Why: Expiring}", New: "v.beginEviction(fence.EvidenceOf(v.Answer), Confirmed)",
+		Old: "Decision{Act: ExpireReady, Why: reason.Expiring}", New: "v.beginEviction(reason.Confirmed, v.Evidence()...)",
 	},
 	{
-		Name: "evict: an old Off proves (1)", In: "taint/evict.Memory.Proven",
-		Old: "now.Sub(m.Answer.At) <= fence.ProofTTL", New: "true",
+		Name: "evict: an old Off proves (1)", In: "taint/evict.View.Proven",
+		Old: "now.Sub(v.Answer.At) <= proof.TTL", New: "true",
 	},
 	{
-		Name: "evict: changing proves (2)", In: "taint/evict.Memory.Proven",
-		Old: "m.Answer.State == providers.PowerOff", New: "m.Answer.State >= providers.PowerOff",
+		Name: "evict: changing proves (2)", In: "taint/evict.View.Proven",
+		Old: "v.Answer.State == providers.PowerOff", New: "v.Answer.State >= providers.PowerOff",
 	},
 	{
 		Name: "evict: a heartbeat before the eviction does not lift (7)", In: "taint/evict.View.armed",
@@ -535,10 +530,10 @@ var Mutants = []Mutant{
 		Name: "evict: an Off that is not confirmed keeps the mark (11)", In: "taint/evict.View.armed",
 		Old: `
 			case !person:
-				return v.unmark(taint.ResultLifted, NotConfirmed)`,
+				return v.unmark(taint.ResultLifted, reason.NotConfirmed)`,
 		New: `
 			case !person:
-				return v.wait(Confirming)`,
+				return v.wait(reason.Confirming)`,
 	},
 	{
 		Name: "evict: a person's word beats a device that says On", In: "taint/evict.View.armed",
@@ -550,7 +545,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a person's word never grows old", In: "taint/evict.View.Holds",
-		Old: "now.Sub(v.Look.Got) > fence.ProofTTL+v.Reads", New: "false",
+		Old: "now.Sub(v.Look.Got) > proof.TTL+v.Reads", New: "false",
 	},
 
 	// Evicting, and the return path: steps 7 to 13.
@@ -620,7 +615,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a device that lied is not found out", In: "taint/evict.View.returning",
-		Old: "v.neverOff()", New: "false",
+		Old: "proof.NeverOff(v.Look, v.Look.Record)", New: "false",
 	},
 	{
 		Name: "evict: a mark overwritten in the middle begins anew", In: "taint/evict.View.adopt",
@@ -668,7 +663,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod that is stuck is not named (13)", In: "taint/evict.View.named",
-		Old: "d.Alert = string(Stuck)", New: "",
+		Old: "d.Alert = string(reason.Stuck)", New: "",
 	},
 	{
 		Name: "evict: a negative tolerationSeconds is for ever (F2)", In: "taint/evict.stockEnds",
@@ -761,54 +756,54 @@ var Mutants = []Mutant{
 
 	// The controller: what it sends, and under which conditions.
 	{
-		Name: "writer: no resourceVersion on the Node (5)", In: "taint/controller.writer.meta",
+		Name: "writer: no resourceVersion on the Node (5)", In: "taint/kube.Writer.meta",
 		Old: `"resourceVersion": l.ResourceVersion`, New: "",
 	},
 	{
-		Name: "writer: no UID on the Node (5)", In: "taint/controller.writer.meta",
+		Name: "writer: no UID on the Node (5)", In: "taint/kube.Writer.meta",
 		Old: `"uid": l.UID`, New: "",
 	},
 	{
-		Name: "writer: volume lists are cleared over somebody else's write (5)", In: "taint/controller.writer.clear",
+		Name: "writer: volume lists are cleared over somebody else's write (5)", In: "taint/kube.Writer.Clear",
 		Old: `"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID}`, New: "",
 	},
 	{
-		Name: "writer: Ready is expired over a heartbeat (5)", In: "taint/controller.writer.condition",
+		Name: "writer: Ready is expired over a heartbeat (5)", In: "taint/kube.Writer.condition",
 		Old: `"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID}`, New: "",
 	},
 	{
-		Name: "writer: a tombstone without resourceVersion (5)", In: "taint/controller.writer.tombstone",
+		Name: "writer: a tombstone without resourceVersion (5)", In: "taint/kube.Writer.Tombstone",
 		Old: `"resourceVersion": p.ResourceVersion`, New: "",
 	},
 	{
-		Name: "writer: a tombstone without UID (5)", In: "taint/controller.writer.tombstone",
+		Name: "writer: a tombstone without UID (5)", In: "taint/kube.Writer.Tombstone",
 		Old: `"uid": p.UID`, New: "",
 	},
 	{
-		Name: "writer: a pod is deleted by name (5)", In: "taint/controller.writer.delete",
+		Name: "writer: a pod is deleted by name (5)", In: "taint/kube.Writer.Delete",
 		Old: `
-			err := w.client.Delete(ctx, pod, client.GracePeriodSeconds(0),
+			err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
 				client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})`,
 		New: `
-			err := w.client.Delete(ctx, pod, client.GracePeriodSeconds(0),
+			err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
 				client.Preconditions{ResourceVersion: &p.ResourceVersion})
 			_ = uid`,
 	},
 	{
-		Name: "writer: a pod is deleted that changed (5)", In: "taint/controller.writer.delete",
+		Name: "writer: a pod is deleted that changed (5)", In: "taint/kube.Writer.Delete",
 		Old: "ResourceVersion: &p.ResourceVersion", New: "",
 	},
 	{
-		Name: "writer: patches without leadership (5)", In: "taint/controller.writer.patch",
-		Old: "if err := w.leading(); err != nil { ... }", New: "",
+		Name: "writer: patches without leadership (5)", In: "taint/kube.Writer.patch",
+		Old: "if err := w.Leading(); err != nil { ... }", New: "",
 	},
 	{
-		Name: "writer: deletes without leadership (5)", In: "taint/controller.writer.delete",
-		Old: "if err := w.leading(); err != nil { ... }", New: "",
+		Name: "writer: deletes without leadership (5)", In: "taint/kube.Writer.Delete",
+		Old: "if err := w.Leading(); err != nil { ... }", New: "",
 	},
 	{
-		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.turn.forEach",
-		Old: "!d.Returned && !b.holds(gctx)", New: "false",
+		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.Reconciler.forEach",
+		Old: "!b.holds(gctx)", New: "false",
 	},
 	{
 		Name: "workers: a sign of life does not stop them", In: "taint/controller.batch.holds",
@@ -823,44 +818,44 @@ var Mutants = []Mutant{
 		Old: "n.IsReady()", New: "false",
 	},
 	{
-		Name: "controller: power-off long after the look", In: "taint/controller.turn.powerOff",
-		Old: "now.Sub(t.look.Got) > fence.ProofTTL", New: "false",
+		Name: "controller: power-off long after the look", In: "taint/recovery.Node.Holds",
+		Old: "now.Sub(n.look.Got) > proof.TTL", New: "false",
 	},
 	{
-		Name: "controller: power-off without leadership", In: "taint/controller.turn.powerOff",
-		Old: "t.Leading()", New: "error(nil)",
+		Name: "controller: power-off without leadership", In: "taint/controller.Reconciler.powerOff",
+		Old: "r.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "controller: a device that lied proves", In: "taint/controller.turn.ask",
-		Old: "t.distrusted && a.State == providers.PowerOff", New: "false",
+		Name: "controller: a device that lied proves", In: "taint/recovery.Node.Answered",
+		Old: `n.liar(f) != ""`, New: "false",
 	},
 	{
-		Name: "controller: what another leader's records tell is not asked before a power-off (6)", In: "taint/controller.Reconciler.reservePowerOff",
-		Old: "err == nil && rec.Open() && nodes.Items[i].Name != name", New: "false && err == nil && rec.Open()",
+		Name: "controller: what another leader's records tell is not asked before a power-off (6)", In: "taint/recovery.Node.unmarked",
+		Old: "!f.Reserve(l.Name, now)", New: "false",
 	},
 	{
-		Name: "controller: a cache's attachments are work", In: "taint/controller.turn.work",
+		Name: "controller: a cache's attachments are work", In: "taint/recovery.Node.worth",
 		Old: "fence.CacheSays", New: "fence.SomeToDo",
 	},
 	{
-		Name: "controller: a look is never kept, however slow the API server", In: "taint/controller.turn.evict",
-		Old: "!fence.Keeps(t.look, read, t.Now())", New: "read >= 0",
+		Name: "controller: a look is never kept, however slow the API server", In: "taint/recovery.Node.Answered",
+		Old: "n.fresh && reads > time.Second && now.Sub(n.look.Sent) <= 2*reads+proof.TTL", New: "reads < 0",
 	},
 	{
-		Name: "controller: a kept list says that nothing is left (11)", In: "taint/controller.turn.decideByKept",
+		Name: "controller: a kept list says that nothing is left (11)", In: "taint/recovery.Node.byKept",
 		Old: "d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned", New: "d.Act != evict.Leave",
 	},
 	{
-		Name: "controller: a kept list never grows old", In: "taint/controller.turn.decideByKept",
+		Name: "controller: a kept list never grows old", In: "taint/recovery.Node.byKept",
 		Old: "age > keptHolds", New: "false",
 	},
 	{
-		Name: "controller: the work of a fence begins another", In: "taint/controller.turn.evict",
-		Old: "t.st.work, t.st.workPods = fence.NoneToDo, nil", New: "",
+		Name: "controller: the work of a fence begins another", In: "taint/recovery.Node.underMark",
+		Old: "n.work, n.workPods = fence.NoneToDo, nil", New: "",
 	},
 	{
-		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.turn.evict",
-		Old: "if !v.Holds(t.Now()) { ... }", New: "",
+		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.Reconciler.clear",
+		Old: "if st.course.Holds(r.Now()) != recovery.Yes { ... }", New: "",
 	},
 	{
 		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.holds",
@@ -873,64 +868,62 @@ var Mutants = []Mutant{
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "workers: how a write ended is forgotten (16)", In: "taint/controller.turn.forEach",
-		Old: "t.st.evict.Wrote(d.Act, d.Pods, how, t.Now())", New: "",
-		Tests: []string{podFailures},
+		Name: "workers: how a write ended is forgotten (16)", In: "taint/recovery.Node.Did",
+		Old: "n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)", New: "",
 	},
 	{
-		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.turn.forEach",
+		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.Reconciler.forEach",
 		Old: "return lost", New: "_ = lost",
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/controller.turn.evict",
-		Old: "t.st.evict.Cleared = true", New: "",
+		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/recovery.Node.Did",
+		Old: "n.evict.Cleared = true", New: "",
+	},
+	{
+		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.step",
+		Old: "if !writes(s.Do) { ... }", New: "if true { ... }",
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "controller: a fence is told that was not written", In: "taint/controller.turn.fence",
-		Old: "d.Act != fence.Write && d.Act != fence.Arm", New: "d.Act != fence.Arm || true",
-		Tests: []string{podFailures},
-	},
-	{
-		Name: "writer: etcd's limit is not known", In: "taint/controller.refusal",
+		Name: "writer: etcd's limit is not known", In: "taint/kube.Refusal",
 		Old: "strings.Contains(s.Message, w)", New: "strings.Contains(w, s.Message+w)",
-		Tests: []string{podFailures},
+		Tests: []string{"./taint/kube -short"},
 	},
 	{
 		Name: "writer: a large pod is spared by what grows it more than a tombstone (10)", In: "taint.SparedMessage",
 		Old: `return "spared"`, New: `return "spared by its fence"`,
-		Tests: []string{"./taint/controller -run TestSmallForms"},
+		Tests: []string{"./taint/kube -run TestSmallForms"},
 	},
 	{
 		Name: "writer: a large pod that is spared again keeps its resourceVersion (10)", In: "taint.SparedMessage",
 		Old: `before == "spared"`, New: "false",
-		Tests: []string{"./taint/controller -run TestSmallForms"},
+		Tests: []string{"./taint/kube -run TestSmallForms"},
 	},
 	{
-		Name: "writer: the small tombstone is a whole one", In: "taint/controller.writer.tombstone",
+		Name: "writer: the small tombstone is a whole one", In: "taint/kube.Writer.Tombstone",
 		Old: "!p.Small", New: "true",
-		Tests: []string{"./taint/controller -run TestSmallForms"},
+		Tests: []string{"./taint/kube -run TestSmallForms"},
 	},
 	{
-		Name: "release: a person without the right spares nobody and is not told (10)", In: "taint/controller.spareAll",
+		Name: "release: a person without the right spares nobody and is not told (10)", In: "taint/release.spareAll",
 		Old: `strings.Contains(err.Error(), "cannot patch resource")`, New: "false",
-		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+		Tests: []string{"./taint/release -run TestReleaseGoesOn"},
 	},
 	{
-		Name: "release: a pod that changed is not spared (10)", In: "taint/controller.spareAll",
+		Name: "release: a pod that changed is not spared (10)", In: "taint/release.spareAll",
 		Old: "why == evict.Changed", New: "false",
-		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+		Tests: []string{"./taint/release -run TestReleaseGoesOn"},
 	},
 	{
-		Name: "release: a pod with full annotations is not spared (10)", In: "taint/controller.spareAll",
+		Name: "release: a pod with full annotations is not spared (10)", In: "taint/release.spareAll",
 		Old: "why == evict.TooLarge && !p.Small", New: "false",
-		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+		Tests: []string{"./taint/release -run TestReleaseGoesOn"},
 	},
 	{
-		Name: "release: no pod is spared (10)", In: "taint/controller.spareAll",
-		Old: "w.spare(ctx, p, l.Record.Token())", New: "error(nil)",
-		Tests: []string{"./taint/controller -run TestReleaseGoesOn"},
+		Name: "release: no pod is spared (10)", In: "taint/release.spareAll",
+		Old: "w.Spare(ctx, p, l.Record.Token())", New: "error(nil)",
+		Tests: []string{"./taint/release -run TestReleaseGoesOn"},
 	},
 	{
 		Name: "nudge: under the mark", In: "taint/controller.nudging.saw",
@@ -989,11 +982,11 @@ var Mutants = []Mutant{
 		Old: "r.Leading() != nil", New: "false",
 	},
 	{
-		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.Reconciler.step",
+		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.Reconciler.readLife",
 		Old: `
 			guard, _ := taint.Guard(node)
 			st.nudging.saw(l, guard, r.Now())`,
-		New: "",
+		New: "_, _ = taint.Guard(node)",
 	},
 	{
 		Name: "nudge: an exempt pod (9)", In: "taint.Held",
@@ -1012,12 +1005,14 @@ var Mutants = []Mutant{
 		Old: "pod.DeletionTimestamp != nil", New: "false",
 	},
 	{
-		Name: "nudge: not tied to the pod's resourceVersion (5)", In: "taint/controller.writer.nudge",
+		Name: "nudge: not tied to the pod's resourceVersion (5)", In: "taint/kube.Writer.Nudge",
 		Old: `"resourceVersion": p.ResourceVersion`, New: "",
+		Tests: []string{"./taint/controller -run TestNudgeOf"},
 	},
 	{
-		Name: "nudge: the same text again", In: "taint/controller.writer.nudge",
+		Name: "nudge: the same text again", In: "taint/kube.Writer.Nudge",
 		Old: `"2006-01-02T15:04:05.000000Z07:00"`, New: `"2006-01-02"`,
+		Tests: []string{"./taint/controller -run TestNudge"},
 	},
 	{
 		Name: "nudge: the hook's condition is not kept in the cache", In: "taint/controller.slim",
@@ -1210,66 +1205,54 @@ var Mutants = []Mutant{
 		Tests: []string{installBoot},
 	},
 	{
-		Name: "report: nobody is told of a node without a hook", In: "taint/controller.turn.tellEvict",
-		Old: "if begins { ... }", New: "if false && begins { ... }",
+		Name: "report: nobody is told of a node without a hook", In: "taint/controller.Reconciler.tell",
+		Old: "if s.Why == reason.Confirmed || s.Why == reason.Vouched { ... }", New: "if false { ... }",
 		Tests: []string{noHook},
 	},
 	{
-		Name: "report: every node is one without a hook", In: "taint/controller.turn.tellNoHook",
+		Name: "report: every node is one without a hook", In: "taint/controller.Reconciler.tellNoHook",
 		Old: "guard == corev1.ConditionTrue", New: "false",
 		Tests: []string{noHook},
 	},
 
 	// The glue: what is read, and of whom it is said.
 	{
-		Name: "look: a Lease that cannot be read is none", In: "taint/controller.Look",
+		Name: "look: a Lease that cannot be read is none", In: "taint/kube.Look",
 		Old: `
 			case client.IgnoreNotFound(err) != nil:
 				return fmt.Errorf("reading lease live: %w", err)`,
-		New:   "",
-		Tests: glue,
+		New: "",
 	},
 	{
-		Name: "look: a Node that cannot be read is gone", In: "taint/controller.Look",
+		Name: "look: a Node that cannot be read is gone", In: "taint/kube.Look",
 		Old: `
 			case client.IgnoreNotFound(err) != nil:
 				return fmt.Errorf("reading node live: %w", err)`,
-		New:   "",
-		Tests: glue,
+		New: "",
 	},
 	{
-		Name: "look: a claim that cannot be read has no volume", In: "taint/controller.turn.volumes",
+		Name: "look: a claim that cannot be read has no volume", In: "taint/kube.volumes",
 		Old: `return nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)`, New: "continue",
-		Tests: glue,
 	},
 	{
-		Name: "look: other nodes' attachments are this one's (11)", In: "taint/controller.attachments",
+		Name: "look: other nodes' attachments are this one's (11)", In: "taint/kube.Attachments",
 		Old: "va.Spec.NodeName != node", New: "false",
-		Tests: glue,
 	},
 	{
-		Name: "look: a volume's handle is its name (step 10)", In: "taint/controller.turn.volumes",
+		Name: "look: a volume's handle is its name (step 10)", In: "taint/kube.volumes",
 		Old: "pv.Spec.CSI.VolumeHandle", New: "vol.PV",
-		Tests: glue,
 	},
 	{
-		Name: "look: a generic ephemeral volume's claim has its name alone", In: "taint/controller.turn.volumes",
+		Name: "look: a generic ephemeral volume's claim has its name alone", In: "taint/kube.claim",
 		Old: `p.Name + "-" + v.Name`, New: "v.Name",
-		Tests: glue,
 	},
 	{
-		Name: "look: a generic ephemeral volume is none", In: "taint/controller.turn.volumes",
+		Name: "look: a generic ephemeral volume is none", In: "taint/kube.claim",
 		Old: "case v.Ephemeral != nil: ...", New: "",
-		Tests: glue,
 	},
 	{
-		Name: "controller: exempt pods' volumes are work (9)", In: "taint/controller.turn.work",
-		Old: `
-			if err == nil {
-				err = t.resolve(ctx, pods, objects, false)
-			}`,
-		New:   "_ = objects",
-		Tests: glue,
+		Name: "controller: exempt pods' volumes are work (9)", In: "taint/recovery.Node.pending",
+		Old: "if s := n.unresolved(false); s.Do == Read { ... }", New: "",
 	},
 	{
 		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/evict.Step",
@@ -1277,35 +1260,28 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: one device that lied distrusts all", In: "taint/controller.Reconciler.liar",
-		Old:   "err == nil && rec.Distrusts(m.Identity, m.Device, n.Name == name)",
-		New:   `err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && name != ""`,
-		Tests: glue,
+		Name: "controller: one device that lied distrusts all", In: "taint/fleet.Fleet.Distrusted",
+		Old: "f.liars[name].Distrusts(m, device, name == of)", New: `f.liars[name] != nil && of != ""`,
 	},
 	{
-		Name: "controller: records that cannot be listed tell of no liar", In: "taint/controller.Reconciler.liar",
+		Name: "controller: records that cannot be listed tell of no liar", In: "taint/controller.Reconciler.meet",
 		Old: `fmt.Errorf("listing cached nodes: %w", err)`, New: "nil",
-		Tests: glue,
 	},
 	{
-		Name: "look: a look is as young as its answer (step 4)", In: "taint/controller.Look",
+		Name: "look: a look is as young as its answer (step 4)", In: "taint/kube.Look",
 		Old: "key, sent", New: "key, now().Add(0*now().Sub(sent))",
-		Tests: glue,
 	},
 	{
-		Name: "look: a look was there when it was asked for (1)", In: "taint/controller.Look",
+		Name: "look: a look was there when it was asked for (1)", In: "taint/kube.Look",
 		Old: "taint.See(node, lease, key, sent, now())", New: "taint.See(node, lease, key, sent, sent)",
-		Tests: glue,
 	},
 	{
-		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/controller.turn.fence",
-		Old: "func(f *fleet.Fleet) { f.Fence(t.look.Name, t.look.Record, t.Now()) }", New: "func(*fleet.Fleet) {}",
-		Tests: glue,
+		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/recovery.Node.Did",
+		Old: "f.Unreserve(n.look.Name)", New: "",
 	},
 	{
-		Name: "release: pods are spared under our own mark only (10)", In: "taint/controller.releaseOnce",
+		Name: "release: pods are spared under our own mark only (10)", In: "taint/release.once",
 		Old: "if l.Record.Open() { ... }", New: "if l.Ours() { ... }",
-		Tests: glue,
 	},
 	{
 		Name: "taint: two fences of one id are one (10)", In: "taint.Record.Token",
@@ -1323,7 +1299,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machines.claimed",
-		Old: "m.Mode == config.Fence", New: "f.cfg.Mode == config.Fence",
+		Old: "m, err := f.cfg.Machine(node)", New: "m, err := f.cfg.Machine(node); m.Mode = f.cfg.Mode",
 		Tests: wiring,
 	},
 	{
@@ -1357,44 +1333,41 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "controller: maintenance is not asked for (8)", In: "taint/controller.turn.fence",
-		Old: "t.policy.Excluded(t.node)", New: `""`,
+		Name: "controller: maintenance is not asked for (8)", In: "taint/controller.Reconciler.readLife",
+		Old: "policy.Excluded(node)", New: `""`,
 		Tests: glue,
 	},
 	{
-		Name: "controller: control-plane nodes are not told apart (7)", In: "taint/controller.turn.fence",
-		Old: "v.ControlPlane = isControlPlane(t.look.Labels)", New: "",
-		Tests: glue,
+		Name: "controller: control-plane nodes are not told apart (7)", In: "taint/recovery.Node.unmarked",
+		Old: "ControlPlane: isControlPlane(l.Labels)", New: "",
 	},
 	{
-		Name: "controller: the device's mode is fence", In: "taint/controller.turn.fence",
-		Old: "t.machine.Mode", New: "fence.Fence",
+		Name: "controller: the device's mode is fence", In: "taint/controller.Reconciler.readLife",
+		Old: "m.Mode", New: "1",
 		Tests: glue,
 	},
 	{
 		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)", In: "taint/controller.Reconciler.meet",
-		Old: "f.Know(nodes.Items[i].Name, r.Now())", New: "_ = i",
+		Old: "seeNode(f, &nodes.Items[i], r.Now())", New: "_ = i",
 		Tests: glue,
 	},
 	{
-		Name: "controller: a new leader does not know who is powered off (6)", In: "taint/controller.Reconciler.reservePowerOff",
-		Old: "f.Fence(nodes.Items[i].Name, rec, r.Now())", New: "_ = rec.Open()",
+		Name: "controller: a new leader does not know who is powered off (6)", In: "taint/controller.Reconciler.meet",
+		Old: "seeNode(f, &nodes.Items[i], r.Now())", New: "f.Know(nodes.Items[i].Name, r.Now())",
 		Tests: glue,
 	},
 	{
-		Name: "controller: a mark on a node that is well is nobody's business", In: "taint/controller.Reconciler.idle",
-		Old: "l.Mark != nil", New: "false",
-		Tests: glue,
+		Name: "controller: a mark on a node that is well is nobody's business", In: "taint/recovery.Idle",
+		Old: "l.Mark == nil", New: "true",
 	},
 	{
-		Name: "controller: a node that came back is never asked about its boot", In: "taint/controller.Reconciler.idle",
-		Old: "!done", New: "!done && l.Record.Open()",
-		Tests: glue,
+		Name: "controller: a node that came back is never asked about its boot", In: "taint/recovery.Idle",
+		Old: `v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done`,
+		New: `v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && (done || !r.Open())`,
 	},
 	{
-		Name: "controller: the condition of a silent node stays", In: "taint/controller.Reconciler.idle",
-		Old: "hasCondition(&node)", New: "false",
-		Tests: glue,
+		Name: "controller: the condition of a silent node stays", In: "taint/recovery.Idle",
+		Old: "!l.PoweredOn", New: "true",
 	},
 	{
 		Name: "controller: deleted nodes are silent ones", In: "taint/controller.Reconciler.forget",
@@ -1402,34 +1375,28 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: nobody is distrusted", In: "taint/controller.Reconciler.liar",
-		Old: "return n.Name, nil", New: `return "", nil`,
-		Tests: glue,
+		Name: "controller: nobody is distrusted", In: "taint/fleet.Fleet.Distrusted",
+		Old: "return name", New: `return ""`,
 	},
 	{
-		Name: "controller: no pod is exempt (9)", In: "taint/controller.SeePod",
+		Name: "controller: no pod is exempt (9)", In: "taint/kube.SeePod",
 		Old: "taint.Exempt(p, key)", New: `""`,
-		Tests: glue,
 	},
 	{
-		Name: "controller: finished pods run (9)", In: "taint/controller.SeePod",
+		Name: "controller: finished pods run (9)", In: "taint/kube.SeePod",
 		Old: "taint.IsTerminal", New: "taint.IsTombstone",
-		Tests: glue,
 	},
 	{
-		Name: "controller: a spared pod is not seen as one (10)", In: "taint/controller.SeePod",
+		Name: "controller: a spared pod is not seen as one (10)", In: "taint/kube.SeePod",
 		Old: "Spared: taint.SparedBy(p)", New: "",
-		Tests: glue,
 	},
 	{
-		Name: "controller: a pod's finalizers are not seen (step 12)", In: "taint/controller.SeePod",
+		Name: "controller: a pod's finalizers are not seen (step 12)", In: "taint/kube.SeePod",
 		Old: "Finalizers: p.Finalizers", New: "",
-		Tests: glue,
 	},
 	{
-		Name: "controller: stock evictions are not foreseen (F2)", In: "taint/controller.SeePod",
+		Name: "controller: stock evictions are not foreseen (F2)", In: "taint/kube.SeePod",
 		Old: "Tolerations: p.Spec.Tolerations", New: "",
-		Tests: glue,
 	},
 	{
 		Name: "controller: a mark of another value wakes nobody", In: "taint/controller.Reconciler.nodeChanged",
@@ -1447,29 +1414,25 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "release: a person's mark stays", In: "taint/controller.releaseOnce",
-		Old: "withoutKey(node.Spec.Taints, key)", New: `taint.Without(withoutKey(node.Spec.Taints, ""), key, rec.ID)`,
-		Tests: glue,
+		Name: "release: a person's mark stays", In: "taint/kube.Writer.Release",
+		Old: "t.Key == w.Key", New: "t.Key == w.Key && t.Value == rec.ID",
+		Tests: []string{"./taint/release"},
 	},
 	{
-		Name: "release: without --yes", In: "taint/controller.releaseOnce",
+		Name: "release: without --yes", In: "taint/release.once",
 		Old: "!confirm", New: "false",
-		Tests: glue,
 	},
 	{
-		Name: "release: exempt pods are spared (9)", In: "taint/controller.spareAll",
+		Name: "release: exempt pods are spared (9)", In: "taint/release.spareAll",
 		Old: "p.Exempt != taint.NotExempt", New: "false",
-		Tests: glue,
 	},
 	{
-		Name: "release: the record keeps the life it had", In: "taint/controller.releaseRecord",
+		Name: "release: the record keeps the life it had", In: "taint/release.closed",
 		Old: "rec.NodeUID, rec.BootID, rec.LeaseRV = l.UID, l.BootID, l.LeaseRV", New: "",
-		Tests: glue,
 	},
 	{
-		Name: "writer: a tombstone without its reason (F3)", In: "taint/controller.writer.tombstone",
+		Name: "writer: a tombstone without its reason (F3)", In: "taint/kube.Writer.Tombstone",
 		Old: `"reason": taint.TombstoneReason`, New: "",
-		Tests: glue,
 	},
 	{
 		Name: "guard: a closed provider is asked", In: "providers/guard.Provider.enter",
@@ -1505,15 +1468,20 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "taint: an equal value tolerates (9)", In: "taint.tolerates",
-		Old: "t.Operator != corev1.TolerationOpExists", New: "false",
+		Old: `(t.Value == "" || t.Value == "true")`, New: "true",
 	},
 	{
 		Name: "taint: another key's toleration exempts (9)", In: "taint.tolerates",
-		Old: `(t.Key != "" && t.Key != key)`, New: "false",
+		Old: `(t.Key == "" || t.Key == key)`, New: "true",
 	},
 	{
 		Name: "taint: any effect's toleration exempts (9)", In: "taint.tolerates",
-		Old: `case "", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute: ...`, New: "default: ...",
+		Old: `
+			default:
+				return false`,
+		New: `
+			default:
+				return true`,
 	},
 	{
 		Name: "taint: anybody's kind of DaemonSet is exempt (9)", In: "taint.isDaemon",
@@ -1719,9 +1687,8 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "controller: an unpinned machine is powered off (14)", In: "taint/controller.turn.powerOff",
-		Old: `err == nil && t.noPower != ""`, New: "false",
-		Tests: []string{"./taint/controller -short"},
+		Name: "controller: an unpinned machine is powered off (14)", In: "taint/recovery.Node.unmarked",
+		Old: `n.facts.NoPower != ""`, New: "false",
 	},
 	{
 		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Policy.believe",
@@ -1739,12 +1706,11 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "writer: a pin over somebody else's write (5)", In: "taint/controller.writer.pin",
+		Name: "writer: a pin over somebody else's write (5)", In: "taint/kube.Writer.Pin",
 		Old: `"resourceVersion": l.ResourceVersion`, New: "",
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "release: from the record's own node only", In: "taint/controller.distrusting",
+		Name: "release: from the record's own node only", In: "taint/release.distrusting",
 		Old: "rec.Machine.Pin() == pin", New: "false",
 	},
 	{
