@@ -2,15 +2,19 @@
 // hypervisor, a cloud. It imports the standard library only; each device family lives in a folder of its own below it and
 // imports this package, never the other way round.
 //
-// The contract promises one thing: a PowerOff that comes out of Ask was said by the machine's own device, about that very
-// machine, in answer to a question sent after Ask was called. Everything else (a time-out, a 404, a word nobody knows, an
-// answer from a cache, another machine's UUID) is PowerUnknown, and PowerUnknown never becomes PowerOff by waiting.
+// The contract promises one thing: a PowerOff that comes out of Ask or AskAll was said by the machine's own device, about that very
+// machine, in answer to a question sent after the call. Everything else (a time-out, a 404, a word nobody knows, an answer from a
+// cache, another machine's UUID) is PowerUnknown, and PowerUnknown never becomes PowerOff by waiting. Confirm is the same promise for
+// a power action: it goes to the machine that was meant, or nowhere. providers/guard keeps it for every provider.
 package providers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,6 +55,9 @@ type Target struct {
 	Claimed bool
 }
 
+// Key tells a target from others of its provider: its ID, else its system UUID, else its node.
+func (t Target) Key() string { return cmp.Or(t.ID, t.SystemUUID, t.Node) }
+
 // Observation is one device's answer about one machine.
 type Observation struct {
 	State      PowerState
@@ -62,12 +69,13 @@ type Observation struct {
 // Provider speaks to one family of devices. It is safe for concurrent use, every call returns by its context's deadline, and
 // no call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
 type Provider interface {
-	// State asks the device, never a cache. An error means unknown, whatever its class.
+	// State asks the device, never a cache. An error means unknown, whatever its class; the observation beside it may still have the
+	// SystemUUID that the device told in that call, with At, so that a machine whose power cannot be read can be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
-	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Where Target.Identify
-	// refuses what the device tells of its machine, it is an ErrIdentity and nothing is sent.
+	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Who the machine is was
+	// confirmed before (Confirm); a type compares again only where what it identifies is what it then acts on.
 	PowerOff(ctx context.Context, t Target) error
-	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated, and refuses another machine as PowerOff does.
+	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated.
 	PowerOn(ctx context.Context, t Target) error
 }
 
@@ -77,11 +85,42 @@ type Closer interface {
 	Close(ctx context.Context) error
 }
 
-// Grouper tells which device answers for a target, where that is not the target itself: several systems behind one BMC. Rate
-// and concurrency limits apply per device.
+// Grouper tells which device speaks for a target, where that is not the target itself: several systems behind one BMC. It is the unit
+// of trust: a device that lied is not believed, and its name stands in records.
 type Grouper interface {
 	Device(t Target) string
 }
+
+// Limiter tells what a target shares its limits with, where that is more than its device: a cloud's account and region, a chassis of
+// many machines. It is the unit of limits (calls per second, calls in flight) and of nothing else; "" is the device.
+type Limiter interface {
+	Limits(t Target) string
+}
+
+// BatchStater is a Provider whose devices answer for many machines in one call.
+type BatchStater interface {
+	// States asks for all targets, which have different Keys and one unit of limits, by one call of the device where that is possible.
+	// The answers are by Key, each as State would give it. A target that is left out has no answer: its error is the one in Unanswered,
+	// else the call's, else ErrNotFound. An error without any answer may be of one target alone: guard asks again, in halves.
+	States(ctx context.Context, targets []Target) (map[string]Observation, error)
+	// MaxStates is the most targets that one call takes, at least 1. It does not change.
+	MaxStates() int
+}
+
+// Unanswered are the errors of a batch, by Key, where they are not one for all.
+type Unanswered map[string]error
+
+// Error returns how many there are, and one of them.
+func (u Unanswered) Error() string {
+	if len(u) == 0 {
+		return "no target is without an answer"
+	}
+	first := slices.Min(slices.Collect(maps.Keys(u)))
+	return fmt.Sprintf("%d targets are without an answer, the first: %v", len(u), u[first])
+}
+
+// Unwrap lets errors.Is find the classes.
+func (u Unanswered) Unwrap() []error { return slices.Collect(maps.Values(u)) }
 
 // Watcher is a Provider whose devices tell by themselves that a machine's power changed (libvirt's events). What they tell
 // proves nothing and never takes the place of State: it only says when to ask.
@@ -93,8 +132,6 @@ type Watcher interface {
 	// be called by several goroutines, after Watch has returned never. Several Watches may run.
 	Watch(ctx context.Context, targets []Target, f func(Target, Observation)) error
 }
-
-// Batches (EC2) are an optional interface of a Provider, too; it arrives with the first provider that has them.
 
 // The classes of a device's errors. None of them ever means off.
 var (
@@ -155,20 +192,56 @@ type Answer struct {
 	Err error     // why the state is unknown; nil for a word the provider does not know
 }
 
-// Ask puts the question to p and is the only way from a Provider's State to a proof. It checks, once for all providers, that
-// the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
+// Ask puts the question to p, and is with AskAll the only way from a Provider's State to a proof. It checks, once for all providers,
+// that the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
 // UUIDs refuses, a device or node without a usable UUID cannot be checked and passes. It blocks until p answers or ctx ends.
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
-func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.Time) (a Answer) {
+func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.Time) Answer {
 	sent := now()
-	a = Answer{By: by, Observation: Observation{At: sent}}
-	defer func() {
-		if r := recover(); r != nil {
-			a = Answer{By: by, Observation: Observation{At: sent}, Err: fmt.Errorf("%w: provider %s panicked: %v", ErrPermanent, by, r)}
+	obs, err := caught(by, func() (Observation, error) { return p.State(ctx, t) })
+	return judge(by, t, sent, now(), obs, err)
+}
+
+// AskAll puts the question for all targets at once where p is a BatchStater (as providers/guard is for every type), else one after the
+// other. The answers are in the targets' order, each under the rules of Ask; none fails because of another's error.
+func AskAll(ctx context.Context, p Provider, by string, targets []Target, now func() time.Time) []Answer {
+	answers := make([]Answer, len(targets))
+	batch, ok := p.(BatchStater)
+	if !ok || len(targets) == 0 {
+		for i, t := range targets {
+			answers[i] = Ask(ctx, p, by, t, now)
 		}
-		a.Got = now()
-	}()
-	obs, err := p.State(ctx, t)
+		return answers
+	}
+	sent := now()
+	all, err := caught(by, func() (map[string]Observation, error) { return batch.States(ctx, targets) })
+	got := now()
+	for i, t := range targets {
+		obs, answered := all[t.Key()]
+		cause := error(nil)
+		if !answered {
+			cause = unanswered(err, t)
+		}
+		answers[i] = judge(by, t, sent, got, obs, cause)
+	}
+	return answers
+}
+
+// unanswered is why a batch that ended with err has no answer for t.
+func unanswered(err error, t Target) error {
+	var each Unanswered
+	switch {
+	case errors.As(err, &each) && each[t.Key()] != nil:
+		return each[t.Key()]
+	case err != nil && each == nil:
+		return err
+	}
+	return WithClass(ErrNotFound, errors.New("the device left the machine out of its answer"))
+}
+
+// judge is what an observation is worth as the answer to a question about t: the rules of Ask.
+func judge(by string, t Target, sent, got time.Time, obs Observation, err error) Answer {
+	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
 		a.Raw, a.Err = clip(obs.Raw), err
 		return a
@@ -177,9 +250,9 @@ func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.T
 	a.Raw = clip(obs.Raw)
 	switch {
 	case obs.At.Before(sent):
-		a.State, a.Err = PowerUnknown, fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), obs.At.Format(time.RFC3339Nano))
+		a.State, a.Err = PowerUnknown, stale(sent, obs)
 		a.At = sent
-	case obs.At.After(now()):
+	case obs.At.After(got):
 		a.At = sent
 	}
 	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil && a.Err == nil {
@@ -189,6 +262,36 @@ func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.T
 		a.State = PowerUnknown
 	}
 	return a
+}
+
+func stale(sent time.Time, obs Observation) error {
+	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), obs.At.Format(time.RFC3339Nano))
+}
+
+// Confirm asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
+// Identify has nothing against what the device told in this call. It is enough that the device tells a UUID, though not its power.
+// Else the error is the device's, ErrStale or ErrIdentity, and nothing may be sent. It blocks until p answers or ctx ends.
+func Confirm(ctx context.Context, p Provider, t Target, now func() time.Time) error {
+	sent := now()
+	obs, err := p.State(ctx, t)
+	if _, told := ParseUUID(obs.SystemUUID); err != nil && !told {
+		return err
+	}
+	if obs.At.Before(sent) {
+		return stale(sent, obs)
+	}
+	return t.Identify(obs.SystemUUID)
+}
+
+// caught turns a provider's panic into an error.
+func caught[T any](by string, f func() (T, error)) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			var none T
+			v, err = none, fmt.Errorf("%w: provider %s panicked: %v", ErrPermanent, by, r)
+		}
+	}()
+	return f()
 }
 
 // clip bounds a device's word: no real one is longer, and a broken device must not fill the record.

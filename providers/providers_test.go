@@ -194,6 +194,118 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// What Confirm lets through is what a power action may be sent for.
+func TestConfirm(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	boom := providers.WithClass(providers.ErrUnreachable, errors.New("503 Service Unavailable"))
+	for _, tt := range []struct {
+		name    string
+		node    string
+		claimed bool
+		told    string
+		before  time.Duration // the answer is of so long before the call
+		err     error
+		want    error
+	}{
+		{name: "same", node: uuid, claimed: true, told: swapped},
+		{name: "the device cannot tell", node: uuid},
+		{name: "the device cannot tell, claimed", node: uuid, claimed: true, want: providers.ErrIdentity},
+		{name: "another machine", node: uuid, told: other, want: providers.ErrIdentity},
+		{name: "no answer", node: uuid, err: boom, want: boom},
+		{name: "no answer, and a placeholder", node: uuid, told: "00000000-0000-0000-0000-000000000000", err: boom, want: boom},
+		{name: "who it is, but not its power", node: uuid, claimed: true, told: uuid, err: boom},
+		{name: "another machine, and not its power", node: uuid, told: other, err: boom, want: providers.ErrIdentity},
+		{name: "who it was", node: uuid, told: uuid, before: time.Millisecond, want: providers.ErrStale},
+		{name: "who it was, and not its power", node: uuid, told: uuid, before: time.Millisecond, err: boom, want: providers.ErrStale},
+	} {
+		p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+			return providers.Observation{SystemUUID: tt.told, At: start.Add(-tt.before)}, tt.err
+		})
+		target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
+		if err := providers.Confirm(t.Context(), p, target, func() time.Time { return start }); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+	}
+}
+
+// batch answers all that it has an answer for, and ends with err.
+type batch struct {
+	scripted
+	answers map[string]providers.Observation
+	err     error
+	panics  bool
+}
+
+func (b batch) States(context.Context, []providers.Target) (map[string]providers.Observation, error) {
+	if b.panics {
+		panic("nil map")
+	}
+	return b.answers, b.err
+}
+func (batch) MaxStates() int { return 10 }
+
+// Each answer of a batch is under the rules of Ask, and none fails because of another.
+func TestAskAll(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	off := func(word, uuid string, at time.Time) providers.Observation {
+		return providers.Observation{State: providers.PowerOff, Raw: word, SystemUUID: uuid, At: at}
+	}
+	answers := map[string]providers.Observation{
+		"a": off("Off", uuid, start), uuid: off("Off", swapped, start), "n3": off("Off", "", start), "liar": off("Off", other, start),
+		"late": off("Off", uuid, start.Add(-time.Millisecond)), "strange": {State: providers.PowerChanging + 1, Raw: strings.Repeat("x", 1000), At: start},
+		"nobody": off("Off", uuid, start),
+	}
+	boom := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden"))
+	zone := providers.WithClass(providers.ErrUnreachable, errors.New("zone impaired"))
+	targets := []providers.Target{
+		{Node: "n1", ID: "a", SystemUUID: uuid}, {Node: "n2", SystemUUID: uuid}, {Node: "n3"}, {Node: "n4", ID: "liar", SystemUUID: uuid},
+		{Node: "n5", ID: "late"}, {Node: "n6", ID: "strange"}, {Node: "n7", ID: "missing"}, {Node: "n8", ID: "a", SystemUUID: other},
+	}
+	for _, tt := range []struct {
+		name    string
+		p       providers.Provider
+		missing error
+		none    error // of all, where there is no answer at all
+	}{
+		{name: "one is left out", p: batch{answers: answers}, missing: providers.ErrNotFound},
+		{name: "one is left out, with the call's error", p: batch{answers: answers, err: boom}, missing: boom},
+		{name: "one has an error of its own", p: batch{answers: answers, err: providers.Unanswered{"missing": zone, "x": boom}}, missing: zone},
+		{name: "others have errors", p: batch{answers: answers, err: providers.Unanswered{"x": boom}}, missing: providers.ErrNotFound},
+		{name: "the call failed", p: batch{err: boom}, none: boom},
+		{name: "panic", p: batch{panics: true}, none: providers.ErrPermanent},
+		{name: "without batches", missing: boom, p: scripted(func(_ context.Context, t providers.Target) (providers.Observation, error) {
+			if t.ID == "missing" {
+				return providers.Observation{}, boom
+			}
+			return answers[t.Key()], nil
+		})},
+	} {
+		got := providers.AskAll(t.Context(), tt.p, "rack-a", targets, func() time.Time { return start })
+		for i, want := range []struct {
+			state providers.PowerState
+			err   error
+		}{
+			{state: providers.PowerOff}, {state: providers.PowerOff}, {state: providers.PowerOff}, {err: providers.ErrIdentity},
+			{err: providers.ErrStale}, {}, {err: tt.missing}, {err: providers.ErrIdentity},
+		} {
+			if tt.none != nil {
+				want.state, want.err = providers.PowerUnknown, tt.none
+			}
+			a := got[i]
+			if a.State != want.state || !errors.Is(a.Err, want.err) || (a.Err == nil) != (want.err == nil) || a.By != "rack-a" || a.At.Before(start) || len(a.Raw) > 64 {
+				t.Errorf("%s: %s: got %+v, want %s, %v", tt.name, targets[i].Node, a, want.state, want.err)
+			}
+		}
+	}
+	if got := providers.AskAll(t.Context(), batch{panics: true}, "p", nil, time.Now); len(got) != 0 {
+		t.Errorf("nobody: got %v", got)
+	}
+	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, providers.ErrUnreachable) ||
+		err.Error() != "2 targets are without an answer, the first: 403 Forbidden" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestSecretIsNeverPrinted(t *testing.T) {
 	const value = "hunter2"
 	s := providers.NewSecret(value)

@@ -1,13 +1,14 @@
-// Package guard stands between forcefence and a provider: deadline, rate and concurrency limits per device, metrics, and a fence
-// around providers that hang or panic. It imports the contract, Prometheus and x/time/rate.
+// Package guard stands between forcefence and a provider: who the machine is before its power is touched, deadline, rate and
+// concurrency limits per device, batches, metrics, and a fence around providers that hang or panic. It imports the contract,
+// Prometheus and x/time/rate.
 //
-// It promises that a call returns by its deadline whatever the provider does, that a device is never asked by more calls at a
+// It promises that no power action reaches a provider before the machine's own device told in that very call that it is the machine's
+// (providers.Confirm), that a call returns by its deadline whatever the provider does, that a device is never asked by more calls at a
 // time than its limit (calls that ignored their context included), and that the answer itself is untouched: Observation.At stays
 // the moment the provider sent the question.
 package guard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,10 +26,10 @@ import (
 type Options struct {
 	Name    string        // the provider's name in the configuration, for messages
 	Type    string        // the provider's type: the metrics' label
-	Timeout time.Duration // per call, waiting for a turn included; default 5s
+	Timeout time.Duration // per call, waiting for a turn included; default 5s. A power action has two: the question who it is, and the act
 	Setting string        // how the file calls Timeout, for messages; default "timeout"
 
-	// Per device: providers.Grouper's word, else Target.ID, else Target.SystemUUID, else Target.Node.
+	// Per unit of limits: providers.Limiter's word, else the device. A batch is one call, and so is a power action.
 	Rate        rate.Limit // calls per second; default 10
 	Burst       int        // calls at once before Rate counts; default 10
 	Concurrency int        // calls in flight; default 2: BMCs are small computers
@@ -71,7 +72,7 @@ type Provider struct {
 	closed  bool
 }
 
-// device holds one device's limits. A call holds a slot from its start until the inner provider has returned, which for one
+// device holds the limits of one unit of limits. A call holds a slot from its start until the inner provider has returned, which for one
 // that ignores its context is after the caller has its error.
 type device struct {
 	slots  chan struct{} // capacity is the concurrency limit
@@ -81,9 +82,10 @@ type device struct {
 }
 
 var (
-	_ providers.Provider = (*Provider)(nil)
-	_ providers.Closer   = (*Provider)(nil)
-	_ providers.Grouper  = (*Provider)(nil)
+	_ providers.Provider    = (*Provider)(nil)
+	_ providers.BatchStater = (*Provider)(nil)
+	_ providers.Closer      = (*Provider)(nil)
+	_ providers.Grouper     = (*Provider)(nil)
 )
 
 // New guards p. It starts nothing.
@@ -101,26 +103,46 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, err
 }
 
-// PowerOff passes the request on. After an error the request may still have reached the device.
+// PowerOff asks who the machine is, and passes the request on where that is t. After an error the request may still have reached the
+// device, but for one of Confirm's.
 func (g *Provider) PowerOff(ctx context.Context, t providers.Target) error {
-	_, err := do(ctx, g, callPowerOff, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, g.inner.PowerOff(ctx, t) })
-	return err
+	return g.act(ctx, callPowerOff, t, func(ctx context.Context) error { return g.inner.PowerOff(ctx, t) })
 }
 
-// PowerOn passes the request on. After an error the request may still have reached the device.
+// PowerOn is as PowerOff.
 func (g *Provider) PowerOn(ctx context.Context, t providers.Target) error {
-	_, err := do(ctx, g, callPowerOn, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, g.inner.PowerOn(ctx, t) })
+	return g.act(ctx, callPowerOn, t, func(ctx context.Context) error { return g.inner.PowerOn(ctx, t) })
+}
+
+// act is the only way to the inner provider's power actions. The question has a deadline of its own: a BMC that takes two seconds for
+// each request could not be powered off within one.
+func (g *Provider) act(ctx context.Context, c call, t providers.Target, f func(context.Context) error) error {
+	if err := providers.Confirm(ctx, g, t, time.Now); err != nil {
+		g.opts.Metrics.count(g.opts.Type, c.label, providers.Class(err))
+		return g.failed(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
+	}
+	_, err := do(ctx, g, c, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
 }
 
-// Device returns what limits apply to together.
+// Device returns the device that speaks for t.
 func (g *Provider) Device(t providers.Target) string {
 	if by, ok := g.inner.(providers.Grouper); ok {
 		if d := by.Device(t); d != "" {
 			return d
 		}
 	}
-	return cmp.Or(t.ID, t.SystemUUID, t.Node)
+	return t.Key()
+}
+
+// limits returns what t shares its limits with.
+func (g *Provider) limits(t providers.Target) string {
+	if by, ok := g.inner.(providers.Limiter); ok {
+		if l := by.Limits(t); l != "" {
+			return l
+		}
+	}
+	return g.Device(t)
 }
 
 // Close refuses further calls, waits for those in flight and closes the inner provider if it has something to close. It blocks
@@ -152,40 +174,53 @@ func (g *Provider) Close(ctx context.Context) error {
 	}
 }
 
-// call names a method of the contract: the metrics' label and the message's verb.
-type call struct{ label, act string }
+// call names a method of the contract: the metrics' label and the message's verb. free needs no turn of the rate: the question before
+// it took one for both, so that a slow rate does not keep a machine from being powered off for ever.
+type call struct {
+	label, act string
+	free       bool
+}
 
 var (
-	callState    = call{"state", "ask state of"}
-	callPowerOff = call{"power_off", "power off"}
-	callPowerOn  = call{"power_on", "power on"}
+	callState    = call{label: "state", act: "ask state of"}
+	callStates   = call{label: "states", act: "ask states of"}
+	callPowerOff = call{label: "power_off", act: "power off", free: true}
+	callPowerOn  = call{label: "power_on", act: "power on", free: true}
 )
 
-// do runs one call under the limits. It returns by the deadline even if f does not.
+// failed is an error of the guard's own.
+func (g *Provider) failed(c call, what string, err error) error {
+	return fmt.Errorf("%s %s (provider %s): %w", c.act, what, g.opts.Name, err)
+}
+
+// do runs one call for a target under its limits. It returns by the deadline even if f does not.
 func do[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (T, error) {
+	return measured(ctx, g, c, "node "+t.Node, func() string { return g.limits(t) }, f)
+}
+
+// measured is do for what shares the limits that key returns.
+func measured[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (T, error) {
 	started := time.Now()
-	v, err := limited(ctx, g, c, t, f)
-	g.opts.Metrics.observe(g.opts.Type, c.label, result(v, err), time.Since(started))
+	v, err := limited(ctx, g, c, what, key, f)
+	g.opts.Metrics.count(g.opts.Type, c.label, result(v, err))
+	g.opts.Metrics.took(g.opts.Type, c.label, time.Since(started))
 	return v, err
 }
 
-func limited[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (none T, _ error) {
-	ranOut := fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting)
-	ctx, cancel := context.WithTimeoutCause(ctx, g.opts.Timeout, ranOut)
+func limited[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (none T, _ error) {
+	ctx, cancel := g.deadline(ctx)
 	defer cancel()
-	fail := func(err error) error {
-		return fmt.Errorf("%s node %s (provider %s): %w", c.act, t.Node, g.opts.Name, err)
-	}
+	fail := func(err error) error { return g.failed(c, what, err) }
 
-	key, err := protect(g, c.act, func() (string, error) { return g.Device(t), nil })
+	name, err := protect(g, c.act, func() (string, error) { return key(), nil })
 	if err != nil {
 		return none, fail(err)
 	}
-	d, err := g.enter(key)
+	d, err := g.enter(name)
 	if err != nil {
 		return none, fail(err)
 	}
-	if err := g.turn(ctx, d); err != nil {
+	if err := g.turn(ctx, d, c.free); err != nil {
 		g.leave(d, false)
 		return none, fail(err)
 	}
@@ -213,6 +248,11 @@ func limited[T any](ctx context.Context, g *Provider, c call, t providers.Target
 	default:
 		return none, fail(ended(ctx))
 	}
+}
+
+// deadline bounds a call by the timeout, and names the setting when it has run out.
+func (g *Provider) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))
 }
 
 // enter finds or makes the device and counts the call. Every enter has its leave.
@@ -248,7 +288,7 @@ func (g *Provider) leave(d *device, slot bool) {
 }
 
 // turn waits for a slot, then for the rate: a call that gets no slot uses up no turn.
-func (g *Provider) turn(ctx context.Context, d *device) error {
+func (g *Provider) turn(ctx context.Context, d *device, free bool) error {
 	select {
 	case d.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -261,7 +301,9 @@ func (g *Provider) turn(ctx context.Context, d *device) error {
 		<-d.slots
 		return ended(ctx)
 	}
-	if err := d.rate.Wait(ctx); err != nil {
+	if free {
+		// It had its turn.
+	} else if err := d.rate.Wait(ctx); err != nil {
 		<-d.slots
 		if ctx.Err() != nil {
 			return ended(ctx)

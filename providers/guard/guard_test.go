@@ -38,8 +38,18 @@ type grouped struct{ *fake }
 
 func (grouped) Device(providers.Target) string { return "the BMC" }
 
+// chassis is a fake whose machines are all in one chassis, which limits them; each has a device of its own.
+type chassis struct{ *fake }
+
+func (chassis) Limits(providers.Target) string { return "the chassis" }
+
 func off(context.Context, providers.Target) (providers.Observation, error) {
 	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: time.Unix(7, 0)}, nil
+}
+
+// now is off as of now.
+func now(context.Context, providers.Target) (providers.Observation, error) {
+	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: time.Now()}, nil
 }
 
 func options(o guard.Options) guard.Options {
@@ -56,6 +66,9 @@ func TestAnswersPassUnchanged(t *testing.T) {
 			if t.Node == "bad" {
 				return providers.Observation{State: providers.PowerOff, Raw: "Off"}, providers.WithClass(providers.ErrDenied, boom)
 			}
+			if t.Node == "now" {
+				return now(ctx, t)
+			}
 			return off(ctx, t)
 		},
 		power: func(context.Context, providers.Target) error { return boom },
@@ -68,10 +81,11 @@ func TestAnswersPassUnchanged(t *testing.T) {
 	if obs.State != providers.PowerUnknown || obs.Raw != "Off" || !errors.Is(err, providers.ErrDenied) || !errors.Is(err, boom) {
 		t.Errorf("got %+v, %v", obs, err)
 	}
-	if err := g.PowerOff(t.Context(), n1); !errors.Is(err, boom) {
+	n := providers.Target{Node: "now"}
+	if err := g.PowerOff(t.Context(), n); !errors.Is(err, boom) {
 		t.Errorf("PowerOff: got %v", err)
 	}
-	if err := g.PowerOn(t.Context(), n1); !errors.Is(err, boom) {
+	if err := g.PowerOn(t.Context(), n); !errors.Is(err, boom) {
 		t.Errorf("PowerOn: got %v", err)
 	}
 }
@@ -153,26 +167,35 @@ func TestDeadlineNamesTheSetting(t *testing.T) {
 	})
 }
 
+func plain(f *fake) providers.Provider { return f }
+
 func TestLimitsArePerDevice(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		group   bool
+		of      func(*fake) providers.Provider
 		targets []providers.Target
 		want    time.Duration // until all 6 calls of one second each, at most 2 at a time, are through
+		devices int
 	}{
-		{"one target", false, []providers.Target{{Node: "n1", ID: "a"}}, 3 * time.Second},
-		{"two ids", false, []providers.Target{{Node: "n1", ID: "a"}, {Node: "n1", ID: "b"}}, 2 * time.Second},
-		{"two nodes without ids", false, []providers.Target{{Node: "n1"}, {Node: "n2"}}, 2 * time.Second},
-		{"two ids behind one device", true, []providers.Target{{Node: "n1", ID: "a"}, {Node: "n2", ID: "b"}}, 3 * time.Second},
+		{"one target", plain, []providers.Target{{Node: "n1", ID: "a"}}, 3 * time.Second, 1},
+		{"two ids", plain, []providers.Target{{Node: "n1", ID: "a"}, {Node: "n1", ID: "b"}}, 2 * time.Second, 2},
+		{"two nodes without ids", plain, []providers.Target{{Node: "n1"}, {Node: "n2"}}, 2 * time.Second, 2},
+		{"two ids behind one device", func(f *fake) providers.Provider { return grouped{f} },
+			[]providers.Target{{Node: "n1", ID: "a"}, {Node: "n2", ID: "b"}}, 3 * time.Second, 1},
+		{"two ids in one chassis", func(f *fake) providers.Provider { return chassis{f} },
+			[]providers.Target{{Node: "n1", ID: "a"}, {Node: "n2", ID: "b"}}, 3 * time.Second, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fake{power: func(context.Context, providers.Target) error { time.Sleep(time.Second); return nil }}
-				var p providers.Provider = f
-				if tt.group {
-					p = grouped{f}
+				f := &fake{state: now, power: func(context.Context, providers.Target) error { time.Sleep(time.Second); return nil }}
+				g := guard.New(tt.of(f), options(guard.Options{Timeout: time.Minute, Rate: 100, Burst: 100}))
+				devices := map[string]bool{}
+				for _, of := range tt.targets {
+					devices[g.Device(of)] = true
 				}
-				g := guard.New(p, options(guard.Options{Timeout: time.Minute}))
+				if len(devices) != tt.devices { // what records name, and what is not believed after a lie
+					t.Errorf("got devices %v, want %d", devices, tt.devices)
+				}
 				started := time.Now()
 				var calls sync.WaitGroup
 				for i := range 6 {
@@ -286,20 +309,22 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := guard.New(&fake{state: off, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
+		g := guard.New(&fake{state: now, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
 			options(guard.Options{Metrics: m}))
 		_, _ = g.State(t.Context(), n1)
 		_ = g.PowerOff(t.Context(), n1)
 		_ = g.PowerOn(t.Context(), n1)
+		_ = g.PowerOn(t.Context(), providers.Target{Node: "n1", Claimed: true})
 		_ = g.Close(t.Context())
 		_, _ = g.State(t.Context(), n1)
 	}
 	want := `
-# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an answered question, ok for an accepted request, or the error's class.
+# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an answered question, ok for an accepted request or a batch, or the error's class.
 # TYPE forcefence_provider_calls_total counter
 forcefence_provider_calls_total{call="power_off",result="denied",type="fake"} 2
 forcefence_provider_calls_total{call="power_on",result="denied",type="fake"} 2
-forcefence_provider_calls_total{call="state",result="off",type="fake"} 2
+forcefence_provider_calls_total{call="power_on",result="identity",type="fake"} 2
+forcefence_provider_calls_total{call="state",result="off",type="fake"} 8
 forcefence_provider_calls_total{call="state",result="permanent",type="fake"} 2
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "forcefence_provider_calls_total"); err != nil {

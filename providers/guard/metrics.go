@@ -22,7 +22,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	calls, err := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_provider_calls_total",
-		Help: "Calls to providers. The result is the power state of an answered question, ok for an accepted request, or the error's class.",
+		Help: "Calls to providers. The result is the power state of an answered question, ok for an accepted request or a batch, or the error's class.",
 	}, []string{"type", "call", "result"}))
 	if err != nil {
 		return nil, err
@@ -52,12 +52,16 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error)
 	return c, err
 }
 
-func (m *Metrics) observe(typ, call, result string, took time.Duration) {
-	if m == nil {
-		return
+func (m *Metrics) count(typ, call, result string) {
+	if m != nil {
+		m.calls.WithLabelValues(typ, call, result).Inc()
 	}
-	m.calls.WithLabelValues(typ, call, result).Inc()
-	m.seconds.WithLabelValues(typ, call).Observe(took.Seconds())
+}
+
+func (m *Metrics) took(typ, call string, took time.Duration) {
+	if m != nil {
+		m.seconds.WithLabelValues(typ, call).Observe(took.Seconds())
+	}
 }
 
 // result is the label of an outcome: one of on, off, changing, unknown for an answered question, else providers.Class.

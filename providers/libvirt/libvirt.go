@@ -193,6 +193,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if err != nil {
 			return err
 		}
+		obs.SystemUUID, obs.At = text(s.uuid), asked
 		state, raw, err := s.verdict()
 		if err != nil {
 			return err
@@ -207,7 +208,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 				return err
 			}
 		}
-		obs = providers.Observation{State: state, Raw: raw, SystemUUID: text(s.uuid), At: asked}
+		obs.State, obs.Raw = state, raw
 		return nil
 	})
 	return obs, err
@@ -217,11 +218,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // powered off: its memory is a file, which is not ours to delete.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
 	return p.do(ctx, "power off", t, func(ctx context.Context) error {
-		s, err := p.survey(ctx, t)
+		s, err := p.own(ctx, t)
 		if err != nil {
-			return err
-		}
-		if err := t.Identify(text(s.uuid)); err != nil {
 			return err
 		}
 		errs := make([]error, len(p.group))
@@ -251,11 +249,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
 // the machine that was there before.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
 	return p.do(ctx, "power on", t, func(ctx context.Context) error {
-		s, err := p.survey(ctx, t)
+		s, err := p.own(ctx, t)
 		if err != nil {
-			return err
-		}
-		if err := t.Identify(text(s.uuid)); err != nil {
 			return err
 		}
 		if _, _, err := s.verdict(); err != nil {
@@ -398,6 +393,16 @@ func (p *Provider) survey(ctx context.Context, t providers.Target) (survey, erro
 		return survey{}, err
 	}
 	return p.surveyOf(ctx, uuid)
+}
+
+// own is survey for a power action, where the domain is the target's. That was confirmed before, but a name may be another domain's
+// since: what is identified here is the very UUID that the daemon is then told to act on.
+func (p *Provider) own(ctx context.Context, t providers.Target) (survey, error) {
+	s, err := p.survey(ctx, t)
+	if err == nil {
+		err = t.Identify(text(s.uuid))
+	}
+	return s, err
 }
 
 func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, error) {

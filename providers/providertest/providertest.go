@@ -3,8 +3,9 @@
 //
 // What it demands is what the rest of forcefence builds on: Off only from the machine's own device, asked in that very call; no
 // answer, a strange one or another machine's is never Off; an accepted power-off is not an off; errors have their class, heal,
-// and leave nothing behind. A provider's own test wires the suite to its counterpart with a Bench; the suite changes the world
-// through it (power, faults) and compares what the provider says with what the machine does.
+// and leave nothing behind. A provider with batches passes every check twice, the second time with each question put in a batch.
+// A provider's own test wires the suite to its counterpart with a Bench; the suite changes the world through it (power, faults) and
+// compares what the provider says with what the machine does.
 package providertest
 
 import (
@@ -65,38 +66,93 @@ type Options struct {
 	Settle  time.Duration // from an accepted power-off until the machine is off; default 10s
 }
 
-// Suite runs every check as a subtest with a bench of its own. It must not run beside parallel tests of the same process: it
-// looks for leaked goroutines.
+// Suite runs every check as a subtest with a bench of its own, and once more in batches where the provider has them. It must not run
+// beside parallel tests of the same process: it looks for leaked goroutines.
 func Suite(t *testing.T, o Options) {
 	for _, c := range checks {
 		if slices.ContainsFunc(c.needs, func(f Fault) bool { return slices.Contains(o.Elsewhere, f) }) {
 			continue
 		}
+		batches := false
 		t.Run(c.name, func(t *testing.T) {
 			for _, f := range c.needs {
 				if why, without := o.Without[f]; without {
 					t.Skipf("without %s: %s", f, why)
 				}
 			}
-			b := o.New(t)
-			before := goleak.IgnoreCurrent()
-			if err := c.run(t.Context(), b, o.defaulted()); err != nil {
-				t.Error(err)
-			}
-			b.SetFault(NoFault)
-			if c, ok := b.Provider.(providers.Closer); ok {
-				ctx, cancel := context.WithTimeout(t.Context(), o.defaulted().Timeout)
-				defer cancel()
-				if err := c.Close(ctx); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-			}
-			if err := goleak.Find(before); err != nil {
-				t.Errorf("after Close: %v", err)
-			}
+			batches = c.on(t, o, false)
 		})
+		if batches {
+			t.Run(c.name+", in a batch", func(t *testing.T) { c.on(t, o, true) })
+		}
 	}
 }
+
+// on runs the check on a new bench, and tells whether its provider has batches.
+func (c check) on(t *testing.T, o Options, inBatches bool) (batches bool) {
+	b := o.New(t)
+	before := goleak.IgnoreCurrent()
+	inner := b.Provider
+	batch, ok := inner.(providers.BatchStater)
+	if inBatches {
+		b.Provider = asked{inner, batch, b.Missing}
+	}
+	if err := c.run(t.Context(), b, o.defaulted()); err != nil {
+		t.Error(err)
+	}
+	b.SetFault(NoFault)
+	if c, ok := inner.(providers.Closer); ok {
+		ctx, cancel := context.WithTimeout(t.Context(), o.defaulted().Timeout)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+	return ok && batch.MaxStates() > 1
+}
+
+// asked puts each question in a batch, beside a machine that the device does not know, if there is such a thing: what goes for State
+// goes for States, and the missing one costs the other nothing.
+type asked struct {
+	providers.Provider
+	batch   providers.BatchStater
+	missing providers.Target
+}
+
+func (a asked) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	targets := []providers.Target{t}
+	if a.missing.Key() != "" && a.missing.Key() != t.Key() {
+		targets = append(targets, a.missing)
+	}
+	all, err := a.batch.States(ctx, targets)
+	if len(targets) > 1 {
+		if _, there := all[a.missing.Key()]; there {
+			return providers.Observation{}, errors.New("States has an answer for a machine that the device does not know")
+		}
+	}
+	obs, answered := all[t.Key()]
+	if answered {
+		return obs, nil
+	}
+	// What AskAll makes of a target that is left out, and of the call's error.
+	got := providers.AskAll(ctx, said{a.Provider, all, err}, "suite", []providers.Target{t}, time.Now)
+	return providers.Observation{Raw: got[0].Raw}, got[0].Err
+}
+
+// said is a batch that was answered.
+type said struct {
+	providers.Provider
+	answers map[string]providers.Observation
+	err     error
+}
+
+func (s said) States(context.Context, []providers.Target) (map[string]providers.Observation, error) {
+	return s.answers, s.err
+}
+func (said) MaxStates() int { return 1 }
 
 func (o Options) defaulted() Options {
 	if o.Timeout <= 0 {
@@ -316,7 +372,8 @@ func missingMachine(ctx context.Context, b *Bench, o Options) error {
 	return expect(ctx, b, o, providers.PowerOn)
 }
 
-// identity: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off.
+// identity: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off. A power action goes
+// through Confirm, as it does behind the guard: what the provider has to do is to tell whose machine it is.
 func identity(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.SystemUUID == "" {
 		return nil
@@ -325,8 +382,14 @@ func identity(ctx context.Context, b *Bench, o Options) error {
 		b.SetPower(true)
 		b.SetFault(OtherMachine)
 		for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+			confirmed := func(ctx context.Context, t providers.Target) error {
+				if err := providers.Confirm(ctx, b.Provider, t, time.Now); err != nil {
+					return err
+				}
+				return call(ctx, t)
+			}
 			// Where a machine is looked up by its UUID, another one's is not found.
-			if err := power(ctx, o, call, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
+			if err := power(ctx, o, confirmed, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
 				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, providers.ErrIdentity)
 			}
 		}

@@ -3,6 +3,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,7 +46,8 @@ func (d *device) reach(ctx context.Context, t providers.Target) (f Fault, _ erro
 		return f, providers.WithClass(providers.ErrUnreachable, ctx.Err())
 	case f == Slow:
 		<-time.After(SlowBy)
-	case t.ID == "missing":
+	}
+	if t.ID == "missing" {
 		return f, providers.ErrNotFound
 	}
 	return f, nil
@@ -82,8 +85,6 @@ func (d *device) set(ctx context.Context, t providers.Target, on bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case f == OtherMachine:
-		return providers.ErrIdentity
 	case f == StaysOn:
 	case f == StaysChanging:
 		d.word = "PoweringOff"
@@ -112,6 +113,169 @@ func TestAnHonestProviderPasses(t *testing.T) {
 		d := &device{on: true}
 		return d.bench(d)
 	}})
+}
+
+// region is a device with batches, honest but for what the test makes wrong.
+type region struct {
+	*device
+	states func(ctx context.Context, targets []providers.Target, honest func() (map[string]providers.Observation, error)) (map[string]providers.Observation, error)
+	whole  bool // one target that cannot be asked fails the call, as EC2's do
+}
+
+func (*region) MaxStates() int { return 2 }
+
+func (r *region) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
+	honest := func() (map[string]providers.Observation, error) {
+		answers, errs := map[string]providers.Observation{}, providers.Unanswered{}
+		if len(targets) > r.MaxStates() {
+			return nil, providers.ErrPermanent
+		}
+		for _, t := range targets {
+			obs, err := r.device.State(ctx, t)
+			switch {
+			case err == nil:
+				answers[t.Key()] = obs
+			case r.whole:
+				return nil, err
+			case !errors.Is(err, providers.ErrNotFound):
+				errs[t.Key()] = err
+			}
+		}
+		if len(errs) > 0 {
+			return answers, errs
+		}
+		return answers, nil
+	}
+	if r.states == nil {
+		return honest()
+	}
+	return r.states(ctx, targets, honest)
+}
+
+// Suite's checks in batches find nothing wrong with an honest provider, nor with one whose calls fail as a whole behind the guard.
+func TestAnHonestProviderWithBatchesPasses(t *testing.T) {
+	Suite(t, Options{New: func(*testing.T) *Bench {
+		r := &region{device: &device{on: true}}
+		return r.bench(r)
+	}})
+}
+
+func TestBatchesThatFailAsAWholePassBehindTheGuard(t *testing.T) {
+	Suite(t, Options{New: func(*testing.T) *Bench {
+		r := &region{device: &device{on: true}, whole: true}
+		return r.bench(guard.New(r, guard.Options{Name: "region", Rate: 1000, Burst: 1000, Log: slog.New(slog.DiscardHandler)}))
+	}})
+}
+
+// Each mistake that States could make, and State does not, is caught by the check that is there for it.
+func TestLiarsInBatchesAreCaught(t *testing.T) {
+	type answers = map[string]providers.Observation
+	type honest = func() (answers, error)
+	change := func(h honest, f func(key string, o *providers.Observation)) (answers, error) {
+		all, err := h()
+		for key, o := range all {
+			f(key, &o)
+			all[key] = o
+		}
+		return all, err
+	}
+	for _, tt := range []struct {
+		name     string
+		caughtBy string
+		whole    bool
+		states   func(ctx context.Context, targets []providers.Target, h honest) (answers, error)
+	}{
+		{name: "a missing machine fails the call", caughtBy: "follows the machine", whole: true},
+		{name: "says Off of a machine that is missing", caughtBy: "missing machine",
+			states: func(_ context.Context, targets []providers.Target, h honest) (answers, error) {
+				all, err := h()
+				for _, t := range targets {
+					if _, there := all[t.Key()]; !there {
+						all[t.Key()] = providers.Observation{State: providers.PowerOff, At: time.Now()}
+					}
+				}
+				return all, err
+			}},
+		{name: "stamps the answers' arrival", caughtBy: "time of the question",
+			states: func(_ context.Context, _ []providers.Target, h honest) (answers, error) {
+				all, err := h()
+				for key, o := range all {
+					o.At = time.Now()
+					all[key] = o
+				}
+				return all, err
+			}},
+		{name: "hides the machines' identity", caughtBy: "identity",
+			states: func(_ context.Context, _ []providers.Target, h honest) (answers, error) {
+				return change(h, func(_ string, o *providers.Observation) { o.SystemUUID = "" })
+			}},
+		{name: "reads stopping as off", caughtBy: "changing is not off",
+			states: func(_ context.Context, _ []providers.Target, h honest) (answers, error) {
+				return change(h, func(_ string, o *providers.Observation) {
+					if o.State == providers.PowerChanging {
+						o.State = providers.PowerOff
+					}
+				})
+			}},
+		{name: "keeps the answers for the next call", caughtBy: "unreachable heals",
+			states: func() func(context.Context, []providers.Target, honest) (answers, error) {
+				kept := answers{}
+				return func(_ context.Context, targets []providers.Target, h honest) (answers, error) {
+					all, err := h()
+					for _, t := range targets {
+						if o, now := all[t.Key()]; now {
+							kept[t.Key()] = o
+						} else if o, before := kept[t.Key()]; before && err != nil {
+							o.At = time.Now()
+							all[t.Key()] = o
+						}
+					}
+					return all, nil
+				}
+			}()},
+		{name: "gives errors no class", caughtBy: "denied heals",
+			states: func(_ context.Context, _ []providers.Target, h honest) (answers, error) {
+				all, err := h()
+				if err != nil {
+					err = errors.New("it did not work")
+				}
+				return all, err
+			}},
+		{name: "ignores its context", caughtBy: "deadline",
+			states: func(_ context.Context, _ []providers.Target, h honest) (answers, error) {
+				<-time.After(200 * time.Millisecond)
+				return nil, providers.ErrUnreachable
+			}},
+		{name: "keys answers by node", caughtBy: "follows the machine",
+			states: func(_ context.Context, targets []providers.Target, h honest) (answers, error) {
+				all, err := h()
+				out := answers{}
+				for _, t := range targets {
+					if o, there := all[t.Key()]; there {
+						out[t.Node] = o
+					}
+				}
+				return out, err
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			i := slices.IndexFunc(checks, func(c check) bool { return c.name == tt.caughtBy })
+			r := &region{device: &device{on: true}, states: tt.states, whole: tt.whole}
+			o := Options{Timeout: time.Second, Prompt: 100 * time.Millisecond, Settle: 100 * time.Millisecond}
+			b := r.bench(r)
+			if err := checks[i].run(t.Context(), b, o.defaulted()); err != nil {
+				t.Fatalf("caught without a batch: %v", err)
+			}
+			b.SetFault(NoFault)
+			b.SetPower(true)
+			b.Provider = asked{r, r, b.Missing}
+			if err := checks[i].run(t.Context(), b, o.defaulted()); err == nil {
+				t.Error("not caught")
+			} else {
+				t.Log(err)
+			}
+		})
+	}
 }
 
 // liar is an honest device behind a provider with one thing wrong.
@@ -224,14 +388,6 @@ func TestLiarsAreCaught(t *testing.T) {
 				o, err := honest()
 				o.SystemUUID = ""
 				return o, err
-			}
-		}},
-		{"powers off whatever is there", "identity", func(l *liar) {
-			l.off = func(context.Context, providers.Target, func() error) error {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				l.on = false
-				return nil
 			}
 		}},
 		{"stamps the answer's arrival", "time of the question", func(l *liar) {

@@ -123,7 +123,7 @@ func (s *system) numbered(id string) bool { return strings.TrimSpace(s.SerialNum
 func (s *system) fits(w where, t providers.Target) bool {
 	switch {
 	case w.path != "":
-		return true // Ask and reset compare the UUIDs
+		return true // Ask and Confirm compare the UUIDs
 	case w.id != "":
 		return s.named(w.id) || s.numbered(w.id) || s.sameUUID(w.id)
 	default:

@@ -354,7 +354,7 @@ func TestOffIsContradicted(t *testing.T) {
 				}
 			}
 			// What is not proven off is powered off.
-			if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() != (tt.want == providers.PowerOff) {
+			if err := r.powerOff(t, r.target()); err != nil || r.ms[0].Running() != (tt.want == providers.PowerOff) {
 				t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
 			}
 		})

@@ -263,15 +263,12 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if err != nil {
 			return err
 		}
-		state, word, err := b.power(ctx, s)
-		if err != nil {
-			return err
-		}
-		obs = providers.Observation{State: state, Raw: word, At: s.asked}
+		obs.At = s.asked
 		if _, ok := providers.ParseUUID(s.UUID); ok {
 			obs.SystemUUID = s.UUID
 		}
-		return nil
+		obs.State, obs.Raw, err = b.power(ctx, s)
+		return err
 	})
 	return obs, err
 }
@@ -290,15 +287,12 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
 	})
 }
 
-// reset reads the system, makes sure that it is the target's, and posts the first of the words that it offers. The post is sent
+// reset reads the system and posts the first of the words that it offers. The post is sent
 // once, and again only to a BMC that did nothing because it wants an ETag first. A system whose reset is refused is looked at again:
 // many BMCs refuse (400, 409) what is done already or under way.
 func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []string, there, underWay string) error {
 	s, err := b.find(ctx, w, t)
 	if err != nil {
-		return err
-	}
-	if err := t.Identify(s.UUID); err != nil {
 		return err
 	}
 	if s.PowerState == there {
@@ -335,8 +329,7 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	}
 	switch status(refused) {
 	case http.StatusBadRequest, http.StatusConflict:
-		if s, err := b.find(ctx, w, t); err == nil && t.Identify(s.UUID) == nil &&
-			(s.PowerState == there || s.PowerState == underWay) {
+		if s, err := b.find(ctx, w, t); err == nil && (s.PowerState == there || s.PowerState == underWay) {
 			return nil
 		}
 	}

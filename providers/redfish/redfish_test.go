@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
 )
@@ -68,6 +69,12 @@ func newRack(t *testing.T, machines int, o datacenter.Options, edit func(*rack, 
 
 func (r *rack) target() providers.Target {
 	return providers.Target{Node: "n1", ID: r.bmc.URL(), SystemUUID: r.ms[0].SystemUUID()}
+}
+
+// powerOff goes through a guard, as in production.
+func (r *rack) powerOff(t *testing.T, target providers.Target) error {
+	t.Helper()
+	return guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"}).PowerOff(t.Context(), target)
 }
 
 func (r *rack) ask(t *testing.T, target providers.Target) providers.Answer {
@@ -300,7 +307,7 @@ func TestSeveralSystems(t *testing.T) {
 					if a.State != providers.PowerUnknown || !errors.Is(a.Err, tt.class) || !strings.Contains(a.Err.Error(), tt.text) {
 						t.Errorf("got %s, %v; want %v %q", a.State, a.Err, tt.class, tt.text)
 					}
-					if err := r.p.PowerOff(t.Context(), target); !errors.Is(err, tt.class) {
+					if err := r.powerOff(t, target); !errors.Is(err, tt.class) {
 						t.Errorf("PowerOff: got %v, want %v", err, tt.class)
 					}
 				}

@@ -1,0 +1,107 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+)
+
+const (
+	uuid  = "38947555-7742-3448-3784-823347823834"
+	other = "11111111-2222-3333-4444-555555555555"
+)
+
+// A type that forgets to look who the machine is powers nothing off, and nothing on: the guard asks first.
+func TestNothingHappensToAnotherMachine(t *testing.T) {
+	unreachable := providers.WithClass(providers.ErrUnreachable, errors.New("reading its chassis: 500"))
+	for _, tt := range []struct {
+		name   string
+		target providers.Target
+		obs    providers.Observation
+		old    time.Duration
+		err    error
+		want   error // nil: the action is passed on
+	}{
+		{name: "the machine", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}},
+		{name: "the machine, in a state nobody knows", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{Raw: "Dozing", SystemUUID: uuid}},
+		{name: "the machine, whose power cannot be read", target: providers.Target{SystemUUID: uuid, Claimed: true},
+			obs: providers.Observation{SystemUUID: uuid}, err: unreachable},
+		{name: "a device that cannot tell, by the operator's word", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn}},
+		{name: "a device that cannot tell, by the kubelet's word", target: providers.Target{SystemUUID: uuid, Claimed: true},
+			obs: providers.Observation{State: providers.PowerOn}, want: providers.ErrIdentity},
+		{name: "another machine", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn, SystemUUID: other},
+			want: providers.ErrIdentity},
+		{name: "another machine, whose power cannot be read", target: providers.Target{SystemUUID: uuid},
+			obs: providers.Observation{SystemUUID: other}, err: unreachable, want: providers.ErrIdentity},
+		{name: "no answer", target: providers.Target{SystemUUID: uuid}, err: unreachable, want: providers.ErrUnreachable},
+		{name: "an answer from a cache", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid},
+			old: time.Second, want: providers.ErrStale},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked, acted := 0, 0
+			g := guard.New(&fake{
+				state: func(context.Context, providers.Target) (providers.Observation, error) {
+					asked++
+					tt.obs.At = time.Now().Add(-tt.old)
+					return tt.obs, tt.err
+				},
+				power: func(context.Context, providers.Target) error { acted++; return nil },
+			}, options(guard.Options{}))
+			tt.target.Node = "n1"
+			for name, f := range map[string]func(context.Context, providers.Target) error{"power off": g.PowerOff, "power on": g.PowerOn} {
+				asked, acted = 0, 0
+				err := f(t.Context(), tt.target)
+				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || asked != 1 || acted != map[bool]int{true: 1}[tt.want == nil] {
+					t.Errorf("%s: got %v after %d questions, acted %d times; want %v", name, err, asked, acted, tt.want)
+				}
+				if err != nil && !strings.Contains(err.Error(), name+" node n1 (provider rack-a)") {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// The question before a power action has a deadline of its own, and takes the turn of both.
+func TestPowerActionOfASlowDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := func(ctx context.Context, d time.Duration) error {
+			select {
+			case <-time.After(d):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		g := guard.New(&fake{
+			state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
+				at := time.Now()
+				return providers.Observation{State: providers.PowerOn, At: at}, wait(ctx, 2*time.Second)
+			},
+			power: func(ctx context.Context, _ providers.Target) error { return wait(ctx, 4*time.Second) },
+		}, options(guard.Options{Rate: 0.1, Burst: 1}))
+		for i := range 3 { // a turn comes free every ten seconds
+			started := time.Now()
+			if err := g.PowerOff(t.Context(), n1); err != nil {
+				t.Errorf("power-off %d: %v", i, err)
+			}
+			if took := time.Since(started); took != 6*time.Second {
+				t.Errorf("power-off %d took %s", i, took)
+			}
+			time.Sleep(4 * time.Second)
+		}
+		if _, err := g.State(t.Context(), n1); err != nil {
+			t.Errorf("the turn after: %v", err)
+		}
+		if err := g.PowerOff(t.Context(), n1); !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "leaves no turn") {
+			t.Errorf("without a turn: got %v", err)
+		}
+	})
+}
