@@ -12,7 +12,9 @@ import (
 
 // Config is one provider type's part of the configuration file: a pointer to a struct whose fields carry `yaml` tags, filled
 // by the configuration's reader over the defaults that Type.NewConfig set. Supported field types: string, bool, int, float64,
-// time.Duration (written with a unit), slices and string-keyed maps of them, nested structs.
+// time.Duration (written with a unit), types with a text form of their own (encoding.TextUnmarshaler; its error says what is wrong with
+// the text and does not repeat it), slices and string-keyed maps of them, nested structs. A struct that is embedded with the tag
+// `yaml:",inline"` adds its keys to those of the struct around it: providers/remote has such blocks.
 type Config interface {
 	// Validate returns every fault, with paths relative to this config ("address"). It reads files it names, asks no device.
 	Validate() []Problem

@@ -95,6 +95,9 @@ func TestFull(t *testing.T) {
 				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
 				Retries: 16, Weight: 3, Tags: []string{"a", "b"}, Headers: map[string]string{"X-Rack.Name": "One", "Accept": "*/*"},
 				Nested: configtest.Nested{Deep: true, Items: []configtest.Nested{{}}},
+				TLS:    configtest.TLS{Roots: configtest.Roots{CAFile: "testdata/good/full.yaml"}}, Gateway: address("https://gw.example.net:8443/x"),
+				Mirrors: []configtest.URL{address("https://a.example.net"), address("https://b.example.net")},
+				Outlets: map[string]configtest.Outlet{"left": {'A', '1'}, "right": {'B', '2'}},
 			}},
 			{Name: "cloud", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "plain", Config: &configtest.Plain{}},
 		},
@@ -119,6 +122,13 @@ func TestFull(t *testing.T) {
 	if diff := cmp.Diff(want, got, ignore); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+}
+
+func address(text string) (u configtest.URL) {
+	if err := u.UnmarshalText([]byte(text)); err != nil {
+		panic(err)
+	}
+	return u
 }
 
 func TestDefaults(t *testing.T) {

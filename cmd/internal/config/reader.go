@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,17 +102,24 @@ type field struct {
 	typ  reflect.Type
 }
 
-// fieldsOf lists the keys of a struct type: its exported fields with a yaml tag.
+// fieldsOf lists the keys of a struct type: its exported fields with a yaml tag, and those of the structs that it embeds inline.
 func fieldsOf(t reflect.Type) []field {
 	var out []field
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if f.IsExported() && len(f.Index) == 1 && name != "" && name != "-" {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case f.Anonymous && opts == "inline" && f.Type.Kind() == reflect.Struct:
+			out = append(out, fieldsOf(f.Type)...)
+		case f.IsExported() && name != "" && name != "-":
 			out = append(out, field{name, f.Type})
 		}
 	}
 	return out
 }
+
+// isText tells a type that has a text form of its own: its UnmarshalText reads it.
+func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textType) }
 
 func names(fields []field) []string {
 	out := make([]string, len(fields))
@@ -124,6 +132,7 @@ func names(fields []field) []string {
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	providerType = reflect.TypeFor[Provider]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 // delimiter between the parts of a viper key: YAML allows no such character, so no key can hold it.
@@ -164,16 +173,17 @@ func strict(c *mapstructure.DecoderConfig) {
 	c.WeaklyTypedInput = false
 	c.ErrorUnused = true
 	c.ZeroFields = true
+	c.Squash = true // what is embedded; fieldsOf says what that is
 }
 
 // bindEnv lets the environment override the scalars of struct type t.
 func (r *reader) bindEnv(v *viper.Viper, t reflect.Type, path string) {
 	for _, f := range fieldsOf(t) {
 		p := join(path, f.name)
-		switch f.typ.Kind() {
-		case reflect.Struct:
+		switch kind := f.typ.Kind(); {
+		case kind == reflect.Struct && !isText(f.typ):
 			r.bindEnv(v, f.typ, p)
-		case reflect.Slice:
+		case kind == reflect.Slice && !isText(f.typ):
 		default:
 			name := EnvName(p)
 			text := os.Getenv(name)
@@ -221,10 +231,10 @@ func (r *reader) unknownEnv() {
 func envNames(t reflect.Type, path string) []string {
 	var out []string
 	for _, f := range fieldsOf(t) {
-		switch p := join(path, f.name); f.typ.Kind() {
-		case reflect.Struct:
+		switch p, kind := join(path, f.name), f.typ.Kind(); {
+		case kind == reflect.Struct && !isText(f.typ):
 			out = append(out, envNames(f.typ, p)...)
-		case reflect.Slice:
+		case kind == reflect.Slice && !isText(f.typ):
 		default:
 			out = append(out, strings.TrimPrefix(EnvName(p), envPrefix))
 		}
@@ -255,7 +265,7 @@ func EnvName(path string) string {
 // envNode makes a node of a variable's text, typed as YAML would type it.
 func envNode(t reflect.Type, text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	if t == durationType || t.Kind() == reflect.String {
+	if t == durationType || t.Kind() == reflect.String || isText(t) {
 		n.Tag = "!!str"
 	}
 	return n
@@ -286,7 +296,7 @@ func (r *reader) value(n *yaml.Node, t reflect.Type, path string) (v any, ok boo
 	switch {
 	case t == providerType:
 		return r.provider(n, path)
-	case t == durationType:
+	case t == durationType, isText(t):
 	case t.Kind() == reflect.Pointer:
 		return r.value(n, t.Elem(), path)
 	case t.Kind() == reflect.Struct:
@@ -297,10 +307,11 @@ func (r *reader) value(n *yaml.Node, t reflect.Type, path string) (v any, ok boo
 	case t.Kind() == reflect.Slice:
 		return r.list(n, t.Elem(), path)
 	}
-	v, problem := scalar(n, t)
-	if problem == "" && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
-		problem = "a password inside an address: use passwordFile or passwordEnv"
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
+		r.fault(line, path, "a password inside an address: use passwordFile or passwordEnv")
+		return nil, false
 	}
+	v, problem := scalar(n, t)
 	if problem != "" {
 		r.fault(line, path, "%s", problem)
 		return nil, false
@@ -400,7 +411,7 @@ func (r *reader) list(n *yaml.Node, elem reflect.Type, path string) (any, bool) 
 		switch {
 		case ok:
 			out = append(out, v)
-		case elem.Kind() == reflect.Struct:
+		case elem.Kind() == reflect.Struct && !isText(elem):
 			out = append(out, map[string]any{})
 		}
 	}
@@ -578,14 +589,16 @@ func scalar(n *yaml.Node, t reflect.Type) (v any, problem string) {
 	switch {
 	case t == durationType:
 		return duration(n)
-	case t.Kind() == reflect.String:
-		if n.Kind == yaml.ScalarNode && tag == "!!str" {
-			return reflect.ValueOf(n.Value).Convert(t).Interface(), ""
-		}
-		if n.Kind == yaml.ScalarNode {
+	case t.Kind() == reflect.String || isText(t):
+		switch {
+		case n.Kind != yaml.ScalarNode:
+			return wrong("text")
+		case tag != "!!str":
 			return nil, "want text, have " + describe(n) + ": put it in quotes"
+		case isText(t):
+			return ownText(n.Value, t)
 		}
-		return wrong("text")
+		return reflect.ValueOf(n.Value).Convert(t).Interface(), ""
 	case t.Kind() == reflect.Bool:
 		if tag != "!!bool" {
 			return wrong("true or false")
@@ -609,6 +622,19 @@ func scalar(n *yaml.Node, t reflect.Type) (v any, problem string) {
 		return nil, "must be a finite number"
 	}
 	return p.Elem().Interface(), ""
+}
+
+// ownText reads a type's own text form.
+func ownText(text string, t reflect.Type) (any, string) {
+	p := reflect.New(t)
+	err := p.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
+	switch {
+	case err == nil:
+		return p.Elem().Interface(), ""
+	case text != "" && strings.Contains(err.Error(), text):
+		return nil, "is not what this setting takes" // it may be a secret in the wrong place
+	}
+	return nil, oneLine(err.Error())
 }
 
 func duration(n *yaml.Node) (any, string) {

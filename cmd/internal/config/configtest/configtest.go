@@ -24,19 +24,59 @@ func Types() providers.Registry {
 
 // Redfish has a field of every kind that a provider's settings may have.
 type Redfish struct {
-	Address            string            `yaml:"address"`
-	Username           string            `yaml:"username"`
-	PasswordFile       string            `yaml:"passwordFile"`
-	PasswordEnv        string            `yaml:"passwordEnv"`
-	CAFile             string            `yaml:"caFile"`
-	InsecureSkipVerify bool              `yaml:"insecureSkipVerify"`
-	Auth               string            `yaml:"auth"` // auto, session or basic; default auto
-	Poll               time.Duration     `yaml:"poll"` // default 1s
-	Retries            int8              `yaml:"retries"`
-	Weight             float64           `yaml:"weight"`
-	Tags               []string          `yaml:"tags"` // default one, "default"
-	Headers            map[string]string `yaml:"headers"`
-	Nested             Nested            `yaml:"nested"`
+	TLS          `yaml:",inline"`
+	Address      string            `yaml:"address"`
+	Username     string            `yaml:"username"`
+	PasswordFile string            `yaml:"passwordFile"`
+	PasswordEnv  string            `yaml:"passwordEnv"`
+	Auth         string            `yaml:"auth"` // auto, session or basic; default auto
+	Poll         time.Duration     `yaml:"poll"` // default 1s
+	Retries      int8              `yaml:"retries"`
+	Weight       float64           `yaml:"weight"`
+	Tags         []string          `yaml:"tags"` // default one, "default"
+	Headers      map[string]string `yaml:"headers"`
+	Nested       Nested            `yaml:"nested"`
+	Gateway      URL               `yaml:"gateway"`
+	Mirrors      []URL             `yaml:"mirrors"`
+	Outlets      map[string]Outlet `yaml:"outlets"`
+}
+
+// TLS is a block that settings embed, and that embeds another.
+type TLS struct {
+	Roots              `yaml:",inline"`
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+}
+
+// Roots is a block within a block.
+type Roots struct {
+	CAFile string `yaml:"caFile"`
+}
+
+// URL is a struct with a text form. Its error repeats the text, which no error of a file may do.
+type URL struct{ url.URL }
+
+// UnmarshalText reads an absolute URL.
+func (u *URL) UnmarshalText(text []byte) error {
+	v, err := url.Parse(string(text))
+	switch {
+	case err != nil:
+		return err
+	case v.Host == "":
+		return errors.New("is no address: write https://host")
+	}
+	u.URL = *v
+	return nil
+}
+
+// Outlet is an array with a text form.
+type Outlet [2]byte
+
+// UnmarshalText reads two letters.
+func (o *Outlet) UnmarshalText(text []byte) error {
+	if copy(o[:], text) != 2 || len(text) != 2 {
+		return errors.New("is no outlet: write two letters")
+	}
+	return nil
 }
 
 // Nested is a struct inside settings.
