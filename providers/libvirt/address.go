@@ -3,7 +3,6 @@ package libvirt
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // address is a URI of a hypervisor, taken apart.
@@ -85,7 +85,7 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 		return address{}, errors.New("has a socket, but the transport is " + transport)
 	case a.host == "":
 		return address{}, errors.New("has no host")
-	case transport == "tcp" && !allowTCP && !loopback(a.host):
+	case transport == "tcp" && !allowTCP && !remote.Loopback(a.host):
 		return address{}, errors.New("is plain TCP: whoever stands in between may say Off, and power off any guest (use qemu+tls, or see allowTCP)")
 	case port == "" && transport == "tcp":
 		port = "16509"
@@ -109,10 +109,6 @@ func sockets(session bool) []string {
 	return []string{filepath.Join(dir, "libvirt-sock"), filepath.Join(dir, "virtqemud-sock")}
 }
 
-func loopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
-}
-
 // dial connects, and with TLS makes sure of both sides. raw is the socket below conn.
 func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err error) {
 	var d net.Dialer
@@ -128,10 +124,7 @@ func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err e
 		}
 	}
 	if err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, nil, providers.WithClass(providers.ErrDenied, err)
-		}
-		return nil, nil, providers.WithClass(providers.ErrUnreachable, err)
+		return nil, nil, remote.Class(ctx, err)
 	}
 	if a.network != "tls" {
 		return socket, socket, nil
@@ -150,16 +143,19 @@ func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err e
 
 // secure does the handshake, and then waits for the byte by which libvirtd tells whether it accepts our certificate.
 func (a address) secure(ctx context.Context, raw net.Conn, c *Config) (net.Conn, error) {
-	cfg, err := c.tls(time.Now())
+	cfg, err := c.Client(a.at[0])
+	if err != nil {
+		return nil, err
+	}
+	pair, err := c.certificate(time.Now())
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrDenied, err)
 	}
-	cfg.ServerName = a.host
+	cfg.Certificates = []tls.Certificate{pair}
 	conn := tls.Client(raw, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		var cert *tls.CertificateVerificationError
-		if errors.As(err, &cert) {
-			return nil, providers.WithClass(providers.ErrUntrusted, fmt.Errorf("the daemon's certificate is not trusted (see caFile): %w", cert.Err))
+		if err := remote.Explain(err); errors.Is(err, providers.ErrUntrusted) {
+			return nil, err
 		}
 		return nil, providers.WithClass(tlsClass(err), fmt.Errorf("TLS handshake: %w", err))
 	}
@@ -186,35 +182,6 @@ func tlsClass(err error, closed ...error) error {
 		return closed[0]
 	}
 	return providers.ErrUnreachable
-}
-
-// tls reads the certificate files anew: they are rotated by others.
-func (c *Config) tls(now time.Time) (*tls.Config, error) {
-	roots, err := c.roots()
-	if err != nil {
-		return nil, err
-	}
-	pair, err := c.certificate(now)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
-}
-
-// roots returns nil, the system's authorities, without a caFile.
-func (c *Config) roots() (*x509.CertPool, error) {
-	if c.CAFile == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading CA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("reading CA: no certificate in %s", c.CAFile)
-	}
-	return pool, nil
 }
 
 // certificate reads the client's certificate and key. One that has expired, or is not valid yet, is an error here: the daemon would

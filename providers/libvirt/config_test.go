@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -68,7 +69,12 @@ func TestValidate(t *testing.T) {
 		{"TLS without a certificate", uri("qemu+tls://hv1/system"), []string{"certFile: missing"}},
 		{"an expired certificate", with(uri("qemu+tls://hv1/system"), old), []string{"certFile: the client certificate in " + expired + "/cert.pem expired at "}},
 		{"broken files", with(uri("qemu+tls://hv1/system"), bad), []string{"caFile: reading CA: no certificate", "certFile: reading client certificate"}},
-		{"a CA that is not there", libvirt.Config{URI: "qemu+tls://hv1/system", CAFile: "/nonexistent", CertFile: good + "/cert.pem", KeyFile: good + "/key.pem"}, []string{"caFile: reading CA"}},
+		{"a CA that is not there", libvirt.Config{URI: "qemu+tls://hv1/system", Trust: remote.Trust{CAFile: "/nonexistent"}, CertFile: good + "/cert.pem", KeyFile: good + "/key.pem"}, []string{"caFile: reading CA"}},
+		{"not verified, and a CA", func() libvirt.Config {
+			c := with(uri("qemu+tls://hv1/system"), valid)
+			c.InsecureSkipVerify = true
+			return c
+		}(), []string{"insecureSkipVerify: certificates are not looked at"}},
 		{"certificates for a socket", with(uri("qemu:///system"), valid), []string{"certFile: no URI is qemu+tls"}},
 		{"a group with faults", uri("qemu:///system", "xen:///", "qemu:///system"), []string{"uris[1]: has the driver", "uris[2]: names a hypervisor twice"}},
 	} {

@@ -38,6 +38,7 @@ import (
 	golibvirt "github.com/digitalocean/go-libvirt"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // Config is the provider's part of the configuration file.
@@ -45,10 +46,10 @@ type Config struct {
 	URI  string   `yaml:"uri"`  // of the one hypervisor; this or uris
 	URIs []string `yaml:"uris"` // of all hypervisors between which the guests may migrate
 
-	// PEM files for qemu+tls, read again for each connection.
-	CAFile   string `yaml:"caFile"`   // default the system's authorities
-	CertFile string `yaml:"certFile"` // must be set with qemu+tls: libvirtd asks for the client's certificate
-	KeyFile  string `yaml:"keyFile"`  // its key
+	// Of qemu+tls. The files are PEM, and are read again for each connection.
+	remote.Trust `yaml:",inline"`
+	CertFile     string `yaml:"certFile"` // must be set with qemu+tls: libvirtd asks for the client's certificate
+	KeyFile      string `yaml:"keyFile"`  // its key
 
 	AllowTCP bool `yaml:"allowTCP"` // bad: qemu+tcp:// to other hosts than this one, without encryption or authentication
 }
@@ -92,10 +93,8 @@ func (c *Config) Validate() []providers.Problem {
 	for i, uri := range c.URIs {
 		check(fmt.Sprintf("uris[%d]", i), uri)
 	}
-	if _, err := c.roots(); err != nil {
-		problem("caFile", "%v", err)
-	}
-	files := c.CAFile != "" || c.CertFile != "" || c.KeyFile != ""
+	out = append(out, c.Trust.Validate()...)
+	files := c.Given() || c.CertFile != "" || c.KeyFile != ""
 	switch {
 	case secure && (c.CertFile == "" || c.KeyFile == ""):
 		problem("certFile", "missing: qemu+tls needs certFile and keyFile")
@@ -179,9 +178,6 @@ func (p *Provider) Close(ctx context.Context) error {
 	p.each(func(i int, h *hypervisor) { errs[i] = h.close(ctx) })
 	return errors.Join(errs...)
 }
-
-// backstop bounds a call whose caller gave no deadline, and a connection's making.
-const backstop = time.Minute
 
 // State asks every hypervisor of the group. A domain that any of them has in memory, running, paused, saved or on its way, is not
 // off. Errors have a class; a state that libvirt does not define is PowerUnknown without an error.
@@ -284,26 +280,7 @@ func notActive(g sighting) bool { return !g.active() }
 
 // do runs one call and explains its error.
 func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
-	if err := ctx.Err(); err != nil {
-		return p.explain(ctx, act, t, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, backstop)
-	defer cancel()
-	return p.explain(ctx, act, t, f(ctx))
-}
-
-func (p *Provider) explain(ctx context.Context, act string, t providers.Target, err error) error {
-	if err == nil {
-		return nil
-	}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		// The cause names the setting that ran out; what was waited for is the daemon in any case.
-		err = providers.WithClass(providers.ErrUnreachable, providers.WithClass(context.DeadlineExceeded, context.Cause(ctx)))
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		err = context.Cause(ctx)
-	}
-	return fmt.Errorf("%s node %s (%s): %w", act, t.Node, strings.TrimSpace("libvirt "+p.opts.Name), err)
+	return remote.Do(ctx, act, t, "libvirt "+p.opts.Name, f)
 }
 
 // each calls f for all hypervisors at once and waits.

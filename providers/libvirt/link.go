@@ -11,6 +11,7 @@ import (
 	golibvirt "github.com/digitalocean/go-libvirt"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // The connections to a hypervisor: libvirtd works on five questions of one connection at a time and reads no sixth, and a destroy may
@@ -110,7 +111,7 @@ func (h *hypervisor) connect(events chan<- lifecycle) *link {
 	h.work.Go(func() {
 		defer h.forget(l)
 		defer cancel()
-		opening, opened := context.WithTimeout(ctx, backstop)
+		opening, opened := context.WithTimeout(ctx, remote.Backstop)
 		l.wire, l.rpc, l.err = h.open(opening, events)
 		opened()
 		close(l.ready)

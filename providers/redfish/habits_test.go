@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
@@ -407,6 +408,14 @@ func TestChassisIsReadBeside(t *testing.T) {
 	})
 }
 
+// sum reads a fingerprint.
+func sum(text string) (s remote.SHA256) {
+	if err := s.UnmarshalText([]byte(text)); err != nil {
+		panic(err)
+	}
+	return s
+}
+
 // BMCs have certificates that no authority vouches for, with names in the wrong place, and old ways to agree on a key.
 func TestTrust(t *testing.T) {
 	colons := func(s string) string {
@@ -417,7 +426,7 @@ func TestTrust(t *testing.T) {
 		return strings.Join(pairs, ":")
 	}
 	wrong := strings.Repeat("ab", 32)
-	type fingerprint = redfish.Fingerprint
+	type fingerprint = remote.Fingerprint
 	for _, tt := range []struct {
 		name  string
 		opts  datacenter.Options
@@ -429,31 +438,33 @@ func TestTrust(t *testing.T) {
 		{name: "no caFile", edit: func(_ *rack, c *redfish.Config) { c.CAFile = "" }, text: []string{"caFile", "fingerprints", "x509"}},
 		{name: "CN only", opts: datacenter.Options{CommonNameOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"x509", "fingerprints", "Common"}},
 		{name: "CN only, fingerprint", opts: datacenter.Options{CommonNameOnly: true}, trust: true,
-			edit: func(r *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: r.bmc.Fingerprint()}} }},
+			edit: func(r *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: sum(r.bmc.Fingerprint())}} }},
 		{name: "CN only, fingerprint of the host", opts: datacenter.Options{CommonNameOnly: true}, trust: true,
 			edit: func(r *rack, c *redfish.Config) {
-				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.1", SHA256: wrong}, {Host: "127.0.0.1", SHA256: colons(r.bmc.Fingerprint())}}
+				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)}, {Host: "127.0.0.1", SHA256: sum(colons(r.bmc.Fingerprint()))}}
 			}},
 		{name: "fingerprint of host and port", trust: true,
 			edit: func(r *rack, c *redfish.Config) {
-				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: strings.TrimPrefix(r.bmc.URL(), "https://"), SHA256: r.bmc.Fingerprint()}}
+				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: strings.TrimPrefix(r.bmc.URL(), "https://"), SHA256: sum(r.bmc.Fingerprint())}}
 			}},
 		{name: "another's fingerprint, caFile", trust: true,
-			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: wrong}} }},
+			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: sum(wrong)}} }},
 		{name: "another's fingerprint, no caFile", text: []string{"fingerprints", "x509"},
-			edit: func(_ *rack, c *redfish.Config) { c.CAFile, c.Fingerprints = "", []fingerprint{{SHA256: wrong}} }},
+			edit: func(_ *rack, c *redfish.Config) { c.CAFile, c.Fingerprints = "", []fingerprint{{SHA256: sum(wrong)}} }},
 		{name: "the host has another certificate, which the authority signed", text: []string{"not the one in fingerprints"},
-			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: wrong}} }},
+			edit: func(_ *rack, c *redfish.Config) {
+				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)}}
+			}},
 		{name: "the host has a certificate that another may have", text: []string{"not the one in fingerprints"},
 			edit: func(r *rack, c *redfish.Config) {
-				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: wrong}, {SHA256: r.bmc.Fingerprint()}}
+				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)}, {SHA256: sum(r.bmc.Fingerprint())}}
 			}},
 		{name: "the fingerprint is another host's", text: []string{"x509"},
 			edit: func(r *rack, c *redfish.Config) {
-				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.2", SHA256: r.bmc.Fingerprint()}}
+				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.2", SHA256: sum(r.bmc.Fingerprint())}}
 			}},
 		{name: "CN only, caFile, another's fingerprint", opts: datacenter.Options{CommonNameOnly: true}, text: []string{"x509", "Common"},
-			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: wrong}} }},
+			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: sum(wrong)}} }},
 		{name: "RSA key exchange", opts: datacenter.Options{RSAKeyExchangeOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange", "handshake failure"}},
 		{name: "RSA key exchange, allowed", opts: datacenter.Options{RSAKeyExchangeOnly: true}, trust: true,
 			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},

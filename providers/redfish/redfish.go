@@ -26,38 +26,30 @@ package redfish
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stmcginnis/gofish/schemas"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // Config is the provider's part of the configuration file.
 type Config struct {
 	Address string `yaml:"address"` // of the one BMC in front of all targets; empty: each target's ID is its BMC's address
 
-	Username     string `yaml:"username"`     // must be set
-	PasswordFile string `yaml:"passwordFile"` // this or passwordEnv; read at each login
-	PasswordEnv  string `yaml:"passwordEnv"`
-	Auth         string `yaml:"auth"` // auto, session or basic; default auto: sessions, and basic where a BMC does them badly
+	remote.Credentials `yaml:",inline"`
+	Auth               string `yaml:"auth"` // auto, session or basic; default auto: sessions, and basic where a BMC does them badly
 
-	CAFile              string        `yaml:"caFile"`              // PEM; default the system's authorities; read at start
-	Fingerprints        []Fingerprint `yaml:"fingerprints"`        // of certificates that no authority vouches for
-	AllowRSAKeyExchange bool          `yaml:"allowRSAKeyExchange"` // for BMCs that know no other; who gets their key reads what was recorded
-	InsecureSkipVerify  bool          `yaml:"insecureSkipVerify"`  // bad: whoever answers gets the password and may say Off
-	AllowHTTP           bool          `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
+	remote.Trust        `yaml:",inline"`
+	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"` // for BMCs that know no other; who gets their key reads what was recorded
+	AllowHTTP           bool `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
 
 	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On
 }
@@ -90,30 +82,11 @@ func (c *Config) Validate() []providers.Problem {
 			problem("address", "has a path: name systems by a target's ID")
 		}
 	}
-	if c.Username == "" {
-		problem("username", "missing")
-	}
-	if err := c.password().Check(); err != nil {
-		problem("passwordFile", "%v", err)
-	}
+	out = append(out, c.Credentials.Validate()...)
 	if !slices.Contains([]string{authAuto, authSession, authBasic}, c.Auth) {
 		problem("auth", "is %q: use auto, session or basic", c.Auth)
 	}
-	if _, err := c.roots(); err != nil {
-		problem("caFile", "%v", err)
-	}
-	for i, f := range c.Fingerprints {
-		if _, ok := f.sum(); !ok {
-			problem(fmt.Sprintf("fingerprints[%d].sha256", i), "is no SHA-256: write 64 hexadecimal digits, with or without colons")
-		}
-		if strings.ContainsAny(f.Host, "/@ ") {
-			problem(fmt.Sprintf("fingerprints[%d].host", i), "is no host: write it as it stands in the BMC's address, without https://")
-		}
-	}
-	if c.InsecureSkipVerify && (c.CAFile != "" || len(c.Fingerprints) > 0) {
-		problem("insecureSkipVerify", "certificates are not looked at, so caFile and fingerprints have no effect: keep one")
-	}
-	return out
+	return append(out, c.Trust.Validate()...)
 }
 
 // New makes the provider. It contacts no BMC.
@@ -142,43 +115,10 @@ func (c *Config) Canonical(id string) (canonical, host string, err error) {
 	return origin + path, u.Hostname(), nil
 }
 
-func (c *Config) password() providers.SecretRef {
-	return providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}
-}
-
-// roots returns nil, the system's authorities, without a caFile.
-func (c *Config) roots() (*x509.CertPool, error) {
-	if c.CAFile == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading CA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("reading CA: no certificate in %s", c.CAFile)
-	}
-	return pool, nil
-}
-
 // parse splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the system's path ("" for
-// none). Its errors never repeat the address: somebody may have put a password there.
+// none). Its errors never repeat the address.
 func (c *Config) parse(address string) (origin, path string, _ error) {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || u.Opaque != "" || u.Hostname() == "":
-		return "", "", errors.New("is no address: write https://host[:port]")
-	case u.User != nil:
-		return "", "", errors.New("holds credentials: use username and passwordFile")
-	case u.Scheme != "https" && u.Scheme != "http":
-		return "", "", errors.New("is not https://")
-	case u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()):
-		return "", "", errors.New("is not https://: the password would go over the network in the clear (see allowHTTP)")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return "", "", errors.New("has a query or fragment: write https://host[:port]")
-	}
-	host, err := canonicalHost(u)
+	u, err := remote.ParseHTTP(address, c.AllowHTTP)
 	if err != nil {
 		return "", "", err
 	}
@@ -190,38 +130,7 @@ func (c *Config) parse(address string) (origin, path string, _ error) {
 		}
 		path = "/redfish/v1/Systems/" + url.PathEscape(id)
 	}
-	return u.Scheme + "://" + host, path, nil
-}
-
-// canonicalHost is the one way to write an address's host and port: a name in lower case and without the root's dot, an IP in its
-// shortest form, no default port and no zeros before another.
-func canonicalHost(u *url.URL) (string, error) {
-	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
-	if ip, err := netip.ParseAddr(host); err == nil {
-		host = ip.Unmap().String()
-	}
-	if host == "" || strings.ContainsAny(host, " %/\\") { // a zone is another host's elsewhere
-		return "", errors.New("is no address: write https://host[:port]")
-	}
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if u.Port() == "" {
-		return host, nil
-	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	if err != nil || port == 0 {
-		return "", errors.New("has a port that is none: write https://host[:port]")
-	}
-	if port == map[string]uint64{"https": 443, "http": 80}[u.Scheme] {
-		return host, nil
-	}
-	return host + ":" + strconv.FormatUint(port, 10), nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip.IsLoopback()
+	return u.Scheme + "://" + u.Host, path, nil
 }
 
 // Provider speaks to BMCs. It is safe for concurrent use.
@@ -240,12 +149,8 @@ var (
 
 // New makes the provider from a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	trust, err := c.trust()
-	if err != nil {
-		return nil, err
-	}
 	p := &Provider{cfg: c, opts: o.Defaulted()}
-	t := transport(trust)
+	t := transport(&c)
 	p.init(p.connect, t, t.CloseIdleConnections)
 	p.now, p.fallback, p.ignoreChassis = p.opts.Now, c.Auth == authAuto, c.IgnoreChassisPower
 	if c.InsecureSkipVerify {
@@ -258,7 +163,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 // PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
-	err := p.do(ctx, "ask state of", t, func(b *bmc, w where) error {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context, b *bmc, w where) error {
 		s, err := b.find(ctx, w, t)
 		if err != nil {
 			return err
@@ -275,14 +180,14 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 
 // PowerOff sends ForceOff, unless the system says Off already. Accepted is not off: some BMCs answer 204 and do nothing.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
-	return p.do(ctx, "power off", t, func(b *bmc, w where) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context, b *bmc, w where) error {
 		return reset(ctx, b, w, t, []string{"ForceOff"}, "Off", "PoweringOff")
 	})
 }
 
 // PowerOn sends On (ForceOn where a BMC has no On), unless the system says On already.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
-	return p.do(ctx, "power on", t, func(b *bmc, w where) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context, b *bmc, w where) error {
 		return reset(ctx, b, w, t, []string{"On", "ForceOn"}, "On", "PoweringOn")
 	})
 }
@@ -353,65 +258,32 @@ func (p *Provider) Device(t providers.Target) string {
 }
 
 // do runs one call against the target's BMC and explains its error.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(*bmc, where) error) (err error) {
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, *bmc, where) error) error {
 	w, err := p.where(t)
-	defer func() {
+	return remote.Do(ctx, act, t, "redfish "+p.opts.Name+" "+w.origin, func(ctx context.Context) error {
 		if err != nil {
-			device := strings.TrimSpace("redfish " + p.opts.Name + " " + w.origin)
-			err = fmt.Errorf("%s node %s (%s): %w", act, t.Node, device, classify(ctx, err))
+			return err
 		}
-	}()
-	if err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	b, err := p.acquire(w.origin)
-	if err != nil {
-		return err
-	}
-	defer p.release(b)
-	return f(b, w)
+		b, err := p.acquire(w.origin)
+		if err != nil {
+			return err
+		}
+		defer p.release(b)
+		return classify(ctx, f(ctx, b, w))
+	})
 }
 
 // classify gives an error its class and a text without the answer's body, which may repeat what was sent.
 func classify(ctx context.Context, err error) error {
-	if class := providers.Class(err); class != "error" && class != "canceled" && ctx.Err() == nil {
-		return err
-	}
-	var answer *schemas.Error
-	code := 0
-	if errors.As(err, &answer) {
-		code = answer.HTTPReturnedStatusCode
-	}
-	switch {
-	case code == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		// The cause names the setting that ran out; what was waited for is the BMC in any case.
-		return providers.WithClass(providers.ErrUnreachable, providers.WithClass(context.DeadlineExceeded, context.Cause(ctx)))
-	case code == 0 && ctx.Err() != nil:
-		return context.Cause(ctx)
-	case code == 0:
-		return providers.WithClass(providers.ErrUnreachable, err)
+	code := status(err)
+	if class := providers.Class(err); code == 0 || class != "error" && class != "canceled" && ctx.Err() == nil {
+		return remote.Class(ctx, err)
 	}
 	text := fmt.Errorf("%d %s", code, http.StatusText(code))
-	if message := said(answer); message != "" {
+	if message := said(err); message != "" {
 		text = fmt.Errorf("%w (%s)", text, message)
 	}
-	switch code {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return providers.WithClass(providers.ErrDenied, text)
-	case http.StatusNotFound, http.StatusGone:
-		return providers.WithClass(providers.ErrNotFound, text)
-	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
-		return providers.WithClass(providers.ErrUnreachable, text)
-	case http.StatusNotImplemented:
-		return providers.WithClass(providers.ErrPermanent, text)
-	}
-	if code >= 500 {
-		return providers.WithClass(providers.ErrUnreachable, text)
-	}
-	return providers.WithClass(providers.ErrPermanent, text)
+	return providers.WithClass(remote.HTTPClass(code), text)
 }
 
 // status returns the HTTP status that an error carries, 0 for none.

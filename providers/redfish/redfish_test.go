@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
@@ -549,7 +550,7 @@ func TestConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good := redfish.Config{Username: "u", PasswordFile: password, Auth: "auto"}
+	good := redfish.Config{Credentials: remote.Credentials{Username: "u", PasswordFile: password}, Auth: "auto"}
 	tests := []struct {
 		name string
 		edit func(*redfish.Config)
@@ -575,13 +576,13 @@ func TestConfig(t *testing.T) {
 		{"no CA", func(c *redfish.Config) { c.CAFile = filepath.Join(dir, "none") }, "caFile"},
 		{"CA without a certificate", func(c *redfish.Config) { c.CAFile = password }, "caFile"},
 		{"fingerprints", func(c *redfish.Config) {
-			c.Fingerprints = []redfish.Fingerprint{{SHA256: strings.Repeat("5F:", 31) + "a1"}, {Host: "BMC.example:8443", SHA256: strings.Repeat("0b", 32)}}
+			c.Fingerprints = []remote.Fingerprint{{SHA256: sum(strings.Repeat("5F:", 31) + "a1")}, {Host: "BMC.example:8443", SHA256: sum(strings.Repeat("0b", 32))}}
 		}, ""},
 		{"bad fingerprints", func(c *redfish.Config) {
-			c.Fingerprints = []redfish.Fingerprint{{SHA256: strings.Repeat("0b", 31)}, {SHA256: strings.Repeat("0b", 33)}, {}, {Host: "https://bmc.example", SHA256: strings.Repeat("zz", 32)}}
-		}, "fingerprints[0].sha256 fingerprints[1].sha256 fingerprints[2].sha256 fingerprints[3].sha256 fingerprints[3].host"},
+			c.Fingerprints = []remote.Fingerprint{{}, {Host: "https://bmc.example", SHA256: sum(strings.Repeat("0b", 32))}}
+		}, "fingerprints[0].sha256 fingerprints[1].host"},
 		{"fingerprints without effect", func(c *redfish.Config) {
-			c.Fingerprints, c.InsecureSkipVerify = []redfish.Fingerprint{{SHA256: strings.Repeat("0b", 32)}}, true
+			c.Fingerprints, c.InsecureSkipVerify = []remote.Fingerprint{{SHA256: sum(strings.Repeat("0b", 32))}}, true
 		}, "insecureSkipVerify"},
 		{"CA without effect", func(c *redfish.Config) { c.CAFile, c.InsecureSkipVerify = password, true }, "caFile insecureSkipVerify"},
 	}

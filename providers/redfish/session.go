@@ -443,9 +443,9 @@ func (b *bmc) root(get func(path string, into any) error) (sessions, systems str
 // session to give: no such service, an error, no slot left, no token. The password is read anew each time. A credential that the BMC
 // refused is not sent a second time.
 func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
-	password, err := p.cfg.password().Read()
+	password, err := p.cfg.Password()
 	if err != nil {
-		return nil, providers.WithClass(providers.ErrDenied, err)
+		return nil, err
 	}
 	l := &login{user: p.cfg.Username, password: password, sum: p.sum(p.cfg.Username, password)}
 	if err := b.refused(l.sum); err != nil {

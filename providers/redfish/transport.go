@@ -17,22 +17,22 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 const (
 	maxAnswer   = 1 << 20 // bytes; a ComputerSystem of a large machine has some 50 KB
 	maxRequests = 4       // at a time to one BMC
-	backstop    = time.Minute
 	// An idle TLS connection costs some 45 KB, a session's token a hundred bytes: a fleet's tokens are kept, its connections are not.
 	connIdle, maxIdle = time.Minute, 256
 )
 
 // transport is the provider's own: nothing here is process-wide, and no proxy of the environment stands between it and a BMC.
 // Where a dialer of one's own is set, net/http speaks HTTP/1.1, as BMCs do.
-func transport(t *trust) *http.Transport {
+func transport(c *Config) *http.Transport {
 	return &http.Transport{
 		DialContext:           dialer.DialContext,
-		DialTLSContext:        t.dial,
+		DialTLSContext:        c.dial,
 		ResponseHeaderTimeout: 30 * time.Second,
 		IdleConnTimeout:       connIdle,
 		MaxIdleConns:          maxIdle,
@@ -62,7 +62,7 @@ func httpClient(origin string, get, other http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport:     &pinned{origin: origin, get: get, other: other},
 		CheckRedirect: sameResource,
-		Timeout:       backstop, // for callers without a deadline
+		Timeout:       remote.Backstop, // for callers without a deadline
 	}
 }
 

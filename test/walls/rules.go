@@ -92,21 +92,25 @@ var Rules = []Rule{
 		Why: "the suite judges every provider by the contract alone",
 	},
 	{
+		Bind: []string{"providers/remote"}, Ours: []string{"providers"}, Others: []string{"std"},
+		Why: "what types share costs none of them another's SDK",
+	},
+	{
 		Bind: []string{"providers/*"}, Except: []string{"providers/all", "providers/kubevirt", "providers/metal3"},
-		Ours: []string{"providers"}, Never: kubernetes,
+		Ours: []string{"providers", "providers/remote"}, Never: kubernetes,
 		Why: "a provider type knows the contract and its device's SDK: no other type, no cluster",
 	},
 	{
-		Bind: []string{"providers/redfish"}, Ours: []string{"providers"},
+		Bind: []string{"providers/redfish"}, Ours: []string{"providers", "providers/remote"},
 		Others: []string{"std", "github.com/stmcginnis/gofish/...", "github.com/hashicorp/go-retryablehttp"},
 		Why:    "a provider type knows the contract and its device's SDK",
 	},
 	{
-		Bind: []string{"providers/libvirt"}, Ours: []string{"providers"}, Others: []string{"std", "github.com/digitalocean/go-libvirt/..."},
+		Bind: []string{"providers/libvirt"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/digitalocean/go-libvirt/..."},
 		Why: "a provider type knows the contract and its device's SDK",
 	},
 	{
-		Bind: []string{"providers/ipmi"}, Ours: []string{"providers"}, Others: []string{"std", "github.com/bougou/go-ipmi/..."},
+		Bind: []string{"providers/ipmi"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/bougou/go-ipmi/..."},
 		Why: "a provider type knows the contract and its device's SDK",
 	},
 	{

@@ -1,0 +1,74 @@
+package remote
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Loopback tells a host that is this machine: what is said to it in the clear crosses no network.
+func Loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
+
+// ParseHTTP reads the address of a device that speaks HTTP: https://host[:port][/path], and http:// to this machine, or anywhere with
+// allowHTTP. Scheme and Host of what comes back are the one way to write them. Its errors read behind the setting's name ("is not
+// https://"), and never repeat the address: somebody may have put a password there.
+func ParseHTTP(address string, allowHTTP bool) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Opaque != "" || u.Hostname() == "":
+		return nil, errors.New("is no address: write https://host[:port]")
+	case u.User != nil:
+		return nil, errors.New("holds credentials: use username and passwordFile")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, errors.New("is not https://")
+	case u.Scheme == "http" && !allowHTTP && !Loopback(u.Hostname()):
+		return nil, errors.New("is not https://: the password would go over the network in the clear (see allowHTTP)")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("has a query or fragment: write https://host[:port]")
+	}
+	u.Host, err = Host(u)
+	return u, err
+}
+
+// Host is the one way to write an address's host and port: a name in lower case and without the root's dot, an IP in its shortest
+// form, no default port and no zeros before another.
+func Host(u *url.URL) (string, error) {
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	if host == "" || strings.ContainsAny(host, " %/\\") { // a zone is another host's elsewhere
+		return "", errors.New("is no address: write https://host[:port]")
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if u.Port() == "" {
+		return host, nil
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil || port == 0 {
+		return "", errors.New("has a port that is none: write https://host[:port]")
+	}
+	if port == map[string]uint64{"https": 443, "http": 80}[u.Scheme] {
+		return host, nil
+	}
+	return host + ":" + strconv.FormatUint(port, 10), nil
+}
+
+// hostKey is Host for what is written without a scheme: a host, or host:port, of TLS; "" stays "".
+func hostKey(host string) string {
+	host = strings.TrimSpace(host)
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + host + "]"
+	}
+	if u, err := url.Parse("https://" + host); err == nil {
+		if key, err := Host(u); err == nil {
+			return key
+		}
+	}
+	return strings.ToLower(host)
+}

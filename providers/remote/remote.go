@@ -1,0 +1,109 @@
+// Package remote is what types repeat whose devices are reached over a network: which certificate a device may have (Trust), how we prove
+// who we are (Credentials), which addresses are safe (ParseHTTP, Loopback), and what the end of a call means (Do, Class). It imports
+// the contract and the standard library.
+//
+// Trust and Credentials are blocks of settings: a type's Config embeds them with the tag `yaml:",inline"`, and puts the problems that
+// their Validate finds before its own.
+//
+// It promises that no error repeats an address or a secret, that a device is not spoken to whose certificate was not vouched for, and
+// that every error of a call that Do ran has a class.
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Backstop bounds a call whose caller gave no deadline.
+const Backstop = time.Minute
+
+// Do runs one call of the contract: act is its verb ("power off"), device names the type, the provider and the device where it is known
+// ("redfish rack-a https://10.0.0.7"). f is not called when ctx has ended. The error reads "power off node n7 (device): cause", and has
+// the class that Class gives it.
+func Do(ctx context.Context, act string, t providers.Target, device string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Backstop)
+	defer cancel()
+	err := ctx.Err()
+	if err == nil {
+		err = f(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s node %s (%s): %w", act, t.Node, strings.TrimSpace(device), Class(ctx, err))
+	}
+	return nil
+}
+
+// Class gives an error of a call a class where it has none; nil stays nil. At ctx's end it is ctx that says why nothing was reached: at
+// its deadline the error is ErrUnreachable and names the setting that ran out, and a caller who gave up is no matter of the device. A
+// file that may not be opened (a socket) is ErrDenied, and anything else of no class is the network's: ErrUnreachable.
+func Class(ctx context.Context, err error) error {
+	class := providers.Class(err)
+	switch {
+	case err == nil:
+		return nil
+	case class != "error" && class != "canceled" && class != "unreachable":
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return providers.WithClass(providers.ErrUnreachable, providers.WithClass(context.DeadlineExceeded, context.Cause(ctx)))
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, providers.ErrUnreachable):
+		return err
+	case errors.Is(err, fs.ErrPermission):
+		return providers.WithClass(providers.ErrDenied, err)
+	}
+	return providers.WithClass(providers.ErrUnreachable, err)
+}
+
+// HTTPClass is the class of an HTTP status that is not the one expected.
+func HTTPClass(status int) error {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return providers.ErrDenied
+	case http.StatusNotFound, http.StatusGone:
+		return providers.ErrNotFound
+	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+		return providers.ErrUnreachable
+	case http.StatusNotImplemented:
+		return providers.ErrPermanent
+	}
+	if status >= 500 {
+		return providers.ErrUnreachable
+	}
+	return providers.ErrPermanent
+}
+
+// Credentials is the block of a user and the place of a password.
+type Credentials struct {
+	Username     string `yaml:"username"`     // must be set
+	PasswordFile string `yaml:"passwordFile"` // this or passwordEnv; read again at each use, so that it may be rotated
+	PasswordEnv  string `yaml:"passwordEnv"`
+}
+
+// Validate returns what is missing.
+func (c *Credentials) Validate() (out []providers.Problem) {
+	if c.Username == "" {
+		out = append(out, providers.Problemf("username", "missing"))
+	}
+	if err := c.ref().Check(); err != nil {
+		out = append(out, providers.Problemf("passwordFile", "%v", err))
+	}
+	return out
+}
+
+// Password reads the password anew. The error is ErrDenied, and never contains it.
+func (c *Credentials) Password() (providers.Secret, error) {
+	s, err := c.ref().Read()
+	return s, providers.WithClass(providers.ErrDenied, err)
+}
+
+func (c *Credentials) ref() providers.SecretRef {
+	return providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}
+}

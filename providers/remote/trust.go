@@ -1,0 +1,144 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Trust is the block that says which certificates devices may have: those that an authority vouches for, or a fingerprint.
+type Trust struct {
+	CAFile             string        `yaml:"caFile"`             // PEM; default the system's authorities; read again for each connection
+	Fingerprints       []Fingerprint `yaml:"fingerprints"`       // of certificates that no authority vouches for
+	InsecureSkipVerify bool          `yaml:"insecureSkipVerify"` // bad: whoever answers gets the credentials and may say Off
+}
+
+// Fingerprint vouches for one certificate, whatever names, dates and signatures it has.
+type Fingerprint struct {
+	// Host is the device's host, or host:port, that has this certificate and no other; "": any device of this provider may have it.
+	Host   string `yaml:"host"`
+	SHA256 SHA256 `yaml:"sha256"` // of the certificate (DER)
+}
+
+// SHA256 is a hash. It is written as OpenSSL prints it, or without colons; the zero value is none.
+type SHA256 [sha256.Size]byte
+
+// UnmarshalText reads 64 hexadecimal digits, with or without colons.
+func (s *SHA256) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), ":", ""))
+	if err != nil || len(b) != len(s) {
+		return errors.New("is no SHA-256: write 64 hexadecimal digits, with or without colons")
+	}
+	*s = SHA256(b)
+	return nil
+}
+
+// Given tells whether anything is set.
+func (t *Trust) Given() bool {
+	return t.CAFile != "" || len(t.Fingerprints) > 0 || t.InsecureSkipVerify
+}
+
+// Validate returns every fault. It reads the file.
+func (t *Trust) Validate() (out []providers.Problem) {
+	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
+	if _, err := t.roots(); err != nil {
+		problem("caFile", "%v", err)
+	}
+	for i, f := range t.Fingerprints {
+		if f.SHA256 == (SHA256{}) {
+			problem(fmt.Sprintf("fingerprints[%d].sha256", i), "missing")
+		}
+		if strings.ContainsAny(f.Host, "/@ ") {
+			problem(fmt.Sprintf("fingerprints[%d].host", i), "is no host: write it as it stands in the device's address, without https://")
+		}
+	}
+	if t.InsecureSkipVerify && (t.CAFile != "" || len(t.Fingerprints) > 0) {
+		problem("insecureSkipVerify", "certificates are not looked at, so caFile and fingerprints have no effect: keep one")
+	}
+	return out
+}
+
+// roots returns nil, the system's authorities, without a caFile.
+func (t *Trust) roots() (*x509.CertPool, error) {
+	if t.CAFile == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(t.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading CA: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("reading CA: no certificate in %s", t.CAFile)
+	}
+	return pool, nil
+}
+
+// Client returns the settings for a connection to addr, a host or host:port: at least TLS 1.2, with a certificate that is vouched for. It
+// reads the caFile; that failing is an ErrUntrusted. The caller may add to what it gets. A handshake's error is for Explain.
+func (t *Trust) Client(addr string) (*tls.Config, error) {
+	roots, err := t.roots()
+	if err != nil {
+		return nil, providers.WithClass(providers.ErrUntrusted, err)
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
+	var own, any []SHA256
+	for _, f := range t.Fingerprints {
+		switch key := hostKey(f.Host); key {
+		case "":
+			any = append(any, f.SHA256)
+		case hostKey(host), hostKey(addr):
+			own = append(own, f.SHA256)
+		}
+	}
+	if t.InsecureSkipVerify || len(own) == 0 && len(any) == 0 {
+		return c, nil
+	}
+	c.InsecureSkipVerify = true // verified here instead
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		leaf := s.PeerCertificates[0] // a server always sends one
+		sum := SHA256(sha256.Sum256(leaf.Raw))
+		var err error
+		switch {
+		case slices.Contains(own, sum), len(own) == 0 && slices.Contains(any, sum):
+			return nil
+		case len(own) > 0:
+			err = errors.New("the certificate is not the one in fingerprints")
+		default:
+			o := x509.VerifyOptions{Roots: roots, DNSName: host, Intermediates: x509.NewCertPool()}
+			for _, cert := range s.PeerCertificates[1:] {
+				o.Intermediates.AddCert(cert)
+			}
+			_, err = leaf.Verify(o)
+		}
+		if err == nil {
+			return nil
+		}
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return c, nil
+}
+
+// Explain names the settings that a certificate which was not vouched for asks for, as an ErrUntrusted. Any other error of a handshake
+// comes back as it is: whether an alert, or a connection that broke, is a matter of trust depends on the device.
+func Explain(err error) error {
+	var cert *tls.CertificateVerificationError
+	if errors.As(err, &cert) && len(cert.UnverifiedCertificates) > 0 {
+		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("certificate not trusted (caFile, fingerprints; its SHA-256 is %x): %w",
+			sha256.Sum256(cert.UnverifiedCertificates[0].Raw), cert.Err))
+	}
+	return err
+}
