@@ -2,9 +2,6 @@ package redfish
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +15,7 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 const (
@@ -30,9 +28,7 @@ const (
 	loginTime = 20 * time.Second
 	// scanTime bounds a look at all systems of a BMC.
 	scanTime = 30 * time.Second
-	// refusedFor is how long a refused credential is not sent again: many BMCs lock the account after some failures.
-	refusedFor = 15 * time.Minute
-	// leftFor is the same after a log-in that may have left a session in the BMC: its slots would fill up.
+	// leftFor is how long no credential is sent after a log-in that may have left a session in the BMC: its slots would fill up.
 	leftFor = time.Minute
 	// basicFor is how long a BMC that gave no session is not asked for one.
 	basicFor = time.Hour
@@ -46,9 +42,9 @@ type pool struct {
 	sent, retried http.RoundTripper // once, and again while the BMC is busy
 	idle          time.Duration
 	now           func() time.Time
-	fallback      bool   // from sessions to basic authentication
-	ignoreChassis bool   // Config.IgnoreChassisPower
-	salt          []byte // of remembered credentials
+	fallback      bool // from sessions to basic authentication
+	ignoreChassis bool // Config.IgnoreChassisPower
+	refusals      remote.Refusals
 
 	ctx    context.Context // of look-ups; ends when Close begins
 	stop   context.CancelFunc
@@ -80,8 +76,7 @@ type bmc struct {
 	chassis  map[string][]string // by the path of a system that was last seen Off: the chassis it links
 	ifMatch  bool                // resets need an ETag
 	basic    time.Time           // until when no session is asked for
-	refusal  refusal
-	expiry   *time.Timer // set while nobody uses it
+	expiry   *time.Timer         // set while nobody uses it
 }
 
 // login is a way to prove who we are.
@@ -90,7 +85,7 @@ type login struct {
 	session  string // path to delete at the end; "": basic, or the BMC did not say
 	user     string
 	password providers.Secret // of basic
-	sum      [sha256.Size]byte
+	sum      remote.Sum
 	left     bool // an attempt may have left a session in the BMC that nobody can delete
 	proven   bool // an authenticated request went through; guarded by pool.mu
 }
@@ -103,20 +98,11 @@ func (l *login) authorize(r *http.Request) {
 	}
 }
 
-// refusal is a credential that a BMC refused: its salted hash, until when it is not sent again, and what the BMC said.
-type refusal struct {
-	sum   [sha256.Size]byte
-	until time.Time
-	err   error
-}
-
 func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next http.RoundTripper, drop func()) {
 	p.connect, p.drop, p.idle, p.bmcs = connect, drop, idleAfter, map[string]*bmc{}
 	p.through(next)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
-	p.salt = make([]byte, 16)
-	_, _ = rand.Read(p.salt) // never fails
 }
 
 // through takes next for all requests.
@@ -388,25 +374,12 @@ func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
 		return true, cause
 	}
 	b.basic = time.Time{} // it is no way in: sessions are tried again first
-	return false, b.refuse(l.sum, cause)
+	return false, b.refuse(l, cause)
 }
 
-// refuse remembers a refused credential and returns the error of this and of later calls. The caller holds pool.mu.
-func (b *bmc) refuse(sum [sha256.Size]byte, cause error) error {
-	err := providers.WithClass(providers.ErrDenied, fmt.Errorf("%s: the BMC refused username and password, which are not sent again for %s unless they change",
-		classify(context.Background(), cause), refusedFor))
-	b.refusal = refusal{sum, b.pool.now().Add(refusedFor), err}
-	return err
-}
-
-// refused returns why a credential must not be sent now, or nil.
-func (b *bmc) refused(sum [sha256.Size]byte) error {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
-	if b.refusal.sum != sum || !b.pool.now().Before(b.refusal.until) {
-		return nil
-	}
-	return b.refusal.err
+// refuse remembers that the BMC refused a login's credential and returns the error of this and of later calls.
+func (b *bmc) refuse(l *login, cause error) error {
+	return b.pool.refusals.Denied(b.origin, l.sum, b.pool.now(), classify(context.Background(), cause))
 }
 
 // local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other.
@@ -447,8 +420,8 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &login{user: p.cfg.Username, password: password, sum: p.sum(p.cfg.Username, password)}
-	if err := b.refused(l.sum); err != nil {
+	l := &login{user: p.cfg.Username, password: password, sum: p.refusals.Sum(p.cfg.Username, password)}
+	if err := p.refusals.Check(b.origin, l.sum, p.now()); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -463,14 +436,10 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 		l.password = providers.Secret{}
 		return l, nil
 	case badCredential(err):
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return nil, b.refuse(l.sum, err)
+		return nil, b.refuse(l, err)
 	case p.cfg.Auth == authSession || !worthBasic || p.ending.Err() != nil:
 		if l.left {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			b.refusal = refusal{l.sum, p.now().Add(leftFor), err}
+			p.refusals.Hold(b.origin, l.sum, p.now().Add(leftFor), err)
 		}
 		return nil, err
 	}
@@ -480,13 +449,6 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 	b.basic = p.now().Add(basicFor)
 	l.token, l.session = "", ""
 	return l, nil
-}
-
-// sum is what is remembered of a credential.
-func (p *pool) sum(user string, password providers.Secret) (sum [sha256.Size]byte) {
-	h := hmac.New(sha256.New, p.salt)
-	_, _ = fmt.Fprintf(h, "%d %s%s", len(user), user, password.Reveal())
-	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // openSession makes a session for l. After an error worthBasic tells whether the BMC may still take basic authentication.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,21 +25,6 @@ const (
 	// An idle TLS connection costs some 45 KB, a session's token a hundred bytes: a fleet's tokens are kept, its connections are not.
 	connIdle, maxIdle = time.Minute, 256
 )
-
-// transport is the provider's own: nothing here is process-wide, and no proxy of the environment stands between it and a BMC.
-// Where a dialer of one's own is set, net/http speaks HTTP/1.1, as BMCs do.
-func transport(c *Config) *http.Transport {
-	return &http.Transport{
-		DialContext:           dialer.DialContext,
-		DialTLSContext:        c.dial,
-		ResponseHeaderTimeout: 30 * time.Second,
-		IdleConnTimeout:       connIdle,
-		MaxIdleConns:          maxIdle,
-		MaxIdleConnsPerHost:   maxRequests,
-	}
-}
-
-var dialer = &net.Dialer{Timeout: 10 * time.Second}
 
 // retries sends a GET again while a BMC is busy or restarts its web server.
 func retries(next http.RoundTripper) http.RoundTripper {

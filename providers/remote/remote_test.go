@@ -195,6 +195,41 @@ func write(t *testing.T, file string, content []byte) {
 	}
 }
 
+// A refused credential is not sent again for a while, but another one is.
+func TestRefusals(t *testing.T) {
+	var r remote.Refusals
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	one, two := r.Sum("fence", providers.NewSecret("hunter2")), r.Sum("fence", providers.NewSecret("hunter3"))
+	if one == two || one != r.Sum("fence", providers.NewSecret("hunter2")) || one == r.Sum("fenceh", providers.NewSecret("unter2")) {
+		t.Error("sums do not tell credentials apart")
+	}
+	if err := r.Check("a", one, now); err != nil {
+		t.Errorf("before: got %v", err)
+	}
+	said := r.Denied("a", one, now, errors.New("401 Unauthorized"))
+	if !errors.Is(said, providers.ErrDenied) || !strings.HasPrefix(said.Error(), "401 Unauthorized: the device refused") {
+		t.Errorf("got %v", said)
+	}
+	for _, tt := range []struct {
+		device string
+		sum    remote.Sum
+		after  time.Duration
+		want   error
+	}{
+		{"a", one, 0, said}, {"a", one, remote.RefusedFor - 1, said}, {"a", one, remote.RefusedFor, nil}, {"a", two, 0, nil}, {"b", one, 0, nil},
+	} {
+		if got := r.Check(tt.device, tt.sum, now.Add(tt.after)); got != tt.want {
+			t.Errorf("%s after %s: got %v, want %v", tt.device, tt.after, got, tt.want)
+		}
+	}
+	for i := range 1000 { // devices come and go
+		r.Hold(fmt.Sprint(i), one, now.Add(time.Duration(i)*time.Minute), said)
+	}
+	if r.Check("999", one, now) != said || r.Check("a", one, now) != nil {
+		t.Error("the last is not held, or the first is kept")
+	}
+}
+
 func TestSHA256(t *testing.T) {
 	for text, ok := range map[string]bool{
 		strings.Repeat("5F:", 31) + "a1": true, " " + strings.Repeat("0b", 32) + "\n": true,

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forcefence/forcefence/providers"
 )
@@ -130,6 +133,44 @@ func (t *Trust) Client(addr string) (*tls.Config, error) {
 		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
 	}
 	return c, nil
+}
+
+// Transport returns an HTTP transport that speaks to devices with a certificate that is vouched for, and to no proxy. edit changes the
+// settings of each connection's TLS; nil: nothing. Where a dialer of one's own is set, net/http speaks HTTP/1.1, as devices do.
+func (t *Trust) Transport(edit func(*tls.Config)) *http.Transport {
+	return &http.Transport{
+		DialContext: dialer.DialContext,
+		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return t.dial(ctx, network, addr, edit)
+		},
+		ResponseHeaderTimeout: 30 * time.Second,
+		IdleConnTimeout:       time.Minute,
+	}
+}
+
+var dialer = &net.Dialer{Timeout: 10 * time.Second}
+
+// dial connects to a device and makes sure that it is the one. Nothing but the handshake is said to one that is not: ErrUntrusted.
+func (t *Trust) dial(ctx context.Context, network, addr string, edit func(*tls.Config)) (net.Conn, error) {
+	cfg, err := t.Client(addr)
+	if err != nil {
+		return nil, err
+	}
+	if edit != nil {
+		edit(cfg)
+	}
+	conn, err := dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	secure := tls.Client(conn, cfg)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, Explain(err)
+	}
+	return secure, nil
 }
 
 // Explain names the settings that a certificate which was not vouched for asks for, as an ErrUntrusted. Any other error of a handshake
