@@ -1,0 +1,55 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/providers/providertest/plug"
+)
+
+var samples = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// Each type has a README with a sample of its configuration that is one, and stands in config.example.yaml.
+func TestSamples(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	example, err := os.ReadFile(filepath.Join(root, "config.example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := append(providers.Registry{plug.Type()}, all.Types()...)
+	for _, ty := range types {
+		dir := filepath.Join(root, "providers", ty.Name)
+		if ty.Name == "plug" {
+			dir = filepath.Join(root, "providers", "providertest", ty.Name)
+		} else if !strings.Contains(string(example), "  "+ty.Name+":") {
+			t.Errorf("%s does not stand in config.example.yaml", ty.Name)
+		}
+		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		found := 0
+		for _, sample := range samples.FindAllStringSubmatch(string(readme), -1) {
+			cfg, err := config.Parse(ty.Name+"/README.md", []byte(sample[1]), types, config.SkipFiles())
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			for _, p := range cfg.Providers {
+				if p.Type == ty.Name {
+					found++
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s: the README has no sample", ty.Name)
+		}
+	}
+}

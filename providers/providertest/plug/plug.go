@@ -1,0 +1,175 @@
+// Package plug asks a power strip with a web interface whether an outlet is on. There is no such strip: this is the example of
+// docs/add-a-provider.md, a type that is as small as one can be. It imports the contract, providers/remote and the standard library.
+//
+//	providers:
+//	- name: strip-a
+//	  plug:
+//	    address: https://strip-a.example.net
+//	    username: fence
+//	    passwordFile: /etc/forcefence/strip-a/password
+//
+// A target's ID is its outlet. It promises that a state was asked in that call, and that the password reaches no other host.
+package plug
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	Address            string `yaml:"address"` // of the strip; must be set
+	remote.Credentials `yaml:",inline"`
+	remote.Trust       `yaml:",inline"`
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{Name: "plug", NewConfig: func() providers.Config { return &Config{} }}
+}
+
+// Validate returns every fault. It reads the files, and asks no strip.
+func (c *Config) Validate() (out []providers.Problem) {
+	if c.Address == "" {
+		out = append(out, providers.Problemf("address", "missing: write https://host[:port]"))
+	} else if _, err := remote.ParseHTTP(c.Address, false); err != nil {
+		out = append(out, providers.Problemf("address", "%v", err))
+	}
+	out = append(out, c.Credentials.Validate()...)
+	return append(out, c.Trust.Validate()...)
+}
+
+// New makes the provider. It contacts no strip.
+func (c *Config) New(o providers.Options) (providers.Provider, error) {
+	u, err := remote.ParseHTTP(c.Address, false)
+	if err != nil {
+		return nil, fmt.Errorf("address %w", err)
+	}
+	p := &Provider{cfg: *c, opts: o.Defaulted(), origin: u.Scheme + "://" + u.Host}
+	p.http = &http.Client{
+		Transport:     p.cfg.Transport(nil),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the password is for the strip alone
+	}
+	return p, nil
+}
+
+// Provider speaks to one strip. It is safe for concurrent use.
+type Provider struct {
+	cfg      Config
+	opts     providers.Options
+	origin   string
+	http     *http.Client
+	refusals remote.Refusals
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Limiter  = (*Provider)(nil)
+	_ providers.Closer   = (*Provider)(nil)
+)
+
+// Limits implements providers.Limiter: the strip is one small computer. What is trusted or not is each outlet: there is no Device.
+func (p *Provider) Limits(providers.Target) string { return p.origin }
+
+// State asks for the outlet. A word that the strip's manual does not have is PowerUnknown without an error.
+func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+		var outlet struct{ State string }
+		at := p.opts.Now()
+		if err := p.call(ctx, http.MethodGet, t.ID, nil, &outlet); err != nil {
+			return err
+		}
+		obs = providers.Observation{State: powerState(outlet.State), Raw: outlet.State, At: at}
+		return nil
+	})
+	return obs, err
+}
+
+// PowerOff opens the outlet's relay.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.set(ctx, "power off", t, "off")
+}
+
+// PowerOn closes it.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.set(ctx, "power on", t, "on")
+}
+
+// Close closes the connections.
+func (p *Provider) Close(context.Context) error {
+	p.http.CloseIdleConnections()
+	return nil
+}
+
+func (p *Provider) set(ctx context.Context, act string, t providers.Target, word string) error {
+	return p.do(ctx, act, t, func(ctx context.Context) error {
+		return p.call(ctx, http.MethodPut, t.ID, map[string]string{"state": word}, &struct{}{})
+	})
+}
+
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.Do(ctx, act, t, "plug "+p.opts.Name+" outlet "+t.ID, f)
+}
+
+// powerState maps the strip's words; it is the only place where an Off is made.
+func powerState(word string) providers.PowerState {
+	switch word {
+	case "on":
+		return providers.PowerOn
+	case "off":
+		return providers.PowerOff
+	case "switching":
+		return providers.PowerChanging
+	default:
+		return providers.PowerUnknown
+	}
+}
+
+// call sends one request once.
+func (p *Provider) call(ctx context.Context, method, outlet string, body, into any) error {
+	if outlet == "" || strings.Trim(outlet, ".") == "" {
+		return providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it its outlet"))
+	}
+	password, err := p.cfg.Password()
+	if err != nil {
+		return err
+	}
+	sum := p.refusals.Sum(p.cfg.Username, password)
+	if err := p.refusals.Check(p.origin, sum, p.opts.Now()); err != nil {
+		return err
+	}
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, p.origin+"/outlets/"+url.PathEscape(outlet), bytes.NewReader(payload))
+	if err != nil {
+		return err
+	}
+	r.SetBasicAuth(p.cfg.Username, password.Reveal())
+	resp, err := p.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		return p.refusals.Denied(p.origin, sum, p.opts.Now(), errors.New("401 Unauthorized"))
+	case resp.StatusCode != http.StatusOK:
+		return providers.WithClass(remote.HTTPClass(resp.StatusCode), fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(into); err != nil {
+		return fmt.Errorf("reading answer: %w", err) // half an answer is none
+	}
+	return nil
+}
