@@ -40,7 +40,8 @@ func Host(u *url.URL) (string, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
 	}
-	if host == "" || strings.ContainsAny(host, " %/\\") { // a zone is another host's elsewhere
+	// A zone is another host's elsewhere; without an empty label a name ends with one dot at most.
+	if host == "" || strings.ContainsAny(host, " %/\\") || strings.Contains("."+host+".", "..") {
 		return "", errors.New("is no address: write https://host[:port]")
 	}
 	if strings.Contains(host, ":") {

@@ -54,6 +54,8 @@ func TestParseHTTP(t *testing.T) {
 		{"https://10.0.0.7:0", false, ""},
 		{"https://10.0.0.7:70000", false, ""},
 		{"https://[fe80::1%25eth0]", false, ""},
+		{"https://bmc.example..", false, ""},
+		{"https://..", false, ""},
 	} {
 		u, err := remote.ParseHTTP(tt.address, tt.allow)
 		if (err == nil) != (tt.want != "") || err == nil && u.String() != tt.want {
@@ -66,7 +68,7 @@ func TestParseHTTP(t *testing.T) {
 }
 
 func FuzzParseHTTP(f *testing.F) {
-	for _, s := range []string{"https://10.0.0.7", "http://[::1]:80/a", "https://u:p@h", "https://Host.:443/%2e", "http://localhost"} {
+	for _, s := range []string{"https://10.0.0.7", "http://[::1]:80/a", "https://u:p@h", "https://Host.:443/%2e", "http://localhost", "https://.."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
