@@ -3,6 +3,8 @@ package libvirt_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/hypervisor"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -469,6 +472,18 @@ func TestAddressTrouble(t *testing.T) {
 	if a := ask(t, p(), target(d)); !strings.Contains(providers.Text(a.Err), "caFile") || !strings.Contains(providers.Text(a.Err), "x509") {
 		t.Errorf("got %q, want the cause and its setting", providers.Text(a.Err))
 	}
+	// A fingerprint vouches for the daemon's certificate where no authority does; another one does not.
+	for sum, class := range map[remote.SHA256]error{fingerprint(t, h.TLSAddress()): nil, {1}: providers.ErrUntrusted} {
+		pinned := newProvider(t, func(c *libvirt.Config) {
+			files(c)
+			c.CAFile, c.Fingerprints = "", []remote.Fingerprint{{Host: "127.0.0.1", SHA256: sum}}
+		}, uri)
+		if class == nil {
+			expect(t, pinned, target(d), providers.PowerOff, "shut off (unknown)")
+		} else {
+			expectClass(t, pinned, target(d), class)
+		}
+	}
 	writeCredentials(t, dir, h.Authority(), stranger, hour)
 	expectClass(t, p(), target(d), providers.ErrDenied)
 	writeCredentials(t, dir, h.Authority(), h.Authority(), hour)
@@ -482,6 +497,14 @@ func TestAddressTrouble(t *testing.T) {
 	expect(t, rotated, target(d), providers.PowerOff, "shut off (unknown)")
 	_, port, _ := net.SplitHostPort(h.TLSAddress())
 	expectClass(t, newProvider(t, files, "qemu+tls://127.0.0.2:"+port+"/session"), target(d), providers.ErrUnreachable)
+}
+
+func fingerprint(t testing.TB, addr string) remote.SHA256 {
+	t.Helper()
+	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	must(t, err)
+	defer conn.Close()
+	return sha256.Sum256(conn.ConnectionState().PeerCertificates[0].Raw)
 }
 
 // TestSocketPermission: a socket that is not ours is a denial, not an absence. Root may open any, and has nobody run the test.
