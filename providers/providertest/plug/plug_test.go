@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/providertest/plug"
 	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/providers/providertest/plug"
 )
 
 // strip is the counterpart: outlet 1 has a machine, there is no other.
