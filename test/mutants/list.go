@@ -65,27 +65,27 @@ func testsOf(m Mutant) []string {
 var Mutants = []Mutant{
 	// Asking (invariants 1 to 3).
 	{
-		Name: "ask: an answer of before the question counts (1)", In: "providers.Ask",
+		Name: "ask: an answer of before the question counts (1)", In: "providers.judge",
 		Old: "obs.At.Before(sent)", New: "false",
 	},
 	{
-		Name: "ask: an answer of the future keeps its time (1)", In: "providers.Ask",
-		Old: "obs.At.After(now())", New: "false",
+		Name: "ask: an answer of the future keeps its time (1)", In: "providers.judge",
+		Old: "obs.At.After(got)", New: "false",
 	},
 	{
-		Name: "ask: another machine's answer counts (3)", In: "providers.Ask",
+		Name: "ask: another machine's answer counts (3)", In: "providers.judge",
 		Old: "a.State, a.Err = PowerUnknown, err", New: "a.Err = nil",
 	},
 	{
-		Name: "ask: a state that is none counts (2)", In: "providers.Ask",
+		Name: "ask: a state that is none counts (2)", In: "providers.judge",
 		Old: "a.State > PowerChanging", New: "false",
 	},
 	{
-		Name: "ask: an error brings its state along (2)", In: "providers.Ask",
+		Name: "ask: an error brings its state along (2)", In: "providers.judge",
 		Old: "a.Raw, a.Err = clip(obs.Raw), err", New: "a.Raw, a.Err, a.State = clip(obs.Raw), err, obs.State",
 	},
 	{
-		Name: "ask: a panic is not caught", In: "providers.Ask",
+		Name: "ask: a panic is not caught", In: "providers.caught",
 		Old: "recover()", New: "any(nil)",
 	},
 	{
@@ -105,6 +105,58 @@ var Mutants = []Mutant{
 		Old: "if _, ok := ParseUUID(t.SystemUUID); !ok { ... }", New: "if false { ... }",
 	},
 	{
+		Name: "identity: who the machine was confirms it (14)", In: "providers.Confirm",
+		Old: "obs.At.Before(sent)", New: "false",
+	},
+	{
+		Name: "identity: a device that does not answer confirms it (14)", In: "providers.Confirm",
+		Old: "err != nil && !told", New: "false && told",
+	},
+	{
+		Name: "identity: another machine is confirmed (3)", In: "providers.Confirm",
+		Old: "return t.Identify(obs.SystemUUID)", New: "return nil",
+	},
+	{
+		Name: "guard: another machine is powered off (3)", In: "providers/guard.Provider.act",
+		Old: "if err := providers.Confirm(ctx, g, t, time.Now); err != nil { ... }", New: "if err := providers.Confirm(ctx, g, t, time.Now); false { ... }",
+	},
+	{
+		Name: "batch: a target that is left out is off (2)", In: "providers.AskAll",
+		Old: "if !answered { ... }", New: "if obs.At = got; !answered && err != nil { ... }",
+	},
+	{
+		Name: "batch: another machine's answer counts (3)", In: "providers.AskAll",
+		Old: "answers[i] = judge(by, t, sent, got, obs, cause)", New: `t.SystemUUID = ""; answers[i] = judge(by, t, sent, got, obs, cause)`,
+	},
+	{
+		Name: "guard: one target fails its batch", In: "providers/guard.Provider.batch",
+		Old: "ofOne(err)", New: "false",
+	},
+	{
+		Name: "guard: a batch takes no turn", In: "providers/guard.Provider.batch",
+		Old: "func() string { return unit }", New: "func() string { return targets[0].Key() }",
+	},
+	{
+		Name: "guard: a batch is of any size", In: "providers/guard.Provider.States",
+		Old: "slices.Chunk(of, most)", New: "slices.Chunk(of, max(most, len(of)))",
+	},
+	{
+		Name: "guard: machines of one account have limits of their own", In: "providers/guard.Provider.limits",
+		Old: `l != ""`, New: "false",
+	},
+	{
+		Name: "redfish: a certificate is not looked at (12)", In: "providers/redfish.Config.ciphers",
+		Old: "if !c.AllowRSAKeyExchange { ... }", New: "if cfg.InsecureSkipVerify = true; !c.AllowRSAKeyExchange { ... }",
+	},
+	{
+		Name: "remote: a password goes over the network in the clear (14)", In: "providers/remote.ParseHTTP",
+		Old: `u.Scheme == "http" && !allowHTTP && !Loopback(u.Hostname())`, New: "false",
+	},
+	{
+		Name: "remote: a refusal that came late is a time-out", In: "providers/remote.Class",
+		Old: `class != "error" && class != "canceled" && class != "unreachable"`, New: `class != "error" && class != "canceled" && class != "unreachable" && ctx.Err() == nil`,
+	},
+	{
 		Name: "guard: an error keeps its state (2)", In: "providers/guard.Provider.State",
 		Old: "obs.State = providers.PowerUnknown", New: "",
 	},
@@ -113,8 +165,9 @@ var Mutants = []Mutant{
 		Old: "d.refs == 0", New: "true",
 	},
 	{
-		Name: "guard: no deadline", In: "providers/guard.limited",
-		Old: "context.WithTimeoutCause(ctx, g.opts.Timeout, ranOut)", New: "context.WithTimeoutCause(ctx, 100*g.opts.Timeout, ranOut)",
+		Name: "guard: no deadline", In: "providers/guard.Provider.deadline",
+		Old: `context.WithTimeoutCause(ctx, g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))`,
+		New: `context.WithTimeoutCause(ctx, 100*g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))`,
 	},
 
 	// Redfish.
@@ -132,12 +185,15 @@ var Mutants = []Mutant{
 		Old: "providers.PowerUnknown", New: "providers.PowerOff",
 	},
 	{
-		Name: "redfish: another machine is reset (3)", In: "providers/redfish.reset",
+		Name: "redfish: a machine whose chassis cannot be read is not told (3)", In: "providers/redfish.Provider.State",
 		Old: `
-			if err := t.Identify(s.UUID); err != nil {
-				return err
-			}`,
-		New: "",
+			obs.State, obs.Raw, err = b.power(ctx, s)
+			return err`,
+		New: `
+			if obs.State, obs.Raw, err = b.power(ctx, s); err != nil {
+				obs.SystemUUID = ""
+			}
+			return err`,
 	},
 	{
 		Name: "redfish: a chassis that is On does not contradict (2)", In: "providers/redfish.bmc.power",
@@ -165,16 +221,16 @@ var Mutants = []Mutant{
 		Old: "err == nil && at.fits(s, w, t)", New: "err == nil",
 	},
 	{
-		Name: "redfish: any certificate will do (12)", In: "providers/redfish.trust.config",
-		Old: "slices.Contains(own, sum), len(own) == 0 && slices.Contains(t.any, sum)", New: "len(sum) > 0",
+		Name: "remote: any certificate will do (12)", In: "providers/remote.Trust.Client",
+		Old: "slices.Contains(own, sum), len(own) == 0 && slices.Contains(any, sum)", New: "slices.Contains(any, sum) || len(sum) > 0",
 	},
 	{
-		Name: "redfish: an authority may replace a host's fingerprint (12)", In: "providers/redfish.trust.config",
-		Old: "len(own) > 0", New: "false",
+		Name: "remote: an authority may replace a host's fingerprint (12)", In: "providers/remote.Trust.Client",
+		Old: "case len(own) > 0: ...", New: "case false: ...",
 	},
 	{
 		Name: "redfish: a wrong password is sent again", In: "providers/redfish.Provider.connect",
-		Old: "if err := b.refused(l.sum); err != nil { ... }", New: "if err := b.refused(l.sum); false { ... }",
+		Old: "if err := p.refusals.Check(b.origin, l.sum, p.now()); err != nil { ... }", New: "if err := p.refusals.Check(b.origin, l.sum, p.now()); false { ... }",
 	},
 	{
 		Name: "redfish: a log-in ends with the call that began it", In: "providers/redfish.bmc.loggedIn",
@@ -224,16 +280,12 @@ var Mutants = []Mutant{
 		Old: "state == providers.PowerOff && len(p.group) > 1", New: "false",
 	},
 	{
-		Name: "libvirt: another machine is destroyed (3)", In: "providers/libvirt.Provider.PowerOff",
-		Old: `
-			if err := t.Identify(text(s.uuid)); err != nil {
-				return err
-			}`,
-		New: "",
+		Name: "libvirt: another machine is destroyed (3)", In: "providers/libvirt.Provider.own",
+		Old: "err = t.Identify(text(s.uuid))", New: "err = nil",
 	},
 	{
 		Name: "libvirt: the domain's UUID is not told (3)", In: "providers/libvirt.Provider.State",
-		Old: "SystemUUID: text(s.uuid)", New: "",
+		Old: "obs.SystemUUID, obs.At = text(s.uuid), asked", New: "obs.At = asked",
 	},
 	{
 		Name: "libvirt: a daemon that hangs keeps its caller", In: "providers/libvirt.ask",
@@ -1759,9 +1811,8 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "redfish: an address with the root's dot is another (14)", In: "providers/redfish.canonicalHost",
+		Name: "remote: an address with the root's dot is another (14)", In: "providers/remote.Host",
 		Old: `strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")`, New: "strings.ToLower(u.Hostname())",
-		Tests: []string{"./providers/redfish -run Canonical"},
 	},
 	{
 		Name: "fence: the record does not name its machine (14)", In: "taint/fence.View.begin",
