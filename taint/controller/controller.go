@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -224,7 +225,7 @@ func (r *Reconciler) state(name string) *nodeState {
 // forget drops a Node that does not exist any more. A fence that was going on ends with it: stock garbage collection takes the
 // pods of a Node that is gone.
 func (r *Reconciler) forget(name string, st *nodeState) {
-	if st.told.state == reason.StateEvicting || st.told.state == reason.StateArmed || st.told.state == reason.StatePoweringOff {
+	if slices.Contains([]reason.State{reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateStuck}, st.told.state) {
 		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
 		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
 	}

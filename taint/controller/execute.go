@@ -135,7 +135,7 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState) (o recovery.Ou
 func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
 	l := st.course.Look()
 	if st.course.Holds(r.Now()) != recovery.Yes {
-		return recovery.Outcome{Err: errLate}
+		return recovery.Outcome{Err: errLate, Late: true}
 	}
 	var g errgroup.Group
 	if s.Along == recovery.Pods {
@@ -149,7 +149,10 @@ func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) 
 	}
 	err := r.writer.Clear(ctx, l, s.InUse, s.Attached)
 	_ = g.Wait() // no error: the list may fail
-	o.Err = err
+	if o.Err = err; err == nil {
+		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.ID,
+			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))
+	}
 	return o
 }
 

@@ -103,6 +103,7 @@ func (r *Reconciler) soon(st *nodeState, s recovery.Step, why reason.Reason, act
 	node := st.node
 	send := func() { r.event(node, why, action, words...) }
 	if l := st.course.Look(); l.Mark == nil || s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark {
+		r.tellLater(st, 0)
 		send()
 		return
 	}

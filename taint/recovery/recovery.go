@@ -553,6 +553,8 @@ func (n *Node) Holds(now time.Time) Hold {
 	switch {
 	case v.Holds(now):
 		return Yes
+	case n.facts.Nobody != nil:
+		return No
 	case v.Answer.State != providers.PowerOff && v.Device != "" && !v.Look.Record.Vouched():
 		return No
 	default:
