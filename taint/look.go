@@ -1,7 +1,6 @@
 package taint
 
 import (
-	"bytes"
 	"strings"
 	"time"
 
@@ -113,7 +112,7 @@ func markedBy(node *corev1.Node) string {
 	var last *metav1.ManagedFieldsEntry
 	for i := range node.ManagedFields {
 		f := &node.ManagedFields[i]
-		if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:taints"`)) && (last == nil || f.Time != nil && last.Time.Before(f.Time)) {
+		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:taints"`) && (last == nil || f.Time != nil && last.Time.Before(f.Time)) {
 			last = f
 		}
 	}

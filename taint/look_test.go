@@ -12,7 +12,7 @@ import (
 func TestMarkedBy(t *testing.T) {
 	wrote := func(manager, fields string, minute int) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{
-			Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Time: &metav1.Time{Time: time.Unix(int64(minute)*60, 0)},
+			Manager: manager, FieldsV1: metav1.NewFieldsV1(fields), Time: &metav1.Time{Time: time.Unix(int64(minute)*60, 0)},
 		}
 	}
 	const taints, labels = `{"f:spec":{"f:taints":{}}}`, `{"f:metadata":{"f:labels":{}}}`

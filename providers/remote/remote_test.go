@@ -157,7 +157,7 @@ func TestHTTPClass(t *testing.T) {
 		providers.ErrPermanent:   {200, 302, 400, 405, 409, 412, 501},
 	} {
 		for _, code := range codes {
-			if got := remote.HTTPClass(code); got != want {
+			if got := remote.HTTPClass(code); !errors.Is(got, want) {
 				t.Errorf("%d: got %v, want %v", code, got, want)
 			}
 		}
@@ -220,14 +220,14 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"a", one, 0, said}, {"a", one, remote.RefusedFor - 1, said}, {"a", one, remote.RefusedFor, nil}, {"a", two, 0, nil}, {"b", one, 0, nil},
 	} {
-		if got := r.Check(tt.device, tt.sum, now.Add(tt.after)); got != tt.want {
+		if got := r.Check(tt.device, tt.sum, now.Add(tt.after)); !errors.Is(got, tt.want) {
 			t.Errorf("%s after %s: got %v, want %v", tt.device, tt.after, got, tt.want)
 		}
 	}
 	for i := range 1000 { // devices come and go
 		r.Hold(fmt.Sprint(i), one, now.Add(time.Duration(i)*time.Minute), said)
 	}
-	if r.Check("999", one, now) != said || r.Check("a", one, now) != nil {
+	if !errors.Is(r.Check("999", one, now), said) || r.Check("a", one, now) != nil {
 		t.Error("the last is not held, or the first is kept")
 	}
 }
@@ -303,7 +303,7 @@ func TestTrust(t *testing.T) {
 	if got := fmt.Sprint(paths(faulty.Validate())); got != "[fingerprints[0].sha256 fingerprints[0].host insecureSkipVerify]" || !faulty.Given() || (&remote.Trust{}).Given() {
 		t.Errorf("got problems at %s", got)
 	}
-	if err := remote.Explain(net.ErrClosed); err != net.ErrClosed {
+	if err := remote.Explain(net.ErrClosed); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a connection that broke: got %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -212,7 +213,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	if err != nil {
 		return err
 	}
-	facts := recovery.Facts{NewID: newID(), By: r.By}
+	facts := recovery.Facts{Facts: fence.Facts{NewID: newID(), By: r.By}}
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
 		policy := r.Policy()
@@ -220,7 +221,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		st.machine = m
 		facts.Nobody = st.since(err, r.Now())
 		facts.Mode, facts.Device, facts.Identity, facts.NoPower = m.Mode, m.Device, m.Identity, b.NoPower
-		facts.Excluded, facts.Fence, facts.Evict = policy.Excluded(node), policy.Fence, policy.Evict
+		facts.Excluded, facts.Settings, facts.Evict = policy.Excluded(node), policy.Fence, policy.Evict
 		guard, _ := taint.Guard(node)
 		st.nudging.saw(l, guard, r.Now())
 	}

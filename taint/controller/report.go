@@ -249,9 +249,14 @@ func (r *Reconciler) tellPods(st *nodeState, age time.Duration) {
 // tellWritten tells how a batch of pods' writes ended.
 func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Pod) {
 	l := st.course.Look()
-	what := map[recovery.Do]string{recovery.Tombstone: "Ended pods", recovery.Delete: "Deleted pods", recovery.Spare: "Spared pods"}[s.Do]
-	r.Log.Info(what, "node", l.Name, "fence", l.Record.ID, "pods", len(pods))
-	if s.Do == recovery.Tombstone {
+	args := []any{"node", l.Name, "fence", l.Record.ID, "pods", len(pods)}
+	switch s.Do {
+	case recovery.Spare:
+		r.Log.Info("Spared pods", args...)
+	case recovery.Delete:
+		r.Log.Info("Deleted pods", args...)
+	default:
+		r.Log.Info("Ended pods", args...)
 		st.told.untold = append(st.told.untold, untold{r.Now(), pods, l.Record.ID, st.answer()})
 	}
 }

@@ -11,6 +11,7 @@
 package fence
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"time"
@@ -111,26 +112,32 @@ type Settings struct {
 	Retry           time.Duration // how long to leave a node alone after a power-off that failed
 }
 
+// Facts are what the configuration, and the objects that it names, say of a node when it is looked at: an executor finds them out, and
+// decides nothing by them. The zero value is a node in mode observe.
+type Facts struct {
+	Settings
+	Mode     Mode
+	Excluded string        // "" or why the node must be left alone
+	Nobody   error         // why no device speaks for the node; nil: one does
+	Device   string        // that device's name for the record; "" if none does
+	Identity taint.Machine // for the record; zero if no device speaks for the node
+	NoPower  string        // "" or why the machine's power must not be touched: the mode is Observe then
+	NewID    string        // the id of a fence that would begin now
+	By       string        // this controller's identity
+}
+
 // View is all that Step decides on.
 type View struct {
+	Facts
 	Now  time.Time
 	Look taint.Look // live, read after the last act
 	Memory
 	proof.Answers // those that were asked for before the first look at this life do not count
-	Settings
 
-	Mode         Mode
 	Fleet        fleet.View
-	Machine      string        // "" if exactly one provider speaks for the node; else why none does
-	Device       string        // the device's name for the record
-	Identity     taint.Machine // for the record; zero if no provider speaks for the node
-	Excluded     string        // "" or why the node must be left alone
-	Distrusted   bool          // the device is not to be believed
+	Distrusted   string // the node whose record says that the device is not to be believed; "": it is
 	ControlPlane bool
 	Work         Work
-
-	NewID string // the id of a fence that begins now
-	By    string // this controller's identity
 }
 
 // Decision is one act and its reason.
@@ -161,6 +168,9 @@ func Step(v View) Decision {
 	if v.Answer.At.Before(v.Begin.Got) {
 		v.Answers = proof.Answers{}
 	}
+	if v.NoPower != "" {
+		v.Mode = Observe
+	}
 	l, rec := v.Look, v.Look.Record
 	powering := rec != nil && rec.Phase == taint.PhasePoweringOff
 	switch {
@@ -186,6 +196,10 @@ func Step(v View) Decision {
 		return v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
 	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
 		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
+	case announced && v.NoPower != "":
+		d := v.close(taint.ResultCancelled, reason.PoweredOn)
+		d.Detail = v.NoPower
+		return d
 	case announced && v.Mode != Fence:
 		return v.close(taint.ResultCancelled, reason.ModeObserve)
 	case announced && v.ControlPlane:
@@ -216,10 +230,10 @@ func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 		return reason.Excluded, v.Excluded, recheck
 	case v.Mode > Fence:
 		return reason.UnknownMode, v.Mode.String(), recheck
-	case v.Machine != "":
-		return reason.NoMachine, v.Machine, recheck
-	case v.Distrusted:
-		return reason.Distrusted, "", recheck
+	case v.Nobody != nil:
+		return reason.NoMachine, v.Nobody.Error(), recheck
+	case v.Distrusted != "":
+		return reason.Distrusted, v.Distrusted, recheck
 	case v.released():
 		return reason.Released, "", recheck
 	case v.Fleet.AllSilent():
@@ -293,7 +307,9 @@ func (v View) mayBeAlive() bool {
 // on is step 3 for a machine that is on.
 func (v View) on(powering bool) Decision {
 	if v.Mode != Fence && !powering {
-		return v.askEvery(pollOn, reason.PoweredOn)
+		d := v.askEvery(pollOn, reason.PoweredOn)
+		d.Detail = cmp.Or(v.NoPower, "mode observe")
+		return d
 	}
 	if !powering {
 		grace := v.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)

@@ -37,10 +37,12 @@ func dead(change ...func(*View)) View {
 	first := l
 	first.Sent, first.Got = ago(60*time.Second), ago(59*time.Second)
 	v := View{
-		Now: now, Look: l, Memory: Memory{Begin: first},
-		Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
-		Mode:     Fence, Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
-		Device: "rack-a/7", Identity: taint.Machine{Provider: "rack-a", ID: "7"}, Work: SomeToDo, NewID: "f2", By: "me",
+		Facts: Facts{
+			Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
+			Mode:     Fence, Device: "rack-a/7", Identity: taint.Machine{Provider: "rack-a", ID: "7"}, NewID: "f2", By: "me",
+		},
+		Now: now, Look: l, Memory: Memory{Begin: first}, Work: SomeToDo,
+		Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
 	}
 	for _, c := range change {
 		c(&v)
@@ -84,7 +86,7 @@ func TestStep(t *testing.T) {
 		{"healthy", dead(saying(off, 0), healthy), Decision{Act: Leave, Why: reason.Healthy}},
 		{"excluded", dead(saying(off, 0), excluded), Decision{Act: Wait, Why: reason.Excluded, Detail: "maintenance", After: recheck}},
 		{"no machine", dead(saying(off, 0), noMachine), Decision{Act: Wait, Why: reason.NoMachine, Detail: "two providers", After: recheck}},
-		{"distrusted", dead(saying(off, 0), distrusted), Decision{Act: Wait, Why: reason.Distrusted, After: recheck}},
+		{"distrusted", dead(saying(off, 0), distrusted), Decision{Act: Wait, Why: reason.Distrusted, Detail: "n7", After: recheck}},
 		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)), Decision{Act: Wait, Why: reason.Released, After: recheck}},
 		{"released, but booted since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.BootID = "b0" })), Decision{Act: Ask, Why: reason.Asking}},
 		{"released, but a heartbeat since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), Decision{Act: Ask, Why: reason.Asking}},
@@ -136,8 +138,13 @@ func TestStep(t *testing.T) {
 		{"a state nobody knows", dead(set(func(v *View) { v.Answer = answer(9, 0) })), Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}},
 
 		// On.
-		{"on, observe", dead(observe, saying(on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, After: 4 * time.Second}},
-		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: reason.PoweredOn}},
+		{"on, observe", dead(observe, saying(on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, Detail: "mode observe", After: 4 * time.Second}},
+		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: reason.PoweredOn, Detail: "mode observe"}},
+		{"on, its power must not be touched", dead(noPower, saying(on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, Detail: "never pinned", After: 4 * time.Second}},
+		{"announced: its power must not be touched", dead(noPower, powering, saying(on, 100*time.Millisecond)),
+			Decision{Act: Write, Why: reason.PoweredOn, Detail: "never pinned", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultCancelled}}},
+		{"sent: its power must not be touched once more", dead(noPower, powering, sent(time.Minute-time.Second), saying(on, 100*time.Millisecond)),
+			Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
 		{"on, control plane", dead(controlPlane, saying(on, time.Second)), Decision{Act: Wait, Why: reason.ControlPlane, After: 4 * time.Second}},
 		{"on, still beating", dead(beating, saying(on, time.Second)), Decision{Act: Wait, Why: reason.StillBeating, After: 4 * time.Second}},
 		{"on, most are silent", dead(mostStale, saying(on, time.Second)), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
@@ -269,8 +276,9 @@ func healthy(v *View) {
 	v.Look.Ready, v.Fleet.Stale, v.Fleet.Missed = corev1.ConditionTrue, false, false
 }
 func excluded(v *View)   { v.Excluded = "maintenance" }
-func noMachine(v *View)  { v.Machine = "two providers" }
-func distrusted(v *View) { v.Distrusted = true }
+func noPower(v *View)    { v.NoPower = "never pinned" }
+func noMachine(v *View)  { v.Nobody = errors.New("two providers") }
+func distrusted(v *View) { v.Distrusted = "n7" }
 func allStale(v *View)   { v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, time.Time{} }
 func mostStale(v *View) {
 	v.Fleet.Fresh, v.Fleet.Others, v.Fleet.Heard, v.Fleet.SilentSince = 1, 3, false, time.Time{}

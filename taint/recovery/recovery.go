@@ -12,7 +12,6 @@
 package recovery
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,18 +28,10 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Facts are what the configuration says of a node when it is looked at. The zero value is a node that no provider speaks for.
+// Facts are what the configuration says of a node when it is looked at. The zero value is a node in mode observe.
 type Facts struct {
-	Mode     fence.Mode
-	Excluded string        // "" or why the node must be left alone
-	Device   string        // the device that speaks for the machine, for the record; "" if none does
-	Identity taint.Machine // as it is recorded; zero if no device speaks for the node
-	Nobody   error         // why no device speaks for the node; nil: one does
-	NoPower  string        // "" or why the machine's power must not be touched: the mode is Observe then
-	Fence    fence.Settings
-	Evict    evict.Settings
-	NewID    string // the id of a fence that would begin now
-	By       string // this controller's identity
+	fence.Facts
+	Evict evict.Settings
 }
 
 // Do is what the executor does next.
@@ -310,14 +301,8 @@ func (n *Node) next(now time.Time, f *fleet.Fleet) Step {
 func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 	l := n.look
 	v := fence.View{
-		Now: now, Look: l, Memory: n.fence, Answers: n.answers, Settings: n.facts.Fence, Mode: n.facts.Mode, Fleet: f.View(l.Name, now),
-		Device: n.facts.Device, Identity: n.facts.Identity, Excluded: n.facts.Excluded, ControlPlane: isControlPlane(l.Labels),
-		NewID: n.facts.NewID, By: n.facts.By,
-	}
-	liar := n.liar(f)
-	v.Distrusted = liar != ""
-	if n.facts.Nobody != nil {
-		v.Machine = n.facts.Nobody.Error()
+		Facts: n.facts.Facts, Now: now, Look: l, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
+		ControlPlane: isControlPlane(l.Labels),
 	}
 	if l.Exists && v.Fleet.Suspicion(l) != "" {
 		work, s := n.worth(now)
@@ -327,12 +312,7 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 		v.Work = work
 	}
 	d := fence.Step(v)
-	switch d.Why {
-	case reason.Distrusted:
-		d.Detail = liar
-	case reason.PoweredOn:
-		d.Detail = cmp.Or(n.facts.NoPower, "mode observe")
-	case reason.NoWork:
+	if d.Why == reason.NoWork {
 		d.Detail = staying(n.workPods)
 	}
 	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record}
@@ -354,9 +334,7 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 			return Step{Do: Wait, Why: reason.OneAtATime, After: time.Second}
 		}
 	case fence.PowerOff:
-		if s.Do = PowerOff; n.facts.NoPower != "" { // the mode is observe then
-			return Step{Do: Wait, Why: reason.PoweredOn, Detail: n.facts.NoPower, After: time.Second}
-		}
+		s.Do = PowerOff
 	case fence.Arm:
 		s.Do = Arm
 	case fence.Leave:

@@ -44,8 +44,10 @@ func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 		t: t, now: newYear, took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
 		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
 		facts: Facts{
-			Mode: fence.Fence, Device: "bmc/" + name, Identity: taint.Machine{Provider: "bmc", ID: name}, NewID: "f-" + name, By: "test",
-			Fence: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			Facts: fence.Facts{
+				Mode: fence.Fence, Device: "bmc/" + name, Identity: taint.Machine{Provider: "bmc", ID: name}, NewID: "f-" + name, By: "test",
+				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			},
 			Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 		},
 	}
@@ -307,6 +309,13 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 				return
 			}
 			c.pass(s.After)
+		case Condition:
+			c.look.PoweredOn = s.On
+			c.did(Outcome{})
+		case Write:
+			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower && s.Record.Result == taint.ResultCancelled {
+				return
+			}
 		}
 	}
 	t.Error("nobody says why it is not powered off")

@@ -235,7 +235,7 @@ func (w *world) do(line string) error {
 	case "inline": // an attachment of a volume that no PersistentVolume stands for
 		w.atts = append(w.atts, evict.Attachment{Name: "va-inline"})
 	case "finalized": // somebody takes the finalizers off: pods that were deleted go
-		w.pods = slices.DeleteFunc(w.pods, func(p evict.Pod) bool { return stuck(p) })
+		w.pods = slices.DeleteFunc(w.pods, stuck)
 	case "stock-deletes": // the stock eviction controller
 		for i := range w.pods {
 			if w.pods[i].Name == arg(1) {
@@ -454,8 +454,10 @@ func (w *world) read(s Step) {
 		w.looked = sent
 		w.pass(10 * time.Millisecond)
 		facts := Facts{
-			Mode: w.mode, Device: w.device, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
-			Fence: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			Facts: fence.Facts{
+				Mode: w.mode, Device: w.device, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			},
 			Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
 		}
 		if w.device == "" {

@@ -517,11 +517,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: two providers claim the node, and yet", In: "taint/fence.View.gate",
-		Old: `v.Machine != ""`, New: "false",
+		Old: "v.Nobody != nil", New: "false",
 	},
 	{
 		Name: "fence: a device that lied is believed", In: "taint/fence.View.gate",
-		Old: "v.Distrusted", New: "false",
+		Old: `v.Distrusted != ""`, New: "false",
 	},
 	{
 		Name: "fence: a node that was never off is not told", In: "taint/fence.Step",
@@ -1739,8 +1739,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "controller: an unpinned machine is powered off (14)", In: "taint/recovery.Node.unmarked",
-		Old: `n.facts.NoPower != ""`, New: "false",
+		Name: "fence: an unpinned machine is powered off (14)", In: "taint/fence.Step",
+		Old: `
+			if v.NoPower != "" {
+				v.Mode = Observe
+			}`, New: "",
+	},
+	{
+		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/fence.Step",
+		Old: `announced && v.NoPower != ""`, New: "false",
 	},
 	{
 		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Policy.believe",

@@ -286,7 +286,8 @@ func setCondition(n *corev1.Node, c corev1.NodeCondition) {
 			out = append(out, o)
 		}
 	}
-	n.Status.Conditions = append(out, c)
+	out = append(out, c)
+	n.Status.Conditions = out
 }
 
 func readyOf(n *corev1.Node) *corev1.NodeCondition {

@@ -351,7 +351,7 @@ func (k *worker) readLife() {
 			}
 			l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
 			k.listed, k.led = false, led{}
-			facts := recovery.Facts{Fence: k.Process.fence, Evict: k.evict, NewID: w.id("f"), By: k.name}
+			facts := recovery.Facts{Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict}
 			if l.Exists {
 				k.led = k.ledBy(node, l)
 				facts.Mode, facts.NoPower, facts.Device, facts.Identity = k.led.mode, k.led.noPower, k.led.device(), k.led.id
