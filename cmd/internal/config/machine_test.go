@@ -194,8 +194,8 @@ func TestClashes(t *testing.T) {
 		switch other, got := want[c.Node], all.Clash(c); {
 		case other == "" && got != taint.Clash{}:
 			t.Errorf("%s: got %+v, want no clash", c.Node, got)
-		case other != "" && !strings.Contains(got.Refused, "claimed by node "+other+", too"):
-			t.Errorf("%s: got %+v, want it to be %s's, too", c.Node, got, other)
+		case other != "" && !strings.Contains(got.Refused, "also claimed by node "+other):
+			t.Errorf("%s: got %+v, want it to be also claimed by node %s", c.Node, got, other)
 		}
 	}
 }
