@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint"
@@ -80,4 +82,29 @@ func TestRecordsOfTheWatch(t *testing.T) {
 	bad.Annotations = map[string]string{taint.RecordAnnotation: "{"}
 	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: third, ObjectNew: bad})
 	is("one that cannot be read", "", "n2")
+}
+
+// cached is an informer's cache of Nodes.
+type cached struct {
+	client.Reader
+	nodes []corev1.Node
+}
+
+func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*corev1.NodeList).Items = c.nodes
+	return nil
+}
+
+// A process that begins to lead knows what records tell of all nodes before it decides on the first.
+func TestMeetingTheNodes(t *testing.T) {
+	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", PowerOff: true}.Enter(taint.PhasePoweringOff, "", time.Now())
+	nodes := []corev1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: "2", Annotations: map[string]string{taint.RecordAnnotation: off.Encode()}}},
+	}
+	r := New(Options{Now: time.Now, Key: taint.DefaultKey, Cache: cached{nodes: nodes}})
+	must(t, r.meet(t.Context()))
+	if v := r.fleetView("n1"); v.Busy != "n2" || v.Others != 1 {
+		t.Errorf("got busy %q of %d others, want n2 of one", v.Busy, v.Others)
+	}
 }
