@@ -238,7 +238,7 @@ func TestCleanup(t *testing.T) {
 	untouched("fences are not done")
 	run(1, []string{"nothing was changed: add --yes"}, "--force")
 	untouched("it was not told to")
-	run(0, []string{`released node marked: mark "f-1" goes`, "node done is clean", "node dead is clean"}, "--yes", "--force")
+	run(0, []string{`released node marked: mark "f-1" is removed`, "node done is clean", "node dead is clean"}, "--yes", "--force")
 
 	for name, n := range nodes() {
 		b := before[name]
