@@ -96,17 +96,19 @@ func (r *Reconciler) acquire(ctx context.Context) bool {
 
 // holds reports whether a write may be made now, asking the device again where the last answer is too old.
 func (b *batch) holds(ctx context.Context) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.stopped.Load() || ctx.Err() != nil {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	hold := b.st.course.Holds(b.r.Now())
 	if hold == recovery.AskFirst {
-		b.r.ask(ctx, b.st)
+		if b.r.ask(ctx, b.st); b.stopped.Load() {
+			return false
+		}
 		hold = b.st.course.Holds(b.r.Now())
 	}
-	return hold == recovery.Yes && !b.stopped.Load()
+	return hold == recovery.Yes
 }
 
 // setBatch tells the informers' handlers which run to stop.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -26,7 +27,7 @@ func Must(t testing.TB, err error) {
 // must bear that somebody else was faster.
 func FreePorts(ports ...*int) error {
 	for _, port := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := listenSomewhere()
 		if err != nil {
 			return fmt.Errorf("picking a port: %w", err)
 		}
@@ -34,6 +35,17 @@ func FreePorts(ports ...*int) error {
 		*port = l.Addr().(*net.TCPAddr).Port
 	}
 	return nil
+}
+
+// listenSomewhere listens on a port below those that connections get for their own end: a program that ends and starts again would find
+// its port taken by anybody's connection.
+func listenSomewhere() (net.Listener, error) {
+	for tries := 0; ; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
+		if err == nil || tries == 100 {
+			return l, err
+		}
+	}
 }
 
 // FreeAddress is 127.0.0.1 with one of FreePorts.

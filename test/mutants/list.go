@@ -490,6 +490,7 @@ var Mutants = []Mutant{
 	{
 		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.View.stockDue",
 		Old: "ends && v.Resumed.After(since) && v.stockNear(due)", New: "false && ends && due.IsZero()",
+		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
 	},
 	{
 		Name: "fence: maintenance does not win (8)", In: "taint/fence.View.gate",
@@ -911,8 +912,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.holds",
-		Old: "!b.stopped.Load()", New: "true",
-		Tests: []string{podFailures},
+		Old: `
+			if b.r.ask(ctx, b.st); b.stopped.Load() {
+				return false
+			}`,
+		New: "b.r.ask(ctx, b.st)",
 	},
 	{
 		Name: "workers: a heartbeat does not stop them", In: "taint/controller.Reconciler.followLeases",
@@ -1309,7 +1313,6 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/evict.Step",
 		Old: "d.Record.Result == taint.ResultReturned", New: "false",
-		Tests: glue,
 	},
 	{
 		Name: "controller: one device that lied distrusts all", In: "taint/fleet.Fleet.Distrusted",
@@ -1579,6 +1582,10 @@ var Mutants = []Mutant{
 	{
 		Name: "app: a leader that was stopped still leads (5)", In: "cmd/internal/app.stampedLock.leading",
 		Old: "age >= l.valid", New: "false",
+	},
+	{
+		Name: "leader: who wakes up releases another's Lease (5)", In: "cmd/internal/app.stampedLock.write",
+		Old: `rec.HolderIdentity == "" && l.holder != l.Identity()`, New: "false",
 	},
 	{
 		Name: "app: a renewal counts from its answer (5)", In: "cmd/internal/app.stampedLock.write",

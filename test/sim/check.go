@@ -242,7 +242,8 @@ func (c *checker) arm(g grounds) {
 // alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the end by itself.
 func (c *checker) alive(g grounds) {
 	w, l := c.w, g.look
-	n, lease := w.api.node(l.Name), w.api.lease(l.Name)
+	then := w.api.asOf(l.Sent) // a heartbeat after the look is met by the question that follows the mark
+	n, lease := then.node(l.Name), then.lease(l.Name)
 	if n == nil || lease == nil || g.hinted || l.Ready != corev1.ConditionFalse {
 		return
 	}

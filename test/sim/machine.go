@@ -126,8 +126,9 @@ func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
-		obs, err := asked.answer(stamp)
-		truth := asked == m && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
+		obs, err := asked.answer(stamp, m)
+		spoken := asked == m || obs.SystemUUID == m.uuid // of the node's machine
+		truth := spoken && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
 		back := w.latency()
 		if err != nil && w.chance(0.5) {
 			back = 5 * time.Second // it ran into the deadline
@@ -149,8 +150,8 @@ func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
 	})
 }
 
-// answer is what the BMC says now.
-func (m *machine) answer(stamp time.Time) (providers.Observation, error) {
+// answer is what the BMC says now, to somebody who asks about a machine.
+func (m *machine) answer(stamp time.Time, about *machine) (providers.Observation, error) {
 	w := m.w
 	obs := providers.Observation{State: providers.PowerOn, SystemUUID: m.uuid, At: stamp}
 	switch {
@@ -177,7 +178,7 @@ func (m *machine) answer(stamp time.Time) (providers.Observation, error) {
 		other := w.machines[w.rng.IntN(len(w.machines))]
 		obs.SystemUUID = other.uuid
 		obs.State = providers.PowerOff
-		if other.power && w.chance(0.5) {
+		if other.power && (other == about || w.chance(0.5)) {
 			obs.State = providers.PowerOn
 		}
 		if other == m {

@@ -43,12 +43,18 @@ type stampedLock struct {
 	log    *slog.Logger
 
 	sent atomic.Pointer[time.Time] // nil: not leading
-	told string                    // the rival that the log has told of; the elector's goroutine alone uses it
+
+	// The elector's goroutine alone uses these.
+	told   string // the rival that the log has told of
+	holder string // of the Lease, when it was read last
 }
 
 // Get returns a rival's hold as if it were that of this Lease, so that the elector waits quietly.
 func (l *stampedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	rec, raw, err := l.Interface.Get(ctx)
+	if l.holder = ""; err == nil {
+		l.holder = rec.HolderIdentity
+	}
 	if err != nil && !apierrors.IsNotFound(err) || l.leading() == nil {
 		return rec, raw, err
 	}
@@ -84,6 +90,11 @@ func (l *stampedLock) Update(ctx context.Context, rec resourcelock.LeaderElectio
 func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if rec.HolderIdentity != l.Identity() { // released: whether it arrives or not
 		l.sent.Store(nil)
+		// A leader that was stopped and replaced wakes up, gives up, and reads the Lease before it releases it, but not whose it is by then
+		// (client-go 0.37, LeaderElector.tryRelease): it would take the Lease from the new leader.
+		if rec.HolderIdentity == "" && l.holder != l.Identity() {
+			return nil
+		}
 		return write(ctx, rec)
 	}
 	before := l.sent.Load()

@@ -443,6 +443,34 @@ func TestLapsedLeaderLooksFirst(t *testing.T) {
 	wantLeading(t, "next", next, true)
 }
 
+// A leader that was frozen wakes up after another took over, and gives up: what it releases is not its own any more. The elector reads
+// the Lease first, and then releases it whosever it is.
+func TestFrozenLeaderReleasesNothing(t *testing.T) {
+	c, s := newClock(), &session{store: &store{}}
+	frozen := lockOf(s, lease("a"), election, "pod-1", slog.New(slog.DiscardHandler))
+	next := lockOf(s, lease("a"), election, "pod-2", slog.New(slog.DiscardHandler))
+	frozen.use(c)
+	next.use(c)
+	kit.Must(t, claim(frozen))
+	c.pass(15 * time.Second)
+	_, _, err := next.Get(t.Context())
+	kit.Must(t, err)
+	kit.Must(t, next.Update(t.Context(), record(next)))
+	release := func(l *stampedLock, want string) {
+		t.Helper()
+		_, _, err := l.Get(t.Context())
+		kit.Must(t, err)
+		kit.Must(t, l.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}))
+		if got := holderOf(s.store.leases[lease("a")]); got != want {
+			t.Errorf("after the release by %s: the Lease is held by %q, want %q", l.Identity(), got, want)
+		}
+	}
+	release(frozen, "pod-2")
+	wantLeading(t, "frozen", frozen, false)
+	wantLeading(t, "next", next, true)
+	release(next, "")
+}
+
 // A renewal that was under way while the Lease ran out does not count as one.
 func TestRenewalThatTakesTooLong(t *testing.T) {
 	c, st := newClock(), &store{}
