@@ -127,7 +127,7 @@ func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
 		obs, err := asked.answer(stamp, m)
-		spoken := asked == m || obs.SystemUUID == m.uuid // of the node's machine
+		spoken := asked == m || obs.SystemUUID == m.uuid                                     // of the node's machine
 		truth := spoken && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
 		back := w.latency()
 		if err != nil && w.chance(0.5) {
