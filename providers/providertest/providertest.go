@@ -56,7 +56,7 @@ type Options struct {
 	// New makes a bench, and ends it with t.Cleanup. The suite closes the provider. What runs on the bench's side of a
 	// connection must end with the connection: the suite looks for leaked goroutines.
 	New func(t *testing.T) *Bench
-	// Without names the faults which the family cannot have, and why; checks that need them are skipped.
+	// Without names the faults which the family cannot have, and why; checks that need them are left out, and the log says so.
 	Without map[Fault]string
 	// Elsewhere are faults that another run of the suite has, over another transport: their checks are left out, not skipped.
 	Elsewhere []Fault

@@ -116,6 +116,7 @@ type Node struct {
 	atts  attached
 	view  evict.View // what was decided on last, under a mark
 	step  Step       // the last
+	owed  bool       // it is a read, and nobody has said yet what that brought
 
 	// What is kept from look to look.
 	work     fence.Work
@@ -178,7 +179,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	if n.evict.Saw(l) {
 		n.answers.Anew()
 	}
-	n.fresh, n.look, n.facts, n.last = true, l, facts, l.Got
+	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
 	n.pods, n.atts, n.view = list{}, attached{}, evict.View{}
 	n.answers.Expect(facts.Device)
 }
@@ -186,7 +187,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 // SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
 func (n *Node) SawPods(pods []evict.Pod, at time.Time) {
 	n.pods = list{have: true, pods: pods, at: at}
-	n.last = at
+	n.last, n.owed = at, false
 }
 
 // SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
@@ -199,13 +200,13 @@ func (n *Node) SawVolumes(of map[string][]evict.Volume, at time.Time) {
 			p.Volumes, p.Claims = of[p.UID], false
 		}
 	}
-	n.last = at
+	n.last, n.owed = at, false
 }
 
 // SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
 func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) {
 	n.atts = attached{have: true, live: live, list: atts}
-	n.last = at
+	n.last, n.owed = at, false
 	if live {
 		n.evict.Listed = at
 	}
@@ -267,8 +268,12 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 // acts are evict's names of the acts on pods.
 var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare}
 
-// Next returns the next step. It may be called as often as one likes; after a Wait or a Leave the node is looked at again.
+// Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
+// read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
 func (n *Node) Next(now time.Time, f *fleet.Fleet) Step {
+	if n.owed {
+		n.fresh = false
+	}
 	s := n.next(now, f)
 	if s.Do == Ask && n.facts.Nobody != nil { // nobody to ask: that is the answer
 		for range 2 { // an answer that proves nothing is followed by a wait
@@ -282,7 +287,7 @@ func (n *Node) Next(now time.Time, f *fleet.Fleet) Step {
 	if s.Do == Wait || s.Do == Leave || s.Do == Read && s.Read == Life {
 		n.fresh = false
 	}
-	n.step = s
+	n.step, n.owed = s, s.Do == Read
 	return s
 }
 

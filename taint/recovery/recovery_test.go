@@ -294,6 +294,33 @@ func TestPowerOffIsRemembered(t *testing.T) {
 	}
 }
 
+// A read that failed is tried again a while later. The look before it is not decided on any more: the node may have shown life since.
+func TestReadThatFailed(t *testing.T) {
+	for _, failing := range []Reading{Pods, CachedAttachments} {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods = []evict.Pod{running("a")}
+		s := c.node.Next(c.now, c.fleet)
+		for ; s.Do == Read && s.Read != failing; s = c.node.Next(c.now, c.fleet) {
+			switch s.Read {
+			case Life:
+				c.see()
+			case Pods:
+				c.node.SawPods(slices.Clone(c.pods), c.now)
+			default:
+				t.Fatalf("reads %s on the way to %s", s.Read, failing)
+			}
+		}
+		c.look.LeaseRV = "2" // a heartbeat; nothing was read
+		c.pass(time.Second)
+		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+			t.Errorf("after a read of %s that failed: got %s %s, want another look", failing, s.Do, s.Read)
+		}
+		if s := c.upTo(Spare, off); len(s.Pods) != 1 {
+			t.Errorf("after the look: got %s of %d pods, want the pod spared", s.Do, len(s.Pods))
+		}
+	}
+}
+
 // A machine whose power must not be touched is not powered off, whatever the mode says and the record announces.
 func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 	c := announced(t)

@@ -859,6 +859,14 @@ var Mutants = []Mutant{
 		Old: "!b.holds(gctx)", New: "false",
 	},
 	{
+		Name: "recovery: a look is decided on though the read after it failed (11)", In: "taint/recovery.Node.Next",
+		Old: `
+			if n.owed {
+				n.fresh = false
+			}`,
+		New: "",
+	},
+	{
 		Name: "workers: a sign of life does not stop them", In: "taint/controller.batch.holds",
 		Old: `
 			if b.stopped.Load() || ctx.Err() != nil {
