@@ -4,20 +4,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// GuardCondition is the Node condition by which the node's side tells what protection its hook gives.
-const GuardCondition corev1.NodeConditionType = "ForcefenceGuard"
+// ProtectionCondition is the Node condition by which the node's side tells what protection its hook gives.
+const ProtectionCondition corev1.NodeConditionType = "ForcefenceGuard"
 
-// The reasons of GuardCondition. The first two come with status True, the last with False.
+// The reasons of ProtectionCondition. The first two come with status True, the last with False.
 const (
-	GuardFailClosed = "FailClosed" // a pod that the hook cannot be asked about does not start
-	GuardFailOpen   = "FailOpen"   // such a pod starts
-	GuardNone       = "None"       // there is no hook
+	ProtectionFailClosed = "FailClosed" // a pod that the hook cannot be asked about does not start
+	ProtectionFailOpen   = "FailOpen"   // such a pod starts
+	ProtectionNone       = "None"       // there is no hook
 )
 
-// Guard returns the status of the node's GuardCondition and its reason; "" where the node's side never said.
-func Guard(node *corev1.Node) (corev1.ConditionStatus, string) {
+// ProtectionOf returns the status of the node's ProtectionCondition and its reason; "" where the node's side never said.
+func ProtectionOf(node *corev1.Node) (corev1.ConditionStatus, string) {
 	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == GuardCondition {
+		if c := &node.Status.Conditions[i]; c.Type == ProtectionCondition {
 			return c.Status, c.Reason
 		}
 	}

@@ -22,17 +22,17 @@ import (
 	"github.com/forcefence/forcefence/taint/release"
 )
 
-// newCleanup takes off all Nodes what the controller leaves on them.
+// newCleanup removes from all Nodes what the controller left on them.
 func newCleanup() *cobra.Command {
 	var kubeconfig string
 	var o cleanup
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Take all that the controller left off all Nodes, before it is removed",
-		Long: "Take off all Nodes what the controller left on them: records of fences, the pins of their machines, conditions and marks.\n" +
-			"Labels that people set (forcefence.io/exclude) stay, and so does the hook's condition, which the hook takes off itself.\n\n" +
-			"It refuses while a controller leads, and while a node is marked or its fence is not done. With --force it goes on all the\n" +
-			"same, and ends each such fence as `forcefence release` does. Without --yes it only tells what it would do.",
+		Short: "Remove what the controller left on the Nodes, before you uninstall it",
+		Long: "Remove from all Nodes what the controller left on them: records of fences, the pins of their machines, conditions and marks.\n" +
+			"Labels that people set (forcefence.io/exclude) stay, and so does the hook's condition, which the hook removes itself.\n\n" +
+			"It refuses while a controller leads, and while a node is marked or its fence is not done. With --force it\n" +
+			"continues, and ends each such fence as `forcefence release` does. Without --yes it only says what it would do.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := restConfig(kubeconfig)
@@ -99,12 +99,12 @@ func (o cleanup) run(ctx context.Context) error {
 	}
 	switch {
 	case len(against) > 0 && !o.force:
-		return fmt.Errorf("nothing was changed: %s; --force goes on all the same", strings.Join(against, "; "))
+		return fmt.Errorf("nothing was changed: %s; --force ignores that", strings.Join(against, "; "))
 	case len(dirty) == 0:
 		fmt.Fprintln(o.out, "no Node carries anything of the controller's")
 		return nil
 	case !o.yes:
-		return fmt.Errorf("nothing was changed: add --yes to take this off %d nodes", len(dirty))
+		return fmt.Errorf("nothing was changed: add --yes to remove this from %d nodes", len(dirty))
 	}
 	for _, name := range dirty {
 		if open[name] {
@@ -237,7 +237,7 @@ func (o cleanup) strip(ctx context.Context, n *corev1.Node, left leftover) error
 			err = o.client.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch))
 		}
 		if err != nil {
-			return fmt.Errorf("taking off annotations and labels: %w", err)
+			return fmt.Errorf("removing annotations and labels: %w", err)
 		}
 	}
 	if len(left.conditions) > 0 {
@@ -252,7 +252,7 @@ func (o cleanup) strip(ctx context.Context, n *corev1.Node, left leftover) error
 			err = o.client.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, patch))
 		}
 		if err != nil {
-			return fmt.Errorf("taking off conditions: %w", err)
+			return fmt.Errorf("removing conditions: %w", err)
 		}
 	}
 	return nil

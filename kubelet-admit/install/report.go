@@ -27,7 +27,7 @@ func Report(ctx context.Context, client rest.Interface, node string, p Protectio
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		changed = nil
 		for _, c := range n.Status.Conditions {
-			if c.Type != taint.GuardCondition {
+			if c.Type != taint.ProtectionCondition {
 				continue
 			}
 			if c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message {
@@ -56,14 +56,14 @@ func Report(ctx context.Context, client rest.Interface, node string, p Protectio
 func RemoveReport(ctx context.Context, client rest.Interface, node string) error {
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		for _, c := range n.Status.Conditions {
-			if c.Type == taint.GuardCondition {
-				return map[string]string{"type": string(taint.GuardCondition), "$patch": "delete"}
+			if c.Type == taint.ProtectionCondition {
+				return map[string]string{"type": string(taint.ProtectionCondition), "$patch": "delete"}
 			}
 		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the node's condition %s: %w", taint.GuardCondition, err)
+		return fmt.Errorf("removing the node's condition %s: %w", taint.ProtectionCondition, err)
 	}
 	return nil
 }
@@ -97,21 +97,21 @@ func patchStatus(ctx context.Context, client rest.Interface, name string, change
 
 func condition(p Protection, now metav1.Time) corev1.NodeCondition {
 	c := corev1.NodeCondition{
-		Type: taint.GuardCondition, Status: corev1.ConditionFalse, Reason: taint.GuardNone, Message: p.Sentence(),
+		Type: taint.ProtectionCondition, Status: corev1.ConditionFalse, Reason: taint.ProtectionNone, Message: p.Sentence(),
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	switch p.Level {
 	case FailClosed:
-		c.Status, c.Reason = corev1.ConditionTrue, taint.GuardFailClosed
+		c.Status, c.Reason = corev1.ConditionTrue, taint.ProtectionFailClosed
 	case FailOpen:
-		c.Status, c.Reason = corev1.ConditionTrue, taint.GuardFailOpen
+		c.Status, c.Reason = corev1.ConditionTrue, taint.ProtectionFailOpen
 	}
 	return c
 }
 
 func event(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 	kind := corev1.EventTypeNormal
-	if c.Reason != taint.GuardFailClosed {
+	if c.Reason != taint.ProtectionFailClosed {
 		kind = corev1.EventTypeWarning
 	}
 	now := metav1.Now()
@@ -119,7 +119,7 @@ func event(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.guard.%x", n.Name, time.Now().UnixNano()), Namespace: metav1.NamespaceDefault},
 		// kubectl describe looks a Node's Events up by its name as UID, as the kubelet writes them.
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)},
-		Reason:         string(taint.GuardCondition) + c.Reason, Message: c.Message, Type: kind,
+		Reason:         string(taint.ProtectionCondition) + c.Reason, Message: c.Message, Type: kind,
 		Source:         corev1.EventSource{Component: "forcefence-node", Host: n.Name},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}

@@ -157,7 +157,7 @@ func conditions(t *testing.T, get getNodeFunc) []corev1.NodeCondition {
 func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
 	t.Helper()
 	for _, c := range conditions(t, get) {
-		if c.Type == taint.GuardCondition {
+		if c.Type == taint.ProtectionCondition {
 			return &c
 		}
 	}
@@ -169,7 +169,7 @@ func guardEvents(t *testing.T, c *cluster.Cluster) []corev1.Event {
 	t.Helper()
 	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
 	kit.Must(t, err)
-	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(taint.GuardCondition)) })
+	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(taint.ProtectionCondition)) })
 }
 
 // find returns the Event with a reason, or an empty one.

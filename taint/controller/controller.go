@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,8 +48,8 @@ type Machine struct {
 	Clash    taint.Clash   // with what leads other nodes to their machines
 }
 
-// Policy is the configuration in force. It is immutable: a reload makes another.
-type Policy struct {
+// Config is the configuration in force. It is immutable: a reload makes another.
+type Config struct {
 	// Machine returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see believe.
 	Machine func(*corev1.Node) (Machine, error)
 	// Recorded returns the machine that an open fence began with.
@@ -67,11 +68,11 @@ type Options struct {
 	Events  events.EventRecorder
 	Log     *slog.Logger
 	Metrics *Metrics
-	Policy  func() *Policy
+	Config  func() *Config
 	Leading func() error // nil while this process is sure to be the leader
 	Key     string       // the mark's key
 	By      string       // this process's identity in records
-	Workers int          // pod writes at the same time, for all nodes; default 48 (F6)
+	Workers int          // pod writes at the same time, for all nodes; default 64 (F6)
 	Now     func() time.Time
 }
 
@@ -80,6 +81,7 @@ type Reconciler struct {
 	Options
 	writer  kube.Writer
 	workers chan struct{} // one token per pod write under way
+	batches atomic.Int32  // runs of pod writes under way
 
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet
@@ -112,7 +114,7 @@ type nodeState struct {
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	if o.Workers <= 0 {
-		o.Workers = 48
+		o.Workers = 64
 	}
 	r := &Reconciler{
 		Options: o, workers: make(chan struct{}, o.Workers), nodes: map[string]*nodeState{},
@@ -129,13 +131,15 @@ const maxSteps = 250
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	st := r.state(req.Name)
 	res, err := r.advance(ctx, req, st)
-	if after := r.nudge(ctx, req.Name, st); after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) {
-		res.RequeueAfter = after
+	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.tellRest(st)} {
+		if after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) {
+			res.RequeueAfter = after
+		}
 	}
 	return res, err
 }
 
-// advance is Reconcile without the nudges of held pods.
+// advance is Reconcile without the nudges of held pods and the Events that waited.
 func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
 	if err := r.meet(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -192,9 +196,9 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		return true, 0, nil
 	}
 	l := taint.See(&node, nil, r.Key, r.Now(), r.Now())
-	guard, why := taint.Guard(&node)
-	r.setGuard(st, protection(guard, why))
-	st.nudging.saw(l, guard, r.Now())
+	status, why := taint.ProtectionOf(&node)
+	r.setProtection(st, protectionWord(status, why))
+	st.nudging.saw(l, status, r.Now())
 	var view fleet.View
 	r.across(func(f *fleet.Fleet) {
 		f.Know(name, r.Now())
@@ -229,9 +233,10 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
 		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
 	}
-	r.tellLater(st, 0)
+	r.send(&st.told.later)
+	r.send(&st.told.pods)
 	r.setState(st, "")
-	r.setGuard(st, "")
+	r.setProtection(st, "")
 	st.nudging = nudging{}
 	r.across(func(f *fleet.Fleet) { f.Drop(name, r.Now()) })
 	r.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,7 +30,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 		return 0, false, nil
 	}
 	r.reads(st)
-	r.tellLater(st, tellWithin)
+	r.flush(&st.told.later, false)
 	r.alert(st, s)
 	begun := r.Now()
 	if !writes(s.Do) { // what is written is told once it is: a conflict leaves a fence that never was one
@@ -41,7 +40,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	case recovery.Leave:
 		return 0, false, nil
 	case recovery.Wait:
-		r.tellPods(st, tellWithin)
+		r.flush(&st.told.pods, false)
 		return s.After, false, nil
 	case recovery.Ask:
 		r.ask(ctx, st)
@@ -132,29 +131,18 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState) (o recovery.Ou
 	return o
 }
 
-// clear clears the volume lists, and lists the pods meanwhile: what is to be deleted next. Without that list it is made then.
-func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
+// clear clears the volume lists.
+func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
 	l := st.course.Look()
 	if st.course.Holds(r.Now()) != recovery.Yes {
 		return recovery.Outcome{Err: errLate, Late: true}
 	}
-	var g errgroup.Group
-	if s.Along == recovery.Pods {
-		g.Go(func() error {
-			pods, err := kube.Pods(ctx, r.Live, l.Name)
-			if err == nil {
-				o.Listed = kube.SeePods(pods, r.Key, r.Policy().EvictFirst)
-			}
-			return nil
-		})
-	}
 	err := r.writer.Clear(ctx, l, s.InUse, s.Attached)
-	_ = g.Wait() // no error: the list may fail
-	if o.Err = err; err == nil {
+	if err == nil {
 		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.ID,
 			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))
 	}
-	return o
+	return recovery.Outcome{Err: err}
 }
 
 // read reads what a step asks for. It blocks for the API server alone.
@@ -168,7 +156,7 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.objects = objects
-		st.course.SawPods(kube.SeePods(objects, r.Key, r.Policy().EvictFirst), r.Now())
+		st.course.SawPods(kube.SeePods(objects, r.Key, r.Config().EvictFirst), r.Now())
 	case recovery.Volumes:
 		of, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
@@ -216,14 +204,14 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	facts := recovery.Facts{Facts: fence.Facts{NewID: newID(), By: r.By}}
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
-		policy := r.Policy()
-		m, b, err := policy.believe(node, l.Record, false)
+		config := r.Config()
+		m, b, err := config.believe(node, l.Record, false)
 		st.machine = m
 		facts.Nobody = st.since(err, r.Now())
 		facts.Mode, facts.Device, facts.Identity, facts.NoPower = m.Mode, m.Device, m.Identity, b.NoPower
-		facts.Excluded, facts.Settings, facts.Evict = policy.Excluded(node), policy.Fence, policy.Evict
-		guard, _ := taint.Guard(node)
-		st.nudging.saw(l, guard, r.Now())
+		facts.Excluded, facts.Settings, facts.Evict = config.Excluded(node), config.Fence, config.Evict
+		status, _ := taint.ProtectionOf(node)
+		st.nudging.saw(l, status, r.Now())
 	}
 	st.nobody = facts.Nobody
 	r.across(func(f *fleet.Fleet) {

@@ -29,6 +29,8 @@ type batch struct {
 // the writes under way come to their end: one that was cut off could land after the next look.
 func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step, write func(context.Context, evict.Pod) error) recovery.Outcome {
 	b := &batch{r: r, st: st}
+	r.batches.Add(1)
+	defer r.batches.Add(-1)
 	r.setBatch(st, b)
 	defer r.setBatch(st, nil)
 	l := st.course.Look()

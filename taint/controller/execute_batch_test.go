@@ -135,8 +135,8 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 	x.Reconciler = New(Options{
 		Live: x.live, Cache: x.cached, Client: x.api, Now: c.Now, Workers: 1, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
 		Events: x.events, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
-		Policy: func() *Policy {
-			return &Policy{
+		Config: func() *Config {
+			return &Config{
 				Machine: func(*corev1.Node) (Machine, error) {
 					return Machine{Provider: m, Name: "bmc", Device: "bmc/n1", Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
 				},
@@ -501,32 +501,6 @@ func TestClearingNeedsTheProof(t *testing.T) {
 		err := x.steps()
 		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want || errors.Is(err, kube.ErrAgain) != stands || x.st.told.said != reason.Clearing {
 			t.Errorf("stopped %v: got %d writes, said %s, error %v, want %d", stands, x.api.patches, x.st.told.said, err, want)
-		}
-	}
-}
-
-// While the lists are cleared the pods are listed: what is deleted next needs no list of its own, but where that one failed.
-func TestListedWhileClearing(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
-		x.live.pods = endedPods("n1", "a")
-		x.upTo(recovery.ClearVolumes)
-		lists := 0
-		x.live.fails = func(o runtime.Object) error {
-			if _, ok := o.(*corev1.PodList); !ok {
-				return nil
-			}
-			if lists++; fails && lists == 1 {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
-		must(t, x.steps())
-		x.live.node.Status.VolumesInUse = nil
-		x.upTo(recovery.Delete)
-		if want := map[bool]int{false: 1, true: 2}[fails]; x.api.patches != 1 || lists != want {
-			t.Errorf("failed %v: got %d writes and %d lists until the deletion, want one and %d", fails, x.api.patches, lists, want)
 		}
 	}
 }

@@ -6,43 +6,19 @@ import (
 	"os"
 	"testing"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// shared is a real control plane for what only an API server can tell; nil under -short. Its controller-manager and scheduler are
-// stopped: nothing but a test changes an object.
+// shared is a real control plane for what only an API server can tell; nil under -short.
 var shared *cluster.Cluster
 
-func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard())
-	os.Exit(cluster.Main(m, cluster.Options{}, func(c *cluster.Cluster) {
-		if shared = c; c != nil {
-			c.ControllerManager().Stop()
-			c.Scheduler().Stop()
-		}
-	}))
-}
+func TestMain(m *testing.M) { os.Exit(cluster.MainStore(m, func(c *cluster.Cluster) { shared = c })) }
 
 var errStale = errors.New("not leading")
-
-// admin is a client of the real API server.
-func admin(t *testing.T) client.Client {
-	t.Helper()
-	if shared == nil {
-		t.Skip("needs a control plane")
-	}
-	c, err := client.New(shared.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 func newNode(t *testing.T, c client.Client) *corev1.Node {
 	t.Helper()

@@ -17,12 +17,12 @@ import (
 // A pod that the node's hook holds is tried again by its kubelet after 10 to 15 s. When what held it has gone, a changed annotation
 // makes the kubelet try at once (kubernetes 1.36: pkg/kubelet/config takes changed annotations for an update of the pod, and an update
 // wakes the pod's worker out of its back-off). Nudging is a help and proves nothing: what it misses starts by itself a little later,
-// and nothing waits for it. So a process that takes over the lead in the middle does not go on with the turns of the one before.
+// and nothing waits for it. So a process that takes over the lead in the middle does not go on with the rounds of the one before.
 
-// nudgeAfter are the turns, from the moment a node opened: the hook learns by its own watch that it did, perhaps after the first.
+// nudgeAfter are the rounds, from the moment a node opened: the hook learns by its own watch that it did, perhaps after the first.
 var nudgeAfter = [...]time.Duration{0, time.Second, 3 * time.Second}
 
-// nudging is what is remembered of a node for its held pods. It is pure: looks go in, due turns come out.
+// nudging is what is remembered of a node for its held pods. It is pure: looks go in, due rounds come out.
 type nudging struct {
 	known  bool   // a look was folded in; without one nobody can say what changed
 	rv     string // of the last look
@@ -31,41 +31,41 @@ type nudging struct {
 	marked bool
 
 	opened  time.Time // when the node last opened
-	turn    int       // the next of nudgeAfter
-	pending bool      // that turn is to come
+	round   int       // the next of nudgeAfter
+	pending bool      // that round is to come
 	fresh   bool      // it opened because its kubelet came: pods' statuses may be those of before
 }
 
 // saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, and Ready. Held pods are nudged when
 // it opens, and when it is open and on another boot. A node without a hook holds nothing.
-func (n *nudging) saw(l taint.Look, guard corev1.ConditionStatus, now time.Time) {
+func (n *nudging) saw(l taint.Look, status corev1.ConditionStatus, now time.Time) {
 	if n.known && taint.Older(l.ResourceVersion, n.rv) {
 		return // the cache is behind a live look
 	}
 	was := *n
 	n.known, n.rv, n.boot, n.ready, n.marked = true, l.ResourceVersion, l.BootID, l.IsReady(), l.Mark != nil
 	switch {
-	case n.marked || !n.ready || guard != corev1.ConditionTrue:
+	case n.marked || !n.ready || status != corev1.ConditionTrue:
 		n.pending = false
 	case !was.known:
 	case was.marked || !was.ready || was.boot != n.boot:
-		n.opened, n.turn, n.pending, n.fresh = now, 0, true, !was.ready || was.boot != n.boot
+		n.opened, n.round, n.pending, n.fresh = now, 0, true, !was.ready || was.boot != n.boot
 	}
 }
 
-// due returns how long until the next turn, and whether there is one.
+// due returns how long until the next round, and whether there is one.
 func (n *nudging) due(now time.Time) (time.Duration, bool) {
 	if !n.pending {
 		return 0, false
 	}
-	return max(0, n.opened.Add(nudgeAfter[n.turn]).Sub(now)), true
+	return max(0, n.opened.Add(nudgeAfter[n.round]).Sub(now)), true
 }
 
-// done ends a turn that found so many held pods. There is a next one until none is held; after a boot an empty first turn proves
+// done ends a round that found so many held pods. There is a next one until none is held; after a boot an empty first round proves
 // nothing, since a kubelet may be Ready before it has written the statuses of all its pods.
 func (n *nudging) done(held int) {
-	n.pending = n.turn+1 < len(nudgeAfter) && (held > 0 || n.fresh && n.turn == 0)
-	n.turn++
+	n.pending = n.round+1 < len(nudgeAfter) && (held > 0 || n.fresh && n.round == 0)
+	n.round++
 }
 
 // The results of the metric forcefence_nudges_total.
@@ -75,8 +75,8 @@ const (
 	nudgeFailed  = "failed"
 )
 
-// nudge takes the turn that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
-// logged and counted, and left to the next turn.
+// nudge takes the round that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
+// logged and counted, and left to the next round.
 func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time.Duration {
 	wait, ok := st.nudging.due(r.Now())
 	if !ok || wait > 0 {
@@ -88,15 +88,15 @@ func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time
 	}
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
-	turn := st.nudging.turn + 1
+	round := st.nudging.round + 1
 	held, open, err := r.held(ctx, name, st)
 	switch {
 	case err != nil:
 		r.Metrics.nudges.WithLabelValues(nudgeFailed).Inc()
-		r.Log.Warn("Cannot list held pods", "node", name, "turn", turn, "error", err)
+		r.Log.Warn("Cannot list held pods", "node", name, "round", round, "error", err)
 		st.nudging.done(1) // unknown: look again
 	case open:
-		r.nudgePods(ctx, name, turn, held)
+		r.nudgePods(ctx, name, round, held)
 		st.nudging.done(len(held))
 	}
 	wait, _ = st.nudging.due(r.Now())
@@ -110,8 +110,8 @@ func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return nil, false, fmt.Errorf("reading node live: %w", err)
 	}
-	guard, _ := taint.Guard(&node)
-	st.nudging.saw(taint.See(&node, nil, r.Key, sent, r.Now()), guard, r.Now())
+	status, _ := taint.ProtectionOf(&node)
+	st.nudging.saw(taint.See(&node, nil, r.Key, sent, r.Now()), status, r.Now())
 	if _, open = st.nudging.due(r.Now()); !open {
 		return nil, false, nil
 	}
@@ -128,7 +128,7 @@ func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held
 }
 
 // nudgePods writes the annotations, with the workers that all pod writes share.
-func (r *Reconciler) nudgePods(ctx context.Context, name string, turn int, pods []corev1.Pod) {
+func (r *Reconciler) nudgePods(ctx context.Context, name string, round int, pods []corev1.Pod) {
 	if len(pods) == 0 {
 		return
 	}
@@ -146,40 +146,40 @@ func (r *Reconciler) nudgePods(ctx context.Context, name string, turn int, pods 
 				result = nudgeChanged
 			} else if err != nil {
 				result = nudgeFailed
-				r.Log.Warn("Cannot nudge held pod", "node", name, "pod", p.Namespace+"/"+p.Name, "turn", turn, "error", err)
+				r.Log.Warn("Cannot nudge held pod", "node", name, "pod", p.Namespace+"/"+p.Name, "round", round, "error", err)
 			}
 			r.Metrics.nudges.WithLabelValues(result).Inc()
 			return nil
 		})
 	}
 	_ = g.Wait()
-	r.Log.Info("Nudged held pods", "node", name, "turn", turn, "pods", len(pods))
+	r.Log.Info("Nudged held pods", "node", name, "round", round, "pods", len(pods))
 }
 
-// protection is the label of the metric forcefence_node_guard for what a Node tells of its hook.
-func protection(status corev1.ConditionStatus, reason string) string {
+// protectionWord is the label of the metric forcefence_node_protection for what a Node tells of its hook.
+func protectionWord(status corev1.ConditionStatus, reason string) string {
 	switch {
-	case status == corev1.ConditionTrue && reason == taint.GuardFailClosed:
+	case status == corev1.ConditionTrue && reason == taint.ProtectionFailClosed:
 		return "fail-closed"
-	case status == corev1.ConditionTrue && reason == taint.GuardFailOpen:
+	case status == corev1.ConditionTrue && reason == taint.ProtectionFailOpen:
 		return "fail-open"
-	case status == corev1.ConditionFalse && reason == taint.GuardNone:
+	case status == corev1.ConditionFalse && reason == taint.ProtectionNone:
 		return "none"
 	default:
 		return "unknown"
 	}
 }
 
-// setGuard moves the node from one protection to another in the metric; "" is none.
-func (r *Reconciler) setGuard(st *nodeState, p string) {
-	if st.told.guard == p {
+// setProtection moves the node from one protection to another in the metric; "" is none.
+func (r *Reconciler) setProtection(st *nodeState, p string) {
+	if st.told.protection == p {
 		return
 	}
-	if st.told.guard != "" {
-		r.Metrics.guards.WithLabelValues(st.told.guard).Dec()
+	if st.told.protection != "" {
+		r.Metrics.protections.WithLabelValues(st.told.protection).Dec()
 	}
 	if p != "" {
-		r.Metrics.guards.WithLabelValues(p).Inc()
+		r.Metrics.protections.WithLabelValues(p).Inc()
 	}
-	st.told.guard = p
+	st.told.protection = p
 }

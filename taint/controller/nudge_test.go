@@ -22,9 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// TestNudging tells stories of looks and says at which second turns are due. A turn finds as many held pods as the story says, the last
+// TestNudging tells stories of looks and says at which second rounds are due. A round finds as many held pods as the story says, the last
 // number for all that follow.
 func TestNudging(t *testing.T) {
 	type seen struct {
@@ -54,8 +55,8 @@ func TestNudging(t *testing.T) {
 			with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.at = 30 }),
 		}, []int{2}, []int{30, 31, 33}},
 		{"Ready comes under the mark", []seen{with(marked, func(s *seen) { s.ready = false }), with(marked, func(s *seen) { s.at = 5 }), open}, []int{0}, []int{10}},
-		{"marked again between the turns", []seen{marked, open, with(marked, func(s *seen) { s.at = 12 })}, []int{2}, []int{10, 11}},
-		{"not Ready between the turns", []seen{marked, open, with(open, func(s *seen) { s.at, s.ready = 12, false })}, []int{2}, []int{10, 11}},
+		{"marked again between the rounds", []seen{marked, open, with(marked, func(s *seen) { s.at = 12 })}, []int{2}, []int{10, 11}},
+		{"not Ready between the rounds", []seen{marked, open, with(open, func(s *seen) { s.at, s.ready = 12, false })}, []int{2}, []int{10, 11}},
 		{"a reboot that nobody saw as NotReady", []seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{2}, []int{10, 11, 13}},
 		{"a boot, no pod has its status yet", []seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{0, 3}, []int{10, 11, 13}},
 		{"a boot, nothing is held", []seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{0}, []int{10, 11}},
@@ -93,7 +94,7 @@ func TestNudging(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("turns: got %v, want %v", got, tt.want)
+				t.Errorf("rounds: got %v, want %v", got, tt.want)
 			}
 		})
 	}
@@ -124,13 +125,13 @@ type nudgeWorld struct {
 
 func newNudgeWorld(t *testing.T) *nudgeWorld {
 	t.Helper()
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	w := &nudgeWorld{t: t, c: c, live: &counting{Reader: c}, node: newNode(t, c), pods: map[string]*corev1.Pod{}, now: time.Now()}
 	w.patchNode(`{"status":{"nodeInfo":{"bootID":"a"},"conditions":[{"type":"ForcefenceGuard","status":"True","reason":"FailClosed"},{"type":"Ready","status":"True"}]}}`, "status")
 	w.r = New(Options{
 		Live: w.live, Cache: c, Client: c, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey,
 		Now: func() time.Time { return w.now }, Leading: func() error { return w.lead },
-		Policy: noMachines,
+		Config: noMachines,
 	})
 	for name, status := range map[string]string{
 		"held":     `{"phase":"Pending","conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`,
@@ -293,8 +294,8 @@ func TestNudgeEndsWhenAllMoved(t *testing.T) {
 func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 	w := newNudgeWorld(t)
 	w.r.Events = events.NewFakeRecorder(100)
-	w.r.Policy = func() *Policy {
-		return &Policy{
+	w.r.Config = func() *Config {
+		return &Config{
 			Machine:  func(*corev1.Node) (Machine, error) { return Machine{}, errors.New("no provider") },
 			Excluded: func(*corev1.Node) string { return "" },
 		}
@@ -361,7 +362,7 @@ func TestNudgeAfterReboot(t *testing.T) {
 	}
 	w.want("all moved", time.Second, nil, 0)
 
-	// Ready before the statuses are written: an empty first turn proves nothing.
+	// Ready before the statuses are written: an empty first round proves nothing.
 	w.boot("c")
 	w.want("a third boot", 0, nil, time.Second)
 	w.setPod("stale", `{"conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`)
@@ -383,7 +384,7 @@ func (b busyPods) List(ctx context.Context, l client.ObjectList, opts ...client.
 	return nil
 }
 
-// A pod that changed since the list is not nudged by force: it is counted, and the next turn has it.
+// A pod that changed since the list is not nudged by force: it is counted, and the next round has it.
 func TestNudgeOfAPodThatChanged(t *testing.T) {
 	w := newNudgeWorld(t)
 	w.mark(true)
@@ -407,7 +408,7 @@ func (deafAPI) List(context.Context, client.ObjectList, ...client.ListOption) er
 	return errors.New("the API server is away")
 }
 
-// A list that fails fails no Reconcile: it is counted, and the next turn lists again; there is none beyond the third.
+// A list that fails fails no Reconcile: it is counted, and the next round lists again; there is none beyond the third.
 func TestNudgeWhenTheListFails(t *testing.T) {
 	w := newNudgeWorld(t)
 	w.mark(true)
@@ -427,9 +428,9 @@ func TestNudgeWhenTheListFails(t *testing.T) {
 
 // TestNodeGuardMetric follows one node's word through the cache.
 func TestNodeGuardMetric(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	n := newNode(t, c)
-	r := New(Options{Cache: c, Now: time.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey, Policy: noMachines})
+	r := New(Options{Cache: c, Now: time.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey, Config: noMachines})
 	for _, tt := range []struct{ status, reason, want string }{
 		{"", "", "unknown"},
 		{"True", "FailClosed", "fail-closed"},
@@ -464,7 +465,7 @@ func TestNodeGuardMetric(t *testing.T) {
 		}
 		got := map[string]float64{}
 		for _, p := range []string{"fail-closed", "fail-open", "none", "unknown"} {
-			if v := testutil.ToFloat64(r.Metrics.guards.WithLabelValues(p)); v != 0 {
+			if v := testutil.ToFloat64(r.Metrics.protections.WithLabelValues(p)); v != 0 {
 				got[p] = v
 			}
 		}

@@ -19,7 +19,7 @@ var ErrNotBelieved = errors.New("the node's machine is not believed")
 
 // believe finds the machine of a node: by its open fence's record, else by what leads to one now, as far as taint.Believe believes it.
 // healthy allows a pin, which the Belief then asks for.
-func (p *Policy) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Machine, taint.Belief, error) {
+func (p *Config) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Machine, taint.Belief, error) {
 	m, err := p.Machine(node)
 	v := taint.Identity{
 		Claim: taint.Claim{Node: node.Name, Machine: m.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]},
@@ -66,7 +66,7 @@ const pinRetry = time.Minute
 // pin writes the pin of a healthy node that has none, or whose machine has changed, by what the informer brought: a node that changed
 // since is a conflict. It is all that a healthy node costs, once. It returns when to try again; zero: a change will wake us.
 func (r *Reconciler) pin(ctx context.Context, node *corev1.Node, l taint.Look, st *nodeState) (after time.Duration) {
-	_, b, err := r.Policy().believe(node, l.Record, true)
+	_, b, err := r.Config().believe(node, l.Record, true)
 	if err = st.since(err, r.Now()); errors.Is(err, ErrNotBelieved) {
 		if st.refused != b.Refused {
 			st.refused = b.Refused

@@ -22,8 +22,8 @@ import (
 )
 
 // noMachines is a configuration without rules.
-func noMachines() *Policy {
-	return &Policy{Machine: func(*corev1.Node) (Machine, error) { return Machine{}, errors.New("no rule claims the node") }}
+func noMachines() *Config {
+	return &Config{Machine: func(*corev1.Node) (Machine, error) { return Machine{}, errors.New("no rule claims the node") }}
 }
 
 const (
@@ -32,14 +32,14 @@ const (
 )
 
 // byNote leads each node to the machine that its annotation names, as a configuration would.
-func byNote() *Policy {
+func byNote() *Config {
 	made := func(n *corev1.Node, m taint.Machine) Machine {
 		return Machine{
 			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m, Mode: fence.Fence,
 			Target: providers.Target{Node: n.Name, ID: m.ID, SystemUUID: m.SystemUUID, Claimed: true},
 		}
 	}
-	return &Policy{
+	return &Config{
 		Machine: func(n *corev1.Node) (Machine, error) {
 			id := n.Annotations["bmc"]
 			if id == "" {
@@ -148,7 +148,7 @@ func TestPinCostsOneRequest(t *testing.T) {
 	recorder := events.NewFakeRecorder(9)
 	r := New(Options{
 		Cache: oneNode{node: node}, Client: api, Now: c.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey,
-		Log: slog.New(slog.DiscardHandler), Events: recorder, Policy: byNote, Leading: func() error { return nil },
+		Log: slog.New(slog.DiscardHandler), Events: recorder, Config: byNote, Leading: func() error { return nil },
 	})
 	r.renewed(lease("n1", 1, 40))
 	reconciled := func(writes int, after time.Duration, told string) {
@@ -167,7 +167,7 @@ func TestPinCostsOneRequest(t *testing.T) {
 			t.Fatalf("told %q, want %q", got, told)
 		}
 	}
-	api.err = errors.New("the policy does not let it through")
+	api.err = errors.New("the config does not let it through")
 	reconciled(1, pinRetry, "")
 	c.now = c.now.Add(pinRetry / 4)
 	r.renewed(lease("n1", 2, 40))

@@ -174,17 +174,20 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.bound, x.live.pods = "pv", append(endedPods("n1", "ended"), pods...)
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
-		if failed {
-			s := x.upTo(recovery.Tombstone)
-			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error { return errors.New("no quorum") })
+		write := func(do recovery.Do, err error) {
+			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, evict.Pod) error { return err })
 			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, x.Now(), f) })
+		}
+		if failed {
+			write(recovery.Tombstone, errors.New("no quorum"))
 		}
 		must(t, x.steps())
 		if want := `"status":{"volumesAttached":[{"name":"` + string(stays) + `","devicePath":""}],"volumesInUse":["` + string(stays) + `"]}`; !strings.Contains(x.api.last, want) {
 			t.Errorf("failed %v: got %s, want %s", failed, x.api.last, want)
 		}
 		x.live.node.Status.VolumesInUse, x.api.patches = []corev1.UniqueVolumeName{stays}, 0
-		x.live.pods = x.live.pods[1:] // the ended one is deleted
+		write(recovery.Delete, nil)
+		x.live.pods = x.live.pods[1:]
 		if s := x.upTo(recovery.Wait); s.Why == reason.Clearing || x.api.patches != 0 {
 			t.Errorf("failed %v: volumesAttached is cleared again: %s", failed, s.Why)
 		}
@@ -205,6 +208,7 @@ func TestKeptPodsAreTold(t *testing.T) {
 	}, Stuck: []evict.StuckPod{
 		{Pod: pod("huge"), Act: evict.Delete, Why: evict.TooLarge}, {Pod: pod("lives"), Act: evict.Spare, Why: evict.Denied},
 	}})
+	x.flush(&x.st.told.pods, true)
 	got := strings.Join(told(x.events), "\n")
 	for text, want := range map[string]int{
 		"FinalizersKeepPod": 2, "removed: example.net/keep.": 1, "removed: example.net/too.": 1, "job-tracking": 0,

@@ -107,7 +107,7 @@ func (p *Probe) round(ctx context.Context) int {
 func (p *Probe) one(ctx context.Context, node *corev1.Node) (class, text string) {
 	r := p.Reconciler
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
-	m, _, err := r.Policy().believe(node, rec, false)
+	m, _, err := r.Config().believe(node, rec, false)
 	if err != nil {
 		return "no_machine", fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", err)
 	}

@@ -39,11 +39,11 @@ func TestProbeTellsTheCause(t *testing.T) {
 		{providers.WithClass(providers.ErrUnreachable, errors.New("dial tcp 192.0.2.1:443: connect: no route to host\x1b[2J")), "(unreachable: dial tcp 192.0.2.1:443: connect: no route to host"},
 	} {
 		log, recorder := &bytes.Buffer{}, events.NewFakeRecorder(5)
-		policy := &Policy{Machine: func(*corev1.Node) (Machine, error) {
+		config := &Config{Machine: func(*corev1.Node) (Machine, error) {
 			return Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
 		}}
 		p := &Probe{Reconciler: New(Options{
-			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Policy: func() *Policy { return policy }, Leading: func() error { return nil },
+			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Config: func() *Config { return config }, Leading: func() error { return nil },
 		}), told: map[string]string{}}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		class, text := p.one(t.Context(), node)

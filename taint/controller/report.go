@@ -25,15 +25,15 @@ import (
 
 // reported is what was told of a node.
 type reported struct {
-	said     reason.Reason // the last reason that was logged and sent as an Event
-	state    reason.State  // for the metric of nodes by state
-	guard    string        // for the metric of nodes by protection
-	alerted  string        // what a person was called for
-	answered string        // the last answer that was logged
-	later    []later       // Events of the Node that wait for the writes that they tell of
-	untold   []untold      // pods that were ended and have no Event yet
-	oddLease bool          // the Lease's duration is out of bounds
-	slow     time.Time     // when it was last told that the API server is slow
+	said       reason.Reason // the last reason that was logged and sent as an Event
+	state      reason.State  // for the metric of nodes by state
+	protection string        // for the metric of nodes by protection
+	alerted    string        // what a person was called for
+	answered   string        // the last answer that was logged
+	later      []later       // Events of the Node that wait for the writes that they tell of
+	pods       []later       // Events of pods, which wait for the fence's end
+	oddLease   bool          // the Lease's duration is out of bounds
+	slow       time.Time     // when it was last told that the API server is slow
 }
 
 // alert calls for a person, once for each reason. The node's state says so for as long as it stands.
@@ -66,13 +66,13 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	case s.Do == recovery.Unmark:
 		r.Metrics.phase("evict", r.Now().Sub(s.Record.Since))
 		r.Log.Info("Removed mark", "node", l.Name, "fence", id, "result", s.Record.Result)
-		r.tellPods(st, 0)
 		r.tellKept(st, s)
+		r.flush(&st.told.pods, true)
 	case s.Do == recovery.Leave && l.Mark == nil:
-		r.tellPods(st, 0) // somebody else took the mark off
+		r.flush(&st.told.pods, true) // somebody else took the mark off
 	}
-	if s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark {
-		r.tellLater(st, 0)
+	if settled(st, s) {
+		r.flush(&st.told.later, true)
 	}
 	if s.Record.Phase == taint.PhaseDone && writes(s.Do) {
 		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
@@ -91,33 +91,57 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	}
 }
 
-// later is an Event that waits.
+// later is an Event, or several, that wait.
 type later struct {
 	at   time.Time
 	send func()
 }
 
-// soon sends an Event of the Node at once, or while pods are being written once that is done: each of a fence's Events would otherwise
-// compete at the API server with what it tells of.
+// tellWithin is how long Events may wait for the pod writes that are under way, on any node (F37). Those of ended pods wait for the fence's end,
+// too: a hundred of them would otherwise compete at the API server with what they tell of, the deletions, the detaching and the
+// replacements' start. A process that ends before that has told of the fence on the Node, and leaves the pods' own Events out.
+const tellWithin = 10 * time.Second
+
+// soon sends an Event of the Node at once, or once the writes that it tells of are done.
 func (r *Reconciler) soon(st *nodeState, s recovery.Step, why reason.Reason, action string, words ...string) {
 	node := st.node
-	send := func() { r.event(node, why, action, words...) }
-	if l := st.course.Look(); l.Mark == nil || s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark {
-		r.tellLater(st, 0)
-		send()
-		return
+	st.told.later = append(st.told.later, later{r.Now(), func() { r.event(node, why, action, words...) }})
+	if settled(st, s) {
+		r.flush(&st.told.later, true)
 	}
-	st.told.later = append(st.told.later, later{r.Now(), send})
 }
 
-// tellLater sends the Events that have waited for that long.
-func (r *Reconciler) tellLater(st *nodeState, age time.Duration) {
-	if list := st.told.later; len(list) > 0 && r.Now().Sub(list[0].at) >= age {
-		st.told.later = nil
-		for _, e := range list {
-			e.send()
-		}
+// settled reports that the step is not one of those that write pods one after the other.
+func settled(st *nodeState, s recovery.Step) bool {
+	return st.course.Look().Mark == nil || s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark
+}
+
+// flush sends the Events of a list in their order: those of a node that is settled if no pods are being written, others once they are old.
+func (r *Reconciler) flush(list *[]later, settled bool) {
+	if len(*list) == 0 || r.Now().Sub((*list)[0].at) < tellWithin && (!settled || r.batches.Load() > 0) {
+		return
 	}
+	r.send(list)
+}
+
+func (r *Reconciler) send(list *[]later) {
+	all := *list
+	*list = nil
+	for _, e := range all {
+		e.send()
+	}
+}
+
+// tellRest sends what waited for pod writes on other nodes, and returns when to come again for what still does; 0 is never.
+func (r *Reconciler) tellRest(st *nodeState) time.Duration {
+	if st.course.Look().Mark == nil {
+		r.flush(&st.told.later, true)
+		r.flush(&st.told.pods, true)
+	}
+	if len(st.told.later)+len(st.told.pods) == 0 {
+		return 0
+	}
+	return time.Second
 }
 
 // markedBy names whoever set a mark, for a person.
@@ -130,11 +154,11 @@ func markedBy(r taint.Record) string {
 
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
 func (r *Reconciler) tellNoHook(st *nodeState, s recovery.Step, id string) {
-	guard, why := taint.Guard(st.node)
-	if guard == corev1.ConditionTrue {
+	status, why := taint.ProtectionOf(st.node)
+	if status == corev1.ConditionTrue {
 		return
 	}
-	r.Log.Warn("Evicting a node without a hook", "node", st.node.Name, "fence", id, "guard", protection(guard, why))
+	r.Log.Warn("Evicting a node without a hook", "node", st.node.Name, "fence", id, "protection", protectionWord(status, why))
 	r.soon(st, s, reason.NoHook, "Evict")
 }
 
@@ -220,32 +244,6 @@ func stuckPods(pods []evict.StuckPod) string {
 	return strings.Join(names, "; ")
 }
 
-// untold are pods that one act ended, and what was known when it did.
-type untold struct {
-	at        time.Time
-	pods      []evict.Pod
-	id, proof string
-}
-
-// tellWithin is how long the Events of ended pods may wait for the fence's end. A hundred of them would otherwise compete at the API
-// server with what they tell of: the deletions, the detaching and the replacements' start.
-const tellWithin = 10 * time.Second
-
-// tellPods sends an Event with the evidence to each pod that was ended at least that long ago and not told of yet. A process that
-// ends before that has told of the fence on the Node, and leaves the pods' own Events out.
-func (r *Reconciler) tellPods(st *nodeState, age time.Duration) {
-	list := st.told.untold
-	if len(list) == 0 || r.Now().Sub(list[0].at) < age {
-		return
-	}
-	st.told.untold = nil
-	for _, u := range list {
-		for _, p := range u.pods {
-			r.eventOn(reference(p), st.node, reason.Fenced, "Evict", "{node}", st.node.Name, "{detail}", u.proof, "{fence}", u.id)
-		}
-	}
-}
-
 // tellWritten tells how a batch of pods' writes ended.
 func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Pod) {
 	l := st.course.Look()
@@ -257,7 +255,12 @@ func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Po
 		r.Log.Info("Deleted pods", args...)
 	default:
 		r.Log.Info("Ended pods", args...)
-		st.told.untold = append(st.told.untold, untold{r.Now(), pods, l.Record.ID, st.answer()})
+		node, id, proof := st.node, l.Record.ID, st.answer()
+		st.told.pods = append(st.told.pods, later{r.Now(), func() {
+			for _, p := range pods {
+				r.eventOn(reference(p), node, reason.Fenced, "Evict", "{node}", node.Name, "{detail}", proof, "{fence}", id)
+			}
+		}})
 	}
 }
 
@@ -265,7 +268,7 @@ func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Po
 // counted the pod, the garbage collector's once dependents are gone or orphaned.
 var ownFinalizers = []string{"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents}
 
-// tellKept sends an Event to each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the API
+// tellKept tells each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the API
 // server let nobody delete or spare it.
 func (r *Reconciler) tellKept(st *nodeState, s recovery.Step) {
 	l := st.course.Look()
@@ -276,7 +279,7 @@ func (r *Reconciler) tellKept(st *nodeState, s recovery.Step) {
 		}
 		finalizers := strings.Join(theirs, ", ")
 		r.Log.Warn("Finalizers keep an ended pod", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
-		r.eventOn(reference(p), st.node, reason.FinalizersKeep, "Evict", "{detail}", finalizers)
+		r.tellPod(st, p, reason.FinalizersKeep, finalizers)
 	}
 	for _, p := range s.Stuck {
 		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "act", p.Act.String(), "why", p.Why.String())
@@ -284,8 +287,14 @@ func (r *Reconciler) tellKept(st *nodeState, s recovery.Step) {
 		if p.Act == evict.Spare {
 			text = "The node came back and the pod keeps running, but it could not be marked as spared (%s)."
 		}
-		r.eventOn(reference(p.Pod), st.node, reason.LeftBehind, "Evict", "{detail}", fmt.Sprintf(text, p.Why))
+		r.tellPod(st, p.Pod, reason.LeftBehind, fmt.Sprintf(text, p.Why))
 	}
+}
+
+// tellPod sends an Event to a pod after those that wait.
+func (r *Reconciler) tellPod(st *nodeState, p evict.Pod, why reason.Reason, detail string) {
+	node := st.node
+	st.told.pods = append(st.told.pods, later{r.Now(), func() { r.eventOn(reference(p), node, why, "Evict", "{detail}", detail) }})
 }
 
 func reference(p evict.Pod) *corev1.Pod {

@@ -8,13 +8,13 @@ import (
 
 // Metrics are the controller's own; no label holds a node's name.
 type Metrics struct {
-	phases   *prometheus.HistogramVec
-	fences   *prometheus.CounterVec
-	nodes    *prometheus.GaugeVec
-	machines *prometheus.GaugeVec
-	pushes   *prometheus.CounterVec
-	nudges   *prometheus.CounterVec
-	guards   *prometheus.GaugeVec
+	phases      *prometheus.HistogramVec
+	fences      *prometheus.CounterVec
+	nodes       *prometheus.GaugeVec
+	machines    *prometheus.GaugeVec
+	pushes      *prometheus.CounterVec
+	nudges      *prometheus.CounterVec
+	protections *prometheus.GaugeVec
 }
 
 // NewMetrics registers them.
@@ -40,10 +40,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_nudges_total", Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
 	}, []string{"result"})
-	m.guards = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_node_guard", Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
+	m.protections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forcefence_node_protection", Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
 	}, []string{"protection"})
-	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.guards)
+	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections)
 	return m
 }
 

@@ -23,26 +23,26 @@ func TestNodeWithoutHookIsTold(t *testing.T) {
 		want  int
 	}{
 		"no hook ever":               {corev1.NodeCondition{}, []recovery.Step{begins, goesOn, over}, 1},
-		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.GuardNone}, []recovery.Step{begins, goesOn}, 1},
-		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.GuardFailClosed}, []recovery.Step{begins}, 1},
+		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []recovery.Step{begins, goesOn}, 1},
+		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []recovery.Step{begins}, 1},
 		"under a person's word":      {corev1.NodeCondition{}, []recovery.Step{vouched, goesOn}, 1},
 		"the write met a conflict":   {corev1.NodeCondition{}, []recovery.Step{begins, begins, goesOn}, 1},
 		"two fences":                 {corev1.NodeCondition{}, []recovery.Step{begins, goesOn, over, begins, goesOn}, 2},
-		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.GuardFailClosed}, []recovery.Step{begins, goesOn, over}, 0},
-		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.GuardFailOpen}, []recovery.Step{begins, goesOn, over}, 0},
+		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []recovery.Step{begins, goesOn, over}, 0},
+		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []recovery.Step{begins, goesOn, over}, 0},
 		"lifted before it was begun": {corev1.NodeCondition{}, []recovery.Step{{Do: recovery.Unmark, Why: reason.NotConfirmed}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseArmed)
 			x.upTo(recovery.Unmark)
 			if tt.guard.Status != "" {
-				tt.guard.Type = taint.GuardCondition
+				tt.guard.Type = taint.ProtectionCondition
 				x.st.node.Status.Conditions = append(x.st.node.Status.Conditions, tt.guard)
 			}
 			for _, step := range tt.story {
 				x.tell(x.st, step)
 			}
-			x.tellLater(x.st, 0)
+			x.send(&x.st.told.later)
 			var got []string
 			for _, e := range told(x.events) {
 				if strings.HasPrefix(e, "Warning NoHookOnNode ") {

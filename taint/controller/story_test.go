@@ -328,7 +328,7 @@ func TestNodeChanged(t *testing.T) {
 		n := &corev1.Node{}
 		n.Labels, n.Annotations = map[string]string{"a": "b"}, map[string]string{taint.RecordAnnotation: "r"}
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f", Effect: corev1.TaintEffectNoSchedule}}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: taint.GuardCondition, Status: corev1.ConditionTrue}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: taint.ProtectionCondition, Status: corev1.ConditionTrue}}
 		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 		return n
 	}
@@ -352,7 +352,7 @@ func TestNodeChanged(t *testing.T) {
 		"its effect":     {func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }, true},
 		"a label":        {func(n *corev1.Node) { n.Labels["forcefence.io/exclude"] = "" }, true},
 		"a volume less":  {func(n *corev1.Node) { n.Status.VolumesInUse = nil }, true},
-		"the hook":       {func(n *corev1.Node) { n.Status.Conditions[1].Reason = taint.GuardFailOpen }, true},
+		"the hook":       {func(n *corev1.Node) { n.Status.Conditions[1].Reason = taint.ProtectionFailOpen }, true},
 	} {
 		o, n := base(), base()
 		tc.change(n)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -141,17 +142,32 @@ func TestEventsWaitForWrites(t *testing.T) {
 	}
 	write(recovery.Write, reason.Confirmed)
 	write(recovery.Tombstone, reason.Tombstoning)
-	x.tellLater(x.st, tellWithin)
+	x.flush(&x.st.told.later, false)
 	wants("while pods are ended")
 	write(recovery.Wait, reason.WaitingDetach)
 	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
 	write(recovery.Delete, reason.Deleting)
 	x.pass(tellWithin)
-	x.tellLater(x.st, tellWithin)
+	x.flush(&x.st.told.later, false)
 	wants("pods that take their time", "DeletingPods")
 	write(recovery.ClearVolumes, reason.Clearing)
 	write(recovery.Unmark, reason.Finished)
 	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
+
+	x.batches.Add(1) // another node's
+	x.tellWritten(x.st, recovery.Step{Do: recovery.Tombstone}, []evict.Pod{{Name: "a"}})
+	write(recovery.Unmark, reason.NeverOff)
+	wants("the mark goes while another node's pods are ended")
+	x.st.course = recovery.Node{}
+	if after := x.tellRest(x.st); after != time.Second {
+		t.Errorf("come again after %s, want a second", after)
+	}
+	wants("a moment later")
+	x.batches.Add(-1)
+	if after := x.tellRest(x.st); after != 0 {
+		t.Errorf("come again after %s, want never", after)
+	}
+	wants("no pods are being ended", "FencedNodeNeverPoweredOff", "NodeFenced")
 }
 
 // Every word in braces that the text of a decision's reason has is replaced.

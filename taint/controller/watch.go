@@ -53,7 +53,7 @@ func slim(n *corev1.Node) {
 	n.ManagedFields = nil
 	var ours []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.GuardCondition {
+		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.ProtectionCondition {
 			ours = append(ours, c)
 		}
 	}
@@ -150,9 +150,9 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {
 		r.stopBatch(n.Name)
 	}
-	oldGuard, oldWhy := taint.Guard(e.ObjectOld)
-	guard, why := taint.Guard(e.ObjectNew)
-	same := guard == oldGuard && why == oldWhy && o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
+	oldStatus, oldWhy := taint.ProtectionOf(e.ObjectOld)
+	status, why := taint.ProtectionOf(e.ObjectNew)
+	same := status == oldStatus && why == oldWhy && o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
 		o.SystemUUID == n.SystemUUID && e.ObjectOld.Spec.ProviderID == e.ObjectNew.Spec.ProviderID && // what may lead to a machine
 		maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) && // so may one of these; another is the record
 		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&

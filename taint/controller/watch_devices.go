@@ -22,7 +22,7 @@ import (
 
 // The intervals at which the devices to be watched are looked up again: where the configuration changed, and where nodes may have.
 const (
-	checkPolicy  = time.Second
+	checkConfig  = time.Second
 	checkTargets = 5 * time.Second
 	watchAgain   = 30 * time.Second // after a device that cannot be watched
 )
@@ -37,17 +37,17 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 			w.stop()
 		}
 	}()
-	tick := time.NewTicker(checkPolicy)
+	tick := time.NewTicker(checkConfig)
 	defer tick.Stop()
-	var policy *Policy
+	var config *Config
 	var looked time.Time
 	for {
-		if p, now := r.Policy(), r.Now(); p != policy || now.Sub(looked) >= checkTargets {
-			if policy != nil && p != policy {
+		if p, now := r.Config(), r.Now(); p != config || now.Sub(looked) >= checkTargets {
+			if config != nil && p != config {
 				r.wakeAll(ctx, wake)
 			}
-			policy, looked = p, now
-			if want, err := r.watched(ctx, policy); err != nil {
+			config, looked = p, now
+			if want, err := r.watched(ctx, config); err != nil {
 				r.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
 			} else {
 				r.rewatch(ctx, running, want, wake)
@@ -81,7 +81,7 @@ func wakeUp(node string) event.GenericEvent {
 }
 
 // watched returns the machines whose devices push, by provider, in the order of the nodes' names.
-func (r *Reconciler) watched(ctx context.Context, policy *Policy) (map[providers.Watcher][]providers.Target, error) {
+func (r *Reconciler) watched(ctx context.Context, config *Config) (map[providers.Watcher][]providers.Target, error) {
 	var nodes corev1.NodeList
 	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing cached nodes: %w", err)
@@ -89,7 +89,7 @@ func (r *Reconciler) watched(ctx context.Context, policy *Policy) (map[providers
 	out := map[providers.Watcher][]providers.Target{}
 	for i := range nodes.Items {
 		rec, _ := taint.RecordOf(&nodes.Items[i])
-		if m, _, err := policy.believe(&nodes.Items[i], rec, false); err == nil && m.Watcher != nil {
+		if m, _, err := config.believe(&nodes.Items[i], rec, false); err == nil && m.Watcher != nil {
 			out[m.Watcher] = append(out[m.Watcher], m.Target)
 		}
 	}

@@ -81,8 +81,8 @@ func TestWatchDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p, other := &pusher{}, &pusher{broken: func() error { panic("of the SDK") }}
-		policyOf := func(w providers.Watcher) *Policy {
-			return &Policy{Machine: func(n *corev1.Node) (Machine, error) {
+		configOf := func(w providers.Watcher) *Config {
+			return &Config{Machine: func(n *corev1.Node) (Machine, error) {
 				switch n.Name {
 				case "silent":
 					return Machine{}, nil
@@ -92,13 +92,13 @@ func TestWatchDevices(t *testing.T) {
 				return Machine{Watcher: w, Target: providers.Target{Node: n.Name}}, nil
 			}}
 		}
-		var policy atomic.Pointer[Policy]
-		policy.Store(policyOf(p))
+		var config atomic.Pointer[Config]
+		config.Store(configOf(p))
 		nodes := &nodeList{}
 		nodes.set("b", "a", "silent", "nobody's")
 		r := New(Options{
 			Now: time.Now, Cache: nodes, Log: slog.New(slog.DiscardHandler),
-			Metrics: NewMetrics(prometheus.NewRegistry()), Policy: policy.Load,
+			Metrics: NewMetrics(prometheus.NewRegistry()), Config: config.Load,
 		})
 		wake := make(chan event.GenericEvent, 10)
 		var done sync.WaitGroup
@@ -122,15 +122,15 @@ func TestWatchDevices(t *testing.T) {
 			t.Errorf("Watches while nothing changed: got %d, want 1", begun)
 		}
 		nodes.set("b", "a", "c")
-		time.Sleep(checkTargets + checkPolicy)
+		time.Sleep(checkTargets + checkConfig)
 		if got, begun := p.state(); !slices.Equal(got, []string{"a", "b", "c"}) || begun != 2 {
 			t.Errorf("watched with another node: got %q after %d Watches, want a, b, c after two", got, begun)
 		}
 
 		// A reload: the old provider is let go before it is closed, and one that panics is tried again now and then.
 		r.state("waiting")
-		policy.Store(policyOf(other))
-		time.Sleep(2 * checkPolicy)
+		config.Store(configOf(other))
+		time.Sleep(2 * checkConfig)
 		if len(wake) != 1 {
 			t.Errorf("woken by the reload: got %d nodes, want the one that is known", len(wake))
 		} else if e := <-wake; e.Object.GetName() != "waiting" {

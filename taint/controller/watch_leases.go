@@ -57,14 +57,14 @@ func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericE
 			return
 		case <-tick.C:
 		}
-		var turned []string
+		var changed []string
 		var silent bool
-		r.across(func(f *fleet.Fleet) { turned, silent = f.Tick(r.Now()), f.Silent() })
+		r.across(func(f *fleet.Fleet) { changed, silent = f.Tick(r.Now()), f.Silent() })
 		if silent && r.Now().Sub(listed) >= relist {
 			listed = r.Now()
 			r.listLeases(ctx)
 		}
-		for _, n := range turned {
+		for _, n := range changed {
 			select {
 			case wake <- wakeUp(n):
 			case <-ctx.Done():

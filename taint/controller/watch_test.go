@@ -27,7 +27,7 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 			Conditions: []corev1.NodeCondition{
 				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 				{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue},
-				{Type: taint.GuardCondition, Status: corev1.ConditionTrue, Reason: taint.GuardFailOpen},
+				{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, Reason: taint.ProtectionFailOpen},
 			},
 			Capacity:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
 			Images:          []corev1.ContainerImage{{Names: []string{"i"}}},
@@ -44,7 +44,7 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	if !taint.See(node, nil, taint.DefaultKey, now, now).PoweredOn {
 		t.Error("our own condition is gone")
 	}
-	if status, why := taint.Guard(node); status != corev1.ConditionTrue || why != taint.GuardFailOpen {
+	if status, why := taint.ProtectionOf(node); status != corev1.ConditionTrue || why != taint.ProtectionFailOpen {
 		t.Errorf("the hook's condition: got %q %q, want it kept", status, why)
 	}
 	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil || len(node.Status.Conditions) != 3 {

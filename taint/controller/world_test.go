@@ -179,8 +179,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) lead() {
 	w.r = New(Options{
 		Live: w.api, Cache: w.api, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
-		Policy: func() *Policy {
-			return &Policy{
+		Config: func() *Config {
+			return &Config{
 				Machine: w.machine, Excluded: w.exclusion,
 				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: 30 * time.Second, Retry: 150 * time.Second},
 				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
@@ -507,7 +507,7 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 		}
 		for _, n := range slices.Sorted(maps.Keys(w.machines)) {
 			due, waits := w.due[n]
-			if before == seen && (!waits || w.Now().Before(due)) && !w.turned(n) {
+			if before == seen && (!waits || w.Now().Before(due)) && !w.woken(n) {
 				continue
 			}
 			res, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: n}})
@@ -528,8 +528,8 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 	return check()
 }
 
-// turned is watchLeases: it wakes a node whose Lease became stale or fresh.
-func (w *world) turned(name string) bool {
+// woken is watchLeases: it wakes a node whose Lease became stale or fresh.
+func (w *world) woken(name string) bool {
 	stale := w.Now().Sub(w.beats[name]) > 25*time.Second
 	was := w.stale[name]
 	w.stale[name] = stale

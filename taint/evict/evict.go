@@ -243,7 +243,7 @@ func (v View) step() Decision {
 }
 
 // LooksAtPods reports whether Step decides on the node's pods and attachments: not before the record says that the eviction began.
-// Until then a View may come without them, and the turns between the mark and the first tombstone cost no list.
+// Until then a View may come without them, and the looks between the mark and the first tombstone cost no list.
 func LooksAtPods(l taint.Look) bool {
 	return l.Exists && l.Mark != nil && l.RecordErr == nil && l.Ours() && l.Record.Phase == taint.PhaseEvicting
 }
@@ -549,16 +549,23 @@ func Work(pods []Pod, atts []Attachment) bool {
 	return slices.ContainsFunc(pods, Pod.goes) || slices.ContainsFunc(pods, Pod.buried) || len(Leftover(pods, atts, true)) > 0
 }
 
-// order sorts pods for eviction: the configured ones first, then by priority (step 8), then by name.
+// order sorts pods for eviction (step 8): the configured ones first, then by priority, then those whose volumes must move, which takes
+// longest, then by name.
 func order(pods []Pod) {
-	slices.SortStableFunc(pods, func(a, b Pod) int {
+	first := func(a, b bool) int {
 		switch {
-		case a.First != b.First && a.First:
+		case a == b:
+			return 0
+		case a:
 			return -1
-		case a.First != b.First:
+		default:
 			return 1
 		}
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}
+	volumes := func(p Pod) bool { return p.Claims || len(p.Volumes) > 0 }
+	slices.SortStableFunc(pods, func(a, b Pod) int {
+		return cmp.Or(first(a.First, b.First), cmp.Compare(b.Priority, a.Priority), first(volumes(a), volumes(b)),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -608,7 +615,7 @@ func (v View) stockNear(due time.Time) bool {
 func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
 	tolerated, shortest := false, time.Duration(-1)
 	for _, tol := range ts {
-		if !tolerates(tol, t) {
+		if !stockTolerates(tol, t) {
 			continue
 		}
 		tolerated = true
@@ -629,8 +636,8 @@ func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due tim
 	}
 }
 
-// tolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
-func tolerates(tol corev1.Toleration, t corev1.Taint) bool {
+// stockTolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
+func stockTolerates(tol corev1.Toleration, t corev1.Taint) bool {
 	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
 		return false
 	}

@@ -50,7 +50,7 @@ type Fleet struct {
 	beating int                      // of these, those that missed no renewal
 	heard   time.Time                // since when at least half of all beat; zero: they do not
 	scanned time.Time                // when the flags were last compared with the clock
-	turned  []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
+	changed []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]time.Time     // nodes with a power-off of ours -> when its turn ends; zero: with its fence
 	liars   map[string]*taint.Record // by the node whose record says that its device said Off of a machine that was on
 }
@@ -128,7 +128,7 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bo
 	}
 	if odd := duration != 0 && (duration < MinDuration || duration > MaxDuration); odd != n.odd {
 		n.odd = odd
-		f.turned = append(f.turned, name)
+		f.changed = append(f.changed, name)
 	}
 	if duration == 0 || n.odd {
 		duration = DefaultDuration
@@ -219,8 +219,8 @@ func (f *Fleet) Distrusted(m taint.Machine, device, of string) string {
 // odd.
 func (f *Fleet) Tick(now time.Time) []string {
 	f.scan(now)
-	t := f.turned
-	f.turned = nil
+	t := f.changed
+	f.changed = nil
 	return t
 }
 
@@ -278,7 +278,7 @@ func (f *Fleet) flag(name string, n *node, now time.Time) {
 	n.stale, n.missed = quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
 	f.tally(n, 1)
 	if n.stale != before && n.exists {
-		f.turned = append(f.turned, name)
+		f.changed = append(f.changed, name)
 	}
 }
 

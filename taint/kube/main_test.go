@@ -4,22 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// shared is a real control plane for what only an API server can tell; nil under -short. Its controller-manager and scheduler are
-// stopped: nothing but a test changes an object.
+// shared is a real control plane for what only an API server can tell; nil under -short.
 var shared *cluster.Cluster
 
-func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard())
-	os.Exit(cluster.Main(m, cluster.Options{}, func(c *cluster.Cluster) {
-		if shared = c; c != nil {
-			c.ControllerManager().Stop()
-			c.Scheduler().Stop()
-		}
-	}))
-}
+func TestMain(m *testing.M) { os.Exit(cluster.MainStore(m, func(c *cluster.Cluster) { shared = c })) }

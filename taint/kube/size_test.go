@@ -15,6 +15,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 // sized makes a pod with so many bytes of arguments.
@@ -46,7 +47,7 @@ func sized(t *testing.T, c client.Client, bytes int, change ...func(*corev1.Pod)
 // and hardly more than a deletion. Where it fits the small spare fits, too: so a tombstone which is still on its way to a pod that
 // cannot be spared is refused, and one on its way to a pod that was spared names an old resourceVersion.
 func TestSmallFormsFit(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	newPod(t, c) // its account
 	w := late{}.writer(c)
 	const id, token = "f-0123456789ab", "f-0123456789ab/20260101T000000.000"
@@ -93,7 +94,7 @@ func TestSmallFormsFit(t *testing.T) {
 
 // Each small spare is a new resourceVersion, and the small tombstone is one to everybody else.
 func TestSmallForms(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	o := newPod(t, c)
 	w := late{}.writer(c)
 	seen := map[string]bool{o.ResourceVersion: true}

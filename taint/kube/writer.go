@@ -127,8 +127,7 @@ func (w Writer) nodePatch(ctx context.Context, l taint.Look, what string, pt typ
 	if l.ResourceVersion == "" {
 		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}}
-	return w.patch(ctx, node, what, pt, body, sub...)
+	return w.patch(ctx, partial("Node", "", l.Name), what, pt, body, sub...)
 }
 
 // Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9).
@@ -142,8 +141,7 @@ func (w Writer) Tombstone(ctx context.Context, p evict.Pod, fenceID string) erro
 			Reason: taint.TombstoneReason, Message: message,
 		}}
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	return w.patch(ctx, pod, "ending pod", types.StrategicMergePatchType, object{
+	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status":   status,
 	}, "status")
@@ -159,15 +157,13 @@ func (w Writer) Spare(ctx context.Context, p evict.Pod, token string) error {
 	} else {
 		meta["annotations"] = object{taint.SparedAnnotation: token}
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	return w.patch(ctx, pod, "sparing pod", types.MergePatchType, body, "status")
+	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "sparing pod", types.MergePatchType, body, "status")
 }
 
 // Nudge changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
 // from the one before. It goes through the status for the reason that spare gives.
 func (w Writer) Nudge(ctx context.Context, p evict.Pod) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	return w.patch(ctx, pod, "nudging pod", types.MergePatchType, object{
+	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "nudging pod", types.MergePatchType, object{
 		"metadata": object{
 			"uid": p.UID, "resourceVersion": p.ResourceVersion,
 			"annotations": object{taint.NudgedAnnotation: w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")},
@@ -187,6 +183,13 @@ func (w Writer) Delete(ctx context.Context, p evict.Pod) error {
 	err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
 		client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})
 	return outcome("deleting pod", err)
+}
+
+// partial names an object whose patch is answered with its metadata alone: nobody needs the rest, and a node's pods may be 1.5 MB each.
+func partial(kind, namespace, name string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return o
 }
 
 func (w Writer) patch(ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string) error {

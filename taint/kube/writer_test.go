@@ -16,6 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 // nodeWrites are all writes to a Node.
@@ -76,18 +77,6 @@ func (r late) writer(c client.Client) Writer {
 }
 
 type late struct{ stale bool }
-
-func admin(t *testing.T) client.Client {
-	t.Helper()
-	if shared == nil {
-		t.Skip("needs a control plane")
-	}
-	c, err := client.New(shared.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 func newNode(t *testing.T, c client.Client) *corev1.Node {
 	t.Helper()
@@ -160,7 +149,7 @@ func again(t *testing.T, c client.Client, o client.Object) {
 }
 
 func TestNodeWritesAreRefused(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	for name, write := range nodeWrites {
 		for _, r := range refusals {
 			t.Run(name+"/"+r.name, func(t *testing.T) {
@@ -192,7 +181,7 @@ func TestNodeWritesAreRefused(t *testing.T) {
 }
 
 func TestPodWritesAreRefused(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	for name, write := range podWrites {
 		for _, r := range refusals {
 			if r.noRV {
@@ -222,7 +211,7 @@ func TestPodWritesAreRefused(t *testing.T) {
 
 // Only what the writer is there for changes: no other taint, label, annotation, condition or list entry (invariant 5).
 func TestNodeWritesTouchNothingElse(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	w := late{}.writer(c)
 	for name, want := range map[string]func(l taint.Look, n *corev1.Node){
 		"record": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },

@@ -92,8 +92,7 @@ type Step struct {
 	Pods     []evict.Pod               // Tombstone, Delete, Spare: in the order to begin them; Read of Volumes
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
-	Along    Reading // ClearVolumes: what may be read while the write is under way
-	Returned bool    // the node came back: only what is tombstoned is deleted, and needs no proof
+	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
 
 	Alert string           // "" or why a person should look; the mark stays
 	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete or spare
@@ -142,8 +141,8 @@ type attached struct {
 const (
 	// keptHolds is how long a list may be kept for the next act. An API server answers two consistent lists of a resource that nobody
 	// writes to 100 ms apart: it waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36,
-	// ConditionalProgressRequester).
-	keptHolds = time.Second
+	// ConditionalProgressRequester). Where ten nodes are evicted at once, two seconds lie between a list and the act after the next.
+	keptHolds = 3 * time.Second
 	// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark,
 	// and what a mark finds to do is listed anew.
 	workHolds = time.Second
@@ -235,11 +234,10 @@ func (n *Node) liar(f *fleet.Fleet) string {
 
 // Outcome is how an act ended.
 type Outcome struct {
-	Err    error                    // PowerOff: why the device did not accept it; else why the write failed
-	Sent   time.Time                // PowerOff: when it was sent
-	Late   bool                     // the act did not hold any more: nothing was sent
-	How    map[string]evict.Refusal // Tombstone, Delete, Spare: how the writes of pods ended, by UID; a pod that is not in it was not tried
-	Listed []evict.Pod              // ClearVolumes: the pods, listed while the write was under way; nil: they were not
+	Err  error                    // PowerOff: why the device did not accept it; else why the write failed
+	Sent time.Time                // PowerOff: when it was sent
+	Late bool                     // the act did not hold any more: nothing was sent
+	How  map[string]evict.Refusal // Tombstone, Delete, Spare: how the writes of pods ended, by UID; a pod that is not in it was not tried
 }
 
 // Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
@@ -258,7 +256,7 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 	case ClearVolumes:
 		if o.Err == nil {
 			n.evict.Cleared = true
-			n.kept = list{have: len(o.Listed) > 0, pods: o.Listed, at: now}
+			n.kept = n.pods
 		}
 	case Tombstone, Delete, Spare:
 		n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)
@@ -486,7 +484,7 @@ func (n *Node) does(v evict.View, d evict.Decision) Step {
 	case evict.Tombstone:
 		s.Do = Tombstone
 	case evict.ClearVolumes:
-		s.Do, s.Along = ClearVolumes, Pods
+		s.Do = ClearVolumes
 	case evict.Delete:
 		s.Do = Delete
 	case evict.Spare:

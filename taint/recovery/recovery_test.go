@@ -679,7 +679,7 @@ func TestKeptList(t *testing.T) {
 	}{
 		{"an ended pod, just listed", ended("a"), 0, "1", Delete},
 		{"a pod that runs, just listed", running("a"), 0, "1", Tombstone},
-		{"listed a while ago", ended("a"), 2 * time.Second, "1", Unmark}, // there are no pods any more
+		{"listed a while ago", ended("a"), 4 * time.Second, "1", Unmark}, // there are no pods any more
 		{"a heartbeat since", ended("a"), 0, "2", Unmark},
 		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", Unmark},
 		{"nothing to do by the kept list", done, 0, "1", Unmark},
@@ -687,10 +687,11 @@ func TestKeptList(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.look.InUse = []corev1.UniqueVolumeName{"v"}
-			if s := c.next(); s.Do != ClearVolumes || s.Along != Pods {
-				t.Fatalf("got %s (%s), %s meanwhile, want the lists cleared and pods listed", s.Do, s.Why, s.Along)
+			if s := c.next(); s.Do != ClearVolumes {
+				t.Fatalf("got %s (%s), want the lists cleared", s.Do, s.Why)
 			}
-			c.did(Outcome{Listed: []evict.Pod{tc.kept}})
+			c.did(Outcome{})
+			c.node.kept.pods = []evict.Pod{tc.kept}
 			c.look.InUse, c.look.LeaseRV = nil, tc.lease
 			c.now = c.now.Add(tc.age)
 			s := c.next()
@@ -720,7 +721,7 @@ func TestKeptList(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.look.InUse = []corev1.UniqueVolumeName{"v"}
 		c.next()
-		c.did(Outcome{Err: errors.New("a conflict"), Listed: []evict.Pod{ended("a")}})
+		c.did(Outcome{Err: errors.New("a conflict")})
 		if s := c.next(); s.Do != ClearVolumes || !slices.Contains(c.reads, Pods) {
 			t.Errorf("got %s (%s) after %v, want them cleared", s.Do, s.Why, c.reads)
 		}

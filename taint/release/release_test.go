@@ -21,22 +21,10 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 var errOther = errors.New("somebody else's write")
-
-// admin is a client of the real API server.
-func admin(t *testing.T) client.Client {
-	t.Helper()
-	if shared == nil {
-		t.Skip("needs a control plane")
-	}
-	c, err := client.New(shared.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // writer writes as the leader does.
 func writer(c client.Client) kube.Writer {
@@ -172,7 +160,7 @@ type busy struct {
 }
 
 func (b *busy) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	if _, ok := o.(*corev1.Node); ok && b.times > 0 {
+	if o.GetObjectKind().GroupVersionKind().Kind == "Node" && b.times > 0 {
 		b.times--
 		other := &corev1.Node{}
 		other.Name = o.GetName()
@@ -186,7 +174,7 @@ func (b *busy) Patch(ctx context.Context, o client.Object, p client.Patch, opts 
 
 // A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite what they wrote.
 func TestReleaseOfABusyNode(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	for _, tc := range []struct {
 		times int
 		fails bool
@@ -214,7 +202,7 @@ func TestReleaseOfABusyNode(t *testing.T) {
 // A release does what it can: a pod that takes no annotation is spared in its small form, one that takes nothing is named, and the mark
 // goes. A person without the right to spare pods is told so instead.
 func TestReleaseGoesOn(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	changed := map[string]int{}
 	full := func(p *corev1.Pod) { p.Annotations["full"] = strings.Repeat("y", 262144-len("full")) }
 	for _, tc := range []struct {
@@ -309,7 +297,7 @@ func (s refusingSub) Patch(ctx context.Context, o client.Object, p client.Patch,
 
 // Distrust ends by its own node's release, or by that of a node that is the same machine.
 func TestReleaseFromEitherNode(t *testing.T) {
-	c := admin(t)
+	c := cluster.Admin(t, shared)
 	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff01"}
 	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff02"}
 	lied := func() *corev1.Node {

@@ -246,7 +246,14 @@ func (l *lab) swap(ctx context.Context, s side) error {
 	if s == versusSide {
 		l.fence = l.versus
 	}
-	return l.fence.Start(ctx)
+	if err := l.fence.Start(ctx); err != nil {
+		return err
+	}
+	// A program that has heard no renewal yet counts a Lease's silence from its own start, and misses the first sign of death.
+	if !wait(ctx, nodeGrace/4+settle) {
+		return ctx.Err()
+	}
+	return nil
 }
 
 // load is what runs: pods of a StatefulSet with a volume each, of a StatefulSet without, and of a Deployment.

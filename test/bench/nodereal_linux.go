@@ -98,7 +98,7 @@ func (l *lab) realNodes(ctx context.Context, program string) (_ *realNodes, err 
 	if err := errors.Join(w.hooked.RestartContainerd(), w.bare.RestartContainerd()); err != nil {
 		return nil, err
 	}
-	if err := w.protected(ctx, taint.GuardFailClosed); err != nil {
+	if err := w.protected(ctx, taint.ProtectionFailClosed); err != nil {
 		return nil, err
 	}
 	l.r.say("one of them has the hook, fail-closed")
@@ -165,7 +165,7 @@ func (w *realNodes) protected(ctx context.Context, reason string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
 	defer cancel()
 	err := w.l.c.WaitNode(ctx, hookedNode, func(n *corev1.Node) bool {
-		status, got := taint.Guard(n)
+		status, got := taint.ProtectionOf(n)
 		return status != "" && (reason == "" || got == reason)
 	})
 	if err != nil {

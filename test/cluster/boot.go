@@ -193,7 +193,7 @@ func (b *boot) register() bool {
 	}
 	if !o.NoHook { // the node's side tells so
 		node.Status.Conditions = []corev1.NodeCondition{{
-			Type: taint.GuardCondition, Status: corev1.ConditionTrue, Reason: taint.GuardFailClosed,
+			Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, Reason: taint.ProtectionFailClosed,
 			LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now(),
 		}}
 	}

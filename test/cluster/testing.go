@@ -10,6 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/forcefence/forcefence/test/cluster/binaries"
 )
 
@@ -71,4 +75,29 @@ func Main(m *testing.M, opts Options, share func(*Cluster)) int {
 	case <-ctx.Done():
 		return 1
 	}
+}
+
+// MainStore is Main with a control plane whose controller-manager and scheduler are stopped: nothing but a test changes an object.
+func MainStore(m *testing.M, share func(*Cluster)) int {
+	klog.SetLogger(logr.Discard())
+	return Main(m, Options{}, func(c *Cluster) {
+		if c != nil {
+			c.ControllerManager().Stop()
+			c.Scheduler().Stop()
+		}
+		share(c)
+	})
+}
+
+// Admin is an administrator's client of the cluster that Main shared. It skips the test where there is none.
+func Admin(t testing.TB, c *Cluster) client.Client {
+	t.Helper()
+	if c == nil {
+		t.Skip("needs a control plane")
+	}
+	admin, err := client.New(c.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admin
 }

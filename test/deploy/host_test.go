@@ -125,7 +125,7 @@ func TestHost(t *testing.T) {
 	node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, "n1", metav1.GetOptions{})
 	kit.Must(t, err)
 	for _, c := range node.Status.Conditions {
-		if c.Type == taint.GuardCondition {
+		if c.Type == taint.ProtectionCondition {
 			t.Errorf("left on the Node: %+v", c)
 		}
 	}
@@ -210,7 +210,7 @@ func (w *world) guard(level install.Level, says string) {
 			return false, err
 		}
 		for _, c := range n.Status.Conditions {
-			if c.Type == taint.GuardCondition {
+			if c.Type == taint.ProtectionCondition {
 				return c.Status == want && c.Reason == reason && strings.Contains(c.Message, says), fmt.Errorf("%s: %s", c.Reason, c.Message)
 			}
 		}

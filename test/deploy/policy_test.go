@@ -624,9 +624,9 @@ var passes = []attempt{
 	{"an annotation that only begins like forcefence's", kubelet, onNode("plain", note("forcefence.io.example.net/x", "x")), ""},
 	{"an annotation that only ends like forcefence's", kubelet, onNode("plain", note("myforcefence.io/x", "x")), ""},
 	{"a kubelet's own label", kubelet, onNode("plain", setLabel("example.net/row", "x")), ""},
-	{"what the hook reports", kubelet, onNode("plain", condition(taint.GuardCondition, corev1.ConditionTrue), status), ""},
-	{"what the hook reports under the mark", deadKubelet, onNode("dead", condition(taint.GuardCondition, corev1.ConditionTrue), status), ""},
-	{"the hook's report taken off", deadKubelet, onNode("dead", noCondition(taint.GuardCondition), status), ""},
+	{"what the hook reports", kubelet, onNode("plain", condition(taint.ProtectionCondition, corev1.ConditionTrue), status), ""},
+	{"what the hook reports under the mark", deadKubelet, onNode("dead", condition(taint.ProtectionCondition, corev1.ConditionTrue), status), ""},
+	{"the hook's report taken off", deadKubelet, onNode("dead", noCondition(taint.ProtectionCondition), status), ""},
 	{"a kubelet's status beside all that is forcefence's", deadKubelet, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), ""},
 	{"a person changes a machine's annotation", editor, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), ""},
 	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
@@ -703,7 +703,7 @@ func (w *world) fixtures() {
 			condition(corev1.NodeMemoryPressure, corev1.ConditionFalse)(n)
 			if f.name == "dead" {
 				condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)(n)
-				condition(taint.GuardCondition, corev1.ConditionFalse)(n)
+				condition(taint.ProtectionCondition, corev1.ConditionFalse)(n)
 			}
 			_, err = core.Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
 			return err

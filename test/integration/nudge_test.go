@@ -78,7 +78,7 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 			w.until("the mark gone", func() bool { return !w.marked(h) })
 			w.startsWithin(h, 4, 4*time.Second)
 			c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
-			c.untilMetric(`forcefence_node_guard{protection="fail-closed"}`, 3)
+			c.untilMetric(`forcefence_node_protection{protection="fail-closed"}`, 3)
 		})
 	}
 }

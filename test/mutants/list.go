@@ -663,6 +663,10 @@ var Mutants = []Mutant{
 		Old: "case len(v.leftover()) > 0: ...", New: "",
 	},
 	{
+		Name: "evict: pods with volumes wait their turn (step 8)", In: "taint/evict.order",
+		Old: "p.Claims || len(p.Volumes) > 0", New: "false",
+	},
+	{
 		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/evict.Pod.stuck",
 		Old: "p.Deleting", New: "false && p.Deleting",
 	},
@@ -911,6 +915,18 @@ var Mutants = []Mutant{
 		Old: "age > keptHolds", New: "false",
 	},
 	{
+		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/recovery.Node.Did",
+		Old: "n.kept = n.pods", New: "",
+	},
+	{
+		Name: "controller: Events compete with other nodes' pod writes", In: "taint/controller.Reconciler.flush",
+		Old: "!settled || r.batches.Load() > 0", New: "!settled",
+	},
+	{
+		Name: "controller: Events that waited are forgotten", In: "taint/controller.Reconciler.tellRest",
+		Old: "len(st.told.later)+len(st.told.pods) == 0", New: "true",
+	},
+	{
 		Name: "controller: the work of a fence begins another", In: "taint/recovery.Node.underMark",
 		Old: "n.work, n.workPods = fence.NoneToDo, nil", New: "",
 	},
@@ -1003,7 +1019,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "nudge: lists where there is no hook", In: "taint/controller.nudging.saw",
-		Old: "guard != corev1.ConditionTrue", New: "false",
+		Old: "status != corev1.ConditionTrue", New: "false",
 	},
 	{
 		Name: "nudge: none when the mark goes", In: "taint/controller.nudging.saw",
@@ -1019,11 +1035,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "nudge: an empty list after a boot ends it", In: "taint/controller.nudging.done",
-		Old: "n.fresh && n.turn == 0", New: "false",
+		Old: "n.fresh && n.round == 0", New: "false",
 	},
 	{
 		Name: "nudge: on and on where nothing is held", In: "taint/controller.nudging.done",
-		Old: "held > 0 || n.fresh && n.turn == 0", New: "true",
+		Old: "held > 0 || n.fresh && n.round == 0", New: "true",
 	},
 	{
 		Name: "nudge: a cache that is behind opens the node again", In: "taint/controller.nudging.saw",
@@ -1048,9 +1064,9 @@ var Mutants = []Mutant{
 	{
 		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.Reconciler.readLife",
 		Old: `
-			guard, _ := taint.Guard(node)
-			st.nudging.saw(l, guard, r.Now())`,
-		New: "_, _ = taint.Guard(node)",
+			status, _ := taint.ProtectionOf(node)
+			st.nudging.saw(l, status, r.Now())`,
+		New: "_, _ = taint.ProtectionOf(node)",
 	},
 	{
 		Name: "nudge: an exempt pod (9)", In: "taint.Held",
@@ -1080,11 +1096,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "nudge: the hook's condition is not kept in the cache", In: "taint/controller.slim",
-		Old: "c.Type == taint.GuardCondition", New: "false",
+		Old: "c.Type == taint.ProtectionCondition", New: "false",
 	},
 	{
 		Name: "nudge: a hook that changes wakes nobody", In: "taint/controller.Reconciler.nodeChanged",
-		Old: "guard == oldGuard && why == oldWhy", New: "true || guard == oldGuard && why == oldWhy",
+		Old: "status == oldStatus && why == oldWhy", New: "true || status == oldStatus && why == oldWhy",
 	},
 	{
 		Name: "nudge: a list that failed says that nothing is held", In: "taint/controller.Reconciler.nudge",
@@ -1275,7 +1291,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: every node is one without a hook", In: "taint/controller.Reconciler.tellNoHook",
-		Old: "guard == corev1.ConditionTrue", New: "false",
+		Old: "status == corev1.ConditionTrue", New: "false",
 		Tests: []string{noHook},
 	},
 
@@ -1366,12 +1382,12 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: a clash that is gone stays", In: "cmd/internal/app.policies.claims",
+		Name: "app: a clash that is gone stays", In: "cmd/internal/app.configs.claims",
 		Old: "time.Since(at) < time.Second", New: "at.Before(time.Now())",
 		Tests: wiring,
 	},
 	{
-		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.policies.claims",
+		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.configs.claims",
 		Old: `nil, fmt.Errorf("listing cached nodes: %w", err)`, New: "taint.NewClaims(nil), nil",
 		Tests: wiring,
 	},
@@ -1381,12 +1397,12 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: a person is always trusted", In: "cmd/internal/app.policies.use",
+		Name: "app: a person is always trusted", In: "cmd/internal/app.configs.use",
 		Old: "cfg.ManualMarks == config.Trust", New: `cfg.ManualMarks != ""`,
 		Tests: wiring,
 	},
 	{
-		Name: "app: a reload closes providers that are being asked", In: "cmd/internal/app.policies.use",
+		Name: "app: a reload closes providers that are being asked", In: "cmd/internal/app.configs.use",
 		Old: "time.After(linger)", New: "time.After(0)",
 		Tests: wiring,
 	},
@@ -1397,7 +1413,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: maintenance is not asked for (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "policy.Excluded(node)", New: `""`,
+		Old: "config.Excluded(node)", New: `""`,
 		Tests: glue,
 	},
 	{
@@ -1739,17 +1755,17 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint"},
 	},
 	{
-		Name: "controller: a machine that is not believed is asked (14)", In: "taint/controller.Policy.believe",
+		Name: "controller: a machine that is not believed is asked (14)", In: "taint/controller.Config.believe",
 		Old: `b.Refused != ""`, New: "false",
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "controller: an open fence asks whom the annotation names (14)", In: "taint/controller.Policy.believe",
+		Name: "controller: an open fence asks whom the annotation names (14)", In: "taint/controller.Config.believe",
 		Old: "b.Machine != m.Identity", New: "false",
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "controller: an older record's device may change (14)", In: "taint/controller.Policy.believe",
+		Name: "controller: an older record's device may change (14)", In: "taint/controller.Config.believe",
 		Old: "rec.Device != m.Device", New: `rec.Device == "x"`,
 		Tests: []string{"./taint/controller -short"},
 	},
@@ -1765,7 +1781,7 @@ var Mutants = []Mutant{
 		Old: `announced && v.NoPower != ""`, New: "false",
 	},
 	{
-		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Policy.believe",
+		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Config.believe",
 		Old: `b.NoPower != ""`, New: "false",
 		Tests: []string{"./taint/controller -short"},
 	},

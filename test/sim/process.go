@@ -48,6 +48,7 @@ type worker struct {
 	led    led // whom the last look leads to
 
 	busy  bool   // in the middle of a step
+	spent bool   // the last look: a wait or a failed read came after it
 	asked bool   // and nothing was read since
 	turn  int    // counts looks: a wait that was cut short is dropped
 	seen  string // what the last look saw: nothing to do until it differs
@@ -213,7 +214,7 @@ func (k *worker) look() {
 
 // wait looks again after d; a change that the watch sees ends the wait earlier.
 func (k *worker) wait(d time.Duration) {
-	k.busy = false
+	k.busy, k.spent = false, true
 	turn := k.turn
 	k.after(d, func() {
 		if !k.busy && k.turn == turn {
@@ -236,6 +237,9 @@ func (k *worker) next() {
 		w.count("kept a slow look")
 	}
 	l := k.course.Look()
+	if k.spent {
+		w.fail("look", "%s of %s after a wait, on the look before it", s.Do, k.m.name)
+	}
 	w.logf("%s: %s: %s %s %s", k.name, k.m.name, s.Do, s.Why, s.Detail)
 	if s.Alert != "" {
 		w.check.alert(k.m.name, s.Alert)
@@ -263,10 +267,10 @@ func (k *worker) next() {
 	case recovery.PowerOff:
 		k.powerOff()
 	case recovery.Condition:
-		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition", nil)
+		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition")
 	case recovery.ExpireReady:
 		w.check.expire(k.grounds(s))
-		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady", nil)
+		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady")
 	case recovery.ClearVolumes:
 		k.clear(s)
 	case recovery.Tombstone:
@@ -350,7 +354,7 @@ func (k *worker) readLife() {
 				return
 			}
 			l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
-			k.listed, k.led = false, led{}
+			k.listed, k.spent, k.led = false, false, led{}
 			facts := recovery.Facts{Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict}
 			if l.Exists {
 				k.led = k.ledBy(node, l)
@@ -422,23 +426,15 @@ func (k *worker) patch(l taint.Look, r taint.Record, edit func(*corev1.Node), wh
 		if edit != nil {
 			edit(n)
 		}
-	}, what+" "+string(r.Phase)+" "+string(r.Result), nil)
+	}, what+" "+string(r.Phase)+" "+string(r.Result))
 }
 
-// patchNode writes the Node; along is read at the same time.
-func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, along func() []evict.Pod) {
+// patchNode writes the Node.
+func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 	w := k.w
 	w.jolt(k.Process, k.m)
-	var listed []evict.Pod
 	k.call(func() error {
-		before := w.chance(0.5)
-		if along != nil && before {
-			listed = along()
-		}
 		err := w.api.patchNode(k.name, k.m.name, l.ResourceVersion, edit)
-		if along != nil && !before {
-			listed = along()
-		}
 		if err != nil {
 			w.count("conflict")
 		} else {
@@ -447,13 +443,7 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string, a
 		w.logf("%s: %s: writes %s: %v", k.name, k.m.name, what, err)
 		w.jolt(k.Process, k.m)
 		return err
-	}, func(err error) {
-		o := recovery.Outcome{Err: err}
-		if err == nil && along != nil && w.chance(0.7) { // else the list failed
-			k.pods, o.Listed = listed, unresolved(listed)
-		}
-		k.did(o)
-	})
+	}, func(err error) { k.did(recovery.Outcome{Err: err}) })
 }
 
 func (k *worker) clear(s recovery.Step) {
@@ -465,7 +455,7 @@ func (k *worker) clear(s recovery.Step) {
 	w.check.clear(k.grounds(s))
 	k.patchNode(k.course.Look(), func(n *corev1.Node) {
 		n.Status.VolumesInUse, n.Status.VolumesAttached = s.InUse, s.Attached
-	}, "ClearVolumes", func() []evict.Pod { return podsOf(w.api.podsOn(k.m.name)) })
+	}, "ClearVolumes")
 }
 
 // grounds are what the step was decided on, for the checker.

@@ -99,18 +99,18 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("making manager: %w", err)
 	}
 
-	pols, err := newPolicies(o, reg, mgr.GetCache())
+	confs, err := newConfigs(o, reg, mgr.GetCache())
 	if err != nil {
 		return err
 	}
-	if err := pols.use(cfg); err != nil {
+	if err := confs.use(cfg); err != nil {
 		return err
 	}
-	defer pols.close()
+	defer confs.close()
 	rec := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
 		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewMetrics(reg),
-		Policy: pols.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
+		Config: confs.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
 	})
 	if err := rec.SetupWithManager(ctx, mgr); err != nil {
 		return err
@@ -123,7 +123,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := errors.Join(
 		mgr.Add(&controller.Probe{Reconciler: rec}),
 		mgr.Add(everywhere(func(ctx context.Context) error {
-			return config.Watch(ctx, o.ConfigFile, o.Registry, pols.reload, pols.refuse)
+			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
 		})),
 		mgr.Add(everywhere(func(ctx context.Context) error { return serveMetrics(ctx, cfg.Listen.Metrics, reg) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),

@@ -50,7 +50,7 @@ func TestMachines(t *testing.T) {
 	cache := &nodeCache{nodes: []corev1.Node{
 		annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin()), annotated("n2", "https://BMC2.example.net:443/", uuid2, bmc2.Pin()),
 	}}
-	p, err := newPolicies(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), cache)
+	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), cache)
 	if err != nil {
 		t.Fatal(err)
 	}

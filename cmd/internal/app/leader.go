@@ -164,7 +164,7 @@ func (l *stampedLock) watch(ctx context.Context, every time.Duration) error {
 			l.sent.Store(nil) // nothing more is written
 			return fmt.Errorf("%w: %s", errRival, rival)
 		case err != nil && !blind:
-			l.log.Warn("Could not look for another forcefence; it is tried again", "error", err)
+			l.log.Warn("Could not look for another forcefence; trying again", "error", err)
 		}
 		blind = err != nil
 	}

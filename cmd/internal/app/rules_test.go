@@ -130,10 +130,10 @@ func aNode(name, uuid string, labels ...string) corev1.Node {
 	return n
 }
 
-// rules is policies over a file, and what was made of it.
+// rules is configs over a file, and what was made of it.
 type rules struct {
 	t     *testing.T
-	p     *policies
+	p     *configs
 	cache *nodesOnly
 	types providers.Registry
 	made  []*instance
@@ -146,7 +146,7 @@ func newRules(t *testing.T) *rules {
 		{Name: "device", NewConfig: func() providers.Config { return &device{made: &r.made} }},
 		{Name: "pushing", NewConfig: func() providers.Config { return &pushing{device{made: &r.made}} }},
 	}
-	p, err := newPolicies(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), r.cache)
+	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), r.cache)
 	if err != nil {
 		t.Fatal(err)
 	}

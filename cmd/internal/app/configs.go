@@ -23,21 +23,21 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 )
 
-// policies holds the configuration in force. A reload builds all providers anew and then swaps; the old ones are closed once no
+// configs holds the configuration in force. A reload builds all providers anew and then swaps; the old ones are closed once no
 // question to them can be under way any more.
-type policies struct {
+type configs struct {
 	log     *slog.Logger
 	cache   client.Reader
 	guards  *guard.Metrics
 	reloads *prometheus.CounterVec
 	good    prometheus.Gauge
 
-	policy atomic.Pointer[controller.Policy]
+	inForce atomic.Pointer[controller.Config]
 
 	mu      sync.Mutex         // guards all below
 	first   *config.Config     // what the process was started with
 	digest  string             // of the file in force
-	open    []providers.Closer // of the policy in force
+	open    []providers.Closer // of the configuration in force
 	closing sync.WaitGroup
 	done    chan struct{}
 }
@@ -48,12 +48,12 @@ const linger = 10 * time.Second
 // closeTimeout bounds the closing of one provider's sessions.
 const closeTimeout = 5 * time.Second
 
-func newPolicies(o Options, reg prometheus.Registerer, cache client.Reader) (*policies, error) {
+func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*configs, error) {
 	guards, err := guard.NewMetrics(reg)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	p := &policies{
+	p := &configs{
 		log: o.Log, cache: cache, guards: guards, done: make(chan struct{}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
@@ -67,10 +67,10 @@ func newPolicies(o Options, reg prometheus.Registerer, cache client.Reader) (*po
 	return p, nil
 }
 
-func (p *policies) current() *controller.Policy { return p.policy.Load() }
+func (p *configs) current() *controller.Config { return p.inForce.Load() }
 
 // use makes the providers of cfg and puts it in force.
-func (p *policies) use(cfg *config.Config) error {
+func (p *configs) use(cfg *config.Config) error {
 	made, watchers := map[string]*guard.Provider{}, map[string]providers.Watcher{}
 	var open []providers.Closer
 	for _, pc := range cfg.Providers {
@@ -89,7 +89,7 @@ func (p *policies) use(cfg *config.Config) error {
 		}
 	}
 	maker := machines{cfg: cfg, made: made, watchers: watchers, claims: p.claims(cfg)}
-	policy := &controller.Policy{
+	now := &controller.Config{
 		Machine: maker.claimed, Recorded: maker.recorded,
 		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
 		EvictFirst: cfg.EvictFirstSelector(),
@@ -105,7 +105,7 @@ func (p *policies) use(cfg *config.Config) error {
 	if p.first == nil {
 		p.first = cfg
 	}
-	p.policy.Store(policy)
+	p.inForce.Store(now)
 	if len(old) > 0 {
 		p.closing.Go(func() {
 			select {
@@ -178,7 +178,7 @@ func (f machines) machine(provider string, t providers.Target) controller.Machin
 }
 
 // claims returns what all nodes claim and are pinned to, read at most once a second: there may be thousands, and each may be asked for.
-func (p *policies) claims(cfg *config.Config) func() (*taint.Claims, error) {
+func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, error) {
 	var mu sync.Mutex // guards at and found
 	var at time.Time
 	var found *taint.Claims
@@ -210,7 +210,7 @@ func excluded(cfg *config.Config, n *corev1.Node) string {
 }
 
 // reload puts a changed file in force.
-func (p *policies) reload(cfg *config.Config) {
+func (p *configs) reload(cfg *config.Config) {
 	p.mu.Lock()
 	same := p.digest == cfg.Digest()
 	p.mu.Unlock()
@@ -233,14 +233,14 @@ func (p *policies) reload(cfg *config.Config) {
 }
 
 // refuse keeps the old configuration in force.
-func (p *policies) refuse(err error) {
+func (p *configs) refuse(err error) {
 	p.reloads.WithLabelValues("refused").Inc()
 	p.good.Set(0)
 	p.log.Error("Changed configuration refused; the old one stays in force", "error", err)
 }
 
 // close closes every provider that is still open, and waits.
-func (p *policies) close() {
+func (p *configs) close() {
 	close(p.done)
 	p.closing.Wait()
 	p.mu.Lock()
