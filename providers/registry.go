@@ -27,9 +27,17 @@ type Config interface {
 type IDs interface {
 	// Addresses reports whether an ID is the address of a device, so that whoever names a machine chooses who gets the credentials.
 	Addresses() bool
-	// Canonical returns the one way to write an ID. Host is the host that the credentials go to where the ID is an address, ""
-	// where it is none. The error says what is wrong with the ID, and does not repeat it: it may hold a password. It asks no device.
-	Canonical(id string) (canonical, host string, err error)
+	// Canonical returns the one way to write an ID. Hosts are those that the credentials go to where the ID is an address, or several
+	// (a machine with two power supplies at two power strips); none where it is no address. The error says what is wrong with the ID,
+	// and does not repeat it: it may hold a password. It asks no device.
+	Canonical(id string) (canonical string, hosts []string, err error)
+}
+
+// Parts is an IDs whose IDs name several things that belong to one machine alone: the outlets of power strips. Two IDs that are not the
+// same may still share one; a list in which two nodes do is refused.
+type Parts interface {
+	// Parts returns the parts of a canonical ID, each in the one way to write it.
+	Parts(canonical string) []string
 }
 
 // Problem is one fault of a configuration: where, and what is wrong and what to do.

@@ -115,11 +115,11 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) { return N
 func (c *Config) Addresses() bool { return false }
 
 // Canonical implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
-func (c *Config) Canonical(id string) (canonical, host string, err error) {
+func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
 	if u, ok := providers.ParseUUID(id); ok {
-		return text(golibvirt.UUID(u)), "", nil
+		return text(golibvirt.UUID(u)), nil, nil
 	}
-	return id, "", nil
+	return id, nil, nil
 }
 
 // addresses are those of all hypervisors.

@@ -97,22 +97,22 @@ func (c *Config) Addresses() bool { return c.Address == "" }
 
 // Canonical implements providers.IDs: a BMC's address in lower case, without a default port or a slash at its end; behind one BMC
 // for all machines, a UUID in one spelling and any other ID as it stands.
-func (c *Config) Canonical(id string) (canonical, host string, err error) {
+func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
 		if u, ok := providers.ParseUUID(id); ok {
-			return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), "", nil
+			return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), nil, nil
 		}
-		return id, "", nil
+		return id, nil, nil
 	}
 	origin, path, err := c.parse(id)
 	if err != nil {
-		return "", "", err
+		return "", nil, err
 	}
 	u, err := url.Parse(origin)
 	if err != nil {
-		return "", "", errors.New("is no address: write https://host[:port]")
+		return "", nil, errors.New("is no address: write https://host[:port]")
 	}
-	return origin + path, u.Hostname(), nil
+	return origin + path, []string{u.Hostname()}, nil
 }
 
 // parse splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the system's path ("" for

@@ -1815,7 +1815,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: a node names any host (14)", In: "cmd/internal/config.Source.canonical",
-		Old: "!s.allowed.has(host)", New: "false",
+		Old: "!s.allowed.hasAll(hosts)", New: "false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: one host of an ID that is allowed lets the others in (14)", In: "cmd/internal/config.allowList.hasAll",
+		Old:   "len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !a.has(h) })",
+		New:   "slices.ContainsFunc(hosts, a.has)",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: two nodes share a part of their machines (14)", In: "cmd/internal/config.reader.listedTwice",
+		Old: "n.Machine.parts(id)", New: "[]string{id}",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{

@@ -46,6 +46,11 @@ func (a *allowList) add(entry string) (problem string) {
 	return ""
 }
 
+// hasAll reports whether an ID may lead to these hosts: each of them is allowed, and there is one.
+func (a *allowList) hasAll(hosts []string) bool {
+	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !a.has(h) })
+}
+
 // has reports whether a host is allowed. A name is not resolved: whoever answers for it in the DNS would choose.
 func (a *allowList) has(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {

@@ -338,10 +338,12 @@ func (r *reader) listedTwice(c *Config) {
 			if err != nil {
 				continue // told already
 			}
-			m := machine{n.Provider, id}
-			if first, twice := machines[m]; twice && m.id != "" {
-				r.report(at+".id", "another node has this machine already, on line %d", first)
-			} else {
+			for _, part := range n.Machine.parts(id) {
+				m := machine{n.Provider, part}
+				if first, twice := machines[m]; twice && m.id != "" {
+					r.report(at+".id", "another node has this machine already, on line %d", first)
+					break
+				}
 				machines[m] = r.lines[at]
 			}
 		}

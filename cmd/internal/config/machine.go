@@ -221,16 +221,24 @@ func (s *Source) canonical(id string) (string, error) {
 	if s.ids == nil || id == "" {
 		return id, nil
 	}
-	id, host, err := s.ids.Canonical(id)
+	id, hosts, err := s.ids.Canonical(id)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
 	case s.namesHosts() && strings.HasPrefix(id, "http://"):
 		return "", fmt.Errorf("%w: its ID is http://, and whoever names a device may not choose that the password goes there in the clear", ErrNotAllowed)
-	case (s.namesHosts() || len(s.Allow) > 0 && s.From != FromList) && !s.allowed.has(host):
-		return "", fmt.Errorf("%w: %s is not in allow", ErrNotAllowed, host)
+	case (s.namesHosts() || len(s.Allow) > 0 && s.From != FromList) && !s.allowed.hasAll(hosts):
+		return "", fmt.Errorf("%w: %s is not in allow", ErrNotAllowed, strings.Join(hosts, ", "))
 	}
 	return id, nil
+}
+
+// parts are what no two machines may share of a canonical ID.
+func (s *Source) parts(id string) []string {
+	if p, ok := s.ids.(providers.Parts); ok && id != "" {
+		return p.Parts(id)
+	}
+	return []string{id}
 }
 
 // Identity names the machine as it is compared and recorded.

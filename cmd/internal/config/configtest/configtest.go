@@ -121,16 +121,28 @@ func (c *Redfish) Validate() (out []providers.Problem) {
 // Addresses tells that a machine's ID is an address, where there is no other.
 func (c *Redfish) Addresses() bool { return c.Address == "" }
 
-// Canonical takes a slash and the letters' case off an address.
-func (c *Redfish) Canonical(id string) (canonical, host string, err error) {
+// Canonical takes a slash and the letters' case off an address. An ID may be several addresses with blanks between them.
+func (c *Redfish) Canonical(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
-		return id, "", nil
+		return id, nil, nil
 	}
-	u, err := url.Parse(id)
-	if err != nil || u.Host == "" {
-		return "", "", errors.New("is no address")
+	var parts []string
+	for _, part := range c.Parts(id) {
+		u, err := url.Parse(part)
+		if err != nil || u.Host == "" {
+			return "", nil, errors.New("is no address")
+		}
+		parts, hosts = append(parts, u.Scheme+"://"+strings.ToLower(u.Host)), append(hosts, strings.ToLower(u.Hostname()))
 	}
-	return u.Scheme + "://" + strings.ToLower(u.Host), strings.ToLower(u.Hostname()), nil
+	return strings.Join(parts, " "), hosts, nil
+}
+
+// Parts returns the addresses of an ID.
+func (c *Redfish) Parts(id string) []string {
+	if c.Address != "" {
+		return []string{id}
+	}
+	return strings.Fields(id)
 }
 
 // New returns a provider that knows nothing.
