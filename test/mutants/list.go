@@ -1846,7 +1846,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: a list's IDs are compared as they are written", In: "cmd/internal/config.reader.listedTwice",
-		Old: "machine{n.Provider, id}", New: "machine{n.Provider, e.ID + id[:0]}",
+		Old: "n.Machine.parts(id)", New: "[]string{e.ID + id[:0]}",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
