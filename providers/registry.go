@@ -76,10 +76,12 @@ func (o Options) Defaulted() Options {
 	return o
 }
 
-// Type is one device family.
+// Type is one device family. Off and Identity are for people: docs/providers.md and `forcefence providers` show them.
 type Type struct {
 	Name      string // the key of its settings in the file: "redfish"
 	NewConfig func() Config
+	Off       string // what "off" means there, as a short phrase: "PowerState Off of the system"
+	Identity  string // what the device tells of who its machine is, likewise; "none" if nothing
 }
 
 // Registry is a set of provider types, passed as a value so that tests can use their own.

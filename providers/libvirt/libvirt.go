@@ -56,7 +56,11 @@ type Config struct {
 
 // Type is the registry's entry.
 func Type() providers.Type {
-	return providers.Type{Name: "libvirt", NewConfig: func() providers.Config { return NewConfig() }}
+	return providers.Type{
+		Name: "libvirt", NewConfig: func() providers.Config { return NewConfig() },
+		Off:      "the domain is `shut off` on every hypervisor of the group, and its memory is not saved",
+		Identity: "the domain's UUID",
+	}
 }
 
 // NewConfig returns the defaults.

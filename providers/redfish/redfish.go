@@ -63,7 +63,11 @@ const (
 
 // Type is the registry's entry.
 func Type() providers.Type {
-	return providers.Type{Name: "redfish", NewConfig: func() providers.Config { return NewConfig() }}
+	return providers.Type{
+		Name: "redfish", NewConfig: func() providers.Config { return NewConfig() },
+		Off:      "`PowerState` is `Off` of the system, and of its chassis where that tells its own",
+		Identity: "the system's UUID, where the BMC has one",
+	}
 }
 
 // NewConfig returns the defaults.

@@ -84,7 +84,7 @@ func HTTPClass(status int) error {
 type Credentials struct {
 	Username     string `yaml:"username"`     // must be set
 	PasswordFile string `yaml:"passwordFile"` // this or passwordEnv; read again at each use, so that it may be rotated
-	PasswordEnv  string `yaml:"passwordEnv"`
+	PasswordEnv  string `yaml:"passwordEnv"`  // the environment variable that holds it
 }
 
 // Validate returns what is missing.

@@ -27,7 +27,7 @@ type Trust struct {
 
 // Fingerprint vouches for one certificate, whatever names, dates and signatures it has.
 type Fingerprint struct {
-	// Host is the device's host, or host:port, that has this certificate and no other; "": any device of this provider may have it.
+	// host or host:port of the device that has this certificate and no other; "": any device of this provider may have it
 	Host   string `yaml:"host"`
 	SHA256 SHA256 `yaml:"sha256"` // of the certificate (DER)
 }

@@ -237,6 +237,16 @@ var Mutants = []Mutant{
 		Old: "b.pool.ending", New: "ctx",
 	},
 
+	// The operator's commands.
+	{
+		Name: "commands: the settings of a shared block are not told", In: "providers/all.fields",
+		Old: "out = append(out, fields(prefix, v.Field(i))...)", New: "out = append(out)",
+	},
+	{
+		Name: "commands: a default is not told", In: "providers/all.value",
+		Old: "v.IsZero() || v.Kind() == reflect.Struct", New: "true",
+	},
+
 	// libvirt.
 	{
 		Name: "libvirt: a saved guest is off (2)", In: "providers/libvirt.see",

@@ -35,7 +35,10 @@ type Config struct {
 
 // Type is the registry's entry.
 func Type() providers.Type {
-	return providers.Type{Name: "plug", NewConfig: func() providers.Config { return &Config{} }}
+	return providers.Type{
+		Name: "plug", NewConfig: func() providers.Config { return &Config{} },
+		Off: "the outlet's state is `off`", Identity: "none: a strip does not know what is plugged in",
+	}
 }
 
 // Validate returns every fault. It reads the files, and asks no strip.

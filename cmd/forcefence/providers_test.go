@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/providers/all"
+)
+
+func TestProviders(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		args   []string
+		status int
+		want   []string // words of the output, or of the error
+		not    string
+	}{
+		{name: "all", want: []string{"libvirt\n", "redfish\n", "off means: PowerState is Off of the system", "auth", "session", "certificates that no authority vouches for"}},
+		{name: "one", args: []string{"libvirt"}, want: []string{"libvirt\n", "the domain's UUID", "by itself when to ask: yes"}, not: "redfish\n"},
+		{name: "none such", args: []string{"redfisch"}, status: 1, want: []string{`no provider type "redfisch"`, "libvirt, "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out, err strings.Builder
+			status := run(append([]string{"providers"}, tc.args...), all.Types(), &out, &err)
+			got := out.String() + err.String()
+			if status != tc.status || tc.not != "" && strings.Contains(got, tc.not) {
+				t.Errorf("got status %d, want %d, and no %q:\n%s", status, tc.status, tc.not, got)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(got, w) {
+					t.Errorf("got no %q in\n%s", w, got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package all
+
+import (
+	_ "embed"
+	"encoding"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Description is what people are told of a type.
+type Description struct {
+	Type     string
+	Off      string // what "off" means there
+	Identity string // what the device tells of who its machine is
+	Batches  bool   // one call asks for many machines
+	Watches  bool   // devices tell by themselves when to ask
+	Fields   []Field
+}
+
+// Field is one key of a type's settings.
+type Field struct {
+	Key     string // "fingerprints[].host": of each element of a list
+	Kind    string // how it is written: string, bool, number, duration (with a unit), text, list of these, map of these
+	Default string // "" where there is none
+	Doc     string // the comment of the field in the source
+}
+
+// Describe tells of a type, by its Config's struct and the comments that texts.txt holds of it. It asks nobody.
+func Describe(ty providers.Type) Description {
+	c := reflect.Indirect(reflect.ValueOf(ty.NewConfig()))
+	does := texts[pkg(c.Type())]
+	return Description{
+		Type: ty.Name, Off: ty.Off, Identity: ty.Identity,
+		Batches: strings.Contains(does, batches), Watches: strings.Contains(does, watches),
+		Fields: fields("", c),
+	}
+}
+
+// What a line of texts.txt says of a package's provider.
+const (
+	batches = "batches"
+	watches = "watches"
+)
+
+// texts are the comments of the settings' fields, which a program cannot read from itself, by the field's name: "providers/redfish.Config.Auth".
+var texts = func() map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(source) {
+		key, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		m[key] = text
+	}
+	return m
+}()
+
+// source is made from the comments by `go test ./providers/all -update`.
+//
+//go:embed texts.txt
+var source string
+
+//go:generate go test . -run TestTexts -update
+//go:generate go test . -run TestDoc -update
+
+const module = "github.com/forcefence/forcefence/"
+
+func pkg(t reflect.Type) string { return strings.TrimPrefix(t.PkgPath(), module) }
+
+// name is how texts.txt calls a field of a struct.
+func name(of reflect.Type, field string) string { return pkg(of) + "." + of.Name() + "." + field }
+
+// fields are the keys of a struct, in its order; prefix is the path to it.
+func fields(prefix string, v reflect.Value) (out []Field) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case options == "inline":
+			out = append(out, fields(prefix, v.Field(i))...)
+			continue
+		case key == "" || key == "-":
+			continue
+		}
+		kind, inner := kindOf(f.Type)
+		out = append(out, Field{Key: prefix + key, Kind: kind, Default: value(v.Field(i)), Doc: texts[name(v.Type(), f.Name)]})
+		switch {
+		case inner == nil:
+		case inner == f.Type:
+			out = append(out, fields(prefix+key+".", v.Field(i))...)
+		default:
+			at := map[reflect.Kind]string{reflect.Slice: "[].", reflect.Map: ".*."}[f.Type.Kind()]
+			out = append(out, fields(prefix+key+at, reflect.Zero(inner))...)
+		}
+	}
+	return out
+}
+
+// kindOf is how a value of the type is written; inner is the struct whose keys it holds, if it does.
+func kindOf(t reflect.Type) (kind string, inner reflect.Type) {
+	text := reflect.TypeFor[encoding.TextUnmarshaler]()
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration", nil
+	case t.Implements(text), reflect.PointerTo(t).Implements(text):
+		return "text", nil
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	case reflect.Bool:
+		return "bool", nil
+	case reflect.Int, reflect.Float64:
+		return "number", nil
+	case reflect.Struct:
+		return "settings", t
+	case reflect.Slice:
+		kind, inner = kindOf(t.Elem())
+		return "list of " + kind, inner
+	case reflect.Map:
+		kind, inner = kindOf(t.Elem())
+		return "map of " + kind, inner
+	default:
+		return t.Kind().String(), nil
+	}
+}
+
+// value is a default as it would be written.
+func value(v reflect.Value) string {
+	if v.IsZero() || v.Kind() == reflect.Struct {
+		return ""
+	}
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		if b, err := m.MarshalText(); err == nil {
+			return string(b)
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return value(v.Elem())
+	case reflect.Slice:
+		var all []string
+		for i := range v.Len() {
+			all = append(all, value(v.Index(i)))
+		}
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprint(v.Interface())
+}
