@@ -3,7 +3,9 @@ package libvirt_test
 import (
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,7 +22,8 @@ import (
 func TestConformance(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{})
 	d := h.Guest(t, "n1", hypervisor.Guest{})
-	providertest.Suite(t, providertest.Options{Timeout: timeout, Settle: timeout, New: func(t *testing.T) *providertest.Bench {
+	const noProxy = "a socket has no network; the suite over TLS has one"
+	providertest.Suite(t, providertest.Options{Timeout: timeout, Settle: timeout, NoProxy: noProxy, NoLogIns: noLogIns, New: func(t *testing.T) *providertest.Bench {
 		must(t, d.Start(t.Context()))
 		x := newProxy(t, h.Socket())
 		x.uuid, _ = providers.ParseUUID(d.UUID())
@@ -34,6 +37,9 @@ func TestConformance(t *testing.T) {
 		}
 	}})
 }
+
+// noLogIns: neither a socket nor a certificate is an account that somebody locks.
+const noLogIns = "the daemon knows no accounts: a socket's rights and a client's certificate let us in"
 
 // setPower cuts a guest's power by killing its QEMU, behind libvirt's back.
 func setPower(t testing.TB, d *hypervisor.Domain, on bool) {
@@ -54,17 +60,19 @@ func TestConformanceTLS(t *testing.T) {
 	stranger := kit.NewAuthority("stranger")
 	d := h.Guest(t, "n1", hypervisor.Guest{})
 	providertest.Suite(t, providertest.Options{
-		Timeout: timeout, Settle: timeout,
-		// The proxy cannot look into TLS: the suite over the socket has these.
+		Timeout: timeout, Settle: timeout, NoLogIns: noLogIns,
+		// The pipe cannot look into TLS: the suite over the socket has these.
 		Elsewhere: []providertest.Fault{providertest.StaysOn, providertest.StaysChanging, providertest.StrangeWord, providertest.OtherMachine},
 		New: func(t *testing.T) *providertest.Bench {
 			must(t, d.Start(t.Context()))
 			x := newPipe(t, h.TLSAddress())
 			dir := t.TempDir()
-			files := writeCredentials(t, dir, h.Authority(), h.Authority(), time.Now().Add(time.Hour))
-			p := openProvider(t, files, "qemu+tls://"+x.address()+"/session")
+			network := providertest.NewProxy(t, x.address(), providertest.ProxyOptions{TLS: true})
+			files := writeCredentials(t, dir, h.Authority(), h.Authority(), time.Now().Add(time.Hour), network.CA()...)
+			p := openProvider(t, files, "qemu+tls://"+network.Addr()+"/session")
 			return &providertest.Bench{
 				Provider: p,
+				Proxy:    network,
 				Target:   target(d),
 				Missing:  providers.Target{Node: "n2", ID: "none"},
 				Running:  d.Running,
@@ -74,7 +82,7 @@ func TestConformanceTLS(t *testing.T) {
 					if f == providertest.Denied {
 						signer = stranger
 					}
-					writeCredentials(t, dir, h.Authority(), signer, time.Now().Add(time.Hour))
+					writeCredentials(t, dir, h.Authority(), signer, time.Now().Add(time.Hour), network.CA()...)
 					x.set(f)
 				},
 			}
@@ -82,11 +90,11 @@ func TestConformanceTLS(t *testing.T) {
 	})
 }
 
-// writeCredentials writes the files of a TLS client and returns what sets them in a configuration.
-func writeCredentials(t testing.TB, dir string, server, client *kit.Authority, until time.Time) func(*libvirt.Config) {
+// writeCredentials writes the files of a TLS client and returns what sets them in a configuration. more is PEM of another authority.
+func writeCredentials(t testing.TB, dir string, server, client *kit.Authority, until time.Time, more ...byte) func(*libvirt.Config) {
 	t.Helper()
 	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, server.WriteCA(ca))
+	must(t, os.WriteFile(ca, append(slices.Clone(server.Cert), more...), 0o644))
 	must(t, client.Client(until).Write(cert, key))
 	return func(cfg *libvirt.Config) { cfg.CAFile, cfg.CertFile, cfg.KeyFile = ca, cert, key }
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,14 +85,15 @@ func TestConformance(t *testing.T) {
 		target  func(site) string
 		missing func(site) string
 		guard   bool
+		proxy   bool // between the provider and its BMC
 	}{
 		{
-			name: "sole system", site: func() site { return alone(datacenter.Options{}) },
+			name: "sole system", site: func() site { return alone(datacenter.Options{}) }, proxy: true,
 			target:  func(s site) string { return s.bmc.URL() },
 			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
 		},
 		{
-			name: "system's path, basic, slow power-off", site: func() site { return alone(datacenter.Options{PowerOffDelay: 50 * time.Millisecond}) },
+			name: "system's path, basic, slow power-off", site: func() site { return alone(datacenter.Options{PowerOffDelay: 50 * time.Millisecond}) }, proxy: true,
 			config:  func(_ site, c *redfish.Config) { c.Auth = "basic" },
 			target:  func(s site) string { return s.bmc.SystemURL(s.m) },
 			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
@@ -111,12 +113,28 @@ func TestConformance(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			providertest.Suite(t, providertest.Options{New: func(t *testing.T) *providertest.Bench {
+			noProxy := ""
+			if !tt.proxy {
+				noProxy = "other runs have it"
+			}
+			providertest.Suite(t, providertest.Options{NoProxy: noProxy, New: func(t *testing.T) *providertest.Bench {
 				s := tt.site()
 				t.Cleanup(func() { _ = s.dc.Close() })
 				var file string
+				target, missing := tt.target(s), tt.missing(s)
+				var x *providertest.Proxy
+				if tt.proxy {
+					x = providertest.NewProxy(t, s.bmc.URL(), providertest.ProxyOptions{HTTP: true})
+					target = strings.Replace(target, s.bmc.URL(), "https://"+x.Addr(), 1)
+					missing = strings.Replace(missing, s.bmc.URL(), "https://"+x.Addr(), 1)
+				}
 				var p providers.Provider = newProvider(t, s.dc, func(c *redfish.Config) {
 					file = c.PasswordFile
+					if x != nil {
+						if err := os.WriteFile(c.CAFile, x.CA(), 0o600); err != nil {
+							t.Error(err)
+						}
+					}
 					if tt.config != nil {
 						tt.config(s, c)
 					}
@@ -126,9 +144,18 @@ func TestConformance(t *testing.T) {
 				}
 				return &providertest.Bench{
 					Provider: p,
-					Target:   providers.Target{Node: "n1", ID: tt.target(s), SystemUUID: s.m.SystemUUID()},
-					Missing:  providers.Target{Node: "n2", ID: tt.missing(s), SystemUUID: anotherUUID},
+					Target:   providers.Target{Node: "n1", ID: target, SystemUUID: s.m.SystemUUID()},
+					Missing:  providers.Target{Node: "n2", ID: missing, SystemUUID: anotherUUID},
 					Running:  s.m.Running,
+					Proxy:    x,
+					LogIns: func() (n int) {
+						for _, r := range s.bmc.Requests() {
+							if r.Password {
+								n++
+							}
+						}
+						return n
+					},
 					SetPower: func(on bool) {
 						if on {
 							s.m.PowerOn()

@@ -2,7 +2,6 @@ package plug_test
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +25,7 @@ type strip struct {
 	password string
 	fault    providertest.Fault
 	changed  chan struct{} // closed when the fault changes
+	logIns   int           // requests with a password, right or wrong
 }
 
 func (s *strip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -33,6 +33,7 @@ func (s *strip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault, changed := s.fault, s.changed
 	_, password, _ := r.BasicAuth()
 	denied := password != s.password
+	s.logIns++
 	s.mu.Unlock()
 	switch fault {
 	case providertest.Unreachable:
@@ -81,6 +82,7 @@ func TestConformance(t *testing.T) {
 			s := &strip{on: true, password: "hunter2", changed: make(chan struct{})}
 			server := httptest.NewTLSServer(s)
 			t.Cleanup(server.Close)
+			network := providertest.NewProxy(t, server.URL, providertest.ProxyOptions{HTTP: true})
 			dir := t.TempDir()
 			password, ca := filepath.Join(dir, "password"), filepath.Join(dir, "ca.pem")
 			write := func(file string, content []byte) {
@@ -89,9 +91,9 @@ func TestConformance(t *testing.T) {
 				}
 			}
 			write(password, []byte("hunter2"))
-			write(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+			write(ca, network.CA())
 			c := plug.Type().NewConfig().(*plug.Config)
-			c.Address, c.Username, c.PasswordFile, c.CAFile = server.URL, "fence", password, ca
+			c.Address, c.Username, c.PasswordFile, c.CAFile = "https://"+network.Addr(), "fence", password, ca
 			if problems := c.Validate(); len(problems) > 0 {
 				t.Fatal(problems)
 			}
@@ -104,6 +106,8 @@ func TestConformance(t *testing.T) {
 				Target:   providers.Target{Node: "n1", ID: "1"},
 				Missing:  providers.Target{Node: "n2", ID: "2"},
 				Running:  func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.on },
+				Proxy:    network,
+				LogIns:   func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.logIns },
 				SetPower: func(on bool) { s.mu.Lock(); defer s.mu.Unlock(); s.on, s.word = on, "" },
 				SetFault: func(f providertest.Fault) {
 					s.mu.Lock()

@@ -1,0 +1,463 @@
+package providertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The faults of a network, which a Proxy makes. NoFault heals.
+const (
+	HangConnect        Fault = "hang in connect"     // nobody answers the connection's first packet
+	HangHandshake      Fault = "hang in handshake"   // connections are accepted, and nothing is ever said on them
+	HangAnswer         Fault = "hang in an answer"   // an answer begins and never ends
+	HalfAnswer         Fault = "half an answer"      // the connection ends in the middle of an answer
+	LateAnswer         Fault = "late answer"         // the device does what it is told, and its answer comes when the fault is over
+	ExpiredCertificate Fault = "expired certificate" // the device shows one that was good until yesterday
+	UnknownAuthority   Fault = "unknown authority"   // the device shows one of an authority that nobody knows
+	NotThere           Fault = "404"                 // HTTP: every request is answered so
+	TooMany            Fault = "429"                 // HTTP: likewise, with a Retry-After of an hour
+	Gibberish          Fault = "gibberish"           // HTTP: status 200, and words that no one has heard of
+)
+
+// ProxyOptions say what a Proxy stands in front of. The zero value is a stream of bytes.
+type ProxyOptions struct {
+	TLS  bool // the stream is TLS, which the counterpart ends; certificates of the proxy's own are shown for faults only
+	HTTP bool // the counterpart speaks HTTP; the proxy ends TLS with a certificate of CA
+}
+
+// Proxy stands in front of a counterpart that is reached over TCP, and breaks the network as its fault says. Its faults are beside those
+// of the Bench: either has one at a time. It ends with the test, and no goroutine of it outlives its connections.
+type Proxy struct {
+	opts      ProxyOptions
+	to        string
+	gate      *gate
+	authority *authority
+	shown     map[Fault]tls.Certificate
+	upstream  *http.Transport
+	tooMany   atomic.Int32 // requests that were answered so
+	work      sync.WaitGroup
+}
+
+// NewProxy starts a proxy on a port of 127.0.0.1. to is the counterpart: host:port, or with HTTP its origin ("https://127.0.0.1:8443"),
+// whose certificate is not looked at.
+func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
+	t.Helper()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{opts: o, to: to, authority: newAuthority(t), gate: newGate(inner.(*net.TCPListener))}
+	p.shown = map[Fault]tls.Certificate{
+		NoFault:            p.authority.server(t, time.Now().Add(24*time.Hour)),
+		ExpiredCertificate: p.authority.server(t, time.Now().Add(-24*time.Hour)),
+		UnknownAuthority:   newAuthority(t).server(t, time.Now().Add(24*time.Hour)),
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		f, _ := p.gate.now()
+		c, ok := p.shown[f]
+		if !ok {
+			c = p.shown[NoFault]
+		}
+		return &c, nil
+	}}
+	if o.HTTP {
+		// A connection for each request: none is left when a bench looks for goroutines.
+		p.upstream = &http.Transport{DisableKeepAlives: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		server := &http.Server{Handler: p, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+		p.work.Go(func() { _ = server.Serve(tls.NewListener(p.gate, cfg)) })
+		t.Cleanup(func() { _ = server.Close() })
+	} else {
+		p.work.Go(func() {
+			for {
+				c, err := p.gate.Accept()
+				if err != nil {
+					return
+				}
+				p.work.Go(func() { p.serve(c, cfg) })
+			}
+		})
+	}
+	t.Cleanup(func() {
+		_ = p.gate.Close()
+		p.work.Wait()
+	})
+	return p
+}
+
+// Addr is where the proxy listens, as host:port.
+func (p *Proxy) Addr() string { return p.gate.Addr().String() }
+
+// CA is the authority, in PEM, of the proxy's own certificates: what a provider has to trust, beside the counterpart's own with TLS.
+func (p *Proxy) CA() []byte { return p.authority.pem }
+
+// Set replaces the fault at once. Answers that were held back are released, and those of new connections' faults find no old one.
+func (p *Proxy) Set(f Fault) { p.gate.set(f) }
+
+// Connections counts those that were ever accepted.
+func (p *Proxy) Connections() int {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.gate.accepted
+}
+
+// faults are those that the counterpart's protocol can have.
+func (p *Proxy) faults() []Fault {
+	all := []Fault{HangConnect, HangHandshake, HangAnswer, HalfAnswer, LateAnswer}
+	if p.opts.TLS || p.opts.HTTP {
+		all = append(all, ExpiredCertificate, UnknownAuthority)
+	}
+	if p.opts.HTTP {
+		all = append(all, NotThere, TooMany, Gibberish)
+	}
+	return all
+}
+
+// serve carries the bytes of one connection to and fro.
+func (p *Proxy) serve(c net.Conn, cfg *tls.Config) {
+	defer c.Close()
+	if f, _ := p.gate.now(); f == ExpiredCertificate || f == UnknownAuthority {
+		_ = tls.Server(c, cfg).HandshakeContext(context.Background()) // the gate closes it with the fault
+		return
+	}
+	d, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer c.Close()
+		p.answers(c, d)
+	}()
+	_, _ = io.Copy(d, c)
+	_ = d.Close()
+	<-ended
+}
+
+// answers carries what the counterpart says, until the fault lets it no further.
+func (p *Proxy) answers(c, d net.Conn) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := d.Read(b)
+		if err != nil {
+			return
+		}
+		f, over := p.gate.now()
+		switch f {
+		case HalfAnswer, HangAnswer:
+			_, _ = c.Write(b[:n/2])
+			if f == HangAnswer {
+				p.hold(c, over)
+			}
+			return
+		case LateAnswer:
+			p.hold(c, over)
+		}
+		if _, err := c.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// hold waits until the fault is over or the connection's client has gone, which the gate notes when serve closes it.
+func (p *Proxy) hold(c net.Conn, over <-chan struct{}) {
+	gone := p.gate.gone(c)
+	select {
+	case <-over:
+	case <-gone:
+	}
+}
+
+// ServeHTTP passes one request on.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, over := p.gate.now()
+	switch f {
+	case NotThere:
+		http.Error(w, "not found", http.StatusNotFound)
+		return
+	case TooMany:
+		p.tooMany.Add(1)
+		w.Header().Set("Retry-After", "3600")
+		http.Error(w, "slow down", http.StatusTooManyRequests)
+		return
+	case Gibberish:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"state":"Frobnicating","PowerState":"Frobnicating","power_state":"Frobnicating"}`)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	// Not by r's context: what a client said before it went away still reaches a device.
+	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.to+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	out.Header, out.Host = r.Header.Clone(), r.Host
+	resp, err := p.upstream.RoundTrip(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if f == LateAnswer {
+		wait(r.Context(), over)
+	}
+	for key, values := range resp.Header {
+		w.Header()[key] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	w.WriteHeader(resp.StatusCode)
+	if f != HalfAnswer && f != HangAnswer {
+		_, _ = w.Write(answer)
+		return
+	}
+	_, _ = w.Write(answer[:len(answer)/2])
+	_ = http.NewResponseController(w).Flush()
+	if f == HangAnswer {
+		wait(r.Context(), over)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+func wait(ctx context.Context, over <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-over:
+	}
+}
+
+// gate accepts connections as the fault allows.
+type gate struct {
+	*net.TCPListener
+
+	mu       sync.Mutex // guards what follows
+	fault    Fault
+	over     chan struct{} // closed when the fault is replaced
+	conns    map[*gated]struct{}
+	accepted int
+	full     []net.Conn // ours, which nobody accepts: they fill the queue under HangConnect
+	closed   bool
+}
+
+// gated is a connection of a client.
+type gated struct {
+	net.Conn
+	gate *gate
+	once sync.Once
+	gone chan struct{} // closed with the connection
+}
+
+func newGate(l *net.TCPListener) *gate {
+	return &gate{TCPListener: l, over: make(chan struct{}), conns: map[*gated]struct{}{}}
+}
+
+func (g *gate) now() (Fault, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.fault, g.over
+}
+
+func (g *gate) gone(c net.Conn) <-chan struct{} {
+	if c, ok := c.(*gated); ok {
+		return c.gone
+	}
+	return nil
+}
+
+// begins are the faults of new connections: those that are open end when they begin.
+func begins(f Fault) bool {
+	return f == HangConnect || f == HangHandshake || f == ExpiredCertificate || f == UnknownAuthority
+}
+
+func (g *gate) set(f Fault) {
+	g.mu.Lock()
+	before := g.fault
+	g.fault = f
+	close(g.over)
+	g.over = make(chan struct{})
+	full := g.full
+	g.full = nil
+	g.mu.Unlock()
+	if begins(f) || begins(before) {
+		g.drop()
+	}
+	for _, c := range full {
+		_ = c.Close()
+	}
+	switch {
+	case f == HangConnect:
+		g.fill()
+	case before == HangConnect:
+		g.backlog(128)
+		_ = g.SetDeadline(time.Time{})
+	}
+}
+
+// drop ends all connections.
+func (g *gate) drop() {
+	g.mu.Lock()
+	var all []*gated
+	for c := range g.conns {
+		all = append(all, c)
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// fill makes the kernel answer no further connection: the queue of those that nobody accepts is as short as can be, and full.
+func (g *gate) fill() {
+	_ = g.SetDeadline(time.Now()) // ends an Accept
+	g.backlog(0)
+	for range 8 {
+		c, err := net.DialTimeout("tcp", g.Addr().String(), 100*time.Millisecond)
+		if err != nil {
+			return
+		}
+		g.mu.Lock()
+		g.full = append(g.full, c)
+		g.mu.Unlock()
+	}
+}
+
+// backlog sets the length of the queue of a listener that listens already.
+func (g *gate) backlog(n int) {
+	raw, err := g.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), n) })
+	}
+}
+
+// Accept waits for the next connection that may be served.
+func (g *gate) Accept() (net.Conn, error) {
+	for {
+		f, over := g.now()
+		if f == HangConnect {
+			<-over
+			continue
+		}
+		c, err := g.TCPListener.Accept()
+		g.mu.Lock()
+		switch {
+		case g.closed:
+			g.mu.Unlock()
+			if err == nil {
+				_ = c.Close()
+			}
+			return nil, net.ErrClosed
+		case err != nil:
+			g.mu.Unlock()
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				continue
+			}
+			return nil, err
+		}
+		conn := &gated{Conn: c, gate: g, gone: make(chan struct{})}
+		g.conns[conn] = struct{}{}
+		g.accepted++
+		f = g.fault
+		g.mu.Unlock()
+		if f == HangConnect || f == HangHandshake {
+			continue // it stays open until the fault is over, and nobody reads from it
+		}
+		return conn, nil
+	}
+}
+
+// Close ends all connections and the faults.
+func (g *gate) Close() error {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.set(HangHandshake) // drops what is open, and lets a waiting Accept go on
+	return g.TCPListener.Close()
+}
+
+// Close closes the connection.
+func (c *gated) Close() error {
+	c.once.Do(func() {
+		close(c.gone)
+		c.gate.mu.Lock()
+		delete(c.gate.conns, c)
+		c.gate.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
+
+// authority signs the certificates that a proxy shows.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	a := &authority{key: newKey(t)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "proxy's authority"},
+		NotBefore: time.Now().Add(-72 * time.Hour), NotAfter: time.Now().Add(72 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	if err == nil {
+		a.cert, err = x509.ParseCertificate(der)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// server makes a certificate for this host until that time.
+func (a *authority) server(t testing.TB, until time.Time) tls.Certificate {
+	t.Helper()
+	key := newKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "127.0.0.1"},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
