@@ -224,8 +224,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if f == LateAnswer {
-		wait(r.Context(), over)
+	if f == LateAnswer && !wait(r.Context(), over) {
+		panic(http.ErrAbortHandler) // said to one who is just going, it would still be heard
 	}
 	for key, values := range resp.Header {
 		w.Header()[key] = values
@@ -244,10 +244,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-func wait(ctx context.Context, over <-chan struct{}) {
+// wait waits until the fault is over, and reports whether the client is still there.
+func wait(ctx context.Context, over <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
+		return false
 	case <-over:
+		return ctx.Err() == nil
 	}
 }
 
