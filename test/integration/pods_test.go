@@ -79,14 +79,8 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	}
 	want := []string{"kubernetes.io/csi/" + cluster.CSIDriver + "^" + dataHandle, "kubernetes.io/csi/" + cluster.CSIDriver + "^" + scratchHandle}
 	slices.Sort(want)
-	var inUse, attached []string
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("last: in use %v, attached %v", inUse, attached)
-		}
-	})
 	w.until(fmt.Sprintf("volumes in use and attached to be %v", want), func() bool { // the attach/detach controller writes its list late (F5)
-		inUse, attached = nil, nil
+		var inUse, attached []string
 		node := w.node(h)
 		for _, v := range node.Status.VolumesInUse {
 			inUse = append(inUse, string(v))

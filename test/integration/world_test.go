@@ -600,7 +600,10 @@ func (w *world) describe() string {
 					fmt.Fprintf(&b, "\t%s %s %s since %s\n", c.Type, c.Status, c.Reason, c.LastTransitionTime)
 				}
 			}
-			fmt.Fprintf(&b, "\ttaints %v\n", n.Spec.Taints)
+			fmt.Fprintf(&b, "\ttaints %v\n\tvolumes in use %v, attached %v\n", n.Spec.Taints, n.Status.VolumesInUse, n.Status.VolumesAttached)
+			for _, m := range n.ManagedFields {
+				fmt.Fprintf(&b, "\tlast written by %s %s at %s\n", m.Manager, m.Subresource, m.Time)
+			}
 		}
 		for _, c := range w.seen.chapters(h.Name()) {
 			fmt.Fprintf(&b, "\t%+v\n", c)
