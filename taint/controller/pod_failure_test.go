@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -159,7 +160,7 @@ func TestStoppedByLease(t *testing.T) {
 }
 
 // The lists are cleared once, and of what goes alone: the volume of a pod that waits for its stock eviction, or could not be ended, is
-// looked up first. volumesAttached is not cleared again when its controller writes it back (F5).
+// looked up first. volumesAttached is not cleared again when its controller writes it back while it detaches (F5).
 func TestClearingKeepsAndRemembers(t *testing.T) {
 	const stays, goes = corev1.UniqueVolumeName("kubernetes.io/csi/d^handle of pv"), corev1.UniqueVolumeName("kubernetes.io/csi/d^another")
 	for _, failed := range []bool{false, true} {
@@ -172,6 +173,11 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 			pods[0].DeletionTimestamp = nil // its stock eviction is still to come
 		}
 		x.live.bound, x.live.pods = "pv", append(endedPods("n1", "ended"), pods...)
+		going := "another"
+		x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &going},
+		}}}
+		x.cached.attachments = x.live.attachments
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do recovery.Do, err error) {

@@ -58,7 +58,7 @@ type Memory struct {
 	Listed    time.Time // when the attachments were last listed live
 	Resumed   time.Time // when looks came again after none had for a while; zero: they always did
 	looked    time.Time // the last look
-	Cleared   bool      // this process cleared volumesAttached once: its controller may write it back (F5)
+	Cleared   int       // how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
 
 	troubles map[attempt]trouble // writes of pods that failed
 }
@@ -207,6 +207,8 @@ const (
 	// After an outage of the API server the stock controller may begin anew, and counts from when it sees the taint, not from when
 	// that was added.
 	blind = 20 * time.Second
+
+	clearings = 5 // of volumesAttached, at most: who writes entries back again and again does not keep the mark (invariant 16)
 )
 
 // Step returns the next act for a node that carries the mark. It may be called as often as one likes. Reads that are dear are asked
@@ -359,8 +361,11 @@ func (v View) evicting() Decision {
 	order(ready)
 	order(tombs)
 	inUse, attached := v.lists()
-	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && !v.Cleared
 	left := v.leftover()
+	// While something is to be detached, attach/detach writes its list back, and takes the entry out again at the detach. If its cache is
+	// old by then the entry stays: it goes when nothing is left to detach (F5).
+	again := len(left) == 0 && v.Cleared < clearings
+	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && (v.Cleared == 0 || again)
 	switch {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.Holds(v.Now)):
 		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.

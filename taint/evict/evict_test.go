@@ -97,6 +97,10 @@ func attached(pvs ...string) with {
 	}
 }
 
+func listed(name corev1.UniqueVolumeName) with {
+	return func(v *View) { v.Look.Attached = append(v.Look.Attached, corev1.AttachedVolume{Name: name}) }
+}
+
 func lists(names ...corev1.UniqueVolumeName) with {
 	return func(v *View) {
 		for _, n := range names {
@@ -120,7 +124,7 @@ func heartbeat(v *View) { v.Look.LeaseRV = "8" }
 func booted(v *View)    { v.Look.BootID = "b2" }
 func recreated(v *View) { v.Look.UID = "u2" }
 func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute) }
-func cleared(v *View)   { v.Cleared = true }
+func cleared(v *View)   { v.Cleared = 1 }
 func spared(v *View) {
 	for i := range v.Pods {
 		v.Pods[i].Spared = v.Look.Record.Token()
@@ -327,8 +331,10 @@ func TestStep(t *testing.T) {
 		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
 			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
 		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
-		{"attached comes back: left alone", evicting(proven, cleared, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), finish},
-		{"attached, never cleared by us", evicting(proven, func(v *View) { v.Look.Attached = []corev1.AttachedVolume{{Name: pvA}} }), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")), detach},
+		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Cleared = clearings }, listed(pvA)), finish},
+		{"attached, never cleared by us", evicting(proven, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"pods that wait for their stock eviction keep their entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
 
@@ -569,7 +575,7 @@ func TestMemory(t *testing.T) {
 		{"another mark", []taint.Look{look(), look(value("f2"), later)}, second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := Memory{Cleared: true}
+			m := Memory{Cleared: 1}
 			for _, l := range tt.looks {
 				m.Saw(l)
 			}
@@ -581,9 +587,9 @@ func TestMemory(t *testing.T) {
 	t.Run("another fence clears anew", func(t *testing.T) {
 		m := Memory{}
 		m.Saw(look())
-		m.Cleared = true
-		if anew := m.Saw(look(value("f2"))); m.Cleared || !anew {
-			t.Errorf("cleared %v, anew %v, want neither the one, and the other", m.Cleared, anew)
+		m.Cleared = 1
+		if anew := m.Saw(look(value("f2"))); m.Cleared != 0 || !anew {
+			t.Errorf("cleared %d times, anew %v, want 0 and true", m.Cleared, anew)
 		}
 		if m.Saw(look(value("f2"))) {
 			t.Error("the same mark is another")

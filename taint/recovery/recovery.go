@@ -255,7 +255,7 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 		n.fence.SentPowerOff(o.Sent, o.Err)
 	case ClearVolumes:
 		if o.Err == nil {
-			n.evict.Cleared = true
+			n.evict.Cleared++
 			n.kept = n.pods
 		}
 	case Tombstone, Delete, Spare:

@@ -729,10 +729,12 @@ func TestKeptList(t *testing.T) {
 }
 
 // The lists are cleared once, and of what goes alone: the volume of a pod that could not be ended is looked up first. volumesAttached is
-// not cleared again when its controller writes it back (F5), but where the write failed.
+// not cleared again when its controller writes it back while it detaches (F5), but where the write failed.
 func TestClearingKeepsAndRemembers(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		c := midst(t, taint.PhaseEvicting)
+		c.cached = []evict.Attachment{{Name: "va", PV: "pv-goes"}}
+		c.live = c.cached
 		stays := claims(running("stays"))
 		c.pods = []evict.Pod{ended("ended"), stays}
 		c.volumes["stays"] = []evict.Volume{{PV: "pv", Unique: "stays"}}

@@ -654,7 +654,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes before the volumes are detached (11)", In: "taint/evict.View.evicting",
-		Old: "len(left)", New: "0*len(left)",
+		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)+len(left)", New: "len(ready)+len(waiting)+len(tombs)+len(resting)",
 	},
 	{
 		Name: "evict: the mark goes before the pods are gone (11)", In: "taint/evict.View.evicting",
@@ -968,7 +968,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/recovery.Node.Did",
-		Old: "n.evict.Cleared = true", New: "",
+		Old: "n.evict.Cleared++", New: "",
+	},
+	{
+		Name: "evict: what attach/detach wrote back stays listed (F5)", In: "taint/evict.View.evicting",
+		Old: "len(left) == 0 && v.Cleared < clearings", New: "false",
+	},
+	{
+		Name: "evict: volumesAttached is cleared while its controller detaches (F5)", In: "taint/evict.View.evicting",
+		Old: "len(left) == 0 && v.Cleared < clearings", New: "v.Cleared < clearings",
+	},
+	{
+		Name: "evict: who writes volumesAttached back keeps the mark (16)", In: "taint/evict.View.evicting",
+		Old: "len(left) == 0 && v.Cleared < clearings", New: "len(left) == 0",
 	},
 	{
 		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.step",

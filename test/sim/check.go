@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -155,6 +156,13 @@ func (c *checker) proof(g grounds, what string) {
 	if !w.truth[proofKey{node, a.At}] {
 		w.fail("2", "%s on %s, and the machine was not off when it was asked", what, node)
 	}
+}
+
+// proven reports whether the machine is proven off now, as invariant 1 has it.
+func (c *checker) proven(g grounds) bool {
+	since, ok := c.marked[g.look.Name+"/"+g.look.Record.ID]
+	return g.answer.State == providers.PowerOff && c.w.now.Sub(g.answer.At) <= proofTTL && ok && !g.answer.At.Before(since) &&
+		c.w.notReadyBetween(g.look.Name, since, g.answer.At)
 }
 
 // notReadyBetween reports whether Ready was not True at some time in the span.
@@ -313,6 +321,24 @@ func (c *checker) unmark(g grounds) {
 			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", g.look.Name, g.Why, a.Name)
 		}
 	}
+	if g.Why == reason.Finished && c.proven(g) {
+		c.listed(g)
+	}
+}
+
+// listed is the end of step 10: nothing is left in volumesAttached that attach/detach wrote back and does not know attached any more.
+func (c *checker) listed(g grounds) {
+	for _, a := range g.look.Attached {
+		detached := !slices.ContainsFunc(c.w.api.attachmentsOf(g.look.Name), func(x *storagev1.VolumeAttachment) bool {
+			return unique(*x.Spec.Source.PersistentVolumeName) == a.Name
+		})
+		user := slices.ContainsFunc(g.pods, func(p evict.Pod) bool {
+			return !p.Terminal && slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Unique == a.Name })
+		})
+		if detached && !user {
+			c.w.fail("F5", "the mark of %s goes, and volumesAttached lists %s, which is detached", g.look.Name, a.Name)
+		}
+	}
 }
 
 // powerOff is step 3: the record stands before the power-off is sent.
@@ -436,7 +462,7 @@ func (c *checker) hung() {
 				w.fail("F5", "%s hangs on %s: %s is attached and not listed", p.Name, n.Name, v)
 			}
 			w.count("hung replacement (F5)")
-			w.writeAttached(n.Name)
+			w.writeAttached(n.Name, nil)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (k *kubelet) status() {
 		k.send(func() {
 			if w.api.createNode(fresh) == nil {
 				w.logf("%s: kubelet registers the node", name)
-				w.writeAttached(name) // attach/detach reports a Node that is new to it
+				w.writeAttached(name, nil) // attach/detach reports a Node that is new to it
 			}
 		})
 		return

@@ -199,7 +199,7 @@ func (w *World) runAttachDetach(v *state) {
 			}
 			w.count("forced detach")
 		}
-		w.startDetach(a)
+		w.startDetach(a, v.node(node))
 	}
 	for _, p := range v.pods {
 		if p.Spec.NodeName == "" || taint.IsTerminal(p) {
@@ -237,18 +237,18 @@ func (w *World) attach(vol, node string) {
 		b.Status.Attached = true
 		w.api.putAttachment(&b)
 		w.logf("attach/detach: attached %s to %s", vol, node)
-		w.writeAttached(node)
+		w.writeAttached(node, nil)
 	})
 }
 
 // startDetach takes the volume out of volumesAttached, then detaches it.
-func (w *World) startDetach(a *storagev1.VolumeAttachment) {
+func (w *World) startDetach(a *storagev1.VolumeAttachment, cached *corev1.Node) {
 	name, node := a.Name, a.Spec.NodeName
 	b := *a
 	at := metav1.NewTime(w.now)
 	b.DeletionTimestamp = &at
 	w.api.putAttachment(&b)
-	w.writeAttached(node)
+	w.writeAttached(node, cached)
 	d := w.between(20*time.Millisecond, time.Second)
 	if !w.calm && w.chance(0.1) {
 		d = w.between(time.Second, 40*time.Second)
@@ -261,15 +261,27 @@ func (w *World) startDetach(a *storagev1.VolumeAttachment) {
 	})
 }
 
-// writeAttached reports a node's attached volumes, whole.
-func (w *World) writeAttached(node string) {
+// writeAttached reports a node's attached volumes, whole. It writes what differs from the node in its cache, if that is given, so that
+// the second of two writes may be left out: a volume that the first one wrote back stays listed, though it is detached (F5).
+func (w *World) writeAttached(node string, cached *corev1.Node) {
 	var list []corev1.AttachedVolume
 	for _, a := range w.api.attachmentsOf(node) {
 		if a.Status.Attached && a.DeletionTimestamp == nil {
 			list = append(list, corev1.AttachedVolume{Name: unique(*a.Spec.Source.PersistentVolumeName)})
 		}
 	}
+	if cached != nil && slices.Equal(volumeNames(cached.Status.VolumesAttached), volumeNames(list)) {
+		return
+	}
 	_ = w.api.patchNode("attach/detach", node, "", func(n *corev1.Node) { n.Status.VolumesAttached = list })
+}
+
+func volumeNames(list []corev1.AttachedVolume) (names []corev1.UniqueVolumeName) {
+	for _, a := range list {
+		names = append(names, a.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // later wakes the controller once more, where nothing else would.
