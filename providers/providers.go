@@ -2,7 +2,7 @@
 // hypervisor, a cloud. It imports the standard library only; each device family lives in a folder of its own below it and
 // imports this package, never the other way round.
 //
-// The contract promises one thing: a PowerOff that comes out of Ask or AskAll was said by the machine's own device, about that very
+// The contract promises one thing: a PowerOff that comes out of Ask, AskAll or AskEach was said by the machine's own device, about that very
 // machine, in answer to a question sent after the call. Everything else (a time-out, a 404, a word nobody knows, an answer from a
 // cache, another machine's UUID) is PowerUnknown, and PowerUnknown never becomes PowerOff by waiting. Confirm is the same promise for
 // a power action: it goes to the machine that was meant, or nowhere. providers/guard keeps it for every provider.
@@ -89,6 +89,14 @@ type Closer interface {
 // of trust: a device that lied is not believed, and its name stands in records.
 type Grouper interface {
 	Device(t Target) string
+}
+
+// Feeder is a Provider whose devices give machines their power (the outlets of a PDU) and know nothing else of them. Its Off is as good as
+// any: a machine without power is off. Its On says that the machine may run: beside another device's Off it is no contradiction, since a
+// machine that was shut down keeps its outlets.
+type Feeder interface {
+	// Feeds does nothing: having it is what is asked about.
+	Feeds()
 }
 
 // Limiter tells what a target shares its limits with, where that is more than its device: a cloud's account and region, a chassis of
@@ -192,7 +200,7 @@ type Answer struct {
 	Err error     // why the state is unknown; nil for a word the provider does not know
 }
 
-// Ask puts the question to p, and is with AskAll the only way from a Provider's State to a proof. It checks, once for all providers,
+// Ask puts the question to p, and is with AskAll and AskEach the only way from a Provider's State to a proof. It checks, once for all providers,
 // that the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
 // UUIDs refuses, a device or node without a usable UUID cannot be checked and passes. It blocks until p answers or ctx ends.
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
@@ -225,6 +233,56 @@ func AskAll(ctx context.Context, p Provider, by string, targets []Target, now fu
 		answers[i] = judge(by, t, sent, got, obs, cause)
 	}
 	return answers
+}
+
+// Question is one that is put to one of several devices which speak for the same machine.
+type Question struct {
+	Provider Provider
+	By       string // the provider's name in the configuration
+	Target   Target
+}
+
+// Patience is how long a device that has not answered keeps the answers of others waiting, from when all were asked: most of what an
+// answer is worth, in which it is to be acted on, must be left.
+const Patience = 2 * time.Second
+
+// AskEach puts all questions at the same time, each under the rules of Ask, and returns the answers in their order. It returns when all
+// are answered, or once one is that knows something (no PowerUnknown) and Patience is over: ErrUnreachable stands for the others. What
+// was asked goes on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It blocks.
+func AskEach(ctx context.Context, qs []Question, now func() time.Time) []Answer {
+	if len(qs) == 1 {
+		return []Answer{Ask(ctx, qs[0].Provider, qs[0].By, qs[0].Target, now)}
+	}
+	type numbered struct {
+		i int
+		a Answer
+	}
+	sent := now()
+	out := make([]Answer, len(qs))
+	came := make(chan numbered, len(qs)) // nobody may be there any more
+	for i, q := range qs {
+		go func() { came <- numbered{i, Ask(ctx, q.Provider, q.By, q.Target, now)} }() // its owner is ctx, and the provider's deadline
+	}
+	patience := time.NewTimer(Patience)
+	defer patience.Stop()
+	over, known := false, false
+	for left := len(qs); left > 0 && !(over && known); {
+		select {
+		case n := <-came:
+			out[n.i] = n.a
+			known = known || n.a.State != PowerUnknown
+			left--
+		case <-patience.C:
+			over = true
+		}
+	}
+	for i, q := range qs {
+		if out[i].Got.IsZero() {
+			late := WithClass(ErrUnreachable, fmt.Errorf("no answer within %s, and another device has one", Patience))
+			out[i] = Answer{By: q.By, Observation: Observation{At: sent}, Got: now(), Err: late}
+		}
+	}
+	return out
 }
 
 // unanswered is why a batch that ended with err has no answer for t.

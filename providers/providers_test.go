@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -303,6 +304,60 @@ func TestAskAll(t *testing.T) {
 	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, providers.ErrUnreachable) ||
 		err.Error() != "2 targets are without an answer, the first: 403 Forbidden" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Several devices of one machine are asked at once, and one that is slow or hangs keeps the others' answers no longer than they may wait.
+func TestAskEach(t *testing.T) {
+	takes := func(d time.Duration, s providers.PowerState, err error) scripted {
+		return func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
+			at := time.Now()
+			select {
+			case <-time.After(d):
+				return providers.Observation{State: s, At: at}, err
+			case <-ctx.Done():
+				return providers.Observation{}, ctx.Err()
+			}
+		}
+	}
+	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
+	down := providers.ErrUnreachable
+	for _, tc := range []struct {
+		name string
+		of   []scripted
+		want []providers.PowerState
+		errs []error
+		took time.Duration
+	}{
+		{"one alone may take its time", []scripted{takes(4*time.Second, off, nil)}, []providers.PowerState{off}, []error{nil}, 4 * time.Second},
+		{"both", []scripted{takes(100*time.Millisecond, off, nil), takes(time.Second, on, nil)}, []providers.PowerState{off, on}, []error{nil, nil}, time.Second},
+		{"the second hangs", []scripted{takes(100*time.Millisecond, off, nil), takes(time.Hour, on, nil)}, []providers.PowerState{off, unknown}, []error{nil, down}, providers.Patience},
+		{"the first hangs", []scripted{takes(time.Hour, off, nil), takes(time.Second, on, nil)}, []providers.PowerState{unknown, on}, []error{down, nil}, providers.Patience},
+		{"the first is slow, the second hangs", []scripted{takes(3*time.Second, off, nil), takes(time.Hour, on, nil)}, []providers.PowerState{off, unknown}, []error{nil, down}, 3 * time.Second},
+		{"the first refuses, the second is slow", []scripted{takes(0, off, providers.ErrDenied), takes(3*time.Second, off, nil)}, []providers.PowerState{unknown, off}, []error{providers.ErrDenied, nil}, 3 * time.Second},
+		{"both fail", []scripted{takes(0, off, providers.ErrDenied), takes(4*time.Second, off, down)}, []providers.PowerState{unknown, unknown}, []error{providers.ErrDenied, down}, 4 * time.Second},
+		{"both hang", []scripted{takes(time.Hour, off, nil), takes(time.Hour, off, nil)}, []providers.PowerState{unknown, unknown}, []error{context.DeadlineExceeded, context.DeadlineExceeded}, 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				var qs []providers.Question
+				for i, p := range tc.of {
+					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
+				}
+				begun := time.Now()
+				got := providers.AskEach(ctx, qs, time.Now)
+				if took := time.Since(begun); took != tc.took || len(got) != len(tc.want) {
+					t.Fatalf("%d answers after %s, want %d after %s", len(got), took, len(tc.want), tc.took)
+				}
+				for i, a := range got {
+					if a.State != tc.want[i] || !errors.Is(a.Err, tc.errs[i]) || a.By != qs[i].By || !a.At.Equal(begun) || a.Got.Before(begun) || a.Got.After(time.Now()) {
+						t.Errorf("answer %d: got %+v, want %s, %v", i, a, tc.want[i], tc.errs[i])
+					}
+				}
+			})
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -51,14 +52,12 @@ func (m Machine) is(o Machine) bool { return m.Provider == o.Provider && m.idPin
 // the machine is that of the record's own node, which tells what system UUID it likes. Another node's record says nothing of a machine
 // with another system UUID, and one of an older version, without a machine, speaks of its device.
 func (r *Record) Distrusts(m Machine, device string, own bool) bool {
-	switch {
-	case r == nil || r.Result != ResultNeverPoweredOff:
-		return false
-	case r.Machine == nil:
-		return r.Device == device
-	default:
-		return r.Machine.is(m) && (own || r.Machine.SystemUUID == m.SystemUUID || r.Machine.SystemUUID == "" || m.SystemUUID == "")
-	}
+	return slices.ContainsFunc(r.Liars(), func(l Liar) bool {
+		if l.Machine == nil {
+			return l.Device == device
+		}
+		return l.Machine.is(m) && (own || l.Machine.SystemUUID == m.SystemUUID || l.Machine.SystemUUID == "" || m.SystemUUID == "")
+	})
 }
 
 // Recorded is the machine for a Record: nil for none.

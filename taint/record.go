@@ -59,25 +59,36 @@ type Record struct {
 	Since    time.Time  `json:"since"`              // when the fence began
 	At       time.Time  `json:"at"`                 // when the phase was entered
 	By       string     `json:"by"`                 // the controller's identity, or who else set the mark
-	Device   string     `json:"device,omitempty"`   // the device that gives the proof: provider/device
-	Machine  *Machine   `json:"machine,omitempty"`  // whom it was asked about; nil: nobody, or a record of an older version
+	Device   string     `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
+	Machine  *Machine   `json:"machine,omitempty"`  // whom it is asked about; nil: nobody, or a record of an older version
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`
+	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See Liars.
+	Lied []Liar `json:"lied,omitempty"`
+}
+
+// Liar is a device that said Off of a machine that was on.
+type Liar struct {
+	Device  string   `json:"device"`            // provider/device
+	Machine *Machine `json:"machine,omitempty"` // whom it was asked about; nil: a record of an older version
 }
 
 // Evidence is one answer, or one reason to act without one.
 type Evidence struct {
-	At    time.Time `json:"at"` // when the question was sent
-	From  string    `json:"from"`
+	At    time.Time `json:"at"`            // when the question was sent
+	From  string    `json:"from"`          // the provider; where the node has several devices, provider/device
 	State string    `json:"state"`         // a PowerState's name, or "None" where no device can speak
 	Raw   string    `json:"raw,omitempty"` // the device's own word, or the error's class
 }
 
 // Bounds of a record: an annotation is not a log.
 const (
-	maxEvidence = 8
+	maxEvidence = 16 // a node's devices, at most MaxDevices, are asked for each of three phases
 	maxWord     = 120
+
+	// MaxDevices is how many devices may speak for a node.
+	MaxDevices = 4
 )
 
 // WithEvidence returns the record with the evidence added; the first entry and the newest stay when there are too many.
@@ -101,6 +112,45 @@ func (r Record) WithEvidence(more ...Evidence) Record {
 // Enter returns the record in a new phase, entered at the given time.
 func (r Record) Enter(p Phase, res Result, at time.Time) Record {
 	r.Phase, r.Result, r.At = p, res, at.UTC().Truncate(time.Millisecond)
+	return r
+}
+
+// HasOff reports whether the record's evidence has an Off from there.
+func (r *Record) HasOff(from string) bool {
+	return r != nil && slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.From == from && e.State == "Off" })
+}
+
+// Liars are the devices that this record keeps from being believed; a record that a person released keeps none.
+func (r *Record) Liars() []Liar {
+	switch {
+	case r == nil || r.Result == ResultReleased:
+		return nil
+	case r.Result == ResultNeverPoweredOff && len(r.Lied) == 0:
+		return []Liar{{Device: r.Device, Machine: r.Machine}}
+	default:
+		return r.Lied
+	}
+}
+
+// Caught returns the record of a fence whose machine turns out to have been on all the while. Of several devices, in their order, those
+// lied that its evidence has saying Off; where it has none of them, the one that it names.
+func (r Record) Caught(devices []Liar) Record {
+	lied := slices.Clone(r.Lied)
+	add := func(l Liar) {
+		if !slices.ContainsFunc(lied, func(o Liar) bool { return o.Device == l.Device }) {
+			lied = append(lied, l)
+		}
+	}
+	before := len(lied)
+	for _, d := range devices {
+		if r.HasOff(d.Device) {
+			add(d)
+		}
+	}
+	if len(lied) == before && (before > 0 || len(devices) > 1) {
+		add(Liar{Device: r.Device, Machine: r.Machine})
+	}
+	r.Lied = lied
 	return r
 }
 

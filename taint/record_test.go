@@ -2,6 +2,7 @@ package taint
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -230,5 +231,62 @@ func TestTokenTellsFencesApart(t *testing.T) {
 	written.NodeUID, written.By = "u1", ByPerson
 	if read, err := ParseRecord(written.Encode()); err != nil || read.Token() != first.Token() {
 		t.Errorf("read back: got token %q, error %v, want %q", read.Token(), err, first.Token())
+	}
+}
+
+// Who is not believed any more by a record, and who said so.
+func TestLiars(t *testing.T) {
+	a, b := Machine{Provider: "racks", ID: "a"}, Machine{Provider: "pdus", ID: "b"}
+	both := []Liar{{"racks/a", &a}, {"pdus/b", &b}}
+	off := func(from ...string) Record {
+		r := Record{ID: "f", Device: "racks/a", Machine: &a}
+		for _, f := range from {
+			r.Evidence = append(r.Evidence, Evidence{From: f, State: "Off"}, Evidence{From: f + "x", State: "On"})
+		}
+		return r
+	}
+	earlier := off("racks/a")
+	earlier.Lied = []Liar{{"pdus/b", &b}}
+	for _, tc := range []struct {
+		name    string
+		rec     Record
+		devices []Liar
+		want    []Liar
+		written bool // in Lied
+	}{
+		{"one device", off("racks"), both[:1], both[:1], false},
+		{"the first of two", off("racks/a"), both, both[:1], true},
+		{"the second of two", off("pdus/b"), both, both[1:], true},
+		{"both", off("racks/a", "pdus/b"), both, both, true},
+		{"two, and the evidence is of neither", off("racks"), both, both[:1], true},
+		{"one more", earlier, both, []Liar{both[1], both[0]}, true},
+		{"the same again", Record{ID: "f", Device: "racks/a", Machine: &a, Lied: both[1:], Evidence: off("pdus/b").Evidence}, both, []Liar{both[1], both[0]}, true},
+		{"its devices are others now", off("racks/a"), nil, both[:1], false},
+	} {
+		got := tc.rec.Caught(tc.devices).Enter(PhaseDone, ResultNeverPoweredOff, time.Now())
+		if !reflect.DeepEqual(got.Liars(), tc.want) || (len(got.Lied) > 0) != tc.written {
+			t.Errorf("%s: got %+v, written %+v, want %+v", tc.name, got.Liars(), got.Lied, tc.want)
+		}
+		back, err := ParseRecord(func() string { got.NodeUID, got.By = "u", "me"; return got.Encode() }())
+		if err != nil || !reflect.DeepEqual(back.Liars(), tc.want) {
+			t.Errorf("%s: reads back as %+v, %v", tc.name, back.Liars(), err)
+		}
+		for _, l := range tc.want {
+			if !got.Distrusts(*l.Machine, l.Device, true) {
+				t.Errorf("%s: %s is believed", tc.name, l.Device)
+			}
+		}
+		if other := (Machine{Provider: "racks", ID: "c"}); got.Distrusts(other, "racks/c", true) {
+			t.Errorf("%s: another device is not believed", tc.name)
+		}
+		if released := got.Enter(PhaseDone, ResultReleased, time.Now()); len(released.Liars()) != 0 {
+			t.Errorf("%s: released, and %+v are not believed", tc.name, released.Liars())
+		}
+	}
+	if open := earlier.Enter(PhaseArmed, "", time.Now()); len(open.Liars()) != 1 {
+		t.Errorf("an open fence forgets who lied before it: %+v", open.Liars())
+	}
+	if (*Record)(nil).Liars() != nil || (*Record)(nil).HasOff("x") {
+		t.Error("no record, and somebody lied")
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -46,11 +47,50 @@ type Machine struct {
 	Mode     fence.Mode
 	Identity taint.Machine // as it is pinned and recorded
 	Clash    taint.Clash   // with what leads other nodes to their machines
+	Feeds    bool          // its device gives the machine power (providers.Feeder)
+	NoPower  string        // "" or why its power must not be touched through this device
+	// Further are the other devices that speak for the node, in their order. The operator's word leads to each; they have no Mode.
+	Further []Machine
+}
+
+// Devices are all devices that speak for the node, in their order: this Machine's own, and the further ones.
+func (m Machine) Devices() []Machine {
+	if m.Provider == nil {
+		return m.Further
+	}
+	return append([]Machine{m}, m.Further...)
+}
+
+// proofs are the devices as the pure rooms know them.
+func (m Machine) proofs() []proof.Device {
+	var out []proof.Device
+	for i, d := range m.Devices() {
+		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: i, NoPower: d.NoPower, Feeds: d.Feeds})
+	}
+	return out
+}
+
+// Ask puts the question to all devices that speak for the node at once, and returns an answer of each. It blocks for them.
+func (m Machine) Ask(ctx context.Context, now func() time.Time) []providers.Answer {
+	var qs []providers.Question
+	for _, d := range m.Devices() {
+		qs = append(qs, providers.Question{Provider: d.Provider, By: d.Name, Target: d.Target})
+	}
+	return providers.AskEach(ctx, qs, now)
+}
+
+// Verdict is what answers of Ask say together.
+func (m Machine) Verdict(answers []providers.Answer) providers.Answer {
+	var a proof.Answers
+	a.Expect(m.proofs()...)
+	a.Answered(answers...)
+	return a.Answer
 }
 
 // Config is the configuration in force. It is immutable: a reload makes another.
 type Config struct {
-	// Machine returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see believe.
+	// Machine returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see Believed. Further
+	// devices come beside an error of the first.
 	Machine func(*corev1.Node) (Machine, error)
 	// Recorded returns the machine that an open fence began with.
 	Recorded   func(*corev1.Node, taint.Machine) (Machine, error)

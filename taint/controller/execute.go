@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
@@ -91,7 +90,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 	case recovery.ExpireReady:
 		o.Err = r.writer.ExpireReady(ctx, l)
 	case recovery.PowerOff:
-		o = r.powerOff(ctx, st)
+		o = r.powerOff(ctx, st, s)
 	case recovery.ClearVolumes:
 		o = r.clear(ctx, st, s)
 	case recovery.Tombstone:
@@ -106,28 +105,29 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 	return o
 }
 
-// ask puts the question to the machine's device, live.
+// ask puts the question to the machine's devices, live.
 func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
-	a := providers.Ask(ctx, st.machine.Provider, st.machine.Name, st.machine.Target, r.Now)
-	r.across(func(f *fleet.Fleet) { st.course.Answered(a, r.Now(), f) })
-	r.logAnswer(st, a)
+	all := st.machine.Ask(ctx, r.Now)
+	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.Now(), f) })
+	r.logAnswers(st, all)
 }
 
 // powerOff sends the power-off that the record announced.
-func (r *Reconciler) powerOff(ctx context.Context, st *nodeState) (o recovery.Outcome) {
+func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
 	l := st.course.Look()
+	by := st.machine.Devices()[s.Device]
 	o.Sent = r.Now()
 	if st.course.Holds(o.Sent) != recovery.Yes {
 		return recovery.Outcome{Err: errLate, Late: true}
 	}
 	if o.Err = r.Leading(); o.Err == nil {
-		o.Err = st.machine.Provider.PowerOff(ctx, st.machine.Target)
+		o.Err = by.Provider.PowerOff(ctx, by.Target)
 	}
 	if o.Err != nil {
-		r.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", st.machine.Device, "error", o.Err)
+		r.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
 		return o
 	}
-	r.Log.Info("Sent power-off", "node", l.Name, "fence", l.Record.ID, "device", st.machine.Device)
+	r.Log.Info("Sent power-off", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
 	return o
 }
 
@@ -205,10 +205,10 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
 		config := r.Config()
-		m, b, err := config.believe(node, l.Record, false)
+		m, err := config.Believed(node, l.Record)
 		st.machine = m
 		facts.Nobody = st.since(err, r.Now())
-		facts.Mode, facts.Device, facts.Identity, facts.NoPower = m.Mode, m.Device, m.Identity, b.NoPower
+		facts.Mode, facts.Devices = m.Mode, m.proofs()
 		facts.Excluded, facts.Settings, facts.Evict = config.Excluded(node), config.Fence, config.Evict
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, r.Now())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,21 @@ import (
 // ErrNotBelieved is the class of a machine that something leads to and that is not believed to be the node's.
 var ErrNotBelieved = errors.New("the node's machine is not believed")
 
-// believe finds the machine of a node: by its open fence's record, else by what leads to one now, as far as taint.Believe believes it.
+// Believed finds the devices that speak for a node: the first, as far as it is believed (believe), and the further ones, to which the
+// operator's word leads, but for those that another node has as well. The error is why there is none.
+func (p *Config) Believed(node *corev1.Node, rec *taint.Record) (Machine, error) {
+	led, _ := p.Machine(node)
+	m, b, err := p.believe(node, rec, false)
+	m.NoPower = b.NoPower
+	m.Further = slices.DeleteFunc(slices.Clone(led.Further), func(f Machine) bool { return f.Clash.Refused != "" || f.Device == m.Device })
+	if len(m.Further) == 0 {
+		return m, err
+	}
+	m.Mode = led.Mode
+	return m, nil
+}
+
+// believe finds the first device of a node: by its open fence's record, else by what leads to one now, as far as taint.Believe believes it.
 // healthy allows a pin, which the Belief then asks for.
 func (p *Config) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Machine, taint.Belief, error) {
 	m, err := p.Machine(node)
@@ -45,6 +60,7 @@ func (p *Config) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Ma
 	if b.NoPower != "" {
 		m.Mode = fence.Observe
 	}
+	m.Further = nil
 	return m, b, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -211,5 +212,58 @@ func TestIdentityWakesNode(t *testing.T) {
 		if got := r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is}); got != (name != "") {
 			t.Errorf("%q: got %v", name, got)
 		}
+	}
+}
+
+// The first device is believed as far as its pin goes, a further one as long as nobody else has it; each stands without the other.
+func TestBelieved(t *testing.T) {
+	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
+	further := func(clash string) Machine {
+		return Machine{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Clash: taint.Clash{Refused: clash}}
+	}
+	for _, tc := range []struct {
+		name    string
+		note    string
+		pin     string
+		further []Machine
+		want    []string
+		noPower string // of the first
+		err     bool
+	}{
+		{"both", "https://bmc1", bmc1.Pin(), []Machine{further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "", false},
+		{"never pinned", "https://bmc1", "", []Machine{further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "never pinned", false},
+		{"redirected", "https://bmc2", bmc1.Pin(), []Machine{further("")}, []string{"pdus/a1"}, "", false},
+		{"led nowhere", "", bmc1.Pin(), []Machine{further("")}, []string{"pdus/a1"}, "", false},
+		{"another node has the further one", "https://bmc1", bmc1.Pin(), []Machine{further("n2 has it")}, []string{"racks/https://bmc1"}, "", false},
+		{"neither", "https://bmc2", bmc1.Pin(), []Machine{further("n2 has it")}, nil, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			config := byNote()
+			inner := config.Machine
+			config.Machine = func(n *corev1.Node) (Machine, error) {
+				m, err := inner(n)
+				m.Further, m.Mode = tc.further, fence.Fence
+				if err == nil {
+					m.Provider = broken{}
+				}
+				return m, err
+			}
+			node := noted(tc.note, uuid1)
+			node.Labels[taint.PinLabel] = tc.pin
+			m, err := config.Believed(node, nil)
+			var got []string
+			for _, d := range m.Devices() {
+				got = append(got, d.Device)
+			}
+			if !slices.Equal(got, tc.want) || (err != nil) != tc.err || err != nil && !errors.Is(err, ErrNotBelieved) {
+				t.Fatalf("got %q, error %v, want %q", got, err, tc.want)
+			}
+			if tc.noPower != "" && (!strings.Contains(m.NoPower, tc.noPower) || m.Devices()[1].NoPower != "") {
+				t.Errorf("power of the first: %q, of the second: %q", m.NoPower, m.Devices()[1].NoPower)
+			}
+			if !tc.err && len(got) == 2 && m.Mode != fence.Fence {
+				t.Errorf("got mode %s of a node that can be powered off through its second device", m.Mode)
+			}
+		})
 	}
 }

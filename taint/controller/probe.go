@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -107,19 +110,32 @@ func (p *Probe) round(ctx context.Context) int {
 func (p *Probe) one(ctx context.Context, node *corev1.Node) (class, text string) {
 	r := p.Reconciler
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
-	m, _, err := r.Config().believe(node, rec, false)
+	m, err := r.Config().Believed(node, rec)
 	if err != nil {
 		return "no_machine", fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", err)
 	}
-	a := providers.Ask(ctx, m.Provider, m.Name, m.Target, r.Now)
-	switch {
-	case a.Err != nil:
-		return providers.Class(a.Err), fmt.Sprintf("Device %s cannot say whether the machine is on (%s). This node could not be fenced at present.", m.Device, providers.Cause(a.Err))
-	case a.State == providers.PowerUnknown:
-		return "unknown", fmt.Sprintf("Device %s answers with an unknown word (%q). This node could not be fenced at present.", m.Device, a.Raw)
-	default:
-		return "ok", fmt.Sprintf("Device %s answers: %s.", m.Device, a.State)
+	all := m.Ask(ctx, r.Now)
+	v := m.Verdict(all)
+	if errors.Is(v.Err, proof.ErrDisagree) {
+		return "disagree", fmt.Sprintf("The devices of this node contradict each other (%s). This node could not be fenced at present.", v.Raw)
 	}
+	// One that does not answer is told, though another does: it is found out now, and not when it is the last.
+	could := "This node could not be fenced at present."
+	if v.State != providers.PowerUnknown {
+		could = "Another device of this node answers."
+	}
+	texts := []string{}
+	for i, d := range m.Devices() {
+		switch a := all[i]; {
+		case a.Err != nil:
+			return providers.Class(a.Err), fmt.Sprintf("Device %s cannot say whether the machine is on (%s). %s", d.Device, providers.Cause(a.Err), could)
+		case a.State == providers.PowerUnknown:
+			return "unknown", fmt.Sprintf("Device %s answers with an unknown word (%q). %s", d.Device, a.Raw, could)
+		default:
+			texts = append(texts, fmt.Sprintf("Device %s answers: %s.", d.Device, a.State))
+		}
+	}
+	return "ok", strings.Join(texts, " ")
 }
 
 // tell says what changed.

@@ -72,3 +72,33 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 		t.Errorf("got Events %q", got)
 	}
 }
+
+// Of a node with several devices each is told that does not answer, and all of them when they contradict each other.
+func TestProbeOfTwoDevices(t *testing.T) {
+	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
+	device := func(name string, s providers.PowerState) Machine {
+		return Machine{Provider: &oneMachine{now: time.Now, state: s}, Name: name, Device: name + "/1"}
+	}
+	for _, tc := range []struct {
+		name          string
+		first, second Machine
+		class, says   string
+	}{
+		{"both answer", device("racks", on), device("pdus", on), "ok", "Device racks/1 answers: On. Device pdus/1 answers: On."},
+		{"the second is down", device("racks", on), Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied", "Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node answers."},
+		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown", "Device racks/1 answers with an unknown word"},
+		{"both are down", Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied", "This node could not be fenced at present."},
+		{"they disagree", device("racks", on), device("pdus", off), "disagree", "The devices of this node contradict each other (racks/1: "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := tc.first
+			m.Further = []Machine{tc.second}
+			config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+			p := &Probe{Reconciler: New(Options{Now: time.Now, Log: slog.New(slog.DiscardHandler), Config: func() *Config { return config }})}
+			class, text := p.one(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+			if class != tc.class || !strings.Contains(text, tc.says) {
+				t.Errorf("got %s, %q, want %s, %q", class, text, tc.class, tc.says)
+			}
+		})
+	}
+}

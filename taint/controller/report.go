@@ -29,7 +29,7 @@ type reported struct {
 	state      reason.State  // for the metric of nodes by state
 	protection string        // for the metric of nodes by protection
 	alerted    string        // what a person was called for
-	answered   string        // the last answer that was logged
+	answered   string        // the last answers that were logged
 	later      []later       // Events of the Node that wait for the writes that they tell of
 	pods       []later       // Events of pods, which wait for the fence's end
 	oddLease   bool          // the Lease's duration is out of bounds
@@ -84,7 +84,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	detail := cmp.Or(s.Detail, st.answer())
 	level := map[reason.Severity]slog.Level{reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn}[row.Severity]
 	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(s.Why), "act", s.Do.String(), "detail", detail, "suspicion", st.suspect)
-	r.soon(st, s, s.Why, s.Do.String(), "{node}", l.Name, "{device}", cmp.Or(st.machine.Device, "(none)"), "{detail}", detail,
+	r.soon(st, s, s.Why, s.Do.String(), "{node}", l.Name, "{device}", cmp.Or(st.devices(), "(none)"), "{detail}", detail,
 		"{why}", st.suspect, "{raw}", strconv.Quote(st.course.Answer().Raw), "{pods}", strconv.Itoa(len(s.Pods)), "{by}", markedBy(s.Record))
 	if s.Why == reason.Confirmed || s.Why == reason.Vouched {
 		r.tellNoHook(st, s, id)
@@ -191,19 +191,37 @@ func (st *nodeState) answer() string {
 	}
 }
 
-// logAnswer tells of an answer that differs from the one before.
-func (r *Reconciler) logAnswer(st *nodeState, a providers.Answer) {
-	word := a.State.String() + " " + a.Raw + " " + providers.Class(a.Err)
+// devices names those that speak for the node.
+func (st *nodeState) devices() string {
+	var names []string
+	for _, d := range st.machine.Devices() {
+		names = append(names, d.Device)
+	}
+	return strings.Join(names, ", ")
+}
+
+// logAnswers tells of answers that differ from those before.
+func (r *Reconciler) logAnswers(st *nodeState, all []providers.Answer) {
+	word := ""
+	for _, a := range all {
+		word += a.State.String() + " " + a.Raw + " " + providers.Class(a.Err) + "\n"
+	}
 	if st.told.answered == word {
 		return
 	}
 	st.told.answered = word
+	for i, d := range st.machine.Devices() {
+		r.logAnswer(st, d, all[i])
+	}
+}
+
+func (r *Reconciler) logAnswer(st *nodeState, by Machine, a providers.Answer) {
 	l := st.course.Look()
 	id := ""
 	if l.Record.Open() {
 		id = l.Record.ID
 	}
-	args := []any{"node", l.Name, "fence", id, "device", st.machine.Device, "state", a.State.String(), "raw", a.Raw}
+	args := []any{"node", l.Name, "fence", id, "device", by.Device, "state", a.State.String(), "raw", a.Raw}
 	if a.Err != nil {
 		args = append(args, "error", a.Err)
 	}

@@ -32,7 +32,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"state"}),
 	}
 	m.machines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_machines", Help: "Machines by what their device said when it was last asked without need: ok, no_machine, or the class of the error.",
+		Name: "forcefence_machines", Help: "Machines by what their device said when it was last asked without need: ok, no_machine, disagree, or the class of the error; of several devices the first that has one.",
 	}, []string{"result"})
 	m.pushes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -359,5 +360,39 @@ func TestNodeChanged(t *testing.T) {
 		if got := New(Options{Key: taint.DefaultKey, Now: time.Now}).nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
 			t.Errorf("%s: got %v, want %v", name, got, tc.wakes)
 		}
+	}
+}
+
+// A node has two devices. With the first down it is powered off through the second, on whose word its pods move; with the first lying
+// nothing moves, and people are told.
+func TestTwoDevices(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.machines["n1"].two, w.machines["n1"].deaf = true, true
+	w.run(15 * time.Second)
+	w.silence("n1")
+	w.until(5*time.Minute, func() bool { return w.record("n1").Phase == taint.PhaseDone })
+	r := w.record("n1")
+	if r.Result != taint.ResultEvicted || w.machines["n1"].offs() != 1 || w.marked("n1") {
+		t.Fatalf("got %s %q after %d power-offs; told %q", r.Phase, r.Result, w.machines["n1"].offs(), w.told.said)
+	}
+	words := map[string]bool{}
+	for _, e := range r.Evidence {
+		words[e.From+" "+e.State+" "+e.Raw] = true
+	}
+	for _, want := range []string{"racks/enclosure-7 Unknown unreachable", "pdus/n1 On lit", "pdus/n1 Off dark"} {
+		if !words[want] {
+			t.Errorf("the record's evidence lacks %q: %v", want, r.Evidence)
+		}
+	}
+
+	w.machines["n4"].two, w.machines["n4"].lies = true, true
+	w.silence("n4")
+	w.run(3 * time.Minute)
+	if w.marked("n4") || w.record("n4").ID != "" || w.machines["n4"].offs() != 0 || !w.told.has("DevicesDisagree n4") {
+		t.Errorf("its devices disagree: marked %v, record %+v, %d power-offs; told %q", w.marked("n4"), w.record("n4"), w.machines["n4"].offs(), w.told.said)
+	}
+	if got := testutil.ToFloat64(w.r.Metrics.nodes.WithLabelValues("devices_disagree")); got != 1 {
+		t.Errorf("metric of nodes whose devices disagree: %v, want 1", got)
 	}
 }

@@ -89,8 +89,11 @@ func (r *Reconciler) watched(ctx context.Context, config *Config) (map[providers
 	out := map[providers.Watcher][]providers.Target{}
 	for i := range nodes.Items {
 		rec, _ := taint.RecordOf(&nodes.Items[i])
-		if m, _, err := config.believe(&nodes.Items[i], rec, false); err == nil && m.Watcher != nil {
-			out[m.Watcher] = append(out[m.Watcher], m.Target)
+		m, _ := config.Believed(&nodes.Items[i], rec)
+		for _, d := range m.Devices() {
+			if d.Watcher != nil {
+				out[d.Watcher] = append(out[d.Watcher], d.Target)
+			}
 		}
 	}
 	for _, targets := range out {

@@ -89,7 +89,7 @@ func TestWatchDevices(t *testing.T) {
 				case "nobody's":
 					return Machine{}, errors.New("no provider")
 				}
-				return Machine{Watcher: w, Target: providers.Target{Node: n.Name}}, nil
+				return Machine{Provider: broken{}, Watcher: w, Target: providers.Target{Node: n.Name}}, nil
 			}}
 		}
 		var config atomic.Pointer[Config]

@@ -69,6 +69,8 @@ type machine struct {
 	on    bool
 	lies  bool // the device says Off
 	obeys bool // a power-off ends in Off
+	deaf  bool // its device answers nobody
+	two   bool // another device speaks for it, too
 	off   []time.Time
 	mu    sync.Mutex // guards off and on
 }
@@ -76,16 +78,47 @@ type machine struct {
 func (m *machine) State(context.Context, providers.Target) (providers.Observation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.deaf {
+		return providers.Observation{}, providers.ErrUnreachable
+	}
+	return m.says(), nil
+}
+
+// says is what an honest device, or a lying one, says. The caller holds mu.
+func (m *machine) says() providers.Observation {
 	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid, At: m.w.Now()}
 	if m.on && !m.lies {
 		o.State, o.Raw = providers.PowerOn, "On"
 	}
+	return o
+}
+
+// outlet is another device of the machine. It answers always, tells no system UUID, and does not lie.
+type outlet struct{ *machine }
+
+func (d outlet) State(context.Context, providers.Target) (providers.Observation, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := providers.Observation{State: providers.PowerOff, Raw: "dark", At: d.w.Now()}
+	if d.on {
+		o.State, o.Raw = providers.PowerOn, "lit"
+	}
 	return o, nil
+}
+
+func (d outlet) PowerOff(context.Context, providers.Target) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.off, d.on = append(d.off, d.w.Now()), false
+	return nil
 }
 
 func (m *machine) PowerOff(context.Context, providers.Target) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.deaf {
+		return providers.ErrUnreachable
+	}
 	m.off = append(m.off, m.w.Now())
 	m.on = m.on && !m.obeys
 	return nil
@@ -221,10 +254,17 @@ func (w *world) exclusion(n *corev1.Node) string {
 
 func (w *world) machine(n *corev1.Node) (Machine, error) {
 	d := worldDevices[n.Name]
-	return Machine{
+	m := Machine{
 		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1], Mode: w.mode,
 		Target: providers.Target{Node: n.Name, ID: d[1] + "/" + n.Name, SystemUUID: n.Status.NodeInfo.SystemUUID},
-	}, nil
+	}
+	if w.machines[n.Name].two {
+		m.Further = []Machine{{
+			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name, Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name},
+			Identity: taint.Machine{Provider: "pdus", ID: "outlet-" + n.Name},
+		}}
+	}
+	return m, nil
 }
 
 // changed stands for the watches. A Lease wakes nobody.

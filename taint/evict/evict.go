@@ -166,14 +166,13 @@ type View struct {
 	proof.Answers
 	Settings
 
-	Pods        []Pod         // listed live after Look; all that are bound to the node
-	Reads       time.Duration // how long the Look and what was listed after it took
-	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
-	Attachments []Attachment  // those that name the node
-	Live        bool          // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
-	Device      string        // the device's name for the record; "" if no device speaks for the node
-	Identity    taint.Machine // for the record; zero if no device speaks for the node
-	By          string        // this controller's identity
+	Pods        []Pod          // listed live after Look; all that are bound to the node
+	Reads       time.Duration  // how long the Look and what was listed after it took
+	Resolved    bool           // the Volumes of all unfinished pods are known, not only those of the exempt ones
+	Attachments []Attachment   // those that name the node
+	Live        bool           // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	Devices     []proof.Device // those that speak for the node
+	By          string         // this controller's identity
 }
 
 // Decision is one act and its reason.
@@ -266,13 +265,15 @@ func (v View) adopt() Decision {
 	l := v.Look
 	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {
 		r := *l.Record
-		r.ID, r.By, r.Device = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson), v.Device
+		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
+		r.Device, _ = proof.Recorded(v.Devices)
 		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now)}
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
-		By: cmp.Or(l.MarkedBy, taint.ByPerson), Device: v.Device, Machine: v.Identity.Recorded(),
+		By: cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(),
 	}
+	r.Device, r.Machine = proof.Recorded(v.Devices)
 	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
 }
 
@@ -289,7 +290,7 @@ func (v View) armed() Decision {
 		switch {
 		case v.Answer.State == providers.PowerOff && v.Now.Sub(v.Answer.At) <= proof.TTL:
 			return Decision{Act: ExpireReady, Why: reason.Expiring}
-		case v.Device == "" && person:
+		case v.nobody() && person:
 			return Decision{Act: Wait, Why: reason.StillReady, After: pollWait}
 		case v.Answer.Got.IsZero() || v.Now.Sub(v.Answer.At) > proof.TTL && v.due():
 			return Decision{Act: Ask, Why: reason.Confirming}
@@ -301,7 +302,7 @@ func (v View) armed() Decision {
 			return v.unmark(taint.ResultLifted, reason.NotConfirmed)
 		}
 	}
-	if v.Device == "" && person {
+	if v.nobody() && person {
 		return v.beginEviction(reason.Vouched, taint.Evidence{At: v.Now, From: rec.By, State: "None", Raw: "no device speaks for the node"})
 	}
 	switch {
@@ -311,7 +312,7 @@ func (v View) armed() Decision {
 		return Decision{Act: Ask, Why: reason.Confirming}
 	case !person:
 		return v.unmark(taint.ResultLifted, reason.NotConfirmed)
-	case v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn && v.TrustPerson:
+	case v.letsPerson():
 		return v.beginEviction(reason.Vouched, v.Evidence()...)
 	case v.due():
 		return Decision{Act: Ask, Why: reason.Confirming}
@@ -320,9 +321,24 @@ func (v View) armed() Decision {
 	}
 }
 
+// nobody reports that no device speaks for the node.
+func (v View) nobody() bool { return len(v.Devices) == 0 }
+
+// letsPerson reports that the last answer leaves the matter to a person who vouches: it proves nothing, or is On where the configuration
+// trusts the person. Devices that disagree are one that says On.
+func (v View) letsPerson() bool {
+	if v.Answer.State == providers.PowerOn || v.Disagree() {
+		return v.TrustPerson
+	}
+	return v.Answer.State == providers.PowerUnknown
+}
+
 func (v View) refusedOr(other reason.Reason) reason.Reason {
-	if v.Answer.State == providers.PowerOn {
+	switch {
+	case v.Answer.State == providers.PowerOn:
 		return reason.Refused
+	case v.Disagree():
+		return reason.MarkDisagree
 	}
 	return other
 }
@@ -375,12 +391,16 @@ func (v View) evicting() Decision {
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
 	case v.Holds(v.Now):
-	case person && v.Device == "":
+	case person && v.nobody():
 		return v.wait(reason.ProofLost) // nobody to ask: look again
 	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
 		return Decision{Act: Ask, Why: reason.Confirming}
 	default:
-		return v.wait(reason.ProofLost)
+		d := v.wait(reason.ProofLost)
+		if v.Disagree() {
+			d.Alert = string(reason.Disagree)
+		}
+		return d
 	}
 	switch {
 	case len(ready) > 0:
@@ -404,12 +424,12 @@ func (v View) Holds(now time.Time) bool {
 		return true
 	case v.Look.Record == nil || !v.Look.Record.Vouched() || now.Sub(v.Look.Got) > proof.TTL+v.Reads:
 		return false
-	case v.Device == "":
+	case v.nobody():
 		return true
 	case !v.asked() || now.Sub(v.Answer.Got) >= v.askEvery():
 		return false
 	default:
-		return v.Answer.State == providers.PowerUnknown || v.Answer.State == providers.PowerOn && v.TrustPerson
+		return v.letsPerson()
 	}
 }
 
@@ -462,6 +482,7 @@ func (v View) returning() Decision {
 		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
 	case proof.NeverOff(v.Look, v.Look.Record):
 		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
+		d.Record = d.Record.Caught(proof.Liars(v.Devices))
 		d.Alert = string(reason.NeverOff)
 		return d
 	default:
@@ -471,7 +492,8 @@ func (v View) returning() Decision {
 
 // unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
 func (v View) unmark(res taint.Result, why reason.Reason) Decision {
-	return Decision{Act: Unmark, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now)}
+	rec := v.Look.Record.WithEvidence(v.Offs(v.Look.Record)...)
+	return Decision{Act: Unmark, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now)}
 }
 
 // wait looks again when the next question is due.

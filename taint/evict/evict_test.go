@@ -3,6 +3,7 @@ package evict
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ var machine = taint.Machine{Provider: "rack-a", ID: "7"}
 func marked(p taint.Phase, change ...with) View {
 	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute), By: "other", Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second))
 	v := View{
-		Now: now, Device: "rack-a/7", Identity: machine, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
+		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
 		Look: taint.Look{
 			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
 			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
@@ -81,7 +82,13 @@ func armed(change ...with) View    { return marked(taint.PhaseArmed, change...) 
 func evicting(change ...with) View { return marked(taint.PhaseEvicting, change...) }
 
 func saying(s providers.PowerState, d time.Duration) with {
-	return func(v *View) { v.Answered("rack-a/7", answer(s, d)) }
+	return func(v *View) { heard(v, answer(s, d)) }
+}
+
+// heard folds in what the devices answered.
+func heard(v *View, answers ...providers.Answer) {
+	v.Expect(v.Devices...)
+	v.Answered(answers...)
 }
 
 // proven is an Off that counts.
@@ -117,7 +124,7 @@ func noExecute(key string, age time.Duration) with {
 }
 
 func person(v *View)    { v.Look.Record.By = taint.ByPerson }
-func noDevice(v *View)  { v.Device = "" }
+func noDevice(v *View)  { v.Devices = nil }
 func trust(v *View)     { v.TrustPerson = true }
 func ready(v *View)     { v.Look.Ready, v.ProofFrom = corev1.ConditionTrue, time.Time{} }
 func heartbeat(v *View) { v.Look.LeaseRV = "8" }
@@ -271,6 +278,11 @@ func TestStep(t *testing.T) {
 		{"person: off", armed(person, proven), begins(reason.Confirmed)},
 		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(reason.Vouched)},
 		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
+		{"person: they disagree, which is refused", armed(two, person, both(off, on, 300*time.Millisecond)), wait(reason.MarkDisagree, 700*time.Millisecond)},
+		{"person: they disagree, trusted", armed(two, person, trust, both(on, off, 300*time.Millisecond)), begins(reason.Vouched)},
+		{"person: one on, the other unknown", armed(two, person, both(unknown, on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
+		{"they disagree: the mark goes", armed(two, both(off, on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"the second confirms", armed(two, both(unknown, off, time.Second)), begins(reason.Confirmed)},
 		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), ask(reason.Confirming)},
 		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(reason.Vouched)},
 		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
@@ -290,6 +302,9 @@ func TestStep(t *testing.T) {
 		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
 		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
 		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
+		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
+		{"the second proves", evicting(two, pods(pod("p")), both(unknown, off, time.Second)), ends("p")},
+		{"both fall silent but one, which says on", evicting(two, pods(pod("p")), both(unknown, on, 300*time.Millisecond)), spares("p")},
 		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
 		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
 		{"proof lost when nothing is left: finish", evicting(saying(unknown, time.Second)), finish},
@@ -438,7 +453,7 @@ func TestStep(t *testing.T) {
 func slowOff(v *View) {
 	a := answer(off, 100*time.Millisecond)
 	a.At = a.Got.Add(-proof.TTL - time.Second)
-	v.Answered("rack-a/7", a)
+	heard(v, a)
 }
 
 // checkRecord holds what every record that Step wants written must have.
@@ -494,6 +509,62 @@ func TestAdoptInTheMiddle(t *testing.T) {
 	}
 }
 
+// two devices speak for the node.
+func two(v *View) {
+	v.Devices = append(v.Devices, proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+}
+
+func both(first, second providers.PowerState, d time.Duration) with {
+	return func(v *View) { heard(v, answer(first, d), answer(second, d)) }
+}
+
+// What proved in the middle stands in the record in the end, and it is that device which is caught.
+func TestOneOfTwoIsCaught(t *testing.T) {
+	v := evicting(two, both(off, unknown, 3*time.Second))
+	begun := v.Look.Record.WithEvidence(v.Evidence()...)
+	v.Look.Record = &begun
+	heard(&v, answer(unknown, time.Second), answer(off, time.Second))
+	d := Step(v)
+	offs := func(r taint.Record) (from []string) {
+		for _, e := range r.Evidence {
+			if e.State == "Off" {
+				from = append(from, e.From)
+			}
+		}
+		return from
+	}
+	if got := offs(d.Record); d.Act != Unmark || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
+		t.Errorf("%s %s: Offs in the record of %q, want both", d.Act, d.Why, got)
+	}
+	lied := func(r taint.Record) (names []string) {
+		for _, l := range r.Lied {
+			names = append(names, l.Device)
+		}
+		return names
+	}
+	only := evicting(two, both(unknown, off, 3*time.Second))
+	begun = only.Look.Record.WithEvidence(only.Evidence()...)
+	only.Look.Record = &begun
+	for name, v := range map[string]struct {
+		View
+		want []string
+	}{"one of them": {only, []string{"rack-b/7"}}, "both, in turn": {v, []string{"rack-a/7", "rack-b/7"}}} {
+		heartbeat(&v.View)
+		ready(&v.View)
+		if d := Step(v.View); d.Record.Result != taint.ResultNeverPoweredOff || !slices.Equal(lied(d.Record), v.want) {
+			t.Errorf("%s: %s, %q lied, want %q", name, d.Record.Result, lied(d.Record), v.want)
+		}
+	}
+	// A person's mark does not make a liar believed.
+	mark := armed(two, func(v *View) {
+		r := d.Record.Caught(proof.Liars(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now)
+		v.Look.Record, v.Look.Mark.Value = &r, "manual"
+	})
+	if d := Step(mark); d.Why != reason.Adopting || len(lied(d.Record)) != 2 {
+		t.Errorf("%s: %q lied, want both as before", d.Why, lied(d.Record))
+	}
+}
+
 func TestEvidence(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -537,6 +608,10 @@ func TestHolds(t *testing.T) {
 		{"person, unknown, due again", evicting(person, saying(unknown, 0)), time.Second, false},
 		{"person, on", evicting(person, saying(on, 0)), 0, false},
 		{"person, on, trusted", evicting(person, trust, saying(on, 0)), 0, true},
+		{"person, they disagree", evicting(two, person, both(off, on, 0)), 0, false},
+		{"person, they disagree, trusted", evicting(two, person, trust, both(off, on, 0)), 0, true},
+		{"the second is off", evicting(two, both(unknown, off, time.Second)), 0, true},
+		{"they disagree", evicting(two, both(off, on, time.Second)), 0, false},
 		{"person, changing, trusted", evicting(person, trust, saying(changing, 0)), 0, false},
 		{"ours, on, trusted persons", evicting(trust, saying(on, 0)), 0, false},
 	} {

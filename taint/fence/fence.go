@@ -13,6 +13,7 @@ package fence
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -82,7 +83,9 @@ type Memory struct {
 	Begin        taint.Look // step 2: the first look at this life of the node
 	PowerOffSent time.Time  // when power-off was last sent in this fence; zero: never
 	PowerOffErr  error      // why the device did not accept it; nil: it did
-	Refusals     int        // power-offs in a row that it did not accept
+	Refusals     int        // power-offs in a row that were not accepted, by whichever device
+	ForGood      int        // of these, the last in a row that sending again does not cure
+	Through      int        // the place of the device that it was sent through
 }
 
 // Saw folds a live look in. A heartbeat, another boot or another Node object begins anew, which is what it reports: what was answered
@@ -92,15 +95,20 @@ func (m *Memory) Saw(l taint.Look) (anew bool) {
 		*m = Memory{Begin: l}
 	}
 	if l.Record == nil || l.Record.Phase != taint.PhasePoweringOff {
-		m.PowerOffSent, m.PowerOffErr, m.Refusals = time.Time{}, nil, 0
+		m.PowerOffSent, m.PowerOffErr, m.Refusals, m.ForGood, m.Through = time.Time{}, nil, 0, 0, 0
 	}
 	return anew
 }
 
-// SentPowerOff folds in that a power-off was sent then, and how the device took it.
-func (m *Memory) SentPowerOff(at time.Time, err error) {
-	m.PowerOffSent, m.PowerOffErr = at, err
-	if m.Refusals++; err == nil {
+// SentPowerOff folds in that a power-off was sent then, through which device, and how that took it.
+func (m *Memory) SentPowerOff(at time.Time, through int, err error) {
+	m.PowerOffSent, m.PowerOffErr, m.Through = at, err, through
+	m.Refusals++
+	m.ForGood++
+	if !refusedForGood(err) {
+		m.ForGood = 0
+	}
+	if err == nil {
 		m.Refusals = 0
 	}
 }
@@ -117,13 +125,30 @@ type Settings struct {
 type Facts struct {
 	Settings
 	Mode     Mode
-	Excluded string        // "" or why the node must be left alone
-	Nobody   error         // why no device speaks for the node; nil: one does
-	Device   string        // that device's name for the record; "" if none does
-	Identity taint.Machine // for the record; zero if no device speaks for the node
-	NoPower  string        // "" or why the machine's power must not be touched: the mode is Observe then
-	NewID    string        // the id of a fence that would begin now
-	By       string        // this controller's identity
+	Excluded string         // "" or why the node must be left alone
+	Nobody   error          // why no device speaks for the node; nil: one does
+	Devices  []proof.Device // those that do, in their order
+	NewID    string         // the id of a fence that would begin now
+	By       string         // this controller's identity
+}
+
+// NoPower is "" or why the machine's power must not be touched, through none of its devices: the mode is Observe then.
+func (f Facts) NoPower() string {
+	if len(f.powerable()) > 0 || len(f.Devices) == 0 {
+		return ""
+	}
+	return f.Devices[0].NoPower
+}
+
+// powerable are the places of the devices through which the machine may be powered off.
+func (f Facts) powerable() []int {
+	var out []int
+	for i, d := range f.Devices {
+		if d.NoPower == "" {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // View is all that Step decides on.
@@ -135,7 +160,7 @@ type View struct {
 	proof.Answers // those that were asked for before the first look at this life do not count
 
 	Fleet        fleet.View
-	Distrusted   string // the node whose record says that the device is not to be believed; "": it is
+	Distrusted   string // the node whose record says that none of the devices is to be believed; "": one is
 	ControlPlane bool
 	Work         Work
 }
@@ -147,6 +172,7 @@ type Decision struct {
 	Detail string        // a person's text beside Why; may be empty
 	After  time.Duration // Wait: when to look again
 	Record taint.Record  // Write, Arm
+	Device int           // PowerOff: the place of the device to send it through
 }
 
 // Intervals between two questions. An Off or a new suspicion is asked about at once.
@@ -168,7 +194,7 @@ func Step(v View) Decision {
 	if v.Answer.At.Before(v.Begin.Got) {
 		v.Answers = proof.Answers{}
 	}
-	if v.NoPower != "" {
+	if v.NoPower() != "" {
 		v.Mode = Observe
 	}
 	l, rec := v.Look, v.Look.Record
@@ -183,7 +209,9 @@ func Step(v View) Decision {
 	case rec.Open() && !powering:
 		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.neverOff():
-		return v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
+		d := v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
+		d.Record = d.Record.Caught(proof.Liars(v.Devices))
+		return d
 	}
 	why, detail, after := v.gate()
 	announced := powering && v.PowerOffSent.IsZero()
@@ -196,9 +224,9 @@ func Step(v View) Decision {
 		return v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
 	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
 		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
-	case announced && v.NoPower != "":
+	case announced && v.NoPower() != "":
 		d := v.close(taint.ResultCancelled, reason.PoweredOn)
-		d.Detail = v.NoPower
+		d.Detail = v.NoPower()
 		return d
 	case announced && v.Mode != Fence:
 		return v.close(taint.ResultCancelled, reason.ModeObserve)
@@ -209,7 +237,7 @@ func Step(v View) Decision {
 	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, reason.Recovered)
 	}
-	if powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr) {
+	if powering && v.State() != providers.PowerOff && v.ForGood >= max(len(v.powerable()), 1) {
 		d := v.close(taint.ResultPowerOffFailed, reason.PowerOffRefused)
 		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
@@ -282,6 +310,12 @@ func (v View) byAnswer(powering bool) Decision {
 	case providers.PowerChanging:
 		return v.askEvery(pollChanging, reason.Changing)
 	case providers.PowerUnknown:
+		switch {
+		case v.Disagree() && !v.PowerOffSent.IsZero(): // one may be behind the other for a moment
+			return v.askEvery(pollUnknown, reason.AwaitingOff)
+		case v.Disagree():
+			return v.askEvery(pollOn, reason.Disagree)
+		}
 		return v.askEvery(v.Backoff(), reason.Unknown)
 	default:
 		return Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}
@@ -308,7 +342,7 @@ func (v View) mayBeAlive() bool {
 func (v View) on(powering bool) Decision {
 	if v.Mode != Fence && !powering {
 		d := v.askEvery(pollOn, reason.PoweredOn)
-		d.Detail = cmp.Or(v.NoPower, "mode observe")
+		d.Detail = cmp.Or(v.NoPower(), "mode observe")
 		return d
 	}
 	if !powering {
@@ -352,7 +386,7 @@ func (v View) on(powering bool) Decision {
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
 		return v.askEvery(pollOff, reason.AwaitingOff)
-	case v.PowerOffErr != nil && sent < min(time.Second<<min(max(v.Refusals-1, 0), 6), resendOff):
+	case v.PowerOffErr != nil && sent < v.resendAfter():
 		d := v.askEvery(pollOff, reason.NotAccepted)
 		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
@@ -362,10 +396,38 @@ func (v View) on(powering bool) Decision {
 		if v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
 			return v.lookAgain()
 		}
-		return Decision{Act: PowerOff, Why: reason.SendingOff}
+		return Decision{Act: PowerOff, Why: reason.SendingOff, Device: v.through()}
 	default:
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	}
+}
+
+// resendAfter is how long to wait after a power-off that was not accepted: not at all before every device has refused it in turn.
+func (v View) resendAfter() time.Duration {
+	n := max(len(v.powerable()), 1)
+	if v.Refusals%n != 0 {
+		return 0
+	}
+	return min(time.Second<<min(max(v.Refusals/n-1, 0), 6), resendOff)
+}
+
+// through is the place of the device to send a power-off through: the first that answers; after one that did not accept it, or on which
+// it had no effect, the next.
+func (v View) through() int {
+	may := v.powerable()
+	if len(may) == 0 {
+		return 0
+	}
+	if !v.PowerOffSent.IsZero() {
+		if i := slices.IndexFunc(may, func(d int) bool { return d > v.Through }); i >= 0 {
+			return may[i]
+		}
+		return may[0]
+	}
+	if i := slices.IndexFunc(may, func(d int) bool { return v.Answers.State(d) != providers.PowerUnknown }); i >= 0 {
+		return may[i]
+	}
+	return may[0]
 }
 
 // maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or
@@ -404,8 +466,11 @@ func (v View) begin(powering bool) taint.Record {
 			r.Repeats++
 		}
 	}
-	r.NodeUID, r.BootID, r.LeaseRV, r.Device = v.Look.UID, v.Look.BootID, v.Look.LeaseRV, v.Device
-	r.Machine = v.Identity.Recorded()
+	r.NodeUID, r.BootID, r.LeaseRV = v.Look.UID, v.Look.BootID, v.Look.LeaseRV
+	r.Device, r.Machine = proof.Recorded(v.Devices)
+	if !powering {
+		r.Lied = v.Look.Record.Liars()
+	}
 	return r
 }
 

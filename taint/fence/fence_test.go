@@ -2,6 +2,7 @@ package fence
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func dead(change ...func(*View)) View {
 	v := View{
 		Facts: Facts{
 			Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
-			Mode:     Fence, Device: "rack-a/7", Identity: taint.Machine{Provider: "rack-a", ID: "7"}, NewID: "f2", By: "me",
+			Mode:     Fence, Devices: []proof.Device{{Name: "rack-a/7", Machine: taint.Machine{Provider: "rack-a", ID: "7"}}}, NewID: "f2", By: "me",
 		},
 		Now: now, Look: l, Memory: Memory{Begin: first}, Work: SomeToDo,
 		Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
@@ -51,7 +52,13 @@ func dead(change ...func(*View)) View {
 }
 
 func saying(s providers.PowerState, d time.Duration) func(*View) {
-	return func(v *View) { v.Answered("rack-a/7", answer(s, d)) }
+	return func(v *View) { heard(v, answer(s, d)) }
+}
+
+// heard folds in what the devices answered.
+func heard(v *View, answers ...providers.Answer) {
+	v.Expect(v.Devices...)
+	v.Answered(answers...)
 }
 
 // recorded puts a record of this life of the node on it, in its phase since d.
@@ -157,6 +164,24 @@ func TestStep(t *testing.T) {
 		{"on, announce", dead(saying(on, time.Second)), announced},
 		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
 
+		// Two devices.
+		{"they disagree", dead(two, both(off, on, time.Second)), Decision{Act: Wait, Why: reason.Disagree, After: 4 * time.Second}},
+		{"they disagree, asked again", dead(two, both(on, off, 5*time.Second)), Decision{Act: Ask, Why: reason.Disagree}},
+		{"announced: they disagree", dead(two, powering, both(off, on, time.Second)), Decision{Act: Wait, Why: reason.Disagree, After: 4 * time.Second}},
+		{"sent: they disagree", dead(two, powering, sent(time.Second), both(off, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 900 * time.Millisecond}},
+		{"the second proves", dead(two, both(unknown, off, 100*time.Millisecond)), armed},
+		{"on, and the power of both must not be touched", dead(two, noPower, func(v *View) { v.Devices = append(v.Devices, v.Devices[0]) }, both(on, on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, Detail: "never pinned", After: 4 * time.Second}},
+		{"announced: through the first", dead(two, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
+		{"announced: through the second, which answers", dead(two, powering, both(unknown, on, 100*time.Millisecond)), throughThe(1)},
+		{"announced: through the second, the first's power must not be touched", dead(two, firstNoPower, powering, both(on, on, 100*time.Millisecond)), throughThe(1)},
+		{"sent: refused by the first just now, through the second at once", dead(two, powering, sent(time.Millisecond), refused, both(on, on, 100*time.Millisecond)), throughThe(1)},
+		{"sent: refused by both just now", dead(two, powering, sent(900*time.Millisecond), refused, refusedToo, both(on, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused by both, again", dead(two, powering, sent(time.Second), refused, refusedToo, both(on, on, 100*time.Millisecond)), throughThe(0)},
+		{"sent: no effect, through the other", dead(two, powering, sent(resendOff), both(on, on, 100*time.Millisecond)), throughThe(1)},
+		{"sent: refused for good by the first", dead(two, powering, sent(time.Millisecond), forGood, both(on, on, 100*time.Millisecond)), throughThe(1)},
+		{"sent: refused for good by both", dead(two, powering, sent(time.Millisecond), forGood, forGood, both(on, on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, sent(time.Millisecond), forGood, both(on, on, 100*time.Millisecond)), refusedNow},
+
 		// Announced, not sent: every gate wins.
 		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
 		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
@@ -261,6 +286,48 @@ func TestStep(t *testing.T) {
 	}
 }
 
+// two devices speak for the machine.
+func two(v *View) {
+	v.Devices = append(v.Devices, proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+}
+
+func firstNoPower(v *View) {
+	v.Devices = slices.Clone(v.Devices)
+	v.Devices[0].NoPower = "never pinned"
+}
+
+func both(first, second providers.PowerState, d time.Duration) func(*View) {
+	return func(v *View) { heard(v, answer(first, d), answer(second, d)) }
+}
+
+func refusedToo(v *View) { v.Refusals, v.Through = 2, 1 }
+
+func throughThe(device int) Decision {
+	return Decision{Act: PowerOff, Why: reason.SendingOff, Device: device}
+}
+
+// Of several devices that one is caught whose Off the record holds; the other proves in the next fence, whose record still names the liar.
+func TestOneOfTwoIsCaught(t *testing.T) {
+	v := dead(two, healthy, returned)
+	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
+	d := Step(v)
+	want := []taint.Liar{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
+	if diff := cmp.Diff(want, d.Record.Lied); d.Record.Result != taint.ResultNeverPoweredOff || diff != "" {
+		t.Errorf("got %s, liars (-want +got):\n%s", d.Record.Result, diff)
+	}
+	next := dead(two, both(providers.PowerOff, providers.PowerUnknown, 100*time.Millisecond))
+	rec := d.Record
+	rec.LeaseRV = "1" // it was alive since
+	next.Look.Record = &rec
+	armed := Step(next)
+	if diff := cmp.Diff(want, armed.Record.Lied); armed.Act != Arm || diff != "" {
+		t.Errorf("got %s, liars (-want +got):\n%s", armed.Act, diff)
+	}
+	if e := armed.Record.Evidence; len(e) != 2 || e[0].From != "rack-a/7" || e[0].State != "Off" || e[1].From != "rack-b/7" || e[1].State != "Unknown" {
+		t.Errorf("got evidence %+v, want each device's", e)
+	}
+}
+
 var (
 	armed      = Decision{Act: Arm, Why: reason.ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
 	rearming   = Decision{Act: Wait, Why: reason.Rearming, After: 4 * time.Second}
@@ -275,8 +342,11 @@ func done(why reason.Reason, res taint.Result) Decision {
 func healthy(v *View) {
 	v.Look.Ready, v.Fleet.Stale, v.Fleet.Missed = corev1.ConditionTrue, false, false
 }
-func excluded(v *View)   { v.Excluded = "maintenance" }
-func noPower(v *View)    { v.NoPower = "never pinned" }
+func excluded(v *View) { v.Excluded = "maintenance" }
+func noPower(v *View) {
+	v.Devices = []proof.Device{v.Devices[0]}
+	v.Devices[0].NoPower = "never pinned"
+}
 func noMachine(v *View)  { v.Nobody = errors.New("two providers") }
 func distrusted(v *View) { v.Distrusted = "n7" }
 func allStale(v *View)   { v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, time.Time{} }
@@ -293,7 +363,7 @@ func refused(v *View)      { v.PowerOffErr, v.Refusals = providers.ErrUnreachabl
 
 // forGood is a device that will never take the power-off.
 func forGood(v *View) {
-	v.PowerOffErr = providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff"))
+	v.SentPowerOff(v.PowerOffSent, 0, providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff")))
 }
 func heartbeat(v *View) { v.Look.LeaseRV, v.Begin.LeaseRV = "8", "8" }
 func overdue(v *View)   { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
@@ -315,7 +385,7 @@ func slow(s providers.PowerState) func(*View) {
 	return func(v *View) {
 		a := answer(s, 100*time.Millisecond)
 		a.At = a.Got.Add(-proof.TTL - time.Second)
-		v.Answered("rack-a/7", a)
+		heard(v, a)
 	}
 }
 
@@ -344,8 +414,8 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	if !old.Open() && (d.Record.ID != v.NewID || !d.Record.Since.Equal(v.Now) || d.Record.By != v.By) {
 		t.Errorf("a new fence is %+v, want id %s, since now, by %s", d.Record, v.NewID, v.By)
 	}
-	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Device ||
-		d.Record.Machine == nil || *d.Record.Machine != v.Identity {
+	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Devices[0].Name ||
+		d.Record.Machine == nil || *d.Record.Machine != v.Devices[0].Machine {
 		t.Errorf("the record is not of this look: %+v", d.Record)
 	}
 	if n := len(d.Record.Evidence); n == 0 || !d.Record.Evidence[n-1].At.Equal(v.Answer.At) {
@@ -408,7 +478,7 @@ func TestMemory(t *testing.T) {
 		v.Memory.Saw(v.Look)
 		a := answer(providers.PowerOff, 0)
 		a.At = ago(time.Second)
-		v.Answered("rack-a/7", a)
+		heard(&v, a)
 		if s := v.State(); s != providers.PowerUnknown {
 			t.Errorf("state %s, want Unknown", s)
 		}

@@ -52,7 +52,7 @@ type Fleet struct {
 	scanned time.Time                // when the flags were last compared with the clock
 	changed []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]time.Time     // nodes with a power-off of ours -> when its turn ends; zero: with its fence
-	liars   map[string]*taint.Record // by the node whose record says that its device said Off of a machine that was on
+	liars   map[string]*taint.Record // by the node whose record says that a device said Off of a machine that was on
 }
 
 type node struct {
@@ -177,7 +177,8 @@ func (f *Fleet) Record(name, rv string, r *taint.Record, now time.Time) {
 		f.turn(name, time.Time{})
 	case r.Open() && r.PowerOff:
 		f.turn(name, r.At.Add(turnTTL))
-	case r != nil && r.Result == taint.ResultNeverPoweredOff:
+	}
+	if len(r.Liars()) > 0 {
 		if f.liars == nil {
 			f.liars = map[string]*taint.Record{}
 		}

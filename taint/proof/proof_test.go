@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,93 +24,189 @@ const (
 	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
 )
 
-// Off takes every device, each with an Off of its own; what was asked for first is as old as the verdict is.
+// devices are named a, b, c, and stand in these levels.
+func devices(levels ...int) []Device {
+	out := make([]Device, len(levels))
+	for i, l := range levels {
+		out[i] = Device{Name: string(rune('a' + i)), Level: l, Machine: taint.Machine{Provider: "rack", ID: string(rune('a' + i))}}
+	}
+	return out
+}
+
+// Of several levels the first that says anything proves, unless another gainsays it. Of one level, Off takes every device.
 func TestVerdict(t *testing.T) {
+	feeds := func(d []Device, which ...int) []Device {
+		for _, i := range which {
+			d[i].Feeds = true
+		}
+		return d
+	}
 	for _, tt := range []struct {
 		name string
+		of   []Device
 		say  []providers.PowerState // of devices a, b, c
 		want providers.PowerState
-		none bool // no verdict yet
-		err  bool
+		by   string // whose answer it is, where it is one's
+		odds bool   // they disagree
 	}{
-		{name: "one, off", say: []providers.PowerState{off}, want: off},
-		{name: "one, on", say: []providers.PowerState{on}, want: on},
-		{name: "two, both off", say: []providers.PowerState{off, off}, want: off},
-		{name: "two, one off, one not asked", say: []providers.PowerState{off, 99}, none: true},
-		{name: "two, one off, one unknown", say: []providers.PowerState{off, unknown}, want: unknown},
-		{name: "two, one off, one changing", say: []providers.PowerState{off, changing}, want: changing},
-		{name: "two, they disagree", say: []providers.PowerState{off, on}, want: unknown, err: true},
-		{name: "two, on and unknown", say: []providers.PowerState{unknown, on}, want: on},
-		{name: "three, two off", say: []providers.PowerState{off, off, unknown}, want: unknown},
-		{name: "three, off", say: []providers.PowerState{off, off, off}, want: off},
-		{name: "three, off, on and unknown", say: []providers.PowerState{off, on, unknown}, want: unknown, err: true},
+		{name: "one, off", of: devices(0), say: []providers.PowerState{off}, want: off, by: "a"},
+		{name: "one, on", of: devices(0), say: []providers.PowerState{on}, want: on, by: "a"},
+		{name: "one, unknown", of: devices(0), say: []providers.PowerState{unknown}, want: unknown},
+
+		{name: "both off", of: devices(0, 1), say: []providers.PowerState{off, off}, want: off, by: "a"},
+		{name: "the first is down", of: devices(0, 1), say: []providers.PowerState{unknown, off}, want: off, by: "b"},
+		{name: "the second is down", of: devices(0, 1), say: []providers.PowerState{off, unknown}, want: off, by: "a"},
+		{name: "both are down", of: devices(0, 1), say: []providers.PowerState{unknown, unknown}, want: unknown},
+		{name: "the second was not asked", of: devices(0, 1), say: []providers.PowerState{off}, want: off, by: "a"},
+		{name: "off and on", of: devices(0, 1), say: []providers.PowerState{off, on}, want: unknown, odds: true},
+		{name: "on and off", of: devices(0, 1), say: []providers.PowerState{on, off}, want: unknown, odds: true},
+		{name: "on and off behind one that is down", of: devices(0, 1, 2), say: []providers.PowerState{unknown, on, off}, want: unknown, odds: true},
+		{name: "two off, the third on", of: devices(0, 1, 2), say: []providers.PowerState{off, off, on}, want: unknown, odds: true},
+		{name: "off and changing", of: devices(0, 1), say: []providers.PowerState{off, changing}, want: changing, by: "b"},
+		{name: "changing and off", of: devices(0, 1), say: []providers.PowerState{changing, off}, want: changing, by: "a"},
+		{name: "on and changing", of: devices(0, 1), say: []providers.PowerState{on, changing}, want: on, by: "a"},
+		{name: "on behind one that is down", of: devices(0, 1), say: []providers.PowerState{unknown, on}, want: on, by: "b"},
+
+		{name: "its feed is on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{off, on}, want: off, by: "a"},
+		{name: "its feed is on, and first", of: feeds(devices(0, 1), 0), say: []providers.PowerState{on, off}, want: off, by: "b"},
+		{name: "its feed is off", of: feeds(devices(0, 1), 1), say: []providers.PowerState{unknown, off}, want: off, by: "b"},
+		{name: "its feed is off, and it says on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{on, off}, want: unknown, odds: true},
+		{name: "only its feed answers: on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{unknown, on}, want: on, by: "b"},
+		{name: "its feed is on, and it is changing", of: feeds(devices(0, 1), 0), say: []providers.PowerState{on, changing}, want: changing, by: "b"},
+
+		{name: "a level, both off", of: devices(0, 0), say: []providers.PowerState{off, off}, want: off},
+		{name: "a level, one not asked", of: devices(0, 0), say: []providers.PowerState{off}, want: unknown},
+		{name: "a level, one unknown", of: devices(0, 0), say: []providers.PowerState{off, unknown}, want: unknown},
+		{name: "a level, one changing", of: devices(0, 0), say: []providers.PowerState{off, changing}, want: changing},
+		{name: "a level, they disagree", of: devices(0, 0), say: []providers.PowerState{off, on}, want: unknown, odds: true},
+		{name: "a level, on and unknown", of: devices(0, 0), say: []providers.PowerState{unknown, on}, want: on},
+		{name: "a level, two off", of: devices(0, 0, 0), say: []providers.PowerState{off, off, unknown}, want: unknown},
+		{name: "a level, three off", of: devices(0, 0, 0), say: []providers.PowerState{off, off, off}, want: off},
+		{name: "a level that proves nothing, and another", of: devices(0, 0, 1), say: []providers.PowerState{off, unknown, off}, want: off, by: "c"},
+		{name: "a level that disagrees, and another", of: devices(0, 0, 1), say: []providers.PowerState{off, on, off}, want: unknown, odds: true},
+		{name: "off, and a level after it that is half on", of: devices(0, 1, 1), say: []providers.PowerState{off, on, unknown}, want: unknown, odds: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a Answers
-			names := []string{"a", "b", "c"}[:len(tt.say)]
-			a.Expect(names...)
+			a.Expect(tt.of...)
+			if !a.Answer.Got.IsZero() || a.State(0) != unknown || a.State(7) != unknown {
+				t.Error("nobody was asked, and there is an answer")
+			}
+			var said []providers.Answer
+			for i, s := range tt.say { // each asked a little later, and answered in the end
+				one := answer(s, 0)
+				one.At, one.Got = one.At.Add(time.Duration(i)*time.Millisecond), one.Got.Add(time.Duration(i+1)*100*time.Millisecond)
+				said = append(said, one)
+			}
+			a.Answered(said...)
+			v := a.Answer
+			if v.State != tt.want || a.Disagree() != tt.odds || (v.Err != nil) != tt.odds {
+				t.Errorf("got %s, %v, want %s, a disagreement: %v", v.State, v.Err, tt.want, tt.odds)
+			}
+			if last := said[len(said)-1].Got; !v.Got.Equal(last) {
+				t.Errorf("there at %s, want %s", v.Got, last)
+			}
+			if i := strings.Index("abc", tt.by); tt.by != "" && !v.At.Equal(said[i].At) {
+				t.Errorf("asked at %s, want when %s was", v.At, tt.by)
+			}
 			for i, s := range tt.say {
-				if s != 99 {
-					a.Answered(names[i], answer(s, time.Duration(i+1)*100*time.Millisecond))
+				if a.State(i) != s {
+					t.Errorf("device %d: %s, want %s", i, a.State(i), s)
 				}
 			}
-			v := a.Answer
-			if got := v.Got.IsZero(); got != tt.none {
-				t.Fatalf("no verdict: %v, want %v", got, tt.none)
+			e := a.Evidence()
+			if len(e) != len(tt.of) {
+				t.Fatalf("%d pieces of evidence, want one of each device", len(e))
 			}
-			if v.State != tt.want || (v.Err != nil) != tt.err {
-				t.Errorf("got %s, %v, want %s, an error: %v", v.State, v.Err, tt.want, tt.err)
-			}
-			last := now.Add(-time.Second + time.Duration(len(tt.say))*100*time.Millisecond)
-			if !tt.none && (!v.At.Equal(now.Add(-time.Second)) || !v.Got.Equal(last)) {
-				t.Errorf("asked at %s, there at %s", v.At, v.Got)
-			}
-			if n := len(a.Evidence()); n != len(tt.say) {
-				t.Errorf("%d pieces of evidence, want one of each device", n)
+			for i := range e {
+				if want := tt.of[i].Name; len(e) > 1 && e[i].From != want || len(e) == 1 && e[i].From != "rack" {
+					t.Errorf("evidence %d is from %s", i, e[i].From)
+				}
+				if len(e) > 1 && !strings.Contains(v.Raw, e[i].From+": ") {
+					t.Errorf("%q does not name %s", v.Raw, e[i].From)
+				}
 			}
 		})
 	}
 }
 
-// A verdict is as old as its oldest answer: that one was true when the others were asked for, perhaps.
-func TestVerdictIsAsOldAsItsOldest(t *testing.T) {
-	var a Answers
-	a.Expect("a", "b")
+// A verdict proves for as long as the answer that it rests on: a device that is slow or down beside it neither shortens nor lengthens it.
+func TestVerdictIsAsOldAsItsAnswer(t *testing.T) {
 	old, young := answer(off, time.Millisecond), answer(off, time.Millisecond)
 	old.At, old.Got = old.At.Add(-time.Minute), old.Got.Add(-time.Minute)
-	a.Answered("a", young)
-	a.Answered("b", old)
-	if !a.Answer.At.Equal(old.At) || !a.Answer.Got.Equal(young.Got) {
-		t.Errorf("asked at %s, there at %s", a.Answer.At, a.Answer.Got)
+	for _, tt := range []struct {
+		name string
+		of   []Device
+		say  []providers.Answer
+		want time.Time
+	}{
+		{"the first's", devices(0, 1), []providers.Answer{young, old}, young.At},
+		{"the first's, which is old", devices(0, 1), []providers.Answer{old, young}, old.At},
+		{"of one level the oldest", devices(0, 0), []providers.Answer{young, old}, old.At},
+	} {
+		var a Answers
+		a.Expect(tt.of...)
+		if a.Answered(tt.say...); !a.Answer.At.Equal(tt.want) || !a.Answer.Got.Equal(young.Got) {
+			t.Errorf("%s: asked at %s, there at %s", tt.name, a.Answer.At, a.Answer.Got)
+		}
 	}
 }
 
-// Other devices speak for the machine: what the one that is gone said does not count.
+// Other devices speak for the machine: what those said that are gone does not count, and neither does what was asked of fewer.
 func TestExpect(t *testing.T) {
 	var a Answers
-	a.Expect("a")
-	a.Answered("a", answer(off, 0))
-	a.Expect("a")
+	a.Expect(devices(0)...)
+	a.Answered(answer(off, 0))
+	a.Expect(devices(0)...)
 	if a.Answer.State != off {
 		t.Error("the same devices: the answer is forgotten")
 	}
 	before := a
-	a.Expect("b")
-	if !a.Answer.Got.IsZero() {
-		t.Errorf("another device, and its answer is %s", a.Answer.State)
+	a.Expect(devices(0, 1)...)
+	if !a.Answer.Got.IsZero() || a.State(0) != unknown {
+		t.Errorf("another device speaks, too, and the answer is %s", a.Answer.State)
 	}
-	a.Expect("a", "b")
-	a.Answered("b", answer(off, 0))
-	if a.Answer.State == off {
-		t.Error("off, and one of the two was not asked since it speaks again")
-	}
-	if before.Answer.State != off {
+	if before.Answer.State != off || before.State(0) != off {
 		t.Error("a copy was changed")
+	}
+	// A round in which a device is not asked leaves nothing of its last answer.
+	a.Answered(answer(unknown, 0), answer(off, 0))
+	if a.Answered(answer(unknown, 0)); a.Answer.State != unknown {
+		t.Errorf("got %s from a device that was not asked", a.Answer.State)
+	}
+}
+
+// What proved in the middle and what proved the beginning both stand in the record in the end, of several devices.
+func TestOffs(t *testing.T) {
+	var a Answers
+	a.Expect(devices(0, 1, 2)...)
+	a.Answered(answer(off, 0), answer(unknown, 0), answer(unknown, 0))
+	rec := taint.Record{}.WithEvidence(a.Evidence()...)
+	a.Answered(answer(unknown, 0), answer(off, 0), answer(unknown, 0))
+	more := a.Offs(&rec)
+	if len(more) != 1 || more[0].From != "b" || more[0].State != "Off" {
+		t.Errorf("got %+v, want b's Off", more)
+	}
+	if got := len(a.Offs(nil)); got != 2 {
+		t.Errorf("without a record: %d Offs, want a's and b's", got)
+	}
+	before := a
+	if a.Anew(); len(a.Offs(nil)) != 0 {
+		t.Error("another life, and the Offs of the one before stand")
+	}
+	if len(before.Offs(nil)) != 2 {
+		t.Error("a copy was changed")
+	}
+	var one Answers
+	one.Expect(devices(0)...)
+	if one.Answered(answer(off, 0)); len(one.Offs(&taint.Record{})) != 0 {
+		t.Error("a device alone: the record names it already")
 	}
 }
 
 func TestBackoff(t *testing.T) {
 	var a Answers
+	a.Expect(devices(0)...)
 	for i, tt := range []struct {
 		say   providers.PowerState
 		after time.Duration
@@ -117,12 +214,12 @@ func TestBackoff(t *testing.T) {
 		{unknown, time.Second}, {unknown, 2 * time.Second}, {changing, 4 * time.Second}, {unknown, 8 * time.Second}, {unknown, 16 * time.Second},
 		{unknown, 30 * time.Second}, {unknown, 30 * time.Second}, {on, time.Second}, {unknown, time.Second}, {unknown, 2 * time.Second}, {off, time.Second},
 	} {
-		if a.Answered("a", answer(tt.say, 0)); a.Backoff() != tt.after {
+		if a.Answered(answer(tt.say, 0)); a.Backoff() != tt.after {
 			t.Errorf("answer %d, %s: again after %s, want %s", i, tt.say, a.Backoff(), tt.after)
 		}
 	}
 	for range 5 {
-		a.Answered("a", answer(unknown, 0))
+		a.Answered(answer(unknown, 0))
 	}
 	if a.Anew(); a.Backoff() != time.Second {
 		t.Errorf("anew: after %s", a.Backoff())
@@ -139,7 +236,8 @@ func TestCounted(t *testing.T) {
 		{off, TTL, off}, {off, TTL + 1, unknown}, {on, TTL + 1, on}, {changing, TTL + 1, changing},
 	} {
 		var a Answers
-		if a.Answered("a", answer(tt.say, tt.took)); a.Answer.State != tt.want {
+		a.Expect(devices(0)...)
+		if a.Answered(answer(tt.say, tt.took)); a.Answer.State != tt.want {
 			t.Errorf("%s after %s: got %s, want %s", tt.say, tt.took, a.Answer.State, tt.want)
 		}
 	}

@@ -24,6 +24,7 @@ const (
 	StaysDead        Reason = "NodeStaysDead"             // nothing is left to do since its fence ended
 	Asking           Reason = "AskingMachine"             // no answer since the node was looked at
 	Unknown          Reason = "PowerUnknown"              // no usable answer: never off by waiting
+	Disagree         Reason = "DevicesDisagree"           // one says Off, another On: that proves nothing
 	Changing         Reason = "PowerChanging"
 	PoweredOn        Reason = "PoweredOnNotReady" // observe mode
 	ControlPlane     Reason = "ControlPlaneNode"  // not powered off without a quorum guard
@@ -47,6 +48,7 @@ const (
 	ModeObserve      Reason = "ModeObserve"          // the mode changed before the power-off was sent
 	Adopting         Reason = "MarkedByPerson"       // a mark without a record of ours
 	Refused          Reason = "MarkRefusedPoweredOn" // a person's mark, and the device says On
+	MarkDisagree     Reason = "MarkRefusedDisagree"  // a person's mark, and the devices disagree
 	StillReady       Reason = "NodeStillReady"       // a person's mark, no device: wait for NotReady or a heartbeat
 	Confirming       Reason = "ConfirmingOff"        // asking after the mark
 	Expiring         Reason = "ReadyIsStale"
@@ -107,6 +109,7 @@ const (
 	StateDistrusted  State = "distrusted"
 	StateBroken      State = "record_unreadable"
 	StateStuck       State = "stuck"
+	StateDisagree    State = "devices_disagree"
 )
 
 // Row is what is said of a reason.
@@ -160,6 +163,8 @@ var table = []Row{
 	{Asking, Debug, "", "", ""},
 	{Unknown, Warning, StateSuspect, "The node looks dead ({why}). Its device {device} does not tell whether the machine is off: {detail}. Unknown is never off.",
 		"Look at the device: the Event has the cause, such as `untrusted` (its certificate), `denied` (password, licence), `unreachable`, `not_found` or `permanent`. Or fence by hand."},
+	{Disagree, Warning, StateDisagree, "The node looks dead ({why}). Its devices disagree whether the machine is off: {raw}. Nothing is done until they agree.",
+		"One of them is wrong, or speaks of another machine: look at each, and correct `nodes:` or the device. Or fence by hand."},
 	{Changing, Debug, "", "", ""},
 	{PoweredOn, Warning, StateSuspect, "The node looks dead ({why}), but its machine is on: nothing is evicted ({detail}).",
 		"The machine is not dead: look at its kubelet and network. Mode `fence` powers such a machine off. If the Event ends in `never pinned`, the node names its machine itself and was not healthy since forcefence began: power it off by hand, or map it by `list`."},
@@ -193,6 +198,8 @@ var table = []Row{
 	{Adopting, Warning, StateArmed, "{by} marked the node as shut down.", ""},
 	{Refused, Warning, StateArmed, "The node is marked as shut down, but device {device} says that its machine is on: nothing is evicted.",
 		"Power the machine off, or take the mark off with `forcefence release`. `manualMarks: trust` believes the person."},
+	{MarkDisagree, Warning, StateDisagree, "The node is marked as shut down, but its devices disagree: {raw}. Nothing is evicted.",
+		"One of them says On: look at each. Take the mark off with `forcefence release`, or power the machine off. `manualMarks: trust` believes the person."},
 	{StillReady, Warning, StateArmed, "The node is marked as shut down, and still reads Ready. Waiting for NotReady, or for a heartbeat, which removes the mark.", ""},
 	{Confirming, Debug, "", "", ""},
 	{Expiring, Debug, "", "", ""},

@@ -42,10 +42,10 @@ const (
 	Leave        Do = iota // nothing until something changes
 	Wait                   // nothing; come again after Step.After
 	Read                   // Step.Read
-	Ask                    // put the question to the machine's device; then Answered
+	Ask                    // put the question to all of the machine's devices at once; then Answered
 	Write                  // PATCH Step.Record with the look's resourceVersion; the mark stays as it is
 	Arm                    // PATCH the mark and Step.Record in one write with the look's resourceVersion
-	PowerOff               // power the machine off
+	PowerOff               // power the machine off, through Step.Device
 	Condition              // PATCH the condition PoweredOnNotReady to Step.On with the look's resourceVersion
 	ExpireReady            // PATCH the stale Ready=True to Unknown with the look's resourceVersion
 	Tombstone              // end Step.Pods, each with UID and resourceVersion
@@ -93,6 +93,8 @@ type Step struct {
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
+
+	Device int // PowerOff: the place in Facts.Devices of the one to send it through
 
 	Alert string           // "" or why a person should look; the mark stays
 	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete or spare
@@ -154,7 +156,7 @@ func (n *Node) Look() taint.Look { return n.look }
 // Reads is how long the last look, and what was read after it, took.
 func (n *Node) Reads() time.Duration { return n.last.Sub(n.look.Sent) }
 
-// Answer is what the machine's devices said last; the zero Answer if they were not asked.
+// Answer is what the machine's devices together said last; the zero Answer if they were not asked.
 func (n *Node) Answer() providers.Answer { return n.answers.Answer }
 
 // Idle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
@@ -180,7 +182,11 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	}
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
 	n.pods, n.atts, n.view = list{}, attached{}, evict.View{}
-	n.answers.Expect(facts.Device)
+	if len(facts.Devices) == 0 {
+		n.answers.Expect(proof.Device{}) // nobody, whose answer Next gives
+	} else {
+		n.answers.Expect(facts.Devices...)
+	}
 }
 
 // SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
@@ -211,25 +217,33 @@ func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) 
 	}
 }
 
-// Answered folds an answer of the machine's device in. Where the API server is slow the next decision may be made on the same look:
+// Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the API server is slow the next decision may be made on the same look:
 // another is the rule, but the answer would be too old by the time that it is there, for ever. Every write is still refused if its
 // object changed.
-func (n *Node) Answered(a providers.Answer, now time.Time, f *fleet.Fleet) {
-	if n.liar(f) != "" {
-		a = proof.Distrusted(a)
+func (n *Node) Answered(answers []providers.Answer, now time.Time, f *fleet.Fleet) {
+	answers = slices.Clone(answers)
+	for i, d := range n.facts.Devices {
+		if i < len(answers) && n.facts.Nobody == nil && f.Distrusted(d.Machine, d.Name, n.look.Name) != "" {
+			answers[i] = proof.Distrusted(answers[i])
+		}
 	}
-	f.Answered(n.look.Name, a)
-	n.answers.Answered(n.facts.Device, a)
+	n.answers.Answered(answers...)
+	f.Answered(n.look.Name, n.answers.Answer)
 	reads := n.Reads()
 	n.fresh = n.fresh && reads > time.Second && now.Sub(n.look.Sent) <= 2*reads+proof.TTL
 }
 
-// liar is the node whose record says that the machine's device is not to be believed.
-func (n *Node) liar(f *fleet.Fleet) string {
+// liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
+func (n *Node) liar(f *fleet.Fleet) (by string) {
 	if n.facts.Nobody != nil {
 		return ""
 	}
-	return f.Distrusted(n.facts.Identity, n.facts.Device, n.look.Name)
+	for _, d := range slices.Backward(n.facts.Devices) {
+		if by = f.Distrusted(d.Machine, d.Name, n.look.Name); by == "" {
+			return ""
+		}
+	}
+	return by
 }
 
 // Outcome is how an act ended.
@@ -252,7 +266,7 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 			f.Unreserve(n.look.Name)
 		}
 	case PowerOff:
-		n.fence.SentPowerOff(o.Sent, o.Err)
+		n.fence.SentPowerOff(o.Sent, n.step.Device, o.Err)
 	case ClearVolumes:
 		if o.Err == nil {
 			n.evict.Cleared++
@@ -276,7 +290,7 @@ func (n *Node) Next(now time.Time, f *fleet.Fleet) Step {
 	if s.Do == Ask && n.facts.Nobody != nil { // nobody to ask: that is the answer
 		for range 2 { // an answer that proves nothing is followed by a wait
 			nobody := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.Nobody}
-			n.answers.Answered(n.facts.Device, nobody)
+			n.answers.Answered(nobody)
 			if s = n.next(now, f); s.Do != Ask {
 				break
 			}
@@ -337,7 +351,7 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 			return Step{Do: Wait, Why: reason.OneAtATime, After: time.Second}
 		}
 	case fence.PowerOff:
-		s.Do = PowerOff
+		s.Do, s.Device = PowerOff, d.Device
 	case fence.Arm:
 		s.Do = Arm
 	case fence.Leave:
@@ -426,7 +440,7 @@ func (n *Node) underMark(now time.Time) Step {
 	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
 	v := evict.View{
 		Now: now, Look: n.look, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict, Reads: n.Reads(),
-		Device: n.facts.Device, Identity: n.facts.Identity, By: n.facts.By,
+		Devices: n.facts.Devices, By: n.facts.By,
 	}
 	if evict.LooksAtPods(n.look) {
 		if s, ok := n.byKept(v); ok {
@@ -536,7 +550,7 @@ func (n *Node) Holds(now time.Time) Hold {
 		return Yes
 	case n.facts.Nobody != nil:
 		return No
-	case v.Answer.State != providers.PowerOff && v.Device != "" && !v.Look.Record.Vouched():
+	case v.Answer.State != providers.PowerOff && len(v.Devices) > 0 && !v.Look.Record.Vouched():
 		return No
 	default:
 		return AskFirst

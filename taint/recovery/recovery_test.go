@@ -45,7 +45,7 @@ func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
 		facts: Facts{
 			Facts: fence.Facts{
-				Mode: fence.Fence, Device: "bmc/" + name, Identity: taint.Machine{Provider: "bmc", ID: name}, NewID: "f-" + name, By: "test",
+				Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}}, NewID: "f-" + name, By: "test",
 				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
 			},
 			Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
@@ -93,7 +93,7 @@ func (c *course) see() {
 
 // answer folds in what the device says now.
 func (c *course) answer(s providers.PowerState) {
-	c.node.Answered(providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}, c.now, c.fleet)
+	c.node.Answered([]providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}}, c.now, c.fleet)
 	c.now = c.now.Add(time.Millisecond)
 }
 
@@ -181,7 +181,7 @@ func TestHolds(t *testing.T) {
 	}
 	nobody := func(c *course) {
 		person(c)
-		c.facts.Device, c.facts.Identity, c.facts.Nobody = "", taint.Machine{}, errors.New("no rule")
+		c.facts.Devices, c.facts.Nobody = nil, errors.New("no rule")
 	}
 	acts := map[Do]func(*course){
 		Tombstone:    func(c *course) { c.pods = []evict.Pod{running("a")} },
@@ -324,7 +324,7 @@ func TestReadThatFailed(t *testing.T) {
 // A machine whose power must not be touched is not powered off, whatever the mode says and the record announces.
 func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 	c := announced(t)
-	c.facts.NoPower = "its machine was never pinned"
+	c.facts.Devices[0].NoPower = "its machine was never pinned"
 	for range 20 {
 		switch s := c.next(); s.Do {
 		case PowerOff:
@@ -332,7 +332,7 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 		case Ask:
 			c.answer(on)
 		case Wait:
-			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower {
+			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() {
 				return
 			}
 			c.pass(s.After)
@@ -340,7 +340,7 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 			c.look.PoweredOn = s.On
 			c.did(Outcome{})
 		case Write:
-			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower && s.Record.Result == taint.ResultCancelled {
+			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() && s.Record.Result == taint.ResultCancelled {
 				return
 			}
 		}
@@ -842,7 +842,7 @@ func TestNobodyToAsk(t *testing.T) {
 	} {
 		c := make()
 		c.pods = []evict.Pod{running("a")}
-		c.facts.Device, c.facts.Identity, c.facts.Nobody = "", taint.Machine{}, errors.New("two rules claim the node")
+		c.facts.Devices, c.facts.Nobody = nil, errors.New("two rules claim the node")
 		s := c.next()
 		switch {
 		case s.Do == Ask:
@@ -930,5 +930,98 @@ func TestIsControlPlane(t *testing.T) {
 		if s := c.next(); (s.Why == reason.ControlPlane) != want || (s.Do == Write) == want {
 			t.Errorf("%s: got %s (%s)", label, s.Do, s.Why)
 		}
+	}
+}
+
+// Of two devices each is believed, and powered off through, for itself.
+func TestTwoDevices(t *testing.T) {
+	second := proof.Device{Name: "pdu/n1", Level: 1, Machine: taint.Machine{Provider: "pdu", ID: "n1"}}
+	say := func(c *course, states ...providers.PowerState) {
+		var all []providers.Answer
+		for _, s := range states {
+			all = append(all, providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
+		}
+		c.node.Answered(all, c.now, c.fleet)
+		c.now = c.now.Add(time.Millisecond)
+	}
+	lied := func(c *course, who ...proof.Device) {
+		rec := taint.Record{ID: "f-0", Lied: proof.Liars(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+		c.fleet.Record("n2", "7", &rec, c.now)
+	}
+	for _, tc := range []struct {
+		name string
+		liar int // which lied before; 2: both
+		says [2]providers.PowerState
+		want providers.PowerState
+		ends bool
+	}{
+		{"the first lied, and says Off alone", 0, [2]providers.PowerState{off, unknown}, unknown, false},
+		{"the first lied, the second says Off", 0, [2]providers.PowerState{unknown, off}, off, true},
+		{"the first lied, and says On", 0, [2]providers.PowerState{on, off}, unknown, false},
+		{"the second lied, and says Off alone", 1, [2]providers.PowerState{unknown, off}, unknown, false},
+		{"the second lied, the first says Off", 1, [2]providers.PowerState{off, off}, off, true},
+		{"both lied", 2, [2]providers.PowerState{off, off}, unknown, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
+			c.pods = []evict.Pod{running("a")}
+			lied(c, append(slices.Clone(c.facts.Devices), c.facts.Devices...)[tc.liar%2:tc.liar%2+1+tc.liar/2]...)
+			c.see()
+			say(c, tc.says[0], tc.says[1])
+			if got := c.node.Answer().State; got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+			if s := c.next(); (s.Do == Tombstone) != tc.ends {
+				t.Errorf("got %s (%s)", s.Do, s.Why)
+			}
+		})
+	}
+
+	// A node is left alone only when none of its devices is believed.
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
+	c.pods = []evict.Pod{running("a")}
+	lied(c, c.facts.Devices[0])
+	if s := c.next(); s.Do != Ask {
+		t.Errorf("one lied: got %s (%s), want the question", s.Do, s.Why)
+	}
+	lied(c, c.facts.Devices...)
+	c.fleet.Record("n2", "8", func() *taint.Record {
+		r := taint.Record{ID: "f-0", Lied: proof.Liars(c.facts.Devices)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+		return &r
+	}(), c.now)
+	c.see()
+	if s := c.next(); s.Why != reason.Distrusted || s.Detail != "n2" {
+		t.Errorf("both lied: got %s (%s, %s), want the node left alone, by n2's record", s.Do, s.Why, s.Detail)
+	}
+
+	// The power-off goes through the device that answers, and after a refusal through the next at once.
+	c = announced(t)
+	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
+	through := func() int {
+		t.Helper()
+		for range 20 {
+			switch s := c.next(); s.Do {
+			case PowerOff:
+				return s.Device
+			case Ask:
+				say(c, unknown, on)
+			case Wait:
+				c.pass(s.After)
+			default:
+				t.Fatalf("got %s (%s)", s.Do, s.Why)
+			}
+		}
+		t.Fatal("no power-off")
+		return 0
+	}
+	before := c.now
+	if d := through(); d != 1 {
+		t.Errorf("through device %d, want the second, which answers", d)
+	}
+	c.did(Outcome{Sent: c.now, Err: providers.ErrUnreachable})
+	if d := through(); d != 0 || c.now.Sub(before) > time.Second {
+		t.Errorf("refused: through device %d after %s, want the first at once", d, c.now.Sub(before))
 	}
 }

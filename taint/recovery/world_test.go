@@ -455,13 +455,13 @@ func (w *world) read(s Step) {
 		w.pass(10 * time.Millisecond)
 		facts := Facts{
 			Facts: fence.Facts{
-				Mode: w.mode, Device: w.device, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+				Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
 				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
 			},
 			Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
 		}
 		if w.device == "" {
-			facts.Nobody = errors.New("no provider knows it")
+			facts.Nobody, facts.Devices = errors.New("no provider knows it"), nil
 		}
 		if w.control {
 			node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
@@ -705,7 +705,7 @@ func (w *world) ask() {
 	if a.State == off {
 		w.offs = append(w.offs, a)
 	}
-	w.course.Answered(a, w.now, &w.fleet)
+	w.course.Answered([]providers.Answer{a}, w.now, &w.fleet)
 }
 
 // checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and no life that

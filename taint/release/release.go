@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func once(ctx context.Context, c client.Client, name, key string, confirm bool, 
 		return "", fmt.Errorf("node %s does not exist", name)
 	}
 	rec, told := closed(l, now())
-	if l.Mark == nil && l.RecordErr == nil && !l.Record.Open() && (l.Record == nil || l.Record.Result != taint.ResultNeverPoweredOff) {
+	if l.Mark == nil && l.RecordErr == nil && !l.Record.Open() && len(l.Record.Liars()) == 0 {
 		other, err := distrusting(ctx, c, node)
 		switch {
 		case err != nil:
@@ -92,7 +93,7 @@ func distrusting(ctx context.Context, c client.Reader, node *corev1.Node) (strin
 	}
 	for i := range list.Items {
 		rec, err := taint.RecordOf(&list.Items[i])
-		if err == nil && rec != nil && rec.Result == taint.ResultNeverPoweredOff && rec.Machine != nil && rec.Machine.Pin() == pin {
+		if err == nil && slices.ContainsFunc(rec.Liars(), func(l taint.Liar) bool { return l.Machine != nil && l.Machine.Pin() == pin }) {
 			return list.Items[i].Name, nil
 		}
 	}
@@ -156,6 +157,6 @@ func closed(l taint.Look, now time.Time) (taint.Record, string) {
 		rec = *l.Record
 		told += fmt.Sprintf(", fence %q in phase %s is closed", rec.ID, rec.Phase)
 	}
-	rec.NodeUID, rec.BootID, rec.LeaseRV = l.UID, l.BootID, l.LeaseRV
+	rec.NodeUID, rec.BootID, rec.LeaseRV, rec.Lied = l.UID, l.BootID, l.LeaseRV, nil
 	return rec.Enter(taint.PhaseDone, taint.ResultReleased, now), told
 }

@@ -416,7 +416,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a refusal for good is tried again and again", In: "taint/fence.Step",
-		Old: "powering && v.State() != providers.PowerOff && refusedForGood(v.PowerOffErr)", New: "false",
+		Old: "powering && v.State() != providers.PowerOff && v.ForGood >= max(len(v.powerable()), 1)", New: "false",
 	},
 	{
 		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/fence.View.byAnswer",
@@ -600,11 +600,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a person's word beats a device that says On", In: "taint/evict.View.armed",
-		Old: "v.TrustPerson", New: "true",
+		Old: "v.letsPerson()", New: "true",
 	},
 	{
 		Name: "evict: workers take a person's word over On", In: "taint/evict.View.Holds",
-		Old: "v.TrustPerson", New: "true",
+		Old: "return v.letsPerson()", New: "return true",
 	},
 	{
 		Name: "evict: a person's word never grows old", In: "taint/evict.View.Holds",
@@ -902,7 +902,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a device that lied proves", In: "taint/recovery.Node.Answered",
-		Old: `n.liar(f) != ""`, New: "false",
+		Old: `f.Distrusted(d.Machine, d.Name, n.look.Name) != ""`, New: `d.Name == "nobody"`,
 	},
 	{
 		Name: "controller: what another leader's records tell is not asked before a power-off (6)", In: "taint/recovery.Node.unmarked",
@@ -1400,7 +1400,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machines.claimed",
-		Old: "m, err := f.cfg.Machine(node)", New: "m, err := f.cfg.Machine(node); m.Mode = f.cfg.Mode",
+		Old: "m, none := f.cfg.Machine(node)", New: "m, none := f.cfg.Machine(node); m.Mode = f.cfg.Mode",
 		Tests: wiring,
 	},
 	{
@@ -1529,7 +1529,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "release: the record keeps the life it had", In: "taint/release.closed",
-		Old: "rec.NodeUID, rec.BootID, rec.LeaseRV = l.UID, l.BootID, l.LeaseRV", New: "",
+		Old: "rec.NodeUID, rec.BootID, rec.LeaseRV, rec.Lied = l.UID, l.BootID, l.LeaseRV, nil", New: "rec.Lied = nil",
 	},
 	{
 		Name: "writer: a tombstone without its reason (F3)", In: "taint/kube.Writer.Tombstone",
@@ -1794,13 +1794,13 @@ var Mutants = []Mutant{
 	{
 		Name: "fence: an unpinned machine is powered off (14)", In: "taint/fence.Step",
 		Old: `
-			if v.NoPower != "" {
+			if v.NoPower() != "" {
 				v.Mode = Observe
 			}`, New: "",
 	},
 	{
 		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/fence.Step",
-		Old: `announced && v.NoPower != ""`, New: "false",
+		Old: `announced && v.NoPower() != ""`, New: "false",
 	},
 	{
 		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Config.believe",
@@ -1823,7 +1823,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "release: from the record's own node only", In: "taint/release.distrusting",
-		Old: "rec.Machine.Pin() == pin", New: "false",
+		Old: "l.Machine.Pin() == pin", New: "false",
 	},
 	{
 		Name: "config: what a kubelet can write is the operator's word (14)", In: "cmd/internal/config.Source.claimed",
@@ -1831,8 +1831,8 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: IDs are compared as they are written (14)", In: "cmd/internal/config.Config.Machine",
-		Old: "id, err = rule.Machine.canonical(id)", New: "_, err = rule.Machine.canonical(id)",
+		Name: "config: IDs are compared as they are written (14)", In: "cmd/internal/config.Source.machine",
+		Old: "id, err = s.canonical(id)", New: "_, err = s.canonical(id)",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -1848,7 +1848,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: two nodes share a part of their machines (14)", In: "cmd/internal/config.reader.listedTwice",
-		Old: "n.Machine.parts(id)", New: "[]string{id}",
+		Old: "s.parts(id)", New: "[]string{id}",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -1868,7 +1868,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: a list's IDs are compared as they are written", In: "cmd/internal/config.reader.listedTwice",
-		Old: "n.Machine.parts(id)", New: "[]string{e.ID + id[:0]}",
+		Old: "s.parts(id)", New: "[]string{e.ID + id[:0]}",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -1887,12 +1887,150 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: the record does not name its machine (14)", In: "taint/fence.View.begin",
-		Old: "r.Machine = v.Identity.Recorded()", New: "",
+		Old: "r.Device, r.Machine = proof.Recorded(v.Devices)", New: "r.Device, _ = proof.Recorded(v.Devices)",
 		Tests: []string{"./taint/fence"},
 	},
 	{
 		Name: "evict: a person's fence does not name its machine (14)", In: "taint/evict.View.adopt",
-		Old: "Machine: v.Identity.Recorded()", New: "",
+		Old: "r.Device, r.Machine = proof.Recorded(v.Devices)", New: "r.Device, _ = proof.Recorded(v.Devices)",
 		Tests: []string{"./taint/evict"},
+	},
+
+	// Several devices of one node.
+	{
+		Name: "devices: an Off that another's On contradicts proves (4)", In: "taint/proof.first",
+		Old: "off >= 0 && on >= 0", New: "off >= 0 && on > len(runs)",
+		Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "devices: the whole protocol believes one of two that disagree (4)", In: "taint/proof.first",
+		Old: "off >= 0 && on >= 0", New: "off >= 0 && on > len(runs)",
+		Tests: []string{sim},
+	},
+	{
+		Name: "devices: an Off beside Changing proves (2)", In: "taint/proof.first",
+		Old: "off >= 0 && changing >= 0", New: "false",
+	},
+	{
+		Name: "devices: a level is off once one of its devices is (4)", In: "taint/proof.together",
+		Old: "count[providers.PowerOff] == len(of)", New: "count[providers.PowerOff] > 0",
+	},
+	{
+		Name: "devices: On of what feeds the machine contradicts", In: "taint/proof.first",
+		Old: "s.device.Feeds && s.answer.State == providers.PowerOn", New: "false",
+	},
+	{
+		Name: "devices: Off of what feeds the machine is none", In: "taint/proof.first",
+		Old: "s.device.Feeds && s.answer.State == providers.PowerOn", New: "s.device.Feeds",
+	},
+	{
+		Name: "devices: what a device said that is not asked any more counts (1)", In: "taint/proof.Answers.Answered",
+		Old: "of[i].answer = providers.Answer{}", New: "",
+	},
+	{
+		Name: "devices: with another device the verdict stays (1)", In: "taint/proof.Answers.Expect",
+		Old: "a.of, a.Answer = of, providers.Answer{}", New: "a.of = of",
+	},
+	{
+		Name: "devices: the evidence does not name them", In: "taint/proof.Answers.evidence",
+		Old: "e.From = s.device.Name", New: "",
+	},
+	{
+		Name: "devices: an Off that was long on its way counts beside another (1)", In: "taint/proof.Answers.Answered",
+		Old: "Counted(answers[i])", New: "answers[i]",
+	},
+	{
+		Name: "devices: a device that hangs keeps the others' answers", In: "providers.AskEach",
+		Old: "over && known", New: "over && left < 0",
+	},
+	{
+		Name: "devices: an error of one ends the question", In: "providers.AskEach",
+		Old: "known || n.a.State != PowerUnknown", New: "true",
+	},
+	{
+		Name: "devices: a person's word counts though they disagree", In: "taint/evict.View.letsPerson",
+		Old: "v.Disagree()", New: "false",
+	},
+	{
+		Name: "devices: a disagreement under the mark is not told", In: "taint/evict.View.evicting",
+		Old: "if v.Disagree() { ... }", New: "",
+	},
+	{
+		Name: "devices: a disagreement is not told", In: "taint/fence.View.byAnswer",
+		Old: `
+			case v.Disagree():
+				return v.askEvery(pollOn, reason.Disagree)`,
+		New: "",
+	},
+	{
+		Name: "devices: who proved in the middle is forgotten", In: "taint/evict.View.unmark",
+		Old: "v.Offs(v.Look.Record)", New: "v.Offs(v.Look.Record)[:0]",
+	},
+	{
+		Name: "devices: all are caught with the one that lied", In: "taint.Record.Caught",
+		Old: "r.HasOff(d.Device)", New: "true",
+	},
+	{
+		Name: "devices: the next fence forgets who lied", In: "taint/fence.View.begin",
+		Old: "r.Lied = v.Look.Record.Liars()", New: "",
+	},
+	{
+		Name: "devices: a person's fence forgets who lied", In: "taint/evict.View.adopt",
+		Old: "Lied: l.Record.Liars()", New: "",
+	},
+	{
+		Name: "devices: released, and still distrusted", In: "taint.Record.Liars",
+		Old: "r.Result == ResultReleased", New: "false",
+	},
+	{
+		Name: "devices: one that lied keeps the node from the other's recovery (16)", In: "taint/recovery.Node.liar",
+		Old: `by == ""`, New: `by != ""`,
+	},
+	{
+		Name: "devices: a power-off goes through the first, though it is down", In: "taint/fence.View.through",
+		Old: "v.Answers.State(d) != providers.PowerUnknown", New: "true",
+	},
+	{
+		Name: "devices: a refused power-off goes through the same device again", In: "taint/fence.View.through",
+		Old: "d > v.Through", New: "d >= v.Through",
+	},
+	{
+		Name: "devices: a refused power-off waits before the next device", In: "taint/fence.View.resendAfter",
+		Old: "if v.Refusals%n != 0 { ... }", New: "",
+	},
+	{
+		Name: "devices: one that refuses for good ends the fence (16)", In: "taint/fence.Step",
+		Old: "v.ForGood >= max(len(v.powerable()), 1)", New: "v.ForGood >= 1",
+	},
+	{
+		Name: "devices: an unpinned one's power is touched through it (14)", In: "taint/fence.Facts.powerable",
+		Old: `d.NoPower == ""`, New: `d.NoPower != "x"`,
+	},
+	{
+		Name: "devices: the power-off goes through another than decided", In: "taint/controller.Reconciler.powerOff",
+		Old: "st.machine.Devices()[s.Device]", New: "st.machine.Devices()[0]",
+		Tests: glue,
+	},
+	{
+		Name: "devices: one that another node has is asked (14)", In: "taint/controller.Config.Believed",
+		Old: `f.Clash.Refused != ""`, New: "false",
+		Tests: glue,
+	},
+	{
+		Name: "devices: a kubelet may choose a further one (14)", In: "cmd/internal/config.reader.checkRule",
+		Old: "(&NodeRule{Machine: d.Machine, selector: n.selector}).claimed()", New: "false",
+	},
+	{
+		Name: "devices: a label may choose a further one (14)", In: "cmd/internal/config.reader.checkRule",
+		Old: "(&NodeRule{Machine: d.Machine, selector: n.selector}).claimed()", New: "d.Machine.claimed()",
+	},
+	{
+		Name: "devices: a further one is nobody's to others (14)", In: "cmd/internal/config.Config.Claims",
+		Old: "for _, f := range m.Further { ... }", New: "",
+	},
+	{
+		Name: "devices: the probe is silent about two that disagree", In: "taint/controller.Probe.one",
+		Old: "errors.Is(v.Err, proof.ErrDisagree)", New: `errors.Is(v.Err, proof.ErrDisagree) && v.Raw == ""`,
+		Tests: glue,
 	},
 }

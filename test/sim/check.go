@@ -118,9 +118,10 @@ type grounds struct {
 	answer providers.Answer
 	pods   []evict.Pod // listed last, with their volumes
 	atts   []evict.Attachment
-	device string
-	trust  bool // in a person's word
-	hinted bool // the device told of the machine's end
+	said   []providers.PowerState // by each device, when they were asked last
+	device bool                   // one speaks for the node
+	trust  bool                   // in a person's word
+	hinted bool                   // the device told of the machine's end
 }
 
 // begun is the record before the act.
@@ -134,7 +135,8 @@ func (c *checker) begun(g grounds, what string) {
 func (c *checker) proof(g grounds, what string) {
 	w, node, r, a := c.w, g.look.Name, g.look.Record, g.answer
 	m := w.machine(node)
-	gainsaid := g.device != "" && a.State != providers.PowerUnknown && !(g.trust && a.State == providers.PowerOn)
+	on := slices.Contains(g.said, providers.PowerOn)
+	gainsaid := g.device && (on && !g.trust || a.State == providers.PowerOff || a.State == providers.PowerChanging)
 	if r.By == taint.ByPerson && c.byPerson[r.ID] && !gainsaid {
 		if m.power && m.excused == "" {
 			m.excused = "a person vouched for a machine that is on"
@@ -146,6 +148,8 @@ func (c *checker) proof(g grounds, what string) {
 	switch {
 	case a.State != providers.PowerOff:
 		w.fail("1", "%s on %s, and the last answer is %s", what, node, a.State)
+	case on:
+		w.fail("2", "%s on %s, and one of its devices says On", what, node)
 	case w.now.Sub(a.At) > proofTTL:
 		w.fail("1", "%s on %s with a proof of %s ago", what, node, w.now.Sub(a.At))
 	case !ok || a.At.Before(since):
@@ -370,11 +374,20 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 	}
 }
 
-// accused is a device found to have lied: it must have.
-func (c *checker) accused(m *machine) {
+// accused is a device found to have lied: it must have, and no other is accused with it.
+func (c *checker) accused(m *machine, r taint.Record) {
 	c.w.count("never off")
 	if !m.lied {
-		c.w.fail("never-off", "the honest device of %s is accused", m.name)
+		c.w.fail("never-off", "an honest device of %s is accused", m.name)
+	}
+	if !m.second {
+		return
+	}
+	for _, l := range r.Liars() {
+		if want := []string{"bmc/", "alt/"}[m.liar] + m.name; l.Device != want {
+			c.w.fail("never-off", "%s lied, and %s is accused: %+v", want, l.Device, r)
+		}
+		c.w.count("one of two is accused")
 	}
 }
 
@@ -484,8 +497,8 @@ func (c *checker) atEnd() {
 			if err != nil {
 				w.fail("11", "the record of %s is still broken", m.name)
 			}
-			if r != nil && r.Result == taint.ResultNeverPoweredOff && !m.lied {
-				w.fail("never-off", "the honest device of %s is accused", m.name)
+			if r != nil && r.Result == taint.ResultNeverPoweredOff {
+				c.accused(m, *r)
 			}
 		}
 	}

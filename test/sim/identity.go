@@ -9,6 +9,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/proof"
 )
 
 // noteBMC is the annotation by which a node is led to its machine. Its kubelet can write it, as it can its system UUID.
@@ -38,14 +39,19 @@ func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
 	return taint.Believe(taint.Identity{Claim: mine, Clash: taint.NewClaims(all).Clash(mine), Record: rec, Healthy: healthy})
 }
 
+// speaker is a device that a worker asks about its node.
+type speaker struct {
+	proof.Device
+	of     *machine // whose device it is
+	which  int      // 0 its BMC, 1 its second device
+	target providers.Target
+}
+
 // led is whom a worker asks about its node on one look.
 type led struct {
-	to      *machine // nil: nobody
-	id      taint.Machine
-	why     string // why nobody
-	target  providers.Target
-	mode    fence.Mode
-	noPower string // why the machine's power must not be touched
+	to   []speaker // none: nobody
+	why  string    // why nobody
+	mode fence.Mode
 }
 
 // ledBy is whom a look leads to.
@@ -56,26 +62,31 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	case b.Refused != "":
 		k.w.count("machine not believed")
 		out.why = b.Refused
-		return out
-	case b.Machine.Provider == "":
-		return out
+	case b.Machine.Provider == "bmc":
+		m := k.w.machine(b.Machine.ID)
+		s := speaker{Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower}, of: m}
+		s.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: l.SystemUUID, Claimed: b.Claimed}
+		if providers.CanonicalUUID(l.SystemUUID) != b.Machine.SystemUUID {
+			s.target.SystemUUID = b.Machine.SystemUUID
+		}
+		out.to = append(out.to, s)
 	}
-	out.to, out.id, out.why = k.w.machine(b.Machine.ID), b.Machine, ""
-	out.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: l.SystemUUID, Claimed: b.Claimed}
-	if providers.CanonicalUUID(l.SystemUUID) != b.Machine.SystemUUID {
-		out.target.SystemUUID = b.Machine.SystemUUID
-	}
-	if b.NoPower != "" {
-		out.mode, out.noPower = fence.Observe, b.NoPower
+	if k.m.second {
+		id := taint.Machine{Provider: "alt", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
+		out.to = append(out.to, speaker{
+			Device: proof.Device{Name: "alt/" + k.m.name, Machine: id, Level: 1}, of: k.m, which: 1,
+			target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
+		})
 	}
 	return out
 }
 
-func (l led) device() string {
-	if l.to == nil {
-		return ""
+func (l led) devices() []proof.Device {
+	var out []proof.Device
+	for _, s := range l.to {
+		out = append(out, s.Device)
 	}
-	return "bmc/" + l.to.name
+	return out
 }
 
 // pin writes the pin of a healthy node.

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -13,7 +14,9 @@ type machine struct {
 	w        *World
 	name     string
 	uuid     string
-	device   bool // a provider speaks for it
+	device   bool    // a provider speaks for it, through its BMC
+	second   bool    // another device speaks for it beside that, to which the operator's word leads
+	deaf     [2]bool // its BMC, its second device: nobody is answered
 	power    bool
 	changing bool // a power-off was accepted; the machine still runs
 	switched time.Time
@@ -22,8 +25,9 @@ type machine struct {
 	cut      bool      // no way to the API server
 	hung     bool      // its kubelet does nothing; its containers run on
 	troubled time.Time // when that last changed
-	lies     bool      // its BMC says Off whatever is true
-	lied     bool      // and has done so
+	lies     bool      // one of its devices says Off whatever is true
+	liar     int       // which: 0 is the BMC, 1 the second
+	lied     bool      // and it has done so
 	excused  string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
 	running  []*container
 	mounted  []string
@@ -76,8 +80,12 @@ func (m *machine) cutPower(why string) {
 	m.w.count("power off")
 	m.power, m.changing, m.hung, m.switched = false, false, false, m.w.now
 	m.k, m.running, m.mounted, m.troubled = nil, nil, nil, m.w.now
+	if m.device && m.second && m.w.chance(0.3) { // a BMC dies with the power of its rack
+		m.deaf = [2]bool{0: true}
+		m.w.count("one device down")
+	}
 	for _, p := range m.w.procs {
-		if m.w.limits.events && m.device && m.w.chance(0.8) {
+		if m.w.limits.events && (m.device || m.second) && m.w.chance(0.8) {
 			p.deviceEvent(m.name)
 		}
 	}
@@ -92,6 +100,7 @@ func (m *machine) powerOn(why string) {
 		return
 	}
 	m.w.booted++
+	m.deaf[0] = m.deaf[0] && m.w.calm // comes back with the power; in the calm it may stay down, beside the other
 	m.power, m.switched, m.bootID = true, m.w.now, fmt.Sprintf("boot-%d", m.w.booted)
 	m.w.logf("%s: power ON (%s), %s", m.name, why, m.bootID)
 	m.w.count("power on")
@@ -119,14 +128,56 @@ func (r replay) State(context.Context, providers.Target) (providers.Observation,
 func (replay) PowerOff(context.Context, providers.Target) error { return nil }
 func (replay) PowerOn(context.Context, providers.Target) error  { return nil }
 
-// ask puts a question to the machine's BMC. The truth is read when the BMC gets to it, and the answer may be long on its way.
-func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
+// ask puts a question to each of the machine's devices, all at once, and is done once all have answered, or one has that knows something
+// and the others have had their time.
+func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 	sent := w.now
-	asked := to.to
+	out := make([]providers.Answer, len(to))
+	truth := make([]bool, len(to))
+	lie := make([]bool, len(to))
+	over := false
+	finish := func() {
+		known := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.State != providers.PowerUnknown })
+		missing := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.Got.IsZero() })
+		if over || missing && (!known || w.now.Sub(sent) < providers.Patience) {
+			return
+		}
+		over = true
+		on := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.State == providers.PowerOn })
+		for i, a := range out {
+			if a.Got.IsZero() {
+				w.count("one device does not answer in time")
+				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: w.now, Err: providers.ErrUnreachable}
+			}
+			if a.State == providers.PowerOff { // a lie is believed where nobody says otherwise
+				w.truth[proofKey{m.name, a.At}] = truth[i] || lie[i] && !on
+			}
+			if lie[i] && on {
+				w.count("a lie is gainsaid")
+			}
+		}
+		done(out)
+	}
+	for i, s := range to {
+		w.askOne(m, s, func(a providers.Answer, t, l bool) {
+			out[i], truth[i], lie[i] = a, t, l
+			finish()
+		})
+	}
+	if len(to) > 1 {
+		w.after(providers.Patience, finish)
+	}
+}
+
+// askOne puts the question to one device. The truth is read when the device gets to it, and the answer may be long on its way.
+func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, truth, lie bool)) {
+	sent := w.now
+	asked := to.of
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
-		obs, err := asked.answer(stamp, m)
+		obs, err := asked.answer(stamp, m, to.which)
+		lie := asked == m && m.lies && m.liar == to.which && err == nil
 		spoken := asked == m || obs.SystemUUID == m.uuid                                     // of the node's machine
 		truth := spoken && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
 		back := w.latency()
@@ -135,27 +186,29 @@ func (w *World) ask(m *machine, to led, done func(providers.Answer)) {
 		}
 		w.after(back, func() {
 			first := true
-			a := providers.Ask(context.Background(), replay{obs, err}, "bmc", to.target, func() time.Time {
+			a := providers.Ask(context.Background(), replay{obs, err}, to.Machine.Provider, to.target, func() time.Time {
 				if first {
 					first = false
 					return sent
 				}
 				return w.now
 			})
-			if a.State == providers.PowerOff {
-				w.truth[proofKey{m.name, a.At}] = truth && m.uuid == obs.SystemUUID || asked == m && m.lies
-			}
-			done(a)
+			done(a, truth && (m.uuid == obs.SystemUUID || to.which == 1), lie)
 		})
 	})
 }
 
-// answer is what the BMC says now, to somebody who asks about a machine.
-func (m *machine) answer(stamp time.Time, about *machine) (providers.Observation, error) {
+// answer is what a device of the machine says now, to somebody who asks about a machine.
+func (m *machine) answer(stamp time.Time, about *machine, which int) (providers.Observation, error) {
 	w := m.w
 	obs := providers.Observation{State: providers.PowerOn, SystemUUID: m.uuid, At: stamp}
+	if which == 1 { // it cannot tell which machine it speaks of, and speaks of none but its own
+		obs.SystemUUID = ""
+	}
 	switch {
-	case m.lies:
+	case m.deaf[which]:
+		return providers.Observation{}, fmt.Errorf("asking: %w", providers.ErrUnreachable)
+	case m.lies && m.liar == which:
 		m.lied = true
 		obs.State, obs.Raw = providers.PowerOff, "Off"
 		return obs, nil
@@ -175,6 +228,9 @@ func (m *machine) answer(stamp time.Time, about *machine) (providers.Observation
 	case 2:
 		obs.State, obs.Raw = providers.PowerUnknown, "Paused?"
 	case 3: // another machine's device answers, and that machine may well be off
+		if which == 1 {
+			return obs, nil
+		}
 		other := w.machines[w.rng.IntN(len(w.machines))]
 		obs.SystemUUID = other.uuid
 		obs.State = providers.PowerOff
@@ -196,10 +252,15 @@ func (m *machine) answer(stamp time.Time, about *machine) (providers.Observation
 	return obs, nil
 }
 
-// orderOff is the BMC taking a hard off: obeyed, obeyed later, or accepted and forgotten.
-func (m *machine) orderOff(t providers.Target) error {
+// orderOff is a device taking a hard off: obeyed, obeyed later, or accepted and forgotten.
+func (m *machine) orderOff(t providers.Target, which int) error {
 	w := m.w
-	if err := t.Identify(m.uuid); err != nil {
+	if m.deaf[which] {
+		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
+	}
+	if which == 1 {
+		w.count("PowerOff through the second")
+	} else if err := t.Identify(m.uuid); err != nil {
 		return fmt.Errorf("powering off: %w", err)
 	}
 	if t.Node != m.name {

@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -47,11 +48,12 @@ type worker struct {
 	course recovery.Node
 	led    led // whom the last look leads to
 
-	busy  bool   // in the middle of a step
-	spent bool   // the last look: a wait or a failed read came after it
-	asked bool   // and nothing was read since
-	turn  int    // counts looks: a wait that was cut short is dropped
-	seen  string // what the last look saw: nothing to do until it differs
+	busy  bool                   // in the middle of a step
+	spent bool                   // the last look: a wait or a failed read came after it
+	asked bool                   // and nothing was read since
+	said  []providers.PowerState // what each device said last
+	turn  int                    // counts looks: a wait that was cut short is dropped
+	seen  string                 // what the last look saw: nothing to do until it differs
 
 	pods   []evict.Pod // that were listed last, with their volumes
 	listed bool        // since the last look
@@ -265,7 +267,7 @@ func (k *worker) next() {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
 		}, "Arm")
 	case recovery.PowerOff:
-		k.powerOff()
+		k.powerOff(s)
 	case recovery.Condition:
 		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition")
 	case recovery.ExpireReady:
@@ -281,7 +283,7 @@ func (k *worker) next() {
 		k.each(s, k.spare)
 	case recovery.Unmark:
 		if s.Why == reason.NeverOff {
-			w.check.accused(k.m)
+			w.check.accused(k.m, s.Record)
 		}
 		w.check.unmark(k.grounds(s))
 		k.patch(l, s.Record, func(n *corev1.Node) {
@@ -358,9 +360,9 @@ func (k *worker) readLife() {
 			facts := recovery.Facts{Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict}
 			if l.Exists {
 				k.led = k.ledBy(node, l)
-				facts.Mode, facts.NoPower, facts.Device, facts.Identity = k.led.mode, k.led.noPower, k.led.device(), k.led.id
+				facts.Mode, facts.Devices = k.led.mode, k.led.devices()
 			}
-			if k.led.to == nil {
+			if len(k.led.to) == 0 {
 				facts.Nobody = errors.New(k.led.why)
 			}
 			k.course.SawLife(l, facts, &k.fleet)
@@ -384,18 +386,26 @@ func (k *worker) ask(then func()) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	life := k.life
-	w.ask(k.m, k.led, func(a providers.Answer) {
+	to := k.led.to
+	w.ask(k.m, to, func(all []providers.Answer) {
 		k.within(life, 0, func() {
-			w.logf("%s: %s is %s (%s, asked %s ago)", k.name, k.m.name, a.State, a.Raw, w.now.Sub(a.At))
-			k.course.Answered(a, w.now, &k.fleet)
+			k.said = nil
+			for i, a := range all {
+				w.logf("%s: %s is %s (%s, asked %s ago)", k.name, to[i].Name, a.State, a.Raw, w.now.Sub(a.At))
+				k.said = append(k.said, a.State)
+			}
+			k.course.Answered(all, w.now, &k.fleet)
+			if v := k.course.Answer(); errors.Is(v.Err, proof.ErrDisagree) {
+				w.count("devices disagree")
+			}
 			k.asked = true
 			then()
 		})
 	})
 }
 
-func (k *worker) powerOff() {
-	w, l := k.w, k.course.Look()
+func (k *worker) powerOff(s recovery.Step) {
+	w, l, by := k.w, k.course.Look(), k.led.to[s.Device]
 	if !k.may() {
 		return
 	}
@@ -407,7 +417,7 @@ func (k *worker) powerOff() {
 	w.check.powerOff(l, k.Process)
 	sent, life := w.now, k.life
 	w.after(w.latency(), func() {
-		err := k.led.to.orderOff(k.led.target)
+		err := by.of.orderOff(by.target, by.which)
 		k.within(life, w.latency(), func() { k.did(recovery.Outcome{Sent: sent, Err: err}) })
 	})
 	w.jolt(k.Process, k.m)
@@ -461,7 +471,7 @@ func (k *worker) clear(s recovery.Step) {
 // grounds are what the step was decided on, for the checker.
 func (k *worker) grounds(s recovery.Step) grounds {
 	return grounds{
-		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, device: k.led.device(), trust: k.evict.TrustPerson,
+		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
 		hinted: k.fleet.View(k.m.name, k.w.now).Hinted,
 	}
 }

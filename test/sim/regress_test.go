@@ -10,6 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -22,11 +23,12 @@ func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 		Sent: since, Got: since, Exists: true, Name: "n1", UID: "u", ResourceVersion: "7", BootID: "b", LeaseRV: "1",
 		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
 	}
-	v := evict.View{Now: now, Settings: evict.Settings{DetachTimeout: time.Hour}, Device: "bmc/n1", By: "ff", Resolved: true, Live: true}
+	v := evict.View{Now: now, Settings: evict.Settings{DetachTimeout: time.Hour}, Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Resolved: true, Live: true}
 	v.Saw(l)
 	l.Sent, l.Got = now, now
 	v.Look = l
-	v.Answered("bmc/n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now})
+	v.Expect(v.Devices...)
+	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now})
 	return v
 }
 
@@ -94,7 +96,7 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 		v.Pods = []evict.Pod{pod}
 		v.Saw(v.Look)
 		v.Now = epoch.Add(c.away + c.since)
-		v.Answered("bmc/n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
+		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, d.Act, d.Why, c.want)
 		}
@@ -138,7 +140,7 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answer, evict.Tombstone},
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
-		v.Answered("bmc/n1", c.answer)
+		v.Answered(c.answer)
 		v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("%s: got %s %s, want %s", c.name, d.Act, d.Why, c.want)

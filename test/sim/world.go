@@ -39,7 +39,7 @@ func (w *World) build() {
 	for i := range 3 {
 		w.machines = append(w.machines, &machine{
 			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-00000000000%d", i+1),
-			device: w.Scenario == Bare || !w.chance(0.08), power: true, switched: w.now.Add(-time.Hour),
+			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), power: true, switched: w.now.Add(-time.Hour),
 		})
 	}
 	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
@@ -167,18 +167,20 @@ func (m *machine) marked() bool {
 func (w *World) scheduleFaults(end time.Time) {
 	first := w.machines[w.rng.IntN(2)]
 	if w.Scenario == Lying {
-		first.device = true
+		if first.device = true; first.second && w.chance(0.5) {
+			first.liar = 1
+		}
 		w.after(w.between(2*time.Second, 15*time.Second), func() {
 			first.lies = true
 			if first.k != nil && w.chance(0.4) {
 				first.k.ready = false
 				first.k.status()
 				w.count("NotReady, beating, and its device lies")
-				w.logf("%s: its runtime fails, its kubelet beats on, and its BMC begins to lie", first.name)
+				w.logf("%s: its runtime fails, its kubelet beats on, and device %d begins to lie", first.name, first.liar)
 				return
 			}
 			first.cut = true
-			w.logf("%s: cut off, and its BMC begins to lie", first.name)
+			w.logf("%s: cut off, and device %d begins to lie", first.name, first.liar)
 		})
 	}
 	if w.chance(0.15) {
@@ -295,6 +297,12 @@ func (w *World) holdUp(p *Process, m *machine) {
 func (w *World) anyFault(m *machine) {
 	if w.calm {
 		return
+	}
+	if m.device && m.second && w.chance(0.1) { // one of its devices goes down, and the other comes back
+		which := w.rng.IntN(2)
+		m.deaf = [2]bool{which == 0, which == 1}
+		w.count("one device down")
+		w.logf("%s: device %d is down", m.name, which)
 	}
 	switch w.rng.IntN(16) {
 	case 0, 1:
@@ -483,7 +491,7 @@ func (w *World) people() {
 					res = r.Result
 				}
 			}
-			if i == 2 || !m.device || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
+			if i == 2 || !m.device && !m.second || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
 				m.powerOn("people")
 			}
 		}

@@ -68,7 +68,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "taint/recovery", "taint/kube", "providers"},
+		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/recovery", "taint/kube", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -71,7 +71,7 @@ func (p *configs) current() *controller.Config { return p.inForce.Load() }
 
 // use makes the providers of cfg and puts it in force.
 func (p *configs) use(cfg *config.Config) error {
-	made, watchers := map[string]*guard.Provider{}, map[string]providers.Watcher{}
+	made, watchers, feeds := map[string]*guard.Provider{}, map[string]providers.Watcher{}, map[string]bool{}
 	var open []providers.Closer
 	for _, pc := range cfg.Providers {
 		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now})
@@ -87,8 +87,9 @@ func (p *configs) use(cfg *config.Config) error {
 		if w, ok := inner.(providers.Watcher); ok {
 			watchers[pc.Name] = w // a Watch lasts: the guard's limits are for questions
 		}
+		_, feeds[pc.Name] = inner.(providers.Feeder)
 	}
-	maker := machines{cfg: cfg, made: made, watchers: watchers, claims: p.claims(cfg)}
+	maker := machines{cfg: cfg, made: made, watchers: watchers, feeds: feeds, claims: p.claims(cfg)}
 	now := &controller.Config{
 		Machine: maker.claimed, Recorded: maker.recorded,
 		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
@@ -125,22 +126,33 @@ type machines struct {
 	cfg      *config.Config
 	made     map[string]*guard.Provider
 	watchers map[string]providers.Watcher
+	feeds    map[string]bool
 	claims   func() (*taint.Claims, error)
 }
 
 // claimed finds the machine that a node is led to now, and who else is.
 func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
-	m, err := f.cfg.Machine(node)
-	if err != nil {
-		return controller.Machine{}, err
+	m, none := f.cfg.Machine(node)
+	if none != nil && len(m.Further) == 0 {
+		return controller.Machine{}, none
 	}
 	all, err := f.claims()
 	if err != nil {
 		return controller.Machine{}, err
 	}
-	out := f.machine(m.Provider, m.Target)
-	out.Identity = m.Identity()
-	out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
+	led := func(m config.Machine) controller.Machine {
+		out := f.machine(m.Provider, m.Target)
+		out.Identity = m.Identity()
+		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
+		return out
+	}
+	out := controller.Machine{}
+	if none == nil {
+		out = led(m)
+	}
+	for _, other := range m.Further {
+		out.Further = append(out.Further, led(other))
+	}
 	switch m.Mode {
 	case config.Observe:
 		out.Mode = fence.Observe
@@ -149,7 +161,7 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	default: // a mode that the configuration learned and this did not must not pass for another
 		return controller.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
 	}
-	return out, nil
+	return out, none
 }
 
 // recorded finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
@@ -173,7 +185,7 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 func (f machines) machine(provider string, t providers.Target) controller.Machine {
 	g := f.made[provider]
 	return controller.Machine{
-		Provider: g, Watcher: f.watchers[provider], Name: provider, Device: provider + "/" + g.Device(t), Target: t, Mode: fence.Observe,
+		Provider: g, Watcher: f.watchers[provider], Name: provider, Device: provider + "/" + g.Device(t), Target: t, Mode: fence.Observe, Feeds: f.feeds[provider],
 	}
 }
 

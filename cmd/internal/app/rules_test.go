@@ -226,6 +226,74 @@ func TestModeOfTheRule(t *testing.T) {
 	}
 }
 
+// feeding is a device that gives machines their power.
+type feeding struct{ device }
+
+func (f *feeding) New(o providers.Options) (providers.Provider, error) {
+	i, err := f.device.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		*instance
+		providers.Feeder
+	}{instance: i.(*instance)}, nil
+}
+
+// The further devices of a node arrive with the first, or without it, each with its own provider, and with who else has it.
+func TestFurtherDevices(t *testing.T) {
+	r := newRules(t)
+	defer r.p.close()
+	r.types = append(r.types, providers.Type{Name: "feeding", NewConfig: func() providers.Config { return &feeding{device{made: &r.made}} }})
+	r.use(`
+mode: fence
+providers: [{name: racks, device: {}}, {name: pdus, feeding: {}}, {name: virt, pushing: {}}]
+nodes:
+- name: all
+  provider: racks
+  machine: {from: systemUUID}
+  levels:
+  - devices: [{provider: pdus, machine: {from: list, list: [{node: n1, id: outlet-1}, {node: n3, id: shared}]}}]
+  - devices: [{provider: virt, machine: {from: template, template: "{{ if eq .Name \"n1\" }}vm-1{{ else }}vm{{ end }}"}}]
+`)
+	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "4c4c4544-0042-3510-8053-b4c04f383833")
+	r.cache.set(nil, n1, n2, n3)
+	names := func(m controller.Machine) (out []string) {
+		for _, d := range m.Devices() {
+			refused := ""
+			if d.Clash.Refused != "" {
+				refused = " refused"
+			}
+			out = append(out, fmt.Sprintf("%s %s feeds %v watched %v%s", d.Name, d.Device, d.Feeds, d.Watcher != nil, refused))
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		node *corev1.Node
+		want []string
+		err  bool
+	}{
+		{&n1, []string{"racks racks/shelf of " + n1.Status.NodeInfo.SystemUUID + " feeds false watched false",
+			"pdus pdus/shelf of outlet-1 feeds true watched false", "virt virt/shelf of vm-1 feeds false watched true"}, false},
+		{&n2, []string{"virt virt/shelf of vm feeds false watched true refused"}, true},
+		{&n3, []string{"racks racks/shelf of " + n3.Status.NodeInfo.SystemUUID + " feeds false watched false",
+			"pdus pdus/shelf of shared feeds true watched false", "virt virt/shelf of vm feeds false watched true refused"}, false},
+	} {
+		m, err := r.p.current().Machine(tc.node)
+		if got := names(m); !slices.Equal(got, tc.want) || (err != nil) != tc.err || m.Mode != fence.Fence {
+			t.Errorf("%s: got %q, error %v, mode %s\nwant %q", tc.node.Name, got, err, m.Mode, tc.want)
+		}
+	}
+	// Each is asked by its own provider.
+	m, _ := r.p.current().Machine(&n1)
+	m.Ask(t.Context(), time.Now)
+	for i, inst := range r.made {
+		if _, asked := inst.state(); asked != 1 || inst.asked[0].Node != "n1" || inst.asked[0].ID != []string{"", "outlet-1", "vm-1"}[i] {
+			t.Errorf("provider %s was asked %+v", inst.name, inst.asked)
+		}
+	}
+}
+
 // A mode that the configuration has and the code behind it does not know is an error: it must not pass for observe.
 func TestUnknownMode(t *testing.T) {
 	r := newRules(t)

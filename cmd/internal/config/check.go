@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // check looks at the values of a decoded file, and parses its selectors and templates.
@@ -203,24 +204,46 @@ func (r *reader) checkRule(c *Config, i int) {
 		r.report(path+".mode", "must be observe or fence; without the key the mode above holds")
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
+	r.checkMachine(c, n.Provider, &n.Machine, path)
+	if len(n.Levels) >= taint.MaxDevices {
+		r.report(path+".levels", "has %d: with the first, at most %d devices may speak for a node", len(n.Levels), taint.MaxDevices)
+	}
+	for j := range n.Levels {
+		at := item(path+".levels", j) + ".devices"
+		ds := n.Levels[j].Devices
+		if len(ds) != 1 {
+			r.report(at, "must have exactly one device: one after the other is a level for each")
+			continue
+		}
+		d, at := &ds[0], item(at, 0)
+		r.checkMachine(c, d.Provider, &d.Machine, at)
+		unread := d.Machine.From == FromTemplate && d.Machine.tmpl == nil || !sources[d.Machine.From] // told already
+		if !unread && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed() {
+			r.report(at+".machine", "a kubelet could choose this device, by its labels or by what it says of itself; only the first device may be found like that: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+		}
+	}
+}
+
+// checkMachine checks a device of a rule: its provider, and how it finds machines.
+func (r *reader) checkMachine(c *Config, provider string, s *Source, path string) {
 	have := providerNames(c.Providers)
 	switch {
-	case n.Provider == "":
+	case provider == "":
 		r.report(path+".provider", "missing: it names one of providers")
-	case !slices.Contains(have, n.Provider) && !r.unsureOfNames(len(have)):
-		if near := nearest(n.Provider, have); near != "" {
+	case !slices.Contains(have, provider) && !r.unsureOfNames(len(have)):
+		if near := nearest(provider, have); near != "" {
 			r.report(path+".provider", "no such provider: did you mean %q?", near)
 		} else {
 			r.report(path+".provider", "no such provider: known are %s", known(have))
 		}
 	}
 	known := false
-	if j := slices.Index(have, n.Provider); j >= 0 {
+	if j := slices.Index(have, provider); j >= 0 {
 		known = c.Providers[j].Config != nil
-		n.Machine.ids, _ = c.Providers[j].Config.(providers.IDs)
+		s.ids, _ = c.Providers[j].Config.(providers.IDs)
 	}
-	r.checkSource(&n.Machine, path+".machine")
-	r.checkAllow(&n.Machine, path+".machine.allow", known)
+	r.checkSource(s, path+".machine")
+	r.checkAllow(s, path+".machine.allow", known)
 }
 
 // checkAllow checks which hosts a rule's IDs may name. It must say so where a node names them: its kubelet could name a host of its
@@ -323,28 +346,38 @@ func (r *reader) checkSource(s *Source, path string) {
 func (r *reader) listedTwice(c *Config) {
 	type machine struct{ provider, id string }
 	nodes, machines := map[string]int{}, map[machine]int{}
-	for i, n := range c.Nodes {
-		if n.Machine.From != FromList {
-			continue
+	look := func(provider string, s *Source, path string, nodes map[string]int) {
+		if s.From != FromList {
+			return
 		}
-		for j, e := range n.Machine.List {
-			at := item(item("nodes", i)+".machine.list", j)
+		for j, e := range s.List {
+			at := item(path+".machine.list", j)
 			if first, twice := nodes[e.Node]; twice && e.Node != "" {
 				r.report(at+".node", "%s is listed already, on line %d", oneLine(e.Node), first)
 			} else {
 				nodes[e.Node] = r.lines[at]
 			}
-			id, err := n.Machine.canonical(strings.TrimSpace(e.ID))
+			id, err := s.canonical(strings.TrimSpace(e.ID))
 			if err != nil {
 				continue // told already
 			}
-			for _, part := range n.Machine.parts(id) {
-				m := machine{n.Provider, part}
+			for _, part := range s.parts(id) {
+				m := machine{provider, part}
 				if first, twice := machines[m]; twice && m.id != "" {
 					r.report(at+".id", "another node has this machine already, on line %d", first)
 					break
 				}
 				machines[m] = r.lines[at]
+			}
+		}
+	}
+	for i := range c.Nodes {
+		n, path := &c.Nodes[i], item("nodes", i)
+		look(n.Provider, &n.Machine, path, nodes)
+		for j := range n.Levels {
+			for k := range n.Levels[j].Devices {
+				d := &n.Levels[j].Devices[k]
+				look(d.Provider, &d.Machine, item(item(path+".levels", j)+".devices", k), map[string]int{})
 			}
 		}
 	}

@@ -22,8 +22,22 @@ type NodeRule struct {
 	Provider string `yaml:"provider"` // the name of one of Config.Providers
 	Mode     Mode   `yaml:"mode"`     // "": Config.Mode
 	Machine  Source `yaml:"machine"`
+	// Levels are further devices, in order, which speak for the machine beside the first. Each level has one so far.
+	Levels []Level `yaml:"levels"`
 
 	selector labels.Selector
+}
+
+// Level is one more way to know of a machine's power, and to end it.
+type Level struct {
+	Devices []Device `yaml:"devices"` // exactly one
+}
+
+// Device is one that speaks for the machine beside the first of its rule. No kubelet may choose it: its machine is written in a list, or
+// made by a template over the node's name alone.
+type Device struct {
+	Provider string `yaml:"provider"` // the name of one of Config.Providers
+	Machine  Source `yaml:"machine"`
 }
 
 // From is where a machine's ID comes from.
@@ -123,6 +137,8 @@ type Machine struct {
 	Target   providers.Target
 	Mode     Mode
 	Rule     string // the rule that claims the node
+	// Further are the other devices that speak for the node's machine, in their order, as Provider and Target. None of them is Claimed.
+	Further []Machine
 }
 
 // Why a node has no Machine. None of them is cured by asking again before the Node or the file changes.
@@ -140,7 +156,8 @@ const maxID = 512
 func (c *Config) Excluded(node *corev1.Node) bool { return c.excluded.Matches(labels.Set(node.Labels)) }
 
 // Machine finds a node's machine. It looks at every rule: a node that two rules claim has none (ErrTwoMachines names them),
-// because asking the wrong device is worse than asking none. Other errors are ErrNoMachine, ErrNoID and ErrNotAllowed; none repeats an
+// because asking the wrong device is worse than asking none. Where the rule has further devices, and the first cannot be found, those come
+// with the error. Other errors are ErrNoMachine, ErrNoID and ErrNotAllowed; none repeats an
 // ID that is wrong, which may hold a password. The ID is canonical. It is a pure function of the Config and the node.
 func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 	var rule *NodeRule
@@ -158,21 +175,57 @@ func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 	default:
 		return Machine{}, fmt.Errorf("finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "))
 	}
-	id, err := rule.Machine.id(node)
+	further := rule.further(node)
+	m, err := rule.Machine.machine(node, rule.Provider)
+	if err != nil {
+		if err = fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err); len(further) == 0 {
+			return Machine{}, err
+		}
+	}
+	m.Target.Claimed = m.Provider != "" && rule.claimed()
+	m.Mode, m.Rule = cmp.Or(rule.Mode, c.Mode), rule.Name
+	for _, f := range further {
+		if f.Provider != m.Provider || f.Target.ID != m.Target.ID { // said twice it is one device
+			m.Further = append(m.Further, f)
+		}
+	}
+	return m, err
+}
+
+// further are the other devices that know the node, in their order.
+func (n *NodeRule) further(node *corev1.Node) []Machine {
+	var out []Machine
+	for _, d := range n.devices() {
+		m, err := d.Machine.machine(node, d.Provider)
+		same := func(o Machine) bool { return o.Provider == m.Provider && o.Target.ID == m.Target.ID }
+		if err == nil && !slices.ContainsFunc(out, same) { // a list that leaves the node out has nothing to say of it
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// devices are those of all levels.
+func (n *NodeRule) devices() []*Device {
+	var out []*Device
+	for i := range n.Levels {
+		for j := range n.Levels[i].Devices {
+			out = append(out, &n.Levels[i].Devices[j])
+		}
+	}
+	return out
+}
+
+// machine is a provider's machine of the node.
+func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
+	id, err := s.id(node)
 	if err == nil {
-		id, err = rule.Machine.canonical(id)
+		id, err = s.canonical(id)
 	}
 	if err != nil {
-		return Machine{}, fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err)
+		return Machine{}, err
 	}
-	return Machine{
-		Provider: rule.Provider,
-		Target: providers.Target{
-			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Claimed: rule.claimed(),
-		},
-		Mode: cmp.Or(rule.Mode, c.Mode),
-		Rule: rule.Name,
-	}, nil
+	return Machine{Provider: provider, Target: providers.Target{Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID}}, nil
 }
 
 func (n *NodeRule) claims(node *corev1.Node) bool {
@@ -208,6 +261,9 @@ func (s *Source) id(node *corev1.Node) (string, error) {
 		return s.tmpl.id(node)
 	case FromList:
 		i := slices.IndexFunc(s.List, func(e Listed) bool { return e.Node == node.Name })
+		if i < 0 {
+			return "", fmt.Errorf("%w: it is not in the list", ErrNoID)
+		}
 		id = strings.TrimSpace(s.List[i].ID)
 	}
 	return id, nil
@@ -249,11 +305,16 @@ func (m Machine) Identity() taint.Machine {
 // Claims are what leads the nodes to their machines, and their pins: a template that leaves something out, an annotation copied from
 // node to node, cloned system UUIDs lead two nodes to one. It is a pure function of the Config and the nodes.
 func (c *Config) Claims(nodes []*corev1.Node) []taint.Claim {
-	out := make([]taint.Claim, len(nodes))
-	for i, node := range nodes {
-		out[i] = taint.Claim{Node: node.Name, Pin: node.Labels[taint.PinLabel]}
-		if m, err := c.Machine(node); err == nil {
-			out[i].Machine, out[i].Claimed = m.Identity(), m.Target.Claimed
+	out := make([]taint.Claim, 0, len(nodes))
+	for _, node := range nodes {
+		claim := taint.Claim{Node: node.Name, Pin: node.Labels[taint.PinLabel]}
+		m, err := c.Machine(node)
+		if err == nil {
+			claim.Machine, claim.Claimed = m.Identity(), m.Target.Claimed
+		}
+		out = append(out, claim)
+		for _, f := range m.Further {
+			out = append(out, taint.Claim{Node: node.Name, Machine: taint.Machine{Provider: f.Provider, ID: f.Target.ID}})
 		}
 	}
 	return out
@@ -261,8 +322,11 @@ func (c *Config) Claims(nodes []*corev1.Node) []taint.Claim {
 
 // Knows reports whether some rule may lead to that machine of that provider: what a record names is asked only while it may be.
 func (c *Config) Knows(provider, id string) bool {
+	is := func(p string, s *Source) bool {
+		canonical, err := s.canonical(id)
+		return p == provider && err == nil && canonical == id
+	}
 	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
-		canonical, err := n.Machine.canonical(id)
-		return n.Provider == provider && err == nil && canonical == id
+		return is(n.Provider, &n.Machine) || slices.ContainsFunc(n.devices(), func(d *Device) bool { return is(d.Provider, &d.Machine) })
 	})
 }

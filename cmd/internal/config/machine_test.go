@@ -312,3 +312,68 @@ func TestAllowIsForNodes(t *testing.T) {
 		t.Errorf("got %+v, error %v", m, err)
 	}
 }
+
+// Further devices speak for a node in their order, by the operator's word alone; one that does not know the node has nothing to say.
+func TestFurtherDevices(t *testing.T) {
+	cfg := parse(t, `
+mode: fence
+providers: [{name: racks, plain: }, {name: pdus, plain: }, {name: people, plain: }]
+nodes:
+- name: all
+  provider: racks
+  machine: {from: annotation, annotation: bmc}
+  levels:
+  - devices: [{provider: pdus, machine: {from: list, list: [{node: n1, id: a1}, {node: n2, id: a2}]}}]
+  - devices: [{provider: people, machine: {from: template, template: "{{ .Name }}"}}]
+  - devices: [{provider: pdus, machine: {from: template, template: "a{{ .Name | trimPrefix \"n\" }}"}}]
+`)
+	bmc := func(id string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.NodeInfo.SystemUUID = uuid
+			if id != "" {
+				n.Annotations = map[string]string{"bmc": id}
+			}
+		}
+	}
+	machine := func(node, provider, id string) config.Machine {
+		return config.Machine{Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid}}
+	}
+	for _, tc := range []struct {
+		name    string
+		node    *corev1.Node
+		first   string
+		further []config.Machine
+	}{
+		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1", []config.Machine{machine("n1", "pdus", "a1"), machine("n1", "people", "n1")}},
+		{"not listed", with(node("n3"), bmc("b3")), "b3", []config.Machine{machine("n3", "people", "n3"), machine("n3", "pdus", "a3")}},
+		{"the first does not know it", with(node("n2"), bmc("")), "", []config.Machine{machine("n2", "pdus", "a2"), machine("n2", "people", "n2")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := cfg.Machine(tc.node)
+			if errors.Is(err, config.ErrNoID) != (tc.first == "") || got.Target.ID != tc.first || got.Target.Claimed != (tc.first != "") || got.Mode != config.Fence || got.Rule != "all" {
+				t.Errorf("got %+v, error %v, want %q", got, err, tc.first)
+			}
+			if diff := cmp.Diff(tc.further, got.Further); diff != "" {
+				t.Errorf("further devices, -want +got:\n%s", diff)
+			}
+		})
+	}
+	// What the operator gave to one node no other can claim, and what he gave to two nobody has.
+	forged := with(node("n9"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "x"} })
+	all := taint.NewClaims(cfg.Claims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
+	mine := taint.Claim{Node: "n9", Machine: taint.Machine{Provider: "pdus", ID: "a1"}, Claimed: true}
+	if c := all.Clash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
+		t.Errorf("a kubelet claims another node's further device: got %+v", c)
+	}
+	mine.Claimed = false
+	if c := all.Clash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
+		t.Errorf("the operator gave it to two: got %+v", c)
+	}
+	mine.Node = "n1"
+	if c := all.Clash(mine); c.Refused != "" {
+		t.Errorf("its own node: got %+v", c)
+	}
+	if !cfg.Knows("pdus", "a2") || !cfg.Knows("people", "n1") || cfg.Knows("gone", "a2") {
+		t.Error("a further device is not known, or one that is none is")
+	}
+}
