@@ -4,6 +4,7 @@ package all
 import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/redfish"
 )
 
@@ -11,6 +12,7 @@ import (
 func Types() providers.Registry {
 	return providers.Registry{
 		libvirt.Type(),
+		pdu.Type(),
 		redfish.Type(),
 	}
 }

@@ -53,6 +53,8 @@ func testsOf(m Mutant) []string {
 		tests = []string{refusals, "./" + dir}
 	case dir == "taint/controller", dir == "taint/kube", dir == "taint/release":
 		tests = []string{"./" + dir + " -short", "./" + dir}
+	case dir == "providers/pdu":
+		tests = []string{"./" + dir + " -skip TestConformance", "./" + dir}
 	case dir == "kubelet-admit/nri":
 		tests = []string{hook}
 	case dir == "kubelet-admit/admit":
@@ -325,6 +327,184 @@ var Mutants = []Mutant{
 	{
 		Name: "libvirt: a save is told as off", In: "providers/libvirt.told",
 		Old: "return providers.PowerOn, raw, true", New: "return providers.PowerOff, raw, true",
+	},
+
+	// Power strips.
+	{
+		Name: "pdu: a question is not encrypted, and no answer need be", In: "providers/pdu.Provider.client",
+		Old: "gosnmp.AuthPriv, usm", New: "gosnmp.AuthNoPriv, usm",
+	},
+	{
+		Name: "pdu: a question is not authenticated, and no answer need be (1)", In: "providers/pdu.Provider.client",
+		Old: "gosnmp.AuthPriv, usm", New: "gosnmp.NoAuthNoPriv, usm",
+	},
+	{
+		Name: "pdu: a strip is asked in the clear what it does not answer otherwise (1)", In: "providers/pdu.Provider.client",
+		Old: "p.cfg.Version == v2c", New: "true",
+	},
+	{
+		Name: "pdu: an answer that is not encrypted counts (1)", In: "providers/pdu.Provider.believe",
+		Old: "answer.MsgFlags&gosnmp.AuthPriv != gosnmp.AuthPriv", New: "false",
+	},
+	{
+		Name: "pdu: another engine's answer counts (1)", In: "providers/pdu.Provider.believe",
+		Old: "usm.AuthoritativeEngineID != l.engine", New: "false",
+	},
+	{
+		Name: "pdu: an engine that answered before is not the only one (3)", In: "providers/pdu.Provider.client",
+		Old: `e.id != ""`, New: "false",
+	},
+	{
+		Name: "pdu: an engine that took another's place is believed (3)", In: "providers/pdu.Provider.believe",
+		Old: `had.id != "" && had.id != usm.AuthoritativeEngineID`, New: "false",
+	},
+	{
+		Name: "pdu: the engines of the configuration have no effect (3)", In: "providers/pdu.Provider.known",
+		Old: `id != ""`, New: "false",
+	},
+	{
+		Name: "pdu: an engine is not kept (3)", In: "providers/pdu.Provider.learn",
+		Old: "p.strips[address] = e", New: "",
+	},
+	{
+		Name: "pdu: a replay counts (1)", In: "providers/pdu.engine.old",
+		Old: "boots == e.boots && int64(secs)+window < int64(e.now(t))", New: "false",
+	},
+	{
+		Name: "pdu: an answer of an earlier boot counts (1)", In: "providers/pdu.engine.old",
+		Old: "boots < e.boots", New: "false",
+	},
+	{
+		Name: "pdu: an engine that has run out of boots counts (1)", In: "providers/pdu.engine.old",
+		Old: "boots == math.MaxInt32", New: "false",
+	},
+	{
+		Name: "pdu: no time passes for an engine (1)", In: "providers/pdu.engine.now",
+		Old: "int64(e.time)+int64(passed)", New: "int64(e.time)+0*int64(passed)",
+	},
+	{
+		Name: "pdu: an old answer moves the window back (1)", In: "providers/pdu.Provider.learn",
+		Old: `had.id != "" && (e.boots < had.boots || e.boots == had.boots && e.now(e.at) < had.now(e.at))`, New: "false && had.boots > 0",
+	},
+	{
+		Name: "pdu: an answer that names no question counts (1)", In: "providers/pdu.Provider.believe",
+		Old: "answer.RequestID == 0", New: "false",
+	},
+	{
+		Name: "pdu: what is no response counts (1)", In: "providers/pdu.Provider.believe",
+		Old: "answer.PDUType != gosnmp.GetResponse", New: "false",
+	},
+	{
+		Name: "pdu: an answer about another outlet counts (3)", In: "providers/pdu.Provider.believe",
+		Old: "i < len(asked) && v.Name != asked[i].Name", New: `i < 0 && v.Name == ""`,
+	},
+	{
+		Name: "pdu: an answer with other values counts (1)", In: "providers/pdu.Provider.believe",
+		Old: "len(answer.Variables) != len(asked) && answer.Error == gosnmp.NoError", New: "len(answer.Variables) < len(asked) && answer.Error == gosnmp.NoError",
+	},
+	{
+		Name: "pdu: another community's answer counts", In: "providers/pdu.Provider.believe",
+		Old: "answer.Version != gosnmp.Version2c || answer.Community != l.community", New: "false",
+	},
+	{
+		Name: "pdu: an answer of any address counts (1)", In: "providers/pdu.Provider.client",
+		Old: `Transport: "udp"`, New: `Transport: "udp", UseUnconnectedUDPSocket: true`,
+	},
+	{
+		Name: "pdu: an answer to another message counts (1)", In: "providers/pdu.link.Read",
+		Old: "!l.sent[h.id]", New: "false",
+	},
+	{
+		Name: "pdu: a refused password is sent again", In: "providers/pdu.Provider.exchange",
+		Old: "if err := p.refusals.Check(address, sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(address, sum, p.opts.Now()); false { ... }",
+	},
+	{
+		Name: "pdu: a refused password is sent again within a call", In: "providers/pdu.link.Read",
+		Old: "l.refusal = refusals[h.reported]", New: "_ = refusals",
+	},
+	{
+		Name: "pdu: a call that was given up goes on", In: "providers/pdu.Provider.exchange",
+		Old: "_ = socket.Close()", New: "",
+	},
+	{
+		Name: "pdu: a word that nobody knows is off (2)", In: "providers/pdu.mib.see",
+		Old: "return seen{providers.PowerUnknown, word(values[0])}", New: "",
+	},
+	{
+		Name: "pdu: a value of another type is off (2)", In: "providers/pdu.number",
+		Old: "n, whole := v.Value.(int)", New: `n, whole := int(gosnmp.ToBigInt(v.Value).Int64()), true; v.Type = gosnmp.Integer`,
+	},
+	{
+		Name: "pdu: a reboot's middle is off (2)", In: "providers/pdu.mib.see",
+		Old: `return seen{providers.PowerChanging, "off, command pending"}`, New: `return seen{providers.PowerOff, "off, command pending"}`,
+	},
+	{
+		Name: "pdu: an outlet of which a strip does not know what is pending is off (2)", In: "providers/pdu.mib.see",
+		Old: `return seen{providers.PowerUnknown, "off, pending " + word(values[1])}`, New: `return seen{providers.PowerOff, "off"}`,
+	},
+	{
+		Name: "pdu: one outlet that is off is enough (2)", In: "providers/pdu.verdict",
+		Old: "count[providers.PowerOn] > 0", New: "count[providers.PowerOn] == len(all)",
+	},
+	{
+		Name: "pdu: an outlet that is unknown is off (2)", In: "providers/pdu.verdict",
+		Old: "count[providers.PowerUnknown] > 0", New: "false",
+	},
+	{
+		Name: "pdu: an outlet that is changing is off (2)", In: "providers/pdu.verdict",
+		Old: "count[providers.PowerChanging] > 0", New: "false",
+	},
+	{
+		Name: "pdu: a strip that does not answer is passed over (2)", In: "providers/pdu.Provider.look",
+		Old: "if err != nil { ... }", New: "if err != nil && len(errs) == 1 { ... }",
+	},
+	{
+		Name: "pdu: the first answer is long enough (2)", In: "providers/pdu.Provider.offFor",
+		Old: "off >= p.cfg.OffDelay", New: "true",
+	},
+	{
+		Name: "pdu: the delay goes on while an outlet is on (2)", In: "providers/pdu.Provider.State",
+		Old: "err != nil || state != providers.PowerOff", New: "err != nil",
+	},
+	{
+		Name: "pdu: the delay goes on while nobody answers (2)", In: "providers/pdu.Provider.State",
+		Old: "err != nil || state != providers.PowerOff", New: "err == nil && state != providers.PowerOff",
+	},
+	{
+		Name: "pdu: the delay goes on while nobody asks (2)", In: "providers/pdu.Provider.offFor",
+		Old: "asked.Sub(r.last) > apart", New: "false",
+	},
+	{
+		Name: "pdu: an overtaken answer begins the delay (2)", In: "providers/pdu.Provider.offFor",
+		Old: "r.broken.After(asked)", New: "false",
+	},
+	{
+		Name: "pdu: the delay counts from the question (2)", In: "providers/pdu.Provider.offFor",
+		Old: "r.since = got", New: "r.since = asked.Add(-time.Second)",
+	},
+	{
+		Name: "pdu: the delay goes on after a power-on (2)", In: "providers/pdu.Provider.PowerOn",
+		Old: "p.notOff(t.ID)", New: "",
+	},
+	{
+		Name: "pdu: an outlet that refuses is passed over", In: "providers/pdu.Provider.command",
+		Old: `return fmt.Errorf("outlet %s: %w", o, err)`, New: "",
+	},
+	{
+		Name: "pdu: an outlet that is not there is off (2)", In: "providers/pdu.errorStatus",
+		Old: "slices.Contains(absent, v.Type)", New: "false && slices.Contains(absent, v.Type)",
+	},
+	{
+		Name: "pdu: an ID holds credentials (12)", In: "providers/pdu.parseAddress",
+		Old: "u.User != nil", New: "false",
+	},
+	{
+		Name: "pdu: an outlet is named twice", In: "providers/pdu.parseID",
+		Old: "len(slices.Compact(slices.Clone(all))) != len(all)", New: "false",
+	},
+	{
+		Name: "pdu: only the first host of an ID is told (14)", In: "providers/pdu.Config.Canonical",
+		Old: "slices.Compact(hosts)", New: "hosts[:1]",
 	},
 
 	// Deciding to ask, to power off and to mark: steps 1 to 5.

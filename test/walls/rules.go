@@ -114,6 +114,10 @@ var Rules = []Rule{
 		Why: "a provider type knows the contract and its device's SDK",
 	},
 	{
+		Bind: []string{"providers/pdu"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/gosnmp/gosnmp"},
+		Why: "a provider type knows the contract and its device's SDK",
+	},
+	{
 		Bind: []string{"kubelet-admit/..."}, Ours: []string{"taint", "kubelet-admit/..."},
 		Why: "what runs on the node knows no device and no taint manager",
 	},

@@ -1,0 +1,105 @@
+package pdu
+
+import (
+	"cmp"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// outlet is one outlet of one strip.
+type outlet struct {
+	address string // host, or host:port where that is not 161, in the one way to write it
+	number  string // as it follows a column
+}
+
+// String is the one way to write it.
+func (o outlet) String() string { return o.address + "/" + o.number }
+
+// host is the host alone.
+func (o outlet) host() string {
+	host, _ := split(o.address)
+	return host
+}
+
+// most is the number of outlets that an ID may name: no machine has more power supplies, and one question holds them all.
+const most = 16
+
+var errID = errors.New("is no list of outlets: write host[:port]/outlet, with commas between several")
+
+// parseID reads the outlets of an ID, in order. The errors do not repeat it.
+func parseID(id string, m mib) ([]outlet, error) {
+	var all []outlet
+	for part := range strings.SplitSeq(id, ",") {
+		address, number, _ := strings.Cut(strings.TrimSpace(part), "/")
+		address, err := parseAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		if number, err = m.numbers.parse(number); err != nil {
+			return nil, err
+		}
+		all = append(all, outlet{address, number})
+	}
+	slices.SortFunc(all, func(a, b outlet) int { // a strip's outlets stand together, 9 before 10
+		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(len(a.number), len(b.number)), cmp.Compare(a.number, b.number))
+	})
+	if len(slices.Compact(slices.Clone(all))) != len(all) {
+		return nil, errors.New("names an outlet twice")
+	}
+	if len(all) > most {
+		return nil, errors.New("names too many outlets")
+	}
+	return all, nil
+}
+
+// parseAddress reads host[:port].
+func parseAddress(s string) (string, error) {
+	u, err := url.Parse("snmp://" + s)
+	if err != nil || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
+		return "", errID
+	}
+	host, err := remote.Host(u)
+	if err != nil {
+		return "", errID
+	}
+	address := strings.TrimSuffix(host, ":161")
+	if name, _ := split(address); strings.Contains(name, ":") && net.ParseIP(name) == nil {
+		return "", errID
+	}
+	return address, nil
+}
+
+// split takes an address apart for those who connect.
+func split(address string) (host string, port uint16) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return strings.Trim(address, "[]"), 161
+	}
+	n, _ := strconv.ParseUint(text, 10, 16)
+	return host, uint16(n)
+}
+
+// parse reads an outlet's number, or the strip's and the outlet's.
+func (f numberFormat) parse(s string) (string, error) {
+	parts := strings.Split(s, ".")
+	if f == two && len(parts) == 1 {
+		parts = []string{"1", parts[0]}
+	}
+	if len(parts) != int(f)+1 {
+		return "", errID
+	}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || n == 0 {
+			return "", errID
+		}
+		parts[i] = strconv.FormatUint(n, 10)
+	}
+	return strings.Join(parts, "."), nil
+}

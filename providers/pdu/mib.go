@@ -1,0 +1,103 @@
+package pdu
+
+import (
+	"fmt"
+
+	"github.com/gosnmp/gosnmp"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// mib is where a maker's strips keep an outlet's state and command, and their words. The outlet's number follows each column.
+type mib struct {
+	state   string       // the column that tells the relay's state
+	off, on int          // its words
+	pending string       // the column that tells whether a command is under way; "": there is none
+	idle    int          // its word for none
+	busy    int          // its word for one
+	command string       // the column that is set
+	numbers numberFormat // how outlets are numbered
+
+	commandOff, commandOn int // its words for at once
+}
+
+// numberFormat says how many numbers an outlet has.
+type numberFormat uint8
+
+const (
+	one numberFormat = iota // 7
+	two                     // strip.outlet behind one address, 1.7; 7 is 1.7
+)
+
+// mibs are the tables. Sources: PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable; rPDUOutletStatusTable
+// and rPDUOutletControlTable), PDU2-MIB (outletSwitchControlTable). The words of APC's rPDU2 for a state and for a command are crosswise.
+var mibs = map[string]mib{
+	"apc-rpdu2": {
+		state: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5", off: 1, on: 2,
+		pending: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.6", busy: 1, idle: 2,
+		command: ".1.3.6.1.4.1.318.1.1.26.9.2.4.1.5", commandOn: 1, commandOff: 2,
+	},
+	"apc-rpdu": {
+		state: ".1.3.6.1.4.1.318.1.1.12.3.5.1.1.4", on: 1, off: 2,
+		pending: ".1.3.6.1.4.1.318.1.1.12.3.5.1.1.5", busy: 1, idle: 2,
+		command: ".1.3.6.1.4.1.318.1.1.12.3.3.1.1.4", commandOn: 1, commandOff: 2,
+	},
+	"raritan": {
+		state: ".1.3.6.1.4.1.13742.6.4.1.2.1.3", on: 7, off: 8,
+		command: ".1.3.6.1.4.1.13742.6.4.1.2.1.2", commandOff: 0, commandOn: 1,
+		numbers: two,
+	},
+}
+
+// asked are the columns that a question for an outlet has, in this order.
+func (m mib) asked() []string {
+	if m.pending == "" {
+		return []string{m.state}
+	}
+	return []string{m.state, m.pending}
+}
+
+// seen is an outlet's state, and the strip's word for it.
+type seen struct {
+	state providers.PowerState
+	word  string
+}
+
+// see reads an outlet's columns, in the order of asked; it is the only place where an Off is made. An outlet that is off while a command
+// is under way may come on by itself: that is a reboot's middle. One that is on may still be switched off, whatever is under way.
+func (m mib) see(values []gosnmp.SnmpPDU) seen {
+	state, whole := number(values[0])
+	switch {
+	case whole && state == m.on:
+		return seen{providers.PowerOn, "on"}
+	case whole && state == m.off:
+	default:
+		return seen{providers.PowerUnknown, word(values[0])}
+	}
+	if m.pending == "" {
+		return seen{providers.PowerOff, "off"}
+	}
+	pending, whole := number(values[1])
+	switch {
+	case whole && pending == m.idle:
+		return seen{providers.PowerOff, "off"}
+	case whole && pending == m.busy:
+		return seen{providers.PowerChanging, "off, command pending"}
+	default:
+		return seen{providers.PowerUnknown, "off, pending " + word(values[1])}
+	}
+}
+
+// number is a value that is an INTEGER, the only type of these columns.
+func number(v gosnmp.SnmpPDU) (int, bool) {
+	n, whole := v.Value.(int)
+	return n, whole && v.Type == gosnmp.Integer
+}
+
+// word is a value that nobody knows, for a person.
+func word(v gosnmp.SnmpPDU) string {
+	if n, whole := number(v); whole {
+		return fmt.Sprintf("%d", n)
+	}
+	return v.Type.String()
+}

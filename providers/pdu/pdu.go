@@ -1,0 +1,429 @@
+// Package pdu asks switched power strips (PDUs) over SNMP whether the outlets of a machine are off, for servers whose BMC dies with
+// their power. It imports the contract, providers/remote and gosnmp.
+//
+//	providers:
+//	- name: racks
+//	  pdu:
+//	    mib: apc-rpdu2                # or apc-rpdu, raritan
+//	    username: fence
+//	    passwordFile: /etc/forcefence/racks/password
+//	    privacyPasswordFile: ""       # "": the password above is both; or privacyPasswordEnv
+//	    authentication: sha256        # default; also sha224, sha384, sha512, and for old strips sha1, md5
+//	    privacy: aes128               # default; also aes192, aes256, aes192c, aes256c, and for old strips des
+//	    engines: []                   # {host: strip-a.example.net, id: 8000...}: the only SNMP engine that may answer there
+//	    version: v3                   # default; v2c has no authentication: whoever sends the right packet says Off
+//	    offDelay: 5s                  # default; how long all outlets must have been seen off
+//
+// A target's ID is host[:port]/outlet, and several with commas between them for a machine with several power supplies:
+// strip-a.example.net/7,strip-b.example.net/7. The machine is off where all of them are.
+//
+// It promises that an answer was given to the very question by the engine that was asked, authenticated and encrypted (v3), that it is
+// about the outlets that were named, and that no outlet is switched whose strip does not know it. It cannot know what is plugged in.
+package pdu
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gosnmp/gosnmp"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// The versions of SNMP. Version 1 has nothing that a strip with v2c lacks.
+const (
+	v3  = "v3"
+	v2c = "v2c"
+)
+
+// authentications and privacies are USM's protocols by their names in the file. AES with keys of 192 and 256 bits was never a standard:
+// the ones with a c extend short keys as Cisco does (Reeder), the others as the draft does (Blumenthal).
+var (
+	authentications = map[string]gosnmp.SnmpV3AuthProtocol{
+		"md5": gosnmp.MD5, "sha1": gosnmp.SHA,
+		"sha224": gosnmp.SHA224, "sha256": gosnmp.SHA256, "sha384": gosnmp.SHA384, "sha512": gosnmp.SHA512,
+	}
+	privacies = map[string]gosnmp.SnmpV3PrivProtocol{
+		"des": gosnmp.DES, "aes128": gosnmp.AES, "aes192": gosnmp.AES192, "aes256": gosnmp.AES256,
+		"aes192c": gosnmp.AES192C, "aes256c": gosnmp.AES256C,
+	}
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	MIB                 string `yaml:"mib"` // apc-rpdu2, apc-rpdu or raritan; must be set
+	remote.Credentials  `yaml:",inline"`
+	PrivacyPasswordFile string        `yaml:"privacyPasswordFile"` // this, or privacyPasswordEnv, or neither: the password is both
+	PrivacyPasswordEnv  string        `yaml:"privacyPasswordEnv"`  // the environment variable that holds it
+	Authentication      string        `yaml:"authentication"`      // sha224, sha256, sha384, sha512, sha1, md5; default sha256
+	Privacy             string        `yaml:"privacy"`             // aes128, aes192, aes256, aes192c, aes256c, des; default aes128
+	Engines             []Engine      `yaml:"engines"`             // who may answer; of other hosts the first engine that proves itself is kept
+	Version             string        `yaml:"version"`             // default v3; v2c is bad: anybody may say Off
+	OffDelay            time.Duration `yaml:"offDelay"`            // how long all outlets must have been seen off, 0s to 1m; default 5s
+}
+
+// Engine is the SNMP engine that answers at a host.
+type Engine struct {
+	Host string   `yaml:"host"` // host, or host:port
+	ID   EngineID `yaml:"id"`   // its engine ID, 5 to 32 bytes in hexadecimal
+}
+
+// EngineID is an SNMP engine's name, 5 to 32 bytes, in hexadecimal with or without 0x and colons.
+type EngineID string
+
+// UnmarshalText reads it.
+func (e *EngineID) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(string(text)), "0x"), ":", ""))
+	if err != nil || len(b) < 5 || len(b) > 32 {
+		return errors.New("is no engine ID: 5 to 32 bytes in hexadecimal")
+	}
+	*e = EngineID(b)
+	return nil
+}
+
+// NewConfig returns the defaults.
+func NewConfig() *Config {
+	return &Config{Authentication: "sha256", Privacy: "aes128", Version: v3, OffDelay: 5 * time.Second}
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "pdu", NewConfig: func() providers.Config { return NewConfig() },
+		Off:      "all outlets of the machine are off, no command is pending, and answers have said so for `offDelay`",
+		Identity: "none: a strip does not know what is plugged in",
+	}
+}
+
+// shortest is the length that USM demands of a password (RFC 3414, 11.2).
+const shortest = 8
+
+// Validate returns every fault. It reads the files, and asks no strip.
+func (c *Config) Validate() (out []providers.Problem) {
+	problem := func(path, format string, args ...any) { out = append(out, providers.Problemf(path, format, args...)) }
+	if c.MIB == "" {
+		problem("mib", "missing: one of %s", names(mibs))
+	} else if _, known := mibs[c.MIB]; !known {
+		problem("mib", "is none that is known: use one of %s", names(mibs))
+	}
+	if c.OffDelay < 0 || c.OffDelay > time.Minute {
+		problem("offDelay", "must be 0s to 1m")
+	}
+	switch c.Version {
+	case v2c:
+		if err := (providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}).Check(); err != nil {
+			problem("passwordFile", "%v", err)
+		}
+		for _, key := range []struct {
+			path  string
+			given bool
+		}{
+			{"username", c.Username != ""}, {"privacyPasswordFile", c.PrivacyPasswordFile != ""},
+			{"privacyPasswordEnv", c.PrivacyPasswordEnv != ""}, {"engines", len(c.Engines) > 0},
+		} {
+			if key.given {
+				problem(key.path, "has no effect with version v2c, which knows no users: passwordFile holds the community")
+			}
+		}
+		return out
+	case v3:
+	default:
+		problem("version", "must be v3 or v2c")
+	}
+	out = append(out, c.Credentials.Validate()...)
+	if s, err := c.Password(); err == nil && len(s.Reveal()) < shortest {
+		problem("passwordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", shortest)
+	}
+	if c.PrivacyPasswordFile != "" || c.PrivacyPasswordEnv != "" {
+		if err := c.privacyRef().Check(); err != nil {
+			problem("privacyPasswordFile", "%v", err)
+		} else if s, err := c.privacyRef().Read(); err == nil && len(s.Reveal()) < shortest {
+			problem("privacyPasswordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", shortest)
+		}
+	}
+	if _, known := authentications[c.Authentication]; !known {
+		problem("authentication", "is none that is known: use one of %s", names(authentications))
+	}
+	if _, known := privacies[c.Privacy]; !known {
+		problem("privacy", "is none that is known: use one of %s", names(privacies))
+	}
+	hosts := map[string]bool{}
+	for i, e := range c.Engines {
+		host, err := parseAddress(e.Host)
+		switch {
+		case err != nil:
+			problem(fmt.Sprintf("engines[%d].host", i), "%v", err)
+		case hosts[host]:
+			problem(fmt.Sprintf("engines[%d].host", i), "has an engine already")
+		}
+		hosts[host] = true
+		if e.ID == "" {
+			problem(fmt.Sprintf("engines[%d].id", i), "missing")
+		}
+	}
+	return out
+}
+
+// names lists a map's keys.
+func names[T any](of map[string]T) string { return strings.Join(slices.Sorted(maps.Keys(of)), ", ") }
+
+func (c *Config) privacyRef() providers.SecretRef {
+	return providers.SecretRef{File: c.PrivacyPasswordFile, Env: c.PrivacyPasswordEnv}
+}
+
+// New makes the provider. It contacts no strip.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+
+// Addresses implements providers.IDs: an ID names its strips.
+func (c *Config) Addresses() bool { return true }
+
+// Canonical implements providers.IDs: the outlets in order, their hosts in lower case, without a default port.
+func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+	outlets, err := parseID(id, mibs[c.MIB])
+	if err != nil {
+		return "", nil, err
+	}
+	parts := make([]string, len(outlets))
+	for i, o := range outlets {
+		parts[i], hosts = o.String(), append(hosts, o.host())
+	}
+	return strings.Join(parts, ","), slices.Compact(hosts), nil
+}
+
+// Parts implements providers.Parts: no two machines may share an outlet.
+func (c *Config) Parts(canonical string) []string { return strings.Split(canonical, ",") }
+
+// Provider speaks to power strips. It is safe for concurrent use.
+type Provider struct {
+	cfg      Config
+	mib      mib
+	opts     providers.Options
+	pinned   map[string]string // the engines of the configuration, by address
+	refusals remote.Refusals
+
+	mu     sync.Mutex // guards what follows
+	strips map[string]engine
+	runs   map[string]run
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Limiter  = (*Provider)(nil)
+	_ providers.Parts    = (*Config)(nil)
+)
+
+// New makes the provider. It contacts no strip. The error is one that Validate finds, too.
+func New(c Config, o providers.Options) (*Provider, error) {
+	m, known := mibs[c.MIB]
+	if !known {
+		return nil, errors.New("mib is none that is known")
+	}
+	p := &Provider{cfg: c, mib: m, opts: o.Defaulted(), pinned: map[string]string{}, strips: map[string]engine{}, runs: map[string]run{}}
+	for _, e := range c.Engines {
+		address, err := parseAddress(e.Host)
+		if err != nil {
+			return nil, fmt.Errorf("engines: host %w", err)
+		}
+		p.pinned[address] = string(e.ID)
+	}
+	return p, nil
+}
+
+// Limits implements providers.Limiter: a strip is a small computer. Machines at the same strips share what it bears.
+func (p *Provider) Limits(t providers.Target) string {
+	_, hosts, _ := p.cfg.Canonical(t.ID)
+	return strings.Join(hosts, ",")
+}
+
+// State asks every strip for the machine's outlets. Off is all of them off, none with a command pending, seen so by answers of this
+// process for OffDelay; until then they are PowerChanging. A strip that does not answer makes it an error.
+func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context, outlets []outlet) error {
+		asked := p.opts.Now()
+		seen, err := p.look(ctx, outlets)
+		state, raw := verdict(seen)
+		if err != nil || state != providers.PowerOff {
+			p.notOff(t.ID)
+		}
+		if err != nil {
+			return err
+		}
+		if state == providers.PowerOff {
+			if since, long := p.offFor(t.ID, asked, p.opts.Now()); !long {
+				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw, since.Round(100*time.Millisecond), p.cfg.OffDelay)
+			}
+		}
+		obs = providers.Observation{State: state, Raw: raw, At: asked}
+		return nil
+	})
+	return obs, err
+}
+
+// PowerOff switches the outlets off, one after the other. It stops at the first that refuses, which leaves the rest as it was.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error { return p.command(ctx, outlets, p.mib.commandOff) })
+}
+
+// PowerOn switches them on.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
+		p.notOff(t.ID)
+		return p.command(ctx, outlets, p.mib.commandOn)
+	})
+}
+
+// do runs one call for the outlets of a target.
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, []outlet) error) error {
+	return remote.Do(ctx, act, t, "pdu "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
+		outlets, err := parseID(t.ID, p.mib)
+		if err != nil {
+			return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
+		}
+		return f(ctx, outlets)
+	})
+}
+
+// look asks all strips at once, each for all its outlets. The answers are in the outlets' order. Whoever fails first in that order says
+// why there is none.
+func (p *Provider) look(ctx context.Context, outlets []outlet) ([]seen, error) {
+	var wait sync.WaitGroup
+	answers, errs := make([]seen, len(outlets)), make([]error, len(outlets))
+	for first := 0; first < len(outlets); {
+		end := first + 1
+		for end < len(outlets) && outlets[end].address == outlets[first].address {
+			end++
+		}
+		of, into, failed := outlets[first:end], answers[first:end], &errs[first]
+		wait.Go(func() { *failed = p.lookAt(ctx, of, into) })
+		first = end
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// lookAt asks one strip for its outlets, by one question.
+func (p *Provider) lookAt(ctx context.Context, outlets []outlet, answers []seen) error {
+	var oids []gosnmp.SnmpPDU
+	for _, o := range outlets {
+		for _, column := range p.mib.asked() {
+			oids = append(oids, gosnmp.SnmpPDU{Name: column + "." + o.number, Type: gosnmp.Null})
+		}
+	}
+	values, err := p.exchange(ctx, outlets[0].address, gosnmp.GetRequest, oids)
+	if err != nil {
+		return err
+	}
+	per := len(p.mib.asked())
+	for i := range outlets {
+		answers[i] = p.mib.see(values[i*per : (i+1)*per])
+	}
+	return nil
+}
+
+// command sets the outlets' commands in order.
+func (p *Provider) command(ctx context.Context, outlets []outlet, value int) error {
+	for _, o := range outlets {
+		set := gosnmp.SnmpPDU{Name: p.mib.command + "." + o.number, Type: gosnmp.Integer, Value: value}
+		if _, err := p.exchange(ctx, o.address, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
+			// Strips have many words for an outlet that they do not have, but none if they are asked for its state.
+			if _, missing := p.look(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
+				err = missing
+			}
+			return fmt.Errorf("outlet %s: %w", o, err)
+		}
+	}
+	return nil
+}
+
+// verdict is what the outlets' states make of the machine's: one that is on feeds it, and all must be off.
+func verdict(all []seen) (providers.PowerState, string) {
+	words := make([]string, len(all))
+	count := map[providers.PowerState]int{}
+	for i, s := range all {
+		words[i] = s.word
+		count[s.state]++
+	}
+	state := providers.PowerOff
+	switch {
+	case count[providers.PowerOn] > 0:
+		state = providers.PowerOn
+	case count[providers.PowerUnknown] > 0 || len(all) == 0:
+		state = providers.PowerUnknown
+	case count[providers.PowerChanging] > 0:
+		state = providers.PowerChanging
+	}
+	return state, strings.Join(words, ", ")
+}
+
+// run is a row of answers in which all outlets of a machine were off.
+type run struct {
+	since, last time.Time // when the first answer was there, and the last; zero: there is none
+	broken      time.Time // when something else was seen last: an answer to an older question starts no row
+}
+
+// apart is how far two answers of a row may be apart: what was seen off longer ago may have been on meanwhile.
+const apart = time.Minute
+
+// offFor notes that all outlets were off in an answer to a question of asked that was there at got. It tells for how long they are known
+// to be off, and whether that is long enough: what is stored in the power supplies is used up by then.
+func (p *Provider) offFor(id string, asked, got time.Time) (time.Duration, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.runs[id]
+	if r.broken.After(asked) {
+		return 0, p.cfg.OffDelay == 0
+	}
+	if r.since.IsZero() || asked.Sub(r.last) > apart {
+		r.since = got
+	}
+	if got.After(r.last) {
+		r.last = got
+	}
+	p.runs[id] = r
+	off := max(asked.Sub(r.since), 0)
+	return off, off >= p.cfg.OffDelay
+}
+
+// notOff ends a row: an outlet is not off, cannot be asked, or is about to be switched on.
+func (p *Provider) notOff(id string) {
+	now := p.opts.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.runs, func(_ string, r run) bool { // machines come and go
+		return now.Sub(r.last) > apart && now.Sub(r.broken) > apart
+	})
+	p.runs[id] = run{broken: now}
+}
+
+// credentials reads the passwords anew. The second is the one for privacy.
+func (p *Provider) credentials() (auth, priv providers.Secret, sum remote.Sum, err error) {
+	if auth, err = p.cfg.Password(); err != nil {
+		return auth, priv, sum, err
+	}
+	priv = auth
+	if p.cfg.PrivacyPasswordFile != "" || p.cfg.PrivacyPasswordEnv != "" {
+		if priv, err = p.cfg.privacyRef().Read(); err != nil {
+			return auth, priv, sum, providers.WithClass(providers.ErrDenied, err)
+		}
+	}
+	if p.cfg.Version == v3 && min(len(auth.Reveal()), len(priv.Reveal())) < shortest {
+		err = fmt.Errorf("the password has less than %d characters, which SNMPv3 does not allow", shortest)
+		return auth, priv, sum, providers.WithClass(providers.ErrDenied, err)
+	}
+	both := providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth.Reveal()), auth.Reveal(), priv.Reveal()))
+	return auth, priv, p.refusals.Sum(cmp.Or(p.cfg.Username, p.cfg.Version), both), nil
+}

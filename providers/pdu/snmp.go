@@ -1,0 +1,335 @@
+package pdu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gosnmp/gosnmp"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// engine is what is known of the SNMP engine at an address, from answers that were authenticated. The zero value is nothing.
+type engine struct {
+	id          string
+	boots, time uint32    // as it said last
+	at          time.Time // when it said so
+}
+
+// window is how far an engine's time may fall behind what it said before (RFC 3414, 3.2, 7 b).
+const window = 150
+
+// now is the engine's time at t.
+func (e engine) now(t time.Time) uint32 {
+	passed := max(t.Sub(e.at), 0) / time.Second
+	return uint32(min(int64(e.time)+int64(passed), math.MaxInt32)) // #nosec G115 -- within bounds
+}
+
+// old reports whether boots and time are of an earlier message than the engine has sent already: a replay. gosnmp does not look.
+func (e engine) old(boots, secs uint32, t time.Time) bool {
+	return boots == math.MaxInt32 || boots < e.boots || boots == e.boots && int64(secs)+window < int64(e.now(t))
+}
+
+// known is the engine that may answer at an address.
+func (p *Provider) known(address string) engine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.strips[address]; e.id != "" {
+		return e
+	}
+	host, _ := split(address)
+	for _, name := range []string{address, joined(host)} { // an engine of a host without a port is that of any port
+		if id := p.pinned[name]; id != "" {
+			return engine{id: id, at: p.opts.Now()}
+		}
+	}
+	return engine{}
+}
+
+// joined is a host as it stands in an address.
+func joined(host string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// learn keeps what an authenticated answer said of its engine. Of two at a time the later wins.
+func (p *Provider) learn(address string, e engine) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	had := p.strips[address]
+	if had.id != "" && (e.boots < had.boots || e.boots == had.boots && e.now(e.at) < had.now(e.at)) {
+		return
+	}
+	p.strips[address] = e
+}
+
+// again is after how long a question that has no answer is put again: a datagram may be lost. A command is sent once.
+const again = time.Second
+
+// exchange sends one question or command to a strip and returns the values of its answer, in the order of asked. It has a socket, and a
+// client, of its own: gosnmp's is not for concurrent use, and its port is one that nobody can know. It returns by ctx's end.
+func (p *Provider) exchange(ctx context.Context, address string, kind gosnmp.PDUType, asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
+	auth, priv, sum, err := p.credentials()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.refusals.Check(address, sum, p.opts.Now()); err != nil {
+		return nil, err
+	}
+	l, client := p.client(ctx, address, auth, priv)
+	if err := client.Connect(); err != nil {
+		return nil, socketError(err)
+	}
+	socket := client.Conn
+	l.Conn, client.Conn = socket, l
+	defer context.AfterFunc(ctx, func() { _ = socket.Close() })() // gosnmp looks at deadlines alone
+	defer client.Close()
+
+	var answer *gosnmp.SnmpPacket
+	if kind == gosnmp.SetRequest {
+		client.Timeout = 2 * remote.Backstop // ctx ends before
+		answer, err = client.Set(asked)
+	} else {
+		client.Timeout, client.Retries = again, int(remote.Backstop/again)
+		answer, err = client.Get(oids(asked))
+	}
+	switch {
+	case l.refusal != "":
+		return nil, p.refused(address, sum, l.refusal)
+	case l.failure != nil:
+		return nil, socketError(l.failure)
+	case err != nil:
+		return nil, p.failed(address, sum, err)
+	}
+	if err := p.believe(address, l, answer, asked); err != nil {
+		return nil, err
+	}
+	return answer.Variables, errorStatus(answer)
+}
+
+func oids(of []gosnmp.SnmpPDU) []string {
+	names := make([]string, len(of))
+	for i, v := range of {
+		names[i] = v.Name
+	}
+	return names
+}
+
+// client makes a client for one exchange, and what it listens through.
+func (p *Provider) client(ctx context.Context, address string, auth, priv providers.Secret) (*link, *gosnmp.GoSNMP) {
+	host, port := split(address)
+	c := &gosnmp.GoSNMP{
+		Target: host, Port: port, Transport: "udp", Context: ctx, Timeout: remote.Backstop, MaxOids: gosnmp.MaxOids,
+	}
+	if p.cfg.Version == v2c {
+		c.Version, c.Community = gosnmp.Version2c, auth.Reveal()
+		return &link{version: 1, community: c.Community}, c
+	}
+	e := p.known(address)
+	usm := &gosnmp.UsmSecurityParameters{
+		UserName:               p.cfg.Username,
+		AuthenticationProtocol: authentications[p.cfg.Authentication], AuthenticationPassphrase: auth.Reveal(),
+		PrivacyProtocol: privacies[p.cfg.Privacy], PrivacyPassphrase: priv.Reveal(),
+	}
+	if e.id != "" {
+		// A known engine is not asked again who it is: anybody could answer that, since nothing is authenticated yet.
+		usm.AuthoritativeEngineID, c.ContextEngineID = e.id, e.id
+		usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime = e.boots, e.now(p.opts.Now())
+	}
+	c.Version, c.SecurityModel, c.MsgFlags, c.SecurityParameters = gosnmp.Version3, gosnmp.UserSecurityModel, gosnmp.AuthPriv, usm
+	return &link{version: 3, engine: e.id}, c
+}
+
+// believe is what stands between an answer that gosnmp has authenticated and what is made of it. What gosnmp v1.47 lets pass: an answer
+// that is not encrypted though the question was, one by another engine whose user has the same password, one with request id 0 for any
+// question, any kind of PDU, and old ones. Then the engine is remembered.
+func (p *Provider) believe(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
+	switch {
+	case answer.PDUType != gosnmp.GetResponse:
+		return fmt.Errorf("the answer is no response (%s)", answer.PDUType)
+	case answer.RequestID == 0:
+		return errors.New("the answer names no question")
+	case len(answer.Variables) != len(asked) && answer.Error == gosnmp.NoError:
+		return errors.New("the answer has another number of values")
+	}
+	for i, v := range answer.Variables {
+		if i < len(asked) && v.Name != asked[i].Name {
+			return errors.New("the answer is about something else")
+		}
+	}
+	if p.cfg.Version == v2c {
+		if answer.Version != gosnmp.Version2c || answer.Community != l.community {
+			return errors.New("the answer is another community's")
+		}
+		return nil
+	}
+	usm, ok := answer.SecurityParameters.(*gosnmp.UsmSecurityParameters)
+	switch {
+	case !ok || answer.Version != gosnmp.Version3:
+		return untrusted("the answer is of another version of SNMP")
+	case answer.MsgFlags&gosnmp.AuthPriv != gosnmp.AuthPriv:
+		return untrusted("the answer is not authenticated and encrypted, as the question was")
+	case usm.AuthoritativeEngineID != l.engine:
+		return untrusted(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, l.engine))
+	}
+	now := p.opts.Now()
+	had := p.known(address)
+	if had.id != "" && had.id != usm.AuthoritativeEngineID {
+		return untrusted(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, had.id))
+	}
+	if had.old(usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now) {
+		return errors.New("the answer is older than what the strip has said before")
+	}
+	p.learn(address, engine{usm.AuthoritativeEngineID, usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now})
+	return nil
+}
+
+func untrusted(text string) error {
+	return providers.WithClass(providers.ErrUntrusted, errors.New(text))
+}
+
+// absent are the types that stand for a value that is not there.
+var absent = []gosnmp.Asn1BER{gosnmp.NoSuchObject, gosnmp.NoSuchInstance, gosnmp.EndOfMibView}
+
+// errorStatus is the class of an answer in which the strip says that it did not do it, or that it has no such outlet.
+func errorStatus(answer *gosnmp.SnmpPacket) error {
+	class := providers.ErrPermanent
+	switch answer.Error {
+	case gosnmp.NoError:
+		for _, v := range answer.Variables {
+			if slices.Contains(absent, v.Type) {
+				return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the strip has no such outlet (%s %s)", v.Type, v.Name))
+			}
+		}
+		return nil
+	case gosnmp.NoAccess, gosnmp.AuthorizationError, gosnmp.NotWritable, gosnmp.ReadOnly:
+		class = providers.ErrDenied
+	case gosnmp.NoSuchName, gosnmp.NoCreation, gosnmp.InconsistentName:
+		class = providers.ErrNotFound
+	case gosnmp.GenErr, gosnmp.ResourceUnavailable, gosnmp.CommitFailed, gosnmp.UndoFailed, gosnmp.InconsistentValue:
+		class = providers.ErrUnreachable
+	}
+	return providers.WithClass(class, fmt.Errorf("the strip answered %s", answer.Error))
+}
+
+// failed is why gosnmp has no answer.
+func (p *Provider) failed(address string, sum remote.Sum, err error) error {
+	for text, of := range map[string]error{
+		"unknown user": gosnmp.ErrUnknownUsername, "wrong digest": gosnmp.ErrWrongDigest, "decryption error": gosnmp.ErrDecryption,
+		"unsupported security level": gosnmp.ErrUnknownSecurityLevel,
+	} {
+		if errors.Is(err, of) {
+			return p.refused(address, sum, text)
+		}
+	}
+	return socketError(err)
+}
+
+// refused is the error of a strip that does not accept who asks. The report is in the clear, so anybody who saw the question may have
+// sent it: he could as well have dropped it. SNMP has no log-in, but a strip may still lock the account: it is not sent again for a while.
+func (p *Provider) refused(address string, sum remote.Sum, text string) error {
+	if text == unknownEngine {
+		return untrusted("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +
+			"write the new one's ID under engines, or restart the controller")
+	}
+	return p.refusals.Denied(address, sum, p.opts.Now(), errors.New(text))
+}
+
+// socketError leaves the address out of an error of the network, and the stack out of gosnmp's error about a panic of its own.
+func socketError(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Err
+	case strings.HasPrefix(err.Error(), "recover:"):
+		return errors.New("the answer cannot be read")
+	}
+	return err
+}
+
+// link is a socket that passes over what cannot be an answer to what was sent through it, and stops at a refusal. gosnmp would end a call
+// at the first message that it cannot read or authenticate, whoever sent it. It is for one goroutine.
+type link struct {
+	net.Conn
+	version   int64
+	community string
+	engine    string         // the engine that is asked; "" while it is not known
+	sent      map[int64]bool // the ids of the messages that were sent
+	refusal   string         // what the strip reported instead of an answer
+	failure   error          // the socket's, where waiting does not help
+}
+
+var errRefused = errors.New("refused")
+
+// over is why nothing more is sent and read.
+func (l *link) over() error {
+	if l.refusal != "" {
+		return errRefused
+	}
+	return l.failure
+}
+
+// Write sends a message of ours.
+func (l *link) Write(b []byte) (int, error) {
+	if err := l.over(); err != nil {
+		return 0, err
+	}
+	h, ok := parseHeader(b)
+	if !ok {
+		return 0, errors.New("the question cannot be written")
+	}
+	if l.sent == nil {
+		l.sent = map[int64]bool{}
+	}
+	l.sent[h.id] = true
+	if l.version == 3 && h.engine != "" {
+		l.engine = h.engine
+	}
+	return l.Conn.Write(b)
+}
+
+// Read returns the next message that may be an answer.
+func (l *link) Read(b []byte) (int, error) {
+	for l.over() == nil {
+		n, err := l.Conn.Read(b)
+		if err != nil {
+			if wait := net.Error(nil); !errors.As(err, &wait) || !wait.Timeout() {
+				l.failure = err
+			}
+			return n, err
+		}
+		h, ok := parseHeader(b[:n])
+		switch {
+		case !ok || h.version != l.version || !l.sent[h.id]:
+			continue
+		case l.version == 1 && (h.pdu != tagResponse || h.id == 0):
+			continue
+		case l.version == 3 && l.engine != "" && h.flags&byte(gosnmp.AuthPriv) == 0: // not authenticated: no answer, a report at most
+			l.refusal = refusals[h.reported]
+			continue
+		}
+		return n, nil
+	}
+	return 0, l.over()
+}
+
+const unknownEngine = "unknown engine"
+
+// refusals are USM's counters whose report says that the question was not accepted (RFC 3414, 3.2), as they stand on the wire:
+// 1.3.6.1.6.3.15.1.1.x.0. The one of messages outside of the time window is authenticated, and gosnmp's affair.
+var refusals = map[string]string{
+	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x01\x00": "unsupported security level",
+	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x03\x00": "unknown user",
+	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x04\x00": unknownEngine,
+	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x05\x00": "wrong digest",
+	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x06\x00": "decryption error",
+}

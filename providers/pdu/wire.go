@@ -1,0 +1,137 @@
+package pdu
+
+// header is what a message says of itself before anything is decrypted or believed.
+type header struct {
+	version  int64  // 3, or 1 for v2c
+	id       int64  // what ties an answer to its question: v3's msgID, v2c's request id
+	flags    byte   // v3: the security level
+	engine   string // v3: the engine that speaks
+	pdu      byte   // the PDU's tag; 0 where it is encrypted
+	reported string // a v3 Report in the clear: the OID of the first counter in it, as it stands on the wire
+}
+
+// The tags that are looked at.
+const (
+	tagInteger  = 0x02
+	tagOctets   = 0x04
+	tagOID      = 0x06
+	tagSequence = 0x30
+	tagResponse = 0xa2
+	tagReport   = 0xa8
+)
+
+// parseHeader reads a message's header. Whoever sent it may have written anything: what it returns decides only what is passed over, and
+// never what is believed.
+func parseHeader(message []byte) (h header, ok bool) {
+	m := reader{rest: message, ok: true}
+	body := m.in(tagSequence)
+	h.version = body.integer()
+	if h.version != 3 {
+		body.take(tagOctets)
+		h.pdu = body.tag()
+		pdu := body.in(h.pdu)
+		h.id = pdu.integer()
+		return h, m.ok && body.ok && pdu.ok && len(m.rest) == 0
+	}
+	global := body.in(tagSequence)
+	h.id = global.integer()
+	global.integer()
+	if flags := global.take(tagOctets); len(flags) == 1 {
+		h.flags = flags[0]
+	} else {
+		return h, false
+	}
+	octets := body.in(tagOctets)
+	usm := octets.in(tagSequence)
+	h.engine = string(usm.take(tagOctets))
+	if !m.ok || !body.ok || !global.ok || !octets.ok || !usm.ok || len(m.rest) > 0 {
+		return h, false
+	}
+	if body.tag() != tagSequence {
+		return h, true
+	}
+	scoped := body.in(tagSequence)
+	scoped.take(tagOctets)
+	scoped.take(tagOctets)
+	h.pdu = scoped.tag()
+	if h.pdu != tagReport {
+		return h, scoped.ok
+	}
+	pdu := scoped.in(tagReport)
+	pdu.integer()
+	pdu.integer()
+	pdu.integer()
+	list := pdu.in(tagSequence)
+	first := list.in(tagSequence)
+	h.reported = string(first.take(tagOID))
+	return h, scoped.ok && pdu.ok && list.ok && first.ok
+}
+
+// reader takes elements of BER off the front of what is left. After the first that does not fit it takes none, and ok is false.
+type reader struct {
+	rest []byte
+	ok   bool
+}
+
+// tag is the next element's tag, 0 at the end.
+func (r *reader) tag() byte {
+	if !r.ok || len(r.rest) == 0 {
+		return 0
+	}
+	return r.rest[0]
+}
+
+// take returns the next element's content, which must have that tag.
+func (r *reader) take(tag byte) []byte {
+	content, rest, ok := element(tag, r.rest)
+	if !r.ok || !ok {
+		r.ok = false
+		return nil
+	}
+	r.rest = rest
+	return content
+}
+
+// in is take for an element that holds others.
+func (r *reader) in(tag byte) *reader {
+	content := r.take(tag)
+	return &reader{rest: content, ok: r.ok}
+}
+
+// integer takes an INTEGER of at most 32 bits with its sign.
+func (r *reader) integer() (n int64) {
+	content := r.take(tagInteger)
+	if len(content) == 0 || len(content) > 5 {
+		r.ok = false
+		return 0
+	}
+	n = int64(int8(content[0])) // #nosec G115 -- its first bit is the sign
+	for _, c := range content[1:] {
+		n = n<<8 | int64(c)
+	}
+	return n
+}
+
+// element splits b behind its first element, which must have that tag. Lengths may take more bytes than they need, as net-snmp writes
+// them, but no more than four.
+func element(tag byte, b []byte) (content, rest []byte, ok bool) {
+	if len(b) < 2 || b[0] != tag || tag == 0 {
+		return nil, nil, false
+	}
+	n, b := uint64(b[1]), b[2:]
+	if n >= 0x80 {
+		more := int(n & 0x7f)
+		if more == 0 || more > 4 || len(b) < more {
+			return nil, nil, false
+		}
+		n = 0
+		for _, c := range b[:more] {
+			n = n<<8 | uint64(c)
+		}
+		b = b[more:]
+	}
+	if n > uint64(len(b)) {
+		return nil, nil, false
+	}
+	return b[:n], b[n:], true
+}
