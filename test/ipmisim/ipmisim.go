@@ -1,0 +1,326 @@
+// Package ipmisim starts OpenIPMI's BMC simulator in front of a machine that is a QEMU process. It is the counterpart of providers/ipmi in
+// tests, in the demonstration and in benchmarks. It imports the standard library, and runs ipmi_sim and qemu-system-x86_64, which must be
+// installed (Missing).
+//
+// The simulator asks and switches the machine through a shell script (IPMI's chassis commands are its chassis_control program), so its
+// answers are about the process as it is. It crashes now and then and is started again, as a BMC's watchdog does. Everything ends with
+// Stop and with the process that started it, however that ends: the simulator by its parent's death signal, the machine, which QEMU puts
+// into the background, by a shell that waits for the process's end.
+package ipmisim
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// Options are a BMC's settings. The zero value works.
+type Options struct {
+	UUID string // of the machine, and the BMC's system GUID; "": a random one
+}
+
+// BMC is a simulator and its machine, which is off at first. It is safe for concurrent use.
+type BMC struct {
+	dir      string
+	uuid     [16]byte
+	port     int
+	password string
+	respawn  sync.WaitGroup // the goroutine that starts the simulator again
+
+	stdin io.Closer // the end of it is what the sweeping shell waits for
+	sweep *exec.Cmd
+
+	mu      sync.Mutex // guards what follows
+	cmd     *exec.Cmd
+	stopped bool
+	starts  int
+}
+
+// The accounts of a BMC: one that may switch the machine, and one that may only ask. They have the same password.
+const (
+	Operator = "fence"
+	Reader   = "watch"
+)
+
+const (
+	startTimeout = time.Minute
+	poll         = 20 * time.Millisecond
+)
+
+var programs = []string{"ipmi_sim", "qemu-system-x86_64"}
+
+// Missing says what is not installed, "" if nothing is missing.
+func Missing() string {
+	for _, name := range programs {
+		if _, err := exec.LookPath(name); err != nil {
+			return name + " is not installed (apt-get install openipmi qemu-system-x86)"
+		}
+	}
+	return ""
+}
+
+//go:embed chassis.sh
+var chassis []byte
+
+// Start starts a BMC and returns once it answers.
+func Start(ctx context.Context, o Options) (*BMC, error) {
+	if missing := Missing(); missing != "" {
+		return nil, errors.New(missing)
+	}
+	dir, err := os.MkdirTemp("", "bmc")
+	if err != nil {
+		return nil, fmt.Errorf("start BMC: %w", err)
+	}
+	b := &BMC{dir: dir, password: rand.Text()[:16]} // longer ones are IPMI 2.0's only
+	if err := b.setUp(ctx, o); err != nil {
+		_ = b.Stop()
+		return nil, fmt.Errorf("start BMC: %w", err)
+	}
+	return b, nil
+}
+
+func (b *BMC) setUp(ctx context.Context, o Options) error {
+	if o.UUID == "" {
+		_, _ = rand.Read(b.uuid[:]) // never fails
+		b.uuid[6], b.uuid[8] = b.uuid[6]&0x0f|0x40, b.uuid[8]&0x3f|0x80
+	} else if n, err := hex.Decode(b.uuid[:], []byte(strings.ReplaceAll(o.UUID, "-", ""))); err != nil || n != len(b.uuid) {
+		return fmt.Errorf("%q is no UUID", o.UUID)
+	}
+	if err := kit.FreePorts(&b.port); err != nil {
+		return err
+	}
+	lan := fmt.Sprintf(`name "bmc"
+set_working_mc 0x20
+startlan 1
+  addr 127.0.0.1 %d
+  priv_limit admin
+  guid %x
+endlan
+chassis_control "%s/chassis.sh %s"
+user 2 true "%s" "%s" operator 10
+user 3 true "%s" "%s" user 10
+`, b.port, b.wireGUID(), b.dir, b.UUID(), Operator, b.password, Reader, b.password)
+	const emulation = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nmc_enable 0x20\n"
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(b.dir, "state"), 0o700),
+		os.WriteFile(b.PasswordFile(), []byte(b.password+"\n"), 0o600),
+		os.WriteFile(filepath.Join(b.dir, "lan.conf"), []byte(lan), 0o600),
+		os.WriteFile(filepath.Join(b.dir, "bmc.emu"), []byte(emulation), 0o600),
+		os.WriteFile(filepath.Join(b.dir, "chassis.sh"), chassis, 0o700),
+	); err != nil {
+		return err
+	}
+	if err := b.startSweep(); err != nil {
+		return err
+	}
+	if err := b.spawn(); err != nil {
+		return err
+	}
+	return b.Await(ctx)
+}
+
+// wireGUID is the GUID as most BMCs send it: the UUID as it stands in SMBIOS.
+func (b *BMC) wireGUID() []byte {
+	u := bytes.Clone(b.uuid[:])
+	for _, part := range [][]byte{u[0:4], u[4:6], u[6:8]} {
+		for i, j := 0, len(part)-1; i < j; i, j = i+1, j-1 {
+			part[i], part[j] = part[j], part[i]
+		}
+	}
+	return u
+}
+
+// startSweep starts the shell that ends the machine when this process has ended without Stop. It is known by the directory in its command
+// line.
+func (b *BMC) startSweep() error {
+	const script = `cat >/dev/null
+for f in $(grep -alF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
+	pid=${f#/proc/}
+	kill -9 ${pid%/cmdline} 2>/dev/null
+done
+rm -rf "$1"`
+	b.sweep = exec.Command("/bin/sh", "-c", script, "sweep", b.dir)
+	b.sweep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := b.sweep.StdinPipe()
+	if err != nil {
+		return err
+	}
+	b.stdin = in
+	return b.sweep.Start()
+}
+
+// spawn starts the simulator, and has it started again whenever it ends.
+func (b *BMC) spawn() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return errors.New("stopped")
+	}
+	cmd := exec.Command("ipmi_sim", "-c", "lan.conf", "-f", "bmc.emu", "-s", filepath.Join(b.dir, "state"), "-n")
+	cmd.Dir = b.dir
+	log, err := os.OpenFile(b.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := kit.StartChild(cmd); err != nil {
+		return err
+	}
+	b.cmd = cmd
+	b.starts++
+	b.respawn.Go(func() {
+		_ = cmd.Wait()
+		time.Sleep(poll) // one that cannot start at all must not keep a processor busy
+		_ = b.spawn()
+	})
+	return nil
+}
+
+// Await waits until the BMC answers.
+func (b *BMC) Await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := b.ping(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return fmt.Errorf("the simulator does not answer: %w: %s", err, b.logTail())
+		}
+	}
+}
+
+// ping asks for the channel's authentication capabilities, which needs no session.
+func (b *BMC) ping(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", b.Address())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("\x06\x00\xff\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09\x20\x18\xc8\x81\x00\x38\x8e\x04\xb5")); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 512))
+	return err
+}
+
+// Restart kills the simulator, and returns once it answers again: it knows no session any more. The machine is left as it is.
+func (b *BMC) Restart(ctx context.Context) error {
+	b.mu.Lock()
+	before := b.starts
+	_ = b.cmd.Process.Kill() // it may have crashed by itself
+	b.mu.Unlock()
+	for {
+		b.mu.Lock()
+		again := b.starts > before
+		b.mu.Unlock()
+		if again {
+			return b.Await(ctx)
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Stop ends the BMC and the machine and removes their files. It may be repeated.
+func (b *BMC) Stop() error {
+	b.mu.Lock()
+	b.stopped = true
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill() // one that has ended is not signalled
+	}
+	b.mu.Unlock()
+	b.respawn.Wait()
+	if b.stdin != nil {
+		_ = b.stdin.Close()
+		_ = b.sweep.Wait() // kills what is left: its own errors are processes that have just ended
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return fmt.Errorf("stop BMC: %w", err)
+	}
+	return nil
+}
+
+// Address is where the BMC listens, host:port.
+func (b *BMC) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)) }
+
+// UUID is the machine's.
+func (b *BMC) UUID() string {
+	u := b.uuid
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// PasswordFile holds the accounts' password.
+func (b *BMC) PasswordFile() string { return filepath.Join(b.dir, "password") }
+
+// LogFile is what the simulator says.
+func (b *BMC) LogFile() string { return filepath.Join(b.dir, "ipmi_sim.log") }
+
+// Ignore has the BMC accept commands and do nothing, or do them again.
+func (b *BMC) Ignore(commands bool) error {
+	file := filepath.Join(b.dir, "ignore")
+	if commands {
+		return os.WriteFile(file, nil, 0o600)
+	}
+	return os.RemoveAll(file)
+}
+
+// SetPower switches the machine behind the BMC's back, and returns when it runs or is gone.
+func (b *BMC) SetPower(ctx context.Context, on bool) error {
+	value := map[bool]string{false: "0", true: "1"}[on]
+	out, err := exec.CommandContext(ctx, filepath.Join(b.dir, "chassis.sh"), b.UUID(), "force", "power", value).CombinedOutput()
+	if err == nil && b.Running() != on {
+		err = errors.New("it is not")
+	}
+	if err != nil {
+		return fmt.Errorf("set power to %s: %w: %s", value, err, out)
+	}
+	return nil
+}
+
+// Running tells whether the machine's process may execute anything.
+func (b *BMC) Running() bool {
+	pid, err := os.ReadFile(filepath.Join(b.dir, "qemu.pid"))
+	if err != nil {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), "(qemu-")
+	_, after, _ = strings.Cut(after, ") ")
+	return after != "" && after[0] != 'Z' && after[0] != 'X'
+}
+
+func (b *BMC) logTail() string {
+	text, err := os.ReadFile(b.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-2048):])
+}
