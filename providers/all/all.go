@@ -3,6 +3,7 @@ package all
 
 import (
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/redfish"
@@ -11,6 +12,7 @@ import (
 // Types returns all provider types.
 func Types() providers.Registry {
 	return providers.Registry{
+		ipmi.Type(),
 		libvirt.Type(),
 		pdu.Type(),
 		redfish.Type(),

@@ -1,0 +1,317 @@
+package ipmi_test
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bougou/go-ipmi/pkg/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/ipmi"
+	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/ipmisim"
+)
+
+// world is a BMC, its machine, and somebody in the network between it and the provider, who knows no password.
+type world struct {
+	*proxy
+	provider *ipmi.Provider
+	said     *logs
+	target   providers.Target
+	setPower func(on bool)
+}
+
+// inBothSuites runs a test against ipmi_sim, whose sessions have cipher suite 3, and against go-ipmi's server with suite 17.
+func inBothSuites(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Run("suite 3", func(t *testing.T) {
+		sim := ipmisim.New(t, ipmisim.Options{})
+		must(t, sim.SetPower(t.Context(), true))
+		w := &world{proxy: newProxy(t, sim.Address()), setPower: func(on bool) { must(t, sim.SetPower(t.Context(), on)) }}
+		w.provider, w.said = newProvider(t, sim.PasswordFile(), nil)
+		w.target = providers.Target{Node: "n1", ID: w.address(), SystemUUID: sim.UUID()}
+		test(t, w)
+	})
+	t.Run("suite 17", func(t *testing.T) {
+		s := newSoft(t, "secret", types.CipherSuiteID17)
+		w := &world{proxy: newProxy(t, s.address), setPower: func(on bool) { s.edit(func() { s.on = on }) }}
+		w.forget = func(session uint32) { _ = s.bmc.Sessions.Close(session) }
+		w.provider, w.said = newProvider(t, passwordFile(t, "secret"), nil)
+		w.target = providers.Target{Node: "n1", ID: w.address(), SystemUUID: machineUUID}
+		test(t, w)
+	})
+}
+
+func checksum(b []byte) (sum byte) {
+	for _, x := range b {
+		sum -= x
+	}
+	return sum
+}
+
+// off is an IPMI message that says that the chassis is off, in answer to the question of that number.
+func off(number byte) []byte {
+	head := []byte{0x81, 0x01 << 2}
+	body := []byte{0x20, number << 2, 0x01, 0x00, 0x00, 0x00, 0x00}
+	return slices.Concat(head, []byte{checksum(head)}, body, []byte{checksum(body)})
+}
+
+// forgeries are answers to any question that is under way.
+func forgeries(frame func(message []byte) packet) (all []packet) {
+	for number := range byte(64) {
+		all = append(all, frame(off(number)))
+	}
+	return all
+}
+
+// plain is IPMI 1.5 without authentication.
+func plain(message []byte) packet {
+	return append(packet{6, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(len(message))}, message...)
+}
+
+// frame is RMCP+ with these flags, within the session, which the library always calls a0a1a2a3h.
+func frame(flags byte, message []byte) packet {
+	p := packet{6, 0, 0xff, 7, 6, flags, 0xa3, 0xa2, 0xa1, 0xa0, 0xff, 0xff, 0, 0, byte(len(message)), 0}
+	return append(p, message...)
+}
+
+// TestForgedAnswers: the machine is on, and somebody says that it is off. The library alone believes all of these.
+func TestForgedAnswers(t *testing.T) {
+	attacks := []struct {
+		name     string
+		asked    func(packet) []packet
+		answered func(packet) []packet
+	}{
+		{name: "IPMI 1.5, not authenticated", asked: func(packet) []packet { return forgeries(plain) }},
+		{name: "RMCP+, not signed", asked: func(packet) []packet {
+			return forgeries(func(m []byte) packet { return frame(0, m) })
+		}},
+		{name: "RMCP+, outside of a session", asked: func(packet) []packet {
+			return forgeries(func(m []byte) packet { p := frame(0, m); clear(p[6:14]); return p })
+		}},
+		{name: "RMCP+, not encrypted, with a signature of zeros", asked: func(packet) []packet {
+			return forgeries(func(m []byte) packet {
+				return append(frame(0x40, m), 0xff, 0xff, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+			})
+		}},
+		// The power is the eighth byte of the message: to flip a bit of it is to flip it in the vector that encryption began with.
+		{name: "a bit of the BMC's own encrypted answer is turned", answered: func(p packet) []packet {
+			flipped := bytes.Clone(p)
+			if p.inSession() {
+				flipped[16+7] ^= 1
+			}
+			return []packet{flipped, p}
+		}},
+		{name: "the same, and the signature is cut off", answered: func(p packet) []packet {
+			if !p.inSession() {
+				return []packet{p}
+			}
+			flipped := bytes.Clone(p[:16+int(p[14])])
+			flipped[16+7] ^= 1
+			return []packet{flipped, p}
+		}},
+		{name: "the same, and it says that it is not signed", answered: func(p packet) []packet {
+			if !p.inSession() {
+				return []packet{p}
+			}
+			flipped := bytes.Clone(p)
+			flipped[16+7] ^= 1
+			flipped[5] = 0x80
+			return []packet{flipped, p}
+		}},
+	}
+	inBothSuites(t, func(t *testing.T, w *world) {
+		for _, a := range attacks {
+			t.Run(a.name, func(t *testing.T) {
+				expect(t, w.provider, w.target, providers.PowerOn, "on")
+				said := len(w.said.String())
+				w.edit(func() { w.asked, w.answered = a.asked, a.answered })
+				defer w.edit(func() { w.asked, w.answered = nil, nil })
+				for range 3 {
+					expect(t, w.provider, w.target, providers.PowerOn, "on")
+				}
+				w.restart()
+				expect(t, w.provider, w.target, providers.PowerOn, "on") // with the log-in
+				if !strings.Contains(w.said.String()[said:], "somebody may be forging") {
+					t.Errorf("the log says nothing of it")
+				}
+			})
+		}
+	})
+}
+
+// TestReplayedAnswers: the BMC said truly, and signed, that the machine was off, and somebody says it again once the machine is on. IPMI
+// numbers questions from 1 to 63, so each answer fits a later question.
+func TestReplayedAnswers(t *testing.T) {
+	inBothSuites(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex // guards recorded
+		var recorded []packet
+		w.edit(func() {
+			w.answered = func(p packet) []packet {
+				if p.inSession() {
+					mu.Lock()
+					defer mu.Unlock()
+					recorded = append(recorded, p)
+				}
+				return []packet{p}
+			}
+		})
+		w.setPower(false)
+		for range 64 {
+			if a := ask(t, w.provider, w.target); a.State != providers.PowerOff {
+				t.Fatalf("got %s (%q), %v; want Off", a.State, a.Raw, a.Err)
+			}
+		}
+		w.setPower(true)
+		w.edit(func() {
+			w.answered = nil
+			w.asked = func(packet) []packet {
+				mu.Lock()
+				defer mu.Unlock()
+				return recorded
+			}
+		})
+		for range 8 {
+			expect(t, w.provider, w.target, providers.PowerOn, "on")
+		}
+		if n := w.logins(); n != 1 {
+			t.Errorf("got %d log-ins, want 1", n)
+		}
+	})
+}
+
+// TestLateAnswer: an answer that comes after its call has ended is no answer to a later question.
+func TestLateAnswer(t *testing.T) {
+	s := newSoft(t, "secret")
+	x := newProxy(t, s.address)
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+	s.edit(func() { s.on = false })
+	expect(t, p, of, providers.PowerOff, "off")
+	var mu sync.Mutex // guards late
+	var late []packet
+	x.edit(func() {
+		x.answered = func(p packet) []packet {
+			mu.Lock()
+			defer mu.Unlock()
+			late = append(late, p)
+			return nil
+		}
+	})
+	for range 4 {
+		expectSoon(t, p, of)
+	}
+	s.edit(func() { s.on = true })
+	x.edit(func() {
+		x.answered = nil
+		x.asked = func(packet) []packet {
+			mu.Lock()
+			defer mu.Unlock()
+			return late
+		}
+	})
+	for range 70 {
+		if a := ask(t, p, of); a.State == providers.PowerOff {
+			t.Fatal("an answer of another call counts")
+		}
+	}
+	x.edit(func() { x.asked = nil })
+	expect(t, p, of, providers.PowerOn, "on")
+}
+
+// TestOtherAlgorithms: somebody answers the log-in's first message in the BMC's place and takes no algorithms at all, which the library
+// would go along with. Nothing follows.
+func TestOtherAlgorithms(t *testing.T) {
+	for name, edit := range map[string]func(p packet){
+		"no authentication": func(p packet) { p[16+16] = 0 },
+		"no integrity":      func(p packet) { p[16+24] = 0 },
+		"no encryption":     func(p packet) { p[16+32] = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSoft(t, "secret")
+			x := newProxy(t, s.address)
+			p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+			var after int
+			x.edit(func() {
+				x.answered = func(p packet) []packet {
+					if p.is(0x11) {
+						p = bytes.Clone(p)
+						edit(p)
+					} else {
+						after++
+					}
+					return []packet{p}
+				}
+			})
+			err := expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrUntrusted)
+			if err == nil || !strings.Contains(err.Error(), "other algorithms") {
+				t.Errorf("got %v", err)
+			}
+			x.edit(func() {
+				if after != 0 {
+					t.Errorf("the log-in went on: %d answers", after)
+				}
+			})
+		})
+	}
+}
+
+// TestHalfAnAnswer: whatever is cut off is no answer, in the log-in and behind it.
+func TestHalfAnAnswer(t *testing.T) {
+	for _, keep := range []int{0, 1, 4, 5, 15, 16, 17, 24, 31, 32, 40} {
+		t.Run(strconv.Itoa(keep), func(t *testing.T) {
+			t.Parallel()
+			s := newSoft(t, "secret")
+			x := newProxy(t, s.address)
+			p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+			of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+			for _, warm := range []bool{false, true} {
+				if warm {
+					expect(t, p, of, providers.PowerOn, "on")
+				}
+				x.edit(func() { x.answered = func(p packet) []packet { return []packet{p[:min(keep, len(p))]} } })
+				expectSoon(t, p, of)
+				x.edit(func() { x.answered = nil })
+			}
+			expect(t, p, of, providers.PowerOn, "on")
+		})
+	}
+}
+
+// TestSecretsStaySecret: neither the log nor an error has the password, whatever goes wrong.
+func TestSecretsStaySecret(t *testing.T) {
+	const secret = "tr0ub4dor&3"
+	s := newSoft(t, secret)
+	x := newProxy(t, s.address)
+	file := passwordFile(t, secret)
+	p, said := newProvider(t, file, nil)
+	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+	var texts []string
+	try := func() {
+		if a := ask(t, p, of); a.Err != nil {
+			texts = append(texts, a.Err.Error())
+		}
+	}
+	try()
+	x.set(providertest.Unreachable)
+	try()
+	x.set(providertest.NoFault)
+	must(t, os.WriteFile(file, []byte("not "+secret), 0o600))
+	x.restart()
+	try()
+	must(t, os.WriteFile(file, []byte(secret+strings.Repeat("x", 20)), 0o600))
+	x.restart()
+	try()
+	of.ID = "fence:" + secret + "@" + x.address()
+	try()
+	if len(texts) != 4 {
+		t.Errorf("got errors %q", texts)
+	}
+	if all := strings.Join(texts, "\n") + said.String(); strings.Contains(all, secret) {
+		t.Errorf("the password is in: %s", all)
+	}
+}

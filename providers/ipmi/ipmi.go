@@ -1,0 +1,347 @@
+// Package ipmi asks BMCs that speak IPMI 2.0 over a network (RMCP+). It imports the contract, providers/remote and go-ipmi, of which it
+// takes the messages, and not its trust in whatever answers. The README beside it says what counts as off and what to mind.
+//
+//	providers:
+//	- name: rack-a
+//	  ipmi:
+//	    username: fence
+//	    passwordFile: /etc/forcefence/rack-a/password
+//
+// A target's ID is its BMC's address: 10.0.0.7, bmc7.example.net:623 or ipmi://10.0.0.7.
+//
+// It promises that every answer was signed by the BMC (RMCP+'s integrity code) in that call and was never seen before, that a BMC has at
+// most one session of ours, with one caller at a time, that it gets that session back, and that a refused password is not tried again.
+package ipmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/bougou/go-ipmi/pkg/command/chassis"
+	"github.com/bougou/go-ipmi/pkg/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	remote.Credentials `yaml:",inline"`
+
+	Privilege    string `yaml:"privilege"`    // operator, administrator, or user, which may only ask; default operator
+	CipherSuites []int  `yaml:"cipherSuites"` // tried in this order; default 17, 3
+
+	IgnoreGUID      bool `yaml:"ignoreGUID"`      // for BMCs whose system GUID is not the machine's UUID; then nobody knows whose BMC it is
+	IgnoreACPIState bool `yaml:"ignoreACPIState"` // for BMCs whose ACPI power state stays at sleeping; then a hibernated machine is off
+}
+
+// privileges are the values of Config.Privilege.
+var privileges = map[string]types.PrivilegeLevel{
+	"user":          types.PrivilegeLevelUser,
+	"operator":      types.PrivilegeLevelOperator,
+	"administrator": types.PrivilegeLevelAdministrator,
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "ipmi", NewConfig: func() providers.Config { return NewConfig() },
+		Off:      "the chassis' power is off, and the ACPI power state, where the BMC tells one, is not a sleeping one (S1 to S4)",
+		Identity: "the system GUID, where the BMC has one",
+	}
+}
+
+// NewConfig returns the defaults.
+func NewConfig() *Config { return &Config{Privilege: "operator", CipherSuites: []int{17, 3}} }
+
+// Validate returns every fault. It reads the password's file, and asks no BMC.
+func (c *Config) Validate() (out []providers.Problem) {
+	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
+	out = c.Credentials.Validate()
+	if len(c.Username) > maxUser {
+		problem("username", "has more than %d bytes, which is IPMI's longest", maxUser)
+	}
+	if c.PasswordFile != "" {
+		if password, err := c.Password(); err == nil && len(password.Reveal()) > maxPassword {
+			problem("passwordFile", "%v", errLongPassword)
+		}
+	}
+	if _, ok := privileges[c.Privilege]; !ok {
+		problem("privilege", "is %q: use user, operator or administrator", c.Privilege)
+	}
+	if len(c.CipherSuites) == 0 {
+		problem("cipherSuites", "is empty: use 17, 3 or both")
+	}
+	for i, id := range c.CipherSuites {
+		if _, ok := suites[id]; !ok {
+			problem(fmt.Sprintf("cipherSuites[%d]", i), "is %d: use 17 or 3. Whoever can send a packet could say Off with another", id)
+		}
+	}
+	return out
+}
+
+// New makes the provider. It contacts no BMC.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+
+// Addresses implements providers.IDs: an ID is its BMC's address.
+func (c *Config) Addresses() bool { return true }
+
+// Canonical implements providers.IDs: ipmi://host[:port], in lower case, without the default port 623.
+func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+	u, err := parse(id)
+	if err != nil {
+		return "", nil, err
+	}
+	return "ipmi://" + u.Host, []string{u.Hostname()}, nil
+}
+
+// parse reads an ID; the Host of what comes back is the one way to write it. Its errors never repeat the ID.
+func parse(id string) (*url.URL, error) {
+	if ip, err := netip.ParseAddr(id); err == nil && ip.Is6() {
+		id = "[" + id + "]"
+	}
+	if !strings.Contains(id, "://") {
+		id = "ipmi://" + id
+	}
+	u, err := url.Parse(id)
+	switch {
+	case err != nil || u.Opaque != "" || u.Hostname() == "":
+		return nil, errAddress
+	case u.User != nil:
+		return nil, errors.New("holds credentials: use username and passwordFile")
+	case u.Scheme != "ipmi":
+		return nil, errors.New("is not ipmi://: " + howToWrite)
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("has a path, query or fragment: " + howToWrite)
+	}
+	if u.Host, err = remote.Host(u); err != nil {
+		return nil, errAddress
+	}
+	u.Host = strings.TrimSuffix(u.Host, ":"+defaultPort)
+	return u, nil
+}
+
+const (
+	defaultPort = "623"
+	howToWrite  = "write host, host:port or ipmi://host[:port]"
+)
+
+var errAddress = errors.New("is no address: " + howToWrite)
+
+// Provider speaks to BMCs. It is safe for concurrent use.
+type Provider struct {
+	cfg      Config
+	opts     providers.Options
+	refusals remote.Refusals
+	pool
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Closer   = (*Provider)(nil)
+	_ providers.Grouper  = (*Provider)(nil)
+	_ providers.IDs      = (*Config)(nil)
+)
+
+// New makes the provider from a valid Config. It contacts no BMC.
+func New(c Config, o providers.Options) (*Provider, error) {
+	p := &Provider{cfg: c, opts: o.Defaulted()}
+	p.init(p.login)
+	return p, nil
+}
+
+// State asks for the system's GUID, for the chassis' power, and where that is off for the ACPI power state. Errors have a class; a state
+// that IPMI does not define is PowerUnknown without an error.
+func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	var obs providers.Observation
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
+		obs = providers.Observation{At: p.opts.Now()}
+		if !p.cfg.IgnoreGUID {
+			guid, err := s.client.GetSystemGUID(ctx)
+			switch {
+			case err == nil:
+				obs.SystemUUID = systemUUID(guid.GUID, t.SystemUUID)
+			case !notOffered(err):
+				return fmt.Errorf("asking for the system's GUID: %w", err)
+			}
+		}
+		status, err := s.client.GetChassisStatus(ctx)
+		if err != nil {
+			return fmt.Errorf("asking for the chassis' status: %w", err)
+		}
+		if status.PowerIsOn {
+			obs.State, obs.Raw = providers.PowerOn, "on"
+			return nil
+		}
+		obs.State, obs.Raw, err = p.sleep(ctx, s)
+		return err
+	})
+	return obs, err
+}
+
+// sleep tells what a chassis that is off is worth: the machine may have written its memory to a disk before.
+func (p *Provider) sleep(ctx context.Context, s *session) (providers.PowerState, string, error) {
+	if p.cfg.IgnoreACPIState {
+		return providers.PowerOff, "off", nil
+	}
+	answer, err := s.client.RawCommand(ctx, types.NetFnAppRequest, types.CommandGetACPIPowerState.ID, nil, "")
+	switch {
+	case notOffered(err):
+		return providers.PowerOff, "off", nil
+	case err != nil:
+		return providers.PowerUnknown, "off", fmt.Errorf("the chassis is off, asking for the ACPI power state: %w", err)
+	case len(answer.Response) == 0:
+		return providers.PowerUnknown, "off", providers.WithClass(providers.ErrUnreachable, errors.New("the chassis is off, the answer about the ACPI power state is empty"))
+	}
+	state, word := acpiState(answer.Response[0] & 0x7f) // bit 7 is reserved
+	return state, "off, ACPI " + word, nil
+}
+
+// acpiState maps the system power states of Get ACPI Power State (IPMI 2.0, table 20-7) for a chassis that is off. Software in the machine
+// sets them, and a machine whose power was cut had no time to: "working" contradicts nothing. A state in which memory is kept was set
+// on purpose, and may be true.
+func acpiState(state byte) (providers.PowerState, string) {
+	switch state {
+	case 0x00:
+		return providers.PowerOff, "S0/G0 working"
+	case 0x01:
+		return providers.PowerOn, "S1 sleeping"
+	case 0x02:
+		return providers.PowerOn, "S2 sleeping"
+	case 0x03:
+		return providers.PowerOn, "S3 suspended"
+	case 0x04:
+		return providers.PowerOn, "S4 hibernated"
+	case 0x05:
+		return providers.PowerOff, "S5/G2 soft-off"
+	case 0x06:
+		return providers.PowerOff, "S4/S5 soft-off"
+	case 0x07:
+		return providers.PowerOff, "G3 mechanical off"
+	case 0x08:
+		return providers.PowerOn, "sleeping, S1 to S3"
+	case 0x09:
+		return providers.PowerOn, "G1 sleeping, S1 to S4"
+	case 0x0a:
+		return providers.PowerOff, "S5 by override"
+	case 0x20:
+		return providers.PowerOff, "legacy on"
+	case 0x21:
+		return providers.PowerOff, "legacy soft-off"
+	case 0x2a:
+		return providers.PowerOff, "not known to the BMC"
+	default:
+		return providers.PowerUnknown, fmt.Sprintf("%#02x", state)
+	}
+}
+
+// systemUUID reads a system GUID. IPMI 2.0 (20.8) writes all 16 bytes in reverse, most BMCs write them as SMBIOS does; both are tried, and
+// the one that is the node's is told (providers.SameMachine knows SMBIOS' two orders). It returns "" for what identifies no machine in
+// one of them.
+func systemUUID(guid [16]byte, node string) string {
+	smbios := fmt.Sprintf("%x", providers.SwapUUID(guid))
+	slices.Reverse(guid[:])
+	reversed := fmt.Sprintf("%x", guid)
+	for _, text := range []string{smbios, reversed} {
+		if _, ok := providers.ParseUUID(text); !ok {
+			return ""
+		}
+	}
+	if _, ok := providers.ParseUUID(node); ok && providers.SameMachine(node, reversed) == nil {
+		return dashed(reversed)
+	}
+	return dashed(smbios)
+}
+
+func dashed(u string) string {
+	return strings.Join([]string{u[:8], u[8:12], u[12:16], u[16:20], u[20:]}, "-")
+}
+
+// PowerOff asks the chassis for a power-down, which is immediate and hard. Accepted is not off.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.control(ctx, "power off", t, chassis.ChassisControlPowerDown, false)
+}
+
+// PowerOn asks the chassis for a power-up.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.control(ctx, "power on", t, chassis.ChassisControlPowerUp, true)
+}
+
+// control sends the command, once for each session. A BMC that refuses what is done already is looked at.
+func (p *Provider) control(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl, on bool) error {
+	return p.do(ctx, act, t, func(ctx context.Context, s *session) error {
+		_, refused := s.client.ChassisControl(ctx, c)
+		if code(refused) == 0 {
+			return refused
+		}
+		if status, err := s.client.GetChassisStatus(ctx); err == nil && status.PowerIsOn == on {
+			return nil
+		}
+		return refused
+	})
+}
+
+// Device returns the BMC that answers for a target, "" if its ID is no address.
+func (p *Provider) Device(t providers.Target) string {
+	device, _, err := p.cfg.Canonical(t.ID)
+	if err != nil {
+		return ""
+	}
+	return device
+}
+
+// do runs one call against the target's BMC and explains its error.
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
+	return remote.Do(ctx, act, t, "ipmi "+p.opts.Name+" "+p.Device(t), func(ctx context.Context) error {
+		u, err := parse(t.ID)
+		if err != nil {
+			return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
+		}
+		address := u.Host
+		if u.Port() == "" {
+			address += ":" + defaultPort
+		}
+		return classify(p.with(ctx, address, f))
+	})
+}
+
+// code returns the completion code with which the BMC refused a request, 0 for any other error and nil.
+func code(err error) types.CompletionCode {
+	if refused, ok := types.IsResponseError(err); ok {
+		return refused.CompletionCode()
+	}
+	return types.CodeOK
+}
+
+// notOffered tells whether a BMC does not have a command.
+func notOffered(err error) bool {
+	switch code(err) {
+	case types.CodeInvalidCommand, types.CodeInvalidCommandForLUN:
+		return true
+	}
+	return false
+}
+
+// classify gives a BMC's refusal its class.
+func classify(err error) error {
+	class := providers.ErrPermanent
+	if providers.Class(err) == "denied" {
+		return err
+	}
+	switch code(err) {
+	case types.CodeOK:
+		return err
+	case types.CodeInsufficientPrivilege:
+		class = providers.ErrDenied
+	case types.CodeNodeBusy, types.CodeProcessTimeout, types.CodeOutOfSpace, types.CodeCannotProvideResponse,
+		types.CodeCannotProvideResponseSDRRInUpdate, types.CodeCannotProvideResponseFirmwareUpdate,
+		types.CodeCannotProvideResponseBMCInitialize, types.CodeDestinationUnavailable, types.CodeUnspecifiedError:
+		class = providers.ErrUnreachable
+	}
+	return providers.WithClass(class, err)
+}

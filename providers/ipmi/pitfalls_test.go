@@ -1,0 +1,449 @@
+package ipmi_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bougou/go-ipmi/pkg/bmc"
+	"github.com/bougou/go-ipmi/pkg/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/ipmi"
+	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/ipmisim"
+)
+
+// expectSoon asks with little time, and wants that nothing is known.
+func expectSoon(t testing.TB, p providers.Provider, of providers.Target) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if a := providers.Ask(ctx, p, "test", of, time.Now); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrUnreachable) {
+		t.Errorf("got %s (%q), %v; want %v", a.State, a.Raw, a.Err, providers.ErrUnreachable)
+	}
+}
+
+// TestSleepIsNotOff: a chassis that is off counts where ACPI does not say that memory is kept.
+func TestSleepIsNotOff(t *testing.T) {
+	s := newSoft(t, "secret")
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	blind, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.IgnoreACPIState = true })
+	of := providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}
+	off := []byte{0x00, 0x05, 0x06, 0x07, 0x0a, 0x20, 0x21, 0x2a}
+	sleeping := []byte{0x01, 0x02, 0x03, 0x04, 0x08, 0x09}
+	for state := range byte(0x80) {
+		want := providers.PowerUnknown
+		switch {
+		case slices.Contains(off, state):
+			want = providers.PowerOff
+		case slices.Contains(sleeping, state):
+			want = providers.PowerOn
+		}
+		s.edit(func() { s.on, s.acpi = false, []byte{state | 0x80, 0x00} }) // the highest bit is reserved
+		if a := ask(t, p, of); a.State != want || a.Err != nil || !strings.HasPrefix(a.Raw, "off, ACPI ") {
+			t.Errorf("%#02x: got %s (%q), %v; want %s", state, a.State, a.Raw, a.Err, want)
+		}
+		expect(t, blind, of, providers.PowerOff, "off")
+		s.edit(func() { s.on = true })
+		if state == 0x04 {
+			expect(t, p, of, providers.PowerOn, "on") // it is what software said before
+		}
+	}
+	s.edit(func() { s.on, s.acpi = false, []byte{} })
+	expectClass(t, p, of, providers.ErrUnreachable) // half an answer
+	for code, class := range map[types.CompletionCode]error{
+		types.CodeNodeBusy:              providers.ErrUnreachable,
+		types.CodeInsufficientPrivilege: providers.ErrDenied,
+		types.CodeNotSupported:          providers.ErrPermanent,
+	} {
+		s.edit(func() { s.codes[types.CommandGetACPIPowerState.ID] = code })
+		expectClass(t, p, of, class)
+	}
+	s.edit(func() { s.codes[types.CommandGetACPIPowerState.ID] = types.CodeInvalidCommandForLUN })
+	expect(t, p, of, providers.PowerOff, "off")
+}
+
+// TestSystemGUID: the GUID is the node's UUID as SMBIOS writes it, or in reverse as IPMI does. ipmitool 1.8.19 prints the first under
+// "mc guid smbios" and the second under "mc guid ipmi".
+func TestSystemGUID(t *testing.T) {
+	const swapped = "33221100-5544-7766-8899-aabbccddeeff"
+	cases := []struct {
+		name, guid, node string
+		told             string // "": nothing
+		class            error
+	}{
+		{"as SMBIOS writes it", "33221100554477668899aabbccddeeff", machineUUID, machineUUID, nil},
+		{"as RFC 4122 writes it", "00112233445566778899aabbccddeeff", machineUUID, swapped, nil},
+		{"in reverse, as IPMI writes it", "ffeeddccbbaa99887766554433221100", machineUUID, machineUUID, nil},
+		{"in reverse, of a node with old firmware", "ffeeddccbbaa99887766554433221100", swapped, machineUUID, nil},
+		{"another machine's", "33221100554477668899aabbccddeefe", machineUUID, "", providers.ErrIdentity},
+		{"another machine's, in reverse", "feeeddccbbaa99887766554433221100", machineUUID, "", providers.ErrIdentity},
+		{"nobody knows the node's", "33221100554477668899aabbccddeeff", "", machineUUID, nil},
+		{"zeros", strings.Repeat("00", 16), machineUUID, "", nil},
+		{"ones", strings.Repeat("ff", 16), machineUUID, "", nil},
+		{"what boards ship with, in reverse", "09000800070006000005000400020003", machineUUID, "", nil},
+		{"none", "", machineUUID, "", nil},
+	}
+	s := newSoft(t, "secret")
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s.edit(func() {
+				if s.guid = unhex(t, c.guid); c.guid == "" {
+					s.guid = nil
+				}
+			})
+			a := ask(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: c.node})
+			if c.class != nil {
+				if a.State != providers.PowerUnknown || !errors.Is(a.Err, c.class) {
+					t.Errorf("got %s, %v; want %v", a.State, a.Err, c.class)
+				}
+				return
+			}
+			if a.State != providers.PowerOn || a.SystemUUID != c.told || a.Err != nil {
+				t.Errorf("got %s of %q, %v; want On of %q", a.State, a.SystemUUID, a.Err, c.told)
+			}
+		})
+	}
+	s.edit(func() { s.guid = unhex(t, strings.Repeat("42", 16)) })
+	ignoring, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.IgnoreGUID = true })
+	if a := ask(t, ignoring, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}); a.State != providers.PowerOn || a.SystemUUID != "" || a.Err != nil {
+		t.Errorf("got %s of %q, %v; want On of nobody", a.State, a.SystemUUID, a.Err)
+	}
+	// A machine whose power cannot be read is told nevertheless: it can be powered off.
+	s.edit(func() {
+		s.guid = unhex(t, machineUUID)
+		s.codes[types.CommandGetChassisStatus.ID] = types.CodeNodeBusy
+	})
+	if err := providers.Confirm(t.Context(), p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true}, time.Now); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRefusedLogin: what the BMC refuses is denied, and is not tried again before it changes.
+func TestRefusedLogin(t *testing.T) {
+	sim := ipmisim.New(t, ipmisim.Options{})
+	x := newProxy(t, sim.Address())
+	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: sim.UUID()}
+	right, err := os.ReadFile(sim.PasswordFile())
+	must(t, err)
+	for name, edit := range map[string]func(*ipmi.Config){
+		"password": func(c *ipmi.Config) { must(t, os.WriteFile(c.PasswordFile, []byte("wrong"), 0o600)) },
+		"user":     func(c *ipmi.Config) { c.Username = "nobody" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := passwordFile(t, string(right))
+			p, _ := newProvider(t, file, func(c *ipmi.Config) { c.PasswordFile = file; edit(c); c.CipherSuites = []int{3} })
+			before := x.logins()
+			expectClass(t, p, of, providers.ErrDenied)
+			for range 5 {
+				expectClass(t, p, of, providers.ErrDenied)
+				if err := power(t, p.PowerOff, of); !errors.Is(err, providers.ErrDenied) {
+					t.Errorf("got %v", err)
+				}
+			}
+			if n := x.logins() - before; n != 1 {
+				t.Errorf("got %d log-ins, want 1", n)
+			}
+			if name == "password" {
+				must(t, os.WriteFile(file, right, 0o600))
+				expect(t, p, of, providers.PowerOff, "off")
+			}
+		})
+	}
+	t.Run("an account that may only ask", func(t *testing.T) {
+		must(t, sim.SetPower(t.Context(), true))
+		p, _ := newProvider(t, sim.PasswordFile(), func(c *ipmi.Config) { c.Username, c.Privilege = ipmisim.Reader, "user" })
+		expect(t, p, of, providers.PowerOn, "on")
+		if err := power(t, p.PowerOff, of); !errors.Is(err, providers.ErrDenied) || !sim.Running() {
+			t.Errorf("got %v, running %t", err, sim.Running())
+		}
+		expect(t, p, of, providers.PowerOn, "on")
+	})
+	t.Run("a privilege that the account has not", func(t *testing.T) { // ipmi_sim does not mind
+		s := newSoft(t, "secret")
+		x := newProxy(t, s.address)
+		p, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.Privilege = "administrator" })
+		for range 3 {
+			expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrDenied)
+		}
+		if n := x.logins(); n != 1 {
+			t.Errorf("got %d log-ins, want 1", n)
+		}
+	})
+	t.Run("a suite that the BMC has not", func(t *testing.T) {
+		p, _ := newProvider(t, sim.PasswordFile(), func(c *ipmi.Config) { c.CipherSuites = []int{17} })
+		if err := expectClass(t, p, of, providers.ErrPermanent); err == nil || !strings.Contains(err.Error(), "cipherSuites") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a key of the BMC's own", func(t *testing.T) {
+		s := newSoft(t, "secret")
+		bmc.WithKG([]byte("a key of its own"))(s.bmc)
+		x := newProxy(t, s.address)
+		p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+		for range 3 {
+			if err := expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrDenied); err == nil || !strings.Contains(err.Error(), "Kg") {
+				t.Errorf("got %v", err)
+			}
+		}
+		if n := x.logins(); n != 1 {
+			t.Errorf("got %d log-ins, want 1", n)
+		}
+	})
+	t.Run("a log-in refused at the end", func(t *testing.T) { // the password is right, and the BMC may count it as a wrong one
+		s := newSoft(t, "secret")
+		x := newProxy(t, s.address)
+		x.edit(func() {
+			x.answered = func(p packet) []packet {
+				if p.is(0x15) {
+					p = append(slices.Clone(p[:14]), 8, 0, p[16], 0x0f, 0, 0, p[20], p[21], p[22], p[23])
+				}
+				return []packet{p}
+			}
+		})
+		p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+		for range 3 {
+			expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrUnreachable)
+		}
+		if n := x.logins(); n != 1 {
+			t.Errorf("got %d log-ins, want 1", n)
+		}
+	})
+}
+
+// TestRestart: a BMC that was restarted says nothing to an old session, and the same call goes on with a new one.
+func TestRestart(t *testing.T) {
+	sim := ipmisim.New(t, ipmisim.Options{})
+	p, _ := newProvider(t, sim.PasswordFile(), nil)
+	of := providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()}
+	must(t, sim.SetPower(t.Context(), true))
+	expect(t, p, of, providers.PowerOn, "on")
+	must(t, sim.Restart(t.Context()))
+	expect(t, p, of, providers.PowerOn, "on")
+	must(t, sim.Restart(t.Context()))
+	must(t, power(t, p.PowerOff, of))
+	expect(t, p, of, providers.PowerOff, "off")
+}
+
+// TestOneSession: calls that come together share one session, which is given back when nobody asks any more, and by Close.
+func TestOneSession(t *testing.T) {
+	s := newSoft(t, "secret")
+	x := newProxy(t, s.address)
+	p, _ := openProvider(t, passwordFile(t, "secret"), nil)
+	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+	await := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("still not: %s", what)
+			}
+		}
+	}
+	together := func(n int) {
+		var wait sync.WaitGroup
+		for range n {
+			wait.Go(func() { expect(t, p, of, providers.PowerOn, "on") })
+		}
+		wait.Wait()
+	}
+	together(200)
+	if n, open := x.logins(), s.bmc.Sessions.Count(); n != 1 || open != 1 {
+		t.Errorf("got %d log-ins, %d sessions; want 1 of each", n, open)
+	}
+	ipmi.SetIdle(p, 10*time.Millisecond)
+	expect(t, p, of, providers.PowerOn, "on")
+	await("the session is given back, the BMC forgotten", func() bool { return s.bmc.Sessions.Count() == 0 && ipmi.BMCs(p) == 0 })
+	ipmi.SetIdle(p, time.Hour)
+	together(8)
+	if n := s.bmc.Sessions.Count(); n != 1 {
+		t.Errorf("got %d sessions, want 1", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	must(t, p.Close(ctx))
+	if n := s.bmc.Sessions.Count(); n != 0 {
+		t.Errorf("got %d sessions after Close", n)
+	}
+	must(t, p.Close(ctx))
+	expectClass(t, p, of, providers.ErrPermanent)
+}
+
+// TestLostSessionsAreEnded: a session whose call ran out of time is not used again, and is given back nevertheless.
+func TestLostSessionsAreEnded(t *testing.T) {
+	s := newSoft(t, "secret")
+	x := newProxy(t, s.address)
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+	for range 3 {
+		expect(t, p, of, providers.PowerOn, "on")
+		x.set(providertest.Silent)
+		expectSoon(t, p, of)
+		x.set(providertest.NoFault)
+		for deadline := time.Now().Add(time.Minute); s.bmc.Sessions.Count() != 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("got %d sessions", s.bmc.Sessions.Count())
+			}
+		}
+	}
+}
+
+// TestOneRequestPerCall: a call that runs out of time has sent its request once. Each may take one of the BMC's sessions.
+func TestOneRequestPerCall(t *testing.T) {
+	s := newSoft(t, "secret")
+	x := newProxy(t, s.address)
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	requests := 0
+	x.edit(func() {
+		x.asked = func(p packet) []packet {
+			if p.is(0x10) {
+				x.edit(func() { requests++ })
+			}
+			return nil
+		}
+		x.answered = func(packet) []packet { return nil }
+	})
+	expectSoon(t, p, providers.Target{Node: "n1", ID: x.address()})
+	x.edit(func() {
+		if requests != 1 {
+			t.Errorf("got %d requests, want 1", requests)
+		}
+	})
+}
+
+// TestCloseOfASilentBMC returns by its deadline, and says what is left.
+func TestCloseOfASilentBMC(t *testing.T) {
+	s := newSoft(t, "secret")
+	x := newProxy(t, s.address)
+	p, _ := openProvider(t, passwordFile(t, "secret"), nil)
+	expect(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.PowerOn, "on")
+	x.set(providertest.Silent)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := p.Close(ctx); err == nil || !strings.Contains(err.Error(), x.address()) || !errors.Is(err, providers.ErrUnreachable) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > timeout {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestNobodyThere: a port where nobody listens is an answer in itself.
+func TestNobodyThere(t *testing.T) {
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	must(t, err)
+	must(t, c.Close())
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	began := time.Now()
+	expectClass(t, p, providers.Target{Node: "n1", ID: c.LocalAddr().String()}, providers.ErrUnreachable)
+	if took := time.Since(began); took > timeout/2 {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestRefusedCommand: a BMC refuses what is done already, and what it will not do; only the first is well.
+func TestRefusedCommand(t *testing.T) {
+	s := newSoft(t, "secret")
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	of := providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}
+	for _, c := range []struct {
+		code  types.CompletionCode
+		on    bool
+		class error
+	}{
+		{types.CodeNotSupported, false, nil},
+		{types.CodeNotSupported, true, providers.ErrPermanent},
+		{types.CodeInsufficientPrivilege, true, providers.ErrDenied},
+		{types.CodeCannotProvideResponseBMCInitialize, true, providers.ErrUnreachable},
+	} {
+		s.edit(func() { s.on, s.codes[types.CommandChassisControl.ID] = c.on, c.code })
+		if err := power(t, p.PowerOff, of); !errors.Is(err, c.class) {
+			t.Errorf("%#02x, on %t: got %v, want %v", uint8(c.code), c.on, err, c.class)
+		}
+	}
+	if n := s.count(types.CommandChassisControl); n != 4 {
+		t.Errorf("got %d commands, want 4: each is sent once", n)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	long := passwordFile(t, strings.Repeat("x", 21))
+	for _, c := range []struct {
+		name string
+		edit func(*ipmi.Config)
+		want string
+	}{
+		{"good", func(*ipmi.Config) {}, ""},
+		{"nothing", func(c *ipmi.Config) { *c = *ipmi.NewConfig() }, "username passwordFile"},
+		{"user", func(c *ipmi.Config) { c.Username = strings.Repeat("x", 17) }, "username"},
+		{"password", func(c *ipmi.Config) { c.PasswordFile = long }, "passwordFile"},
+		{"privilege", func(c *ipmi.Config) { c.Privilege = "root" }, "privilege"},
+		{"no suites", func(c *ipmi.Config) { c.CipherSuites = nil }, "cipherSuites"},
+		{"suites that prove nothing", func(c *ipmi.Config) { c.CipherSuites = []int{17, 0, 1, 15} }, "cipherSuites[1] cipherSuites[2] cipherSuites[3]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := ipmi.NewConfig()
+			cfg.Username, cfg.PasswordFile = "fence", passwordFile(t, strings.Repeat("x", 20))
+			c.edit(cfg)
+			var got []string
+			for _, p := range cfg.Validate() {
+				got = append(got, p.Path)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got problems at %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLongPassword: one that was rotated to a longer one than IPMI's is not cut.
+func TestLongPassword(t *testing.T) {
+	s := newSoft(t, strings.Repeat("x", 20))
+	file := passwordFile(t, strings.Repeat("x", 20))
+	p, _ := newProvider(t, file, nil)
+	must(t, os.WriteFile(file, []byte(strings.Repeat("x", 21)), 0o600))
+	expectClass(t, p, providers.Target{Node: "n1", ID: s.address}, providers.ErrDenied)
+}
+
+func TestCanonical(t *testing.T) {
+	for _, c := range []struct{ id, canonical, host string }{
+		{"10.0.0.7", "ipmi://10.0.0.7", "10.0.0.7"},
+		{"10.0.0.7:623", "ipmi://10.0.0.7", "10.0.0.7"},
+		{"ipmi://10.0.0.7:6230/", "ipmi://10.0.0.7:6230", "10.0.0.7"},
+		{"IPMI://BMC7.Example.net.:0623", "ipmi://bmc7.example.net", "bmc7.example.net"},
+		{"2001:DB8::7", "ipmi://[2001:db8::7]", "2001:db8::7"},
+		{"[2001:db8::7]:624", "ipmi://[2001:db8::7]:624", "2001:db8::7"},
+		{"::ffff:10.0.0.7", "ipmi://10.0.0.7", "10.0.0.7"},
+		{"", "", ""},
+		{"https://10.0.0.7", "", ""},
+		{"ipmi:10.0.0.7", "", ""},
+		{"fence:hunter2@10.0.0.7", "", ""},
+		{"ipmi://fence@10.0.0.7", "", ""},
+		{"10.0.0.7/1", "", ""},
+		{"10.0.0.7?x", "", ""},
+		{"10.0.0.7:0", "", ""},
+		{"10.0.0.7:99999", "", ""},
+		{"bmc 7", "", ""},
+		{"bmc..net", "", ""},
+	} {
+		canonical, hosts, err := ipmi.NewConfig().Canonical(c.id)
+		host := strings.Join(hosts, " ")
+		if canonical != c.canonical || host != c.host || (err == nil) != (c.host != "") {
+			t.Errorf("%q: got %q at %q, %v; want %q at %q", c.id, canonical, host, err, c.canonical, c.host)
+		}
+		if err != nil && c.id != "" && strings.Contains(err.Error(), c.id) {
+			t.Errorf("%q is repeated: %v", c.id, err)
+		}
+	}
+	if !ipmi.NewConfig().Addresses() {
+		t.Error("an ID is no address")
+	}
+}

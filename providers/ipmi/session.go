@@ -1,0 +1,351 @@
+package ipmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+const (
+	// idleAfter is how long a BMC is not asked before its session is given back. BMCs end sessions after 60 s without a word (IPMI 2.0,
+	// 6.12.15), and have few of them.
+	idleAfter = 20 * time.Second
+	// attempt is how long an answer may take before the request is sent again, attempts how often it is sent. In the log-in it is longer:
+	// each message that comes twice may take another of the BMC's sessions, or another random number, which ends the log-in.
+	attempt      = time.Second
+	loginAttempt = 2 * time.Second
+	attempts     = 5
+	// warmFor is how long an old session may be silent: a BMC that restarted does not know it, and says nothing. What is left of the
+	// call's time is for a new one.
+	warmFor = 1500 * time.Millisecond
+	// closeFor bounds the end of a session. A BMC that does not answer ends it by itself.
+	closeFor = 1500 * time.Millisecond
+	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same password: it may count
+	// that as a failure, and lock the account after some.
+	heldFor = time.Minute
+	// maxPassword and maxUser are IPMI's longest.
+	maxPassword, maxUser = 20, 16
+)
+
+// pool holds the BMCs that are asked, with a session each. BMCs that are not asked any more are forgotten.
+type pool struct {
+	idle, warm time.Duration
+	open       func(ctx context.Context, b *bmc) (*session, error)
+
+	ending context.Context // of log-outs; ends when Close's time is up
+	end    context.CancelFunc
+	work   sync.WaitGroup // log-outs
+
+	mu     sync.Mutex // guards what follows, and bmc's fields marked so
+	bmcs   map[string]*bmc
+	closed bool
+}
+
+// bmc is one BMC. The library's client is for one caller at a time, so its session has one owner: whoever has the turn.
+type bmc struct {
+	address string // host:port
+	turn    chan struct{}
+	session *session // the owner's; nil: none
+
+	users  int         // calls; guarded by pool.mu
+	expiry *time.Timer // set while nobody uses it; guarded by pool.mu
+}
+
+// session is an open session. After an error that is not the BMC's own word it is not used again: an answer that comes late would be
+// taken for the answer to a later question, as IPMI numbers them from 1 to 63 only.
+type session struct {
+	client *client.Client
+	wire   *wire
+}
+
+func (p *pool) init(open func(context.Context, *bmc) (*session, error)) {
+	p.idle, p.warm, p.open, p.bmcs = idleAfter, warmFor, open, map[string]*bmc{}
+	p.ending, p.end = context.WithCancel(context.Background())
+}
+
+// with runs f as the owner of the BMC's session. Where an old session brings no answer f runs once more on a new one.
+func (p *pool) with(ctx context.Context, address string, f func(context.Context, *session) error) error {
+	b, err := p.acquire(address)
+	if err != nil {
+		return err
+	}
+	defer p.release(b)
+	select {
+	case b.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-b.turn }()
+	if b.session != nil {
+		err := p.try(ctx, b, p.warm, f)
+		if b.session != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	if b.session, err = p.open(ctx, b); err != nil {
+		return err
+	}
+	return p.try(ctx, b, remote.Backstop, f)
+}
+
+// try runs f on the session, and gives that up where it is silent for so long, or where the BMC's answer is none. Its caller has the
+// turn.
+func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
+	ctx, cancel := undated(ctx)
+	defer cancel()
+	timer := time.AfterFunc(silence, cancel)
+	defer timer.Stop()
+	b.session.wire.onAnswer(func() { timer.Reset(silence) })
+	defer b.session.wire.onAnswer(nil)
+	err := f(ctx, b.session)
+	if err != nil && code(err) == 0 {
+		p.drop(b.session)
+		b.session = nil
+	}
+	return err
+}
+
+// undated returns a context that ends with ctx and shows no deadline: at one the library sends what it has to send five times at once.
+func undated(ctx context.Context) (context.Context, context.CancelFunc) {
+	same, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, cancel)
+	return same, func() { undo(); cancel() }
+}
+
+// acquire returns the BMC for one call. Every acquire that succeeds has its release.
+func (p *pool) acquire(address string) (*bmc, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+	}
+	b := p.bmcs[address]
+	if b == nil {
+		b = &bmc{address: address, turn: make(chan struct{}, 1)}
+		p.bmcs[address] = b
+	}
+	if b.expiry != nil {
+		b.expiry.Stop()
+		b.expiry = nil
+	}
+	b.users++
+	return b, nil
+}
+
+func (p *pool) release(b *bmc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.users--
+	if b.users == 0 && !p.closed {
+		b.expiry = time.AfterFunc(p.idle, func() { p.expire(b) })
+	}
+}
+
+// expire forgets an idle BMC and gives its session back.
+func (p *pool) expire(b *bmc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || b.users > 0 || p.bmcs[b.address] != b {
+		return
+	}
+	delete(p.bmcs, b.address)
+	p.drop(b.session)
+}
+
+// drop ends a session, nil for none, while its caller goes on.
+func (p *pool) drop(s *session) {
+	if s != nil {
+		p.work.Go(func() { _ = s.close(p.ending) }) // the BMC ends it by itself some time
+	}
+}
+
+// Close gives all sessions back. It blocks until ctx's deadline at most; sessions of BMCs that did not answer are left for the BMCs to
+// end, and are the error.
+func (p *pool) Close(ctx context.Context) error {
+	p.mu.Lock()
+	bmcs := p.bmcs
+	p.closed, p.bmcs = true, nil
+	for _, b := range bmcs {
+		if b.expiry != nil {
+			b.expiry.Stop()
+		}
+	}
+	p.mu.Unlock()
+	defer p.end()
+	undo := context.AfterFunc(ctx, p.end)
+	defer undo()
+
+	var mu sync.Mutex // guards errs
+	var errs []error
+	var wait sync.WaitGroup
+	for _, b := range bmcs {
+		if b.session == nil {
+			continue
+		}
+		wait.Go(func() {
+			if err := b.session.close(p.ending); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("close session on %s: %w", b.address, remote.Class(ctx, err)))
+			}
+		})
+	}
+	wait.Wait()
+	p.work.Wait()
+	return errors.Join(errs...)
+}
+
+// close ends the session and its connection, once: the library panics the second time. It may wait for the end of a question that its
+// caller gave up.
+func (s *session) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeFor)
+	defer cancel()
+	undo := context.AfterFunc(ctx, func() { _ = s.wire.Close() }) // ends a read that would outlive the context
+	defer undo()
+	_ = s.wire.SetReadDeadline(time.Now()) // and one of a question that was given up
+	ctx, stop := undated(ctx)
+	defer stop()
+	err := s.client.Close(ctx)
+	_ = s.wire.Close()
+	return err
+}
+
+// login opens a session with the first of the cipher suites that the BMC has. The password is read anew each time, and one that the BMC
+// refused is not tried again.
+func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
+	password, err := p.cfg.Password()
+	if err != nil {
+		return nil, err
+	}
+	if n := len(password.Reveal()); n > maxPassword {
+		return nil, providers.WithClass(providers.ErrDenied, errLongPassword)
+	}
+	sum := p.refusals.Sum(p.cfg.Username, password)
+	if err := p.refusals.Check(b.address, sum, p.opts.Now()); err != nil {
+		return nil, err
+	}
+	for _, id := range p.cfg.CipherSuites {
+		var s *session
+		if s, err = p.handshake(ctx, b, suites[id], password); err == nil {
+			return s, nil
+		}
+		p.drop(s) // it is open, and of no use
+		if !errors.Is(err, errNoSuite) && !errors.Is(err, errOtherSuite) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, errRefused):
+		return nil, p.refusals.Denied(b.address, sum, p.opts.Now(), err)
+	case errors.Is(err, errLate):
+		p.refusals.Hold(b.address, sum, p.opts.Now().Add(heldFor), err)
+	}
+	return nil, err
+}
+
+var (
+	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
+	// How a log-in ends that is refused.
+	errRefused = errors.New("refused")
+	errLate    = errors.New("refused at the end")
+	errNoSuite = errors.New("no such cipher suite")
+)
+
+// handshake opens one session (IPMI 2.0, 13.15), by the library's steps and not by its Connect: that would ask for the BMC's abilities
+// over a protocol that proves nothing, try again what was refused, and start a goroutine that uses the session beside its owner.
+func (p *Provider) handshake(ctx context.Context, b *bmc, s suite, password providers.Secret) (opened *session, err error) {
+	host, _, err := net.SplitHostPort(b.address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", b.address)
+	if err != nil {
+		return nil, err
+	}
+	var once sync.Once
+	w := newWire(conn, s, p.cfg.Username, password, func(why string) {
+		once.Do(func() {
+			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
+				"provider", p.opts.Name, "bmc", b.address, "reason", why)
+		})
+	})
+	defer func() {
+		if opened == nil {
+			_ = w.Close()
+		}
+	}()
+	c, err := client.NewClient(host, 0, p.cfg.Username, password.Reveal()) // the address is wire's
+	if err != nil {
+		return nil, providers.WithClass(providers.ErrPermanent, errors.New("user name too long"))
+	}
+	ctx, cancel := undated(ctx)
+	defer cancel()
+	level := privileges[p.cfg.Privilege]
+	c.WithCipherSuiteID(s.id).WithMaxPrivilegeLevel(level).WithTimeout(loginAttempt).WithRetry(attempts - 1).WithUDPProxy(w)
+	if _, err := c.OpenSession(ctx); err != nil {
+		return nil, refusal("opening a session", err)
+	}
+	if _, err := c.RAKPMessage1(ctx); err != nil {
+		return nil, refusal("logging in", err)
+	}
+	if _, err := c.RAKPMessage3(ctx); err != nil {
+		return nil, refusedLate(err)
+	}
+	opened = &session{client: c, wire: w}
+	c.WithTimeout(attempt)
+	_, err = c.SetSessionPrivilegeLevel(ctx, level)
+	return opened, unprivileged(err)
+}
+
+// unprivileged explains why a session has not the privilege that was asked for.
+func unprivileged(err error) error {
+	switch code(err) {
+	case types.CodeOK:
+		return err
+	case 0x80, 0x81, 0x82: // not available for the user, above the user's or the channel's limit, cannot be raised
+		err = providers.WithClass(providers.ErrDenied, err)
+	}
+	return fmt.Errorf("asking for the privilege: %w", classify(err))
+}
+
+// refusal explains why a BMC opened no session. A wrong password shows before it is sent: the BMC's own proof is made with another.
+func refusal(act string, err error) error {
+	var status *types.RmcpStatusError
+	switch {
+	case errors.Is(err, client.ErrRAKPAuthentication):
+		return fmt.Errorf("%s: %w: the BMC has another password", act, errRefused)
+	case !errors.As(err, &status):
+		return err
+	}
+	text := fmt.Errorf("%s: status %#02x (%s)", act, uint8(status.StatusCode()), status.StatusCode())
+	switch status.StatusCode() {
+	case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidNameLength, types.RmcpStatusCodeInvalidRole,
+		types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeUnauthorizedGUID:
+		return fmt.Errorf("%w: %w", errRefused, text)
+	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
+		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch:
+		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%w: %w (see cipherSuites)", errNoSuite, text))
+	}
+	return providers.WithClass(providers.ErrUnreachable, text) // no free session, or it lost ours
+}
+
+// refusedLate explains a log-in that failed after the BMC had proved that it knows the password.
+func refusedLate(err error) error {
+	var status *types.RmcpStatusError
+	switch {
+	case errors.Is(err, client.ErrRAKPAuthentication):
+		return fmt.Errorf("logging in: %w: the BMC has the password, and a key of its own (Kg), which is not supported", errRefused)
+	case errors.As(err, &status):
+		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("logging in: %w: status %#02x (%s)", errLate, uint8(status.StatusCode()), status.StatusCode()))
+	}
+	return err
+}
