@@ -249,6 +249,107 @@ var Mutants = []Mutant{
 		Old: "v.IsZero() || v.Kind() == reflect.Struct", New: "true",
 	},
 
+	// IPMI.
+	{
+		Name: "ipmi: an answer that the BMC did not sign counts (2)", In: "providers/ipmi.wire.inSession",
+		Old: "!hmac.Equal(w.mac(w.k1, b[4:end])[:w.suite.code], b[end:])", New: "end < 0",
+	},
+	{
+		Name: "ipmi: an answer of before counts again (2)", In: "providers/ipmi.wire.inSession",
+		Old: "p.sequence <= w.sequence", New: "false",
+	},
+	{
+		Name: "ipmi: an answer that ends the process is passed on", In: "providers/ipmi.wire.inSession",
+		Old: "!readable(p.payload, w.k2)", New: "false",
+		Tests: []string{"./providers/ipmi -run FuzzAnswers"},
+	},
+	{
+		Name: "ipmi: a pad of any length is passed on", In: "providers/ipmi.readable",
+		Old: "int(last[blockLen-1]) < len(payload)-blockLen", New: "true",
+		Tests: []string{"./providers/ipmi -run FuzzAnswers"},
+	},
+	{
+		Name: "ipmi: the BMC chooses the algorithms (2)", In: "providers/ipmi.wire.inLogin",
+		Old: "m[16] != w.suite.auth || m[24] != w.suite.integrity || m[32] != confidentialityAES", New: "false",
+	},
+	{
+		Name: "ipmi: a late answer is taken for a later question's (2)", In: "providers/ipmi.pool.try",
+		Old: "if err != nil && code(err) == 0 { ... }", New: "if silence == 0 { ... }",
+	},
+	{
+		Name: "ipmi: a restarted BMC is asked in the old session for ever", In: "providers/ipmi.pool.with",
+		Old: "b.session != nil || ctx.Err() != nil", New: "true",
+	},
+	{
+		Name: "ipmi: an old session may be silent for long", In: "providers/ipmi.pool.with",
+		Old: "p.try(ctx, b, p.warm, f)", New: "p.try(ctx, b, 100*p.warm, f)",
+		Tests: []string{"./providers/ipmi -run TestRestart"},
+	},
+	{
+		Name: "ipmi: calls share a session at the same time", In: "providers/ipmi.pool.acquire",
+		Old: "make(chan struct{}, 1)", New: "make(chan struct{}, 1000)",
+	},
+	{
+		Name: "ipmi: an idle session is kept", In: "providers/ipmi.pool.expire",
+		Old: "p.drop(b.session)", New: "",
+	},
+	{
+		Name: "ipmi: a lost session is kept", In: "providers/ipmi.pool.try",
+		Old: "p.drop(b.session)", New: "",
+	},
+	{
+		Name: "ipmi: a request is sent five times at its deadline", In: "providers/ipmi.undated",
+		Old: "context.WithoutCancel(ctx)", New: "ctx",
+	},
+	{
+		Name: "ipmi: a wrong password is sent again", In: "providers/ipmi.Provider.login",
+		Old: "if err := p.refusals.Check(b.address, sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(b.address, sum, p.opts.Now()); false { ... }",
+	},
+	{
+		Name: "ipmi: a refused password is tried in the next suite", In: "providers/ipmi.Provider.login",
+		Old: "!errors.Is(err, errNoSuite) && !errors.Is(err, errOtherSuite)", New: "false",
+	},
+	{
+		Name: "ipmi: a log-in that was refused at its end is tried again", In: "providers/ipmi.Provider.login",
+		Old: "p.refusals.Hold(b.address, sum, p.opts.Now().Add(heldFor), err)", New: "",
+	},
+	{
+		Name: "ipmi: a long password is cut", In: "providers/ipmi.Provider.login",
+		Old: "n > maxPassword", New: "n < 0",
+	},
+	{
+		Name: "ipmi: suites that prove nothing are taken (14)", In: "providers/ipmi.Config.Validate",
+		Old: "if _, ok := suites[id]; !ok { ... }", New: "if _, ok := suites[id]; !ok && id < 0 { ... }",
+	},
+	{
+		Name: "ipmi: an ID may hold a password", In: "providers/ipmi.parse",
+		Old: "u.User != nil", New: "false",
+	},
+	{
+		Name: "ipmi: a hibernated machine is off (2)", In: "providers/ipmi.acpiState",
+		Old: `return providers.PowerOn, "S4 hibernated"`, New: `return providers.PowerOff, "S4 hibernated"`,
+	},
+	{
+		Name: "ipmi: a state nobody knows is off (2)", In: "providers/ipmi.acpiState",
+		Old: "providers.PowerUnknown", New: "providers.PowerOff",
+	},
+	{
+		Name: "ipmi: a sleep that cannot be asked for is off (2)", In: "providers/ipmi.Provider.sleep",
+		Old: "notOffered(err)", New: "code(err) != 0",
+	},
+	{
+		Name: "ipmi: the system's GUID is not told (3)", In: "providers/ipmi.Provider.State",
+		Old: "obs.SystemUUID = systemUUID(guid.GUID, t.SystemUUID)", New: "_ = guid",
+	},
+	{
+		Name: "ipmi: a GUID that many machines share is told (3)", In: "providers/ipmi.systemUUID",
+		Old: `if _, ok := providers.ParseUUID(text); !ok { ... }`, New: `if _, ok := providers.ParseUUID(text); !ok && false { ... }`,
+	},
+	{
+		Name: "ipmi: any refusal of a power-off is well", In: "providers/ipmi.Provider.control",
+		Old: "err == nil && status.PowerIsOn == on", New: "err == nil && status != nil",
+	},
+
 	// libvirt.
 	{
 		Name: "libvirt: a saved guest is off (2)", In: "providers/libvirt.see",
