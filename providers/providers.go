@@ -64,6 +64,9 @@ type Observation struct {
 	Raw        string    // the device's own word, kept for the evidence
 	SystemUUID string    // the machine the device spoke of; "" if the device cannot tell
 	At         time.Time // when the question was sent: caches and events have no say here
+	// Run names the machine's run, the present one or, while it is off, the last: it changes with each start and at no other time. It is
+	// told only of machines whose boot ids tell no boots apart, because the node reads its host's (a container); "" of all others.
+	Run string
 }
 
 // Provider speaks to one family of devices. It is safe for concurrent use, every call returns by its context's deadline, and
@@ -318,6 +321,9 @@ func judge(by string, t Target, sent, got time.Time, obs Observation, err error)
 	}
 	if a.State > PowerChanging {
 		a.State = PowerUnknown
+	}
+	if a.Run = clip(obs.Run); a.Err != nil {
+		a.Run = ""
 	}
 	return a
 }

@@ -83,6 +83,30 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// The run that a device told counts only in an answer that counts.
+func TestAskRun(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		name  string
+		uuid  string
+		after time.Duration
+		err   error
+		want  string
+	}{
+		{"told", uuid, 0, nil, "1"},
+		{"by another machine", other, 0, nil, ""},
+		{"before the question", uuid, -time.Millisecond, nil, ""},
+		{"beside an error", uuid, 0, errors.New("boom"), ""},
+	} {
+		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+			return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1", At: start.Add(tt.after)}, tt.err
+		}), "p", providers.Target{SystemUUID: uuid}, func() time.Time { return start })
+		if a.Run != tt.want {
+			t.Errorf("%s: got run %q, want %q", tt.name, a.Run, tt.want)
+		}
+	}
+}
+
 func TestAskTimes(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	clock := start

@@ -61,6 +61,8 @@ type Record struct {
 	By       string     `json:"by"`                 // the controller's identity, or who else set the mark
 	Device   string     `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
 	Machine  *Machine   `json:"machine,omitempty"`  // whom it is asked about; nil: nobody, or a record of an older version
+	Run      string     `json:"run,omitempty"`      // the machine's run that its device told with the Off; "" where boot ids tell boots apart
+	Restart  string     `json:"restart,omitempty"`  // another run, which the device told once the node was back under the same boot id
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`

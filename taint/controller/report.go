@@ -74,7 +74,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	if settled(st, s) {
 		r.flush(&st.told.later, true)
 	}
-	if s.Record.Phase == taint.PhaseDone && writes(s.Do) {
+	if s.Record.Phase == taint.PhaseDone && writes(s.Do) && s.Why != reason.StartedAgain { // that one ended before
 		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
 	}
 	if st.told.said == s.Why || s.Do == recovery.Ask { // a question between two waits for the same reason is no news

@@ -307,7 +307,9 @@ func (v View) armed() Decision {
 	}
 	switch {
 	case v.Proven(v.Now):
-		return v.beginEviction(reason.Confirmed, v.Evidence()...)
+		d := v.beginEviction(reason.Confirmed, v.Evidence()...)
+		d.Record.Run = v.Answer.Run
+		return d
 	case !v.asked() || v.Answer.State == providers.PowerOff:
 		return Decision{Act: Ask, Why: reason.Confirming}
 	case !person:
@@ -480,7 +482,7 @@ func (v View) returning() Decision {
 		return d
 	case len(v.leftover()) > 0:
 		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
-	case proof.NeverOff(v.Look, v.Look.Record):
+	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
 		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
 		d.Record = d.Record.Caught(proof.Liars(v.Devices))
 		d.Alert = string(reason.NeverOff)

@@ -421,6 +421,7 @@ func TestStep(t *testing.T) {
 		{"detach takes long on return", evicting(overdue, heartbeat, attached("a")), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
 		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready, no heartbeat yet", evicting(ready), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"heartbeat, not ready yet", evicting(heartbeat), lift(reason.FinishedReturn, taint.ResultReturned)},
@@ -779,5 +780,15 @@ func TestReads(t *testing.T) {
 				t.Errorf("got %s (live %v, %s), want %s (live %v)", d.Act, d.Live, d.Why, tt.want.Act, tt.want.Live)
 			}
 		})
+	}
+}
+
+// The run that the device tells when it confirms the Off is the one that is over: the machine may have been started since the mark.
+func TestConfirmTellsTheRun(t *testing.T) {
+	a := answer(off, time.Second)
+	a.Run = "2"
+	d := Step(armed(func(v *View) { v.Look.Record.Run = "1"; heard(v, a) }))
+	if d.Act != Write || d.Record.Phase != taint.PhaseEvicting || d.Record.Run != "2" {
+		t.Errorf("got %s %s with run %q", d.Act, d.Record.Phase, d.Record.Run)
 	}
 }

@@ -209,9 +209,9 @@ func Step(v View) Decision {
 	case rec.Open() && !powering:
 		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.neverOff():
-		d := v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
-		d.Record = d.Record.Caught(proof.Liars(v.Devices))
-		return d
+		return v.neverPoweredOff()
+	case v.unexplained():
+		return v.explain()
 	}
 	why, detail, after := v.gate()
 	announced := powering && v.PowerOffSent.IsZero()
@@ -471,6 +471,7 @@ func (v View) begin(powering bool) taint.Record {
 	if !powering {
 		r.Lied = v.Look.Record.Liars()
 	}
+	r.Run = v.Answer.Run
 	return r
 }
 
@@ -481,8 +482,42 @@ func (v View) close(res taint.Result, why reason.Reason) Decision {
 
 // neverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.
 func (v View) neverOff() bool {
-	r := v.Look.Record
-	return r != nil && r.Phase == taint.PhaseDone && (r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned) && proof.NeverOff(v.Look, r)
+	return movedPods(v.Look.Record) && proof.NeverOff(v.Look, v.Look.Record)
+}
+
+// neverPoweredOff names those who said Off in the record.
+func (v View) neverPoweredOff() Decision {
+	d := v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
+	d.Record = d.Record.Caught(proof.Liars(v.Devices))
+	return d
+}
+
+// unexplained is the same for a machine whose boot ids do not tell.
+func (v View) unexplained() bool {
+	return movedPods(v.Look.Record) && proof.Unexplained(v.Look, v.Look.Record)
+}
+
+// explain asks the device of a node that is back which run of its machine this is, until it tells: the one that it said was over, or
+// another, which is written down so that it is asked once.
+func (v View) explain() Decision {
+	same, known := proof.Same(v.Answer, v.Look.Record)
+	switch {
+	case known && same:
+		return v.neverPoweredOff()
+	case known:
+		rec := *v.Look.Record
+		rec.Restart = v.Answer.Run
+		return Decision{Act: Write, Why: reason.StartedAgain, Record: rec}
+	case v.Answer.Got.IsZero():
+		return Decision{Act: Ask, Why: reason.Explaining}
+	default:
+		return v.askEvery(v.Backoff(), reason.Explaining)
+	}
+}
+
+// movedPods reports a fence that ended, and moved pods.
+func movedPods(r *taint.Record) bool {
+	return r != nil && r.Phase == taint.PhaseDone && (r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned)
 }
 
 // released reports that a person ended the fence of this life of the node. A heartbeat or a boot begins another.

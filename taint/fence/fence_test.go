@@ -423,6 +423,51 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	}
 }
 
+// A node that is back under the boot id of its host: its device is asked which run of the machine this is, until it tells.
+func TestExplain(t *testing.T) {
+	const on, off = providers.PowerOn, providers.PowerOff
+	run := func(s providers.PowerState, run string, d time.Duration) func(*View) {
+		a := answer(s, d)
+		a.Run = run
+		return func(v *View) { heard(v, a) }
+	}
+	told := func(v *View) { v.Look.Record.Run = "1" }
+	back := func(v *View) { v.Begin.Got = ago(10 * time.Second) } // the first look at this life
+	for _, tt := range []struct {
+		name    string
+		view    View
+		act     Act
+		why     reason.Reason
+		restart string
+		result  taint.Result
+	}{
+		{"nothing asked", dead(healthy, returned, told, back), Ask, reason.Explaining, "", ""},
+		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)), Write, reason.NeverOff, "", taint.ResultNeverPoweredOff},
+		{"off, the run that was over: it beats", dead(healthy, returned, told, back, run(off, "1", time.Second)), Write, reason.NeverOff, "", taint.ResultNeverPoweredOff},
+		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
+		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
+		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)), Ask, reason.Explaining, "", ""},
+		{"no answer", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", 100*time.Millisecond)), Wait, reason.Explaining, "", ""},
+		{"no answer a while ago", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", time.Second)), Ask, reason.Explaining, "", ""},
+		{"explained", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Restart = "2" }), Leave, reason.Healthy, "", ""},
+		{"nothing was evicted", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Result = taint.ResultLifted }), Leave, reason.Healthy, "", ""},
+		{"silent again", dead(returned, told, back, func(v *View) { v.Look.Ready = corev1.ConditionUnknown }), Ask, reason.Asking, "", ""},
+	} {
+		d := Step(tt.view)
+		if d.Act != tt.act || d.Why != tt.why || d.Record.Restart != tt.restart || d.Record.Result != tt.result {
+			t.Errorf("%s: got %s %s, restart %q, result %q", tt.name, d.Act, d.Why, d.Record.Restart, d.Record.Result)
+		}
+		if old := tt.view.Look.Record; d.Why == reason.StartedAgain && (d.Record.Phase != taint.PhaseDone || !d.Record.At.Equal(old.At) || d.Record.Run != old.Run) {
+			t.Errorf("%s: the record became %+v", tt.name, d.Record)
+		}
+	}
+	// The run stands in the record from the mark on, and not a run of before.
+	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour), func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
+	if d.Act != Arm || d.Record.Run != "3" || d.Record.Restart != "" {
+		t.Errorf("got %s with run %q, restart %q", d.Act, d.Record.Run, d.Record.Restart)
+	}
+}
+
 func TestMemory(t *testing.T) {
 	t.Run("an answer from before the first look", func(t *testing.T) {
 		v := dead(saying(providers.PowerOff, 60*time.Second))

@@ -178,6 +178,7 @@ func verdict(of []said) providers.Answer {
 		})
 	}
 	out := first(levels)
+	out.Run = "" // of one device, where several speak: the boot id has to tell
 	var raw []string
 	for _, s := range of {
 		raw = append(raw, s.device.Name+": "+word(s.answer))
@@ -289,8 +290,20 @@ func Distrusted(a providers.Answer) providers.Answer {
 }
 
 // NeverOff reports that the machine of the record's fence, which its device called Off, never was: its node is Ready, with a heartbeat,
-// under the boot id that it had. A person's fence has no device to blame.
-func NeverOff(l taint.Look, r *taint.Record) bool {
+// under the boot id that it had, and boot ids tell its boots apart. A person's fence has no device to blame.
+func NeverOff(l taint.Look, r *taint.Record) bool { return sameBoot(l, r) && r.Run == "" }
+
+// Unexplained reports a node that is back under the boot id that it had, where that alone proves nothing: it is its host's. Its device
+// told which run of the machine ended, so it is asked which one goes on: Same judges the answer.
+func Unexplained(l taint.Look, r *taint.Record) bool {
+	return sameBoot(l, r) && r.Run != "" && r.Restart == ""
+}
+
+// Same reports whether a device that is asked after the node's return tells the run that it said was over: then it contradicts itself, and
+// the machine never was off. It knows nothing where it told no run. What it says is its own word: one that invents a start is not caught.
+func Same(a providers.Answer, r *taint.Record) (same, known bool) { return a.Run == r.Run, a.Run != "" }
+
+func sameBoot(l taint.Look, r *taint.Record) bool {
 	return !r.Vouched() && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV
 }
 

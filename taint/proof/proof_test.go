@@ -272,6 +272,49 @@ func TestNeverOff(t *testing.T) {
 	}
 }
 
+// Where boot ids tell no boots apart the device is asked which run this is: it may contradict itself.
+func TestUnexplained(t *testing.T) {
+	l := taint.Look{Exists: true, UID: "u", BootID: "host", LeaseRV: "8", Ready: "True"}
+	r := taint.Record{NodeUID: "u", BootID: "host", LeaseRV: "7", By: "us", Run: "1"}
+	for _, tt := range []struct {
+		name     string
+		change   func(*taint.Look, *taint.Record)
+		unsaid   bool
+		neverOff bool
+	}{
+		{"it is back", func(*taint.Look, *taint.Record) {}, true, false},
+		{"its device told no run", func(_ *taint.Look, r *taint.Record) { r.Run = "" }, false, true},
+		{"started since", func(_ *taint.Look, r *taint.Record) { r.Restart = "2" }, false, false},
+		{"a boot id of its own", func(l *taint.Look, _ *taint.Record) { l.BootID = "c" }, false, false},
+		{"no heartbeat", func(l *taint.Look, _ *taint.Record) { l.LeaseRV = "7" }, false, false},
+		{"not Ready", func(l *taint.Look, _ *taint.Record) { l.Ready = "Unknown" }, false, false},
+		{"a person's", func(_ *taint.Look, r *taint.Record) { r.By = taint.ByPerson }, false, false},
+	} {
+		l, r := l, r
+		tt.change(&l, &r)
+		if got := Unexplained(l, &r); got != tt.unsaid {
+			t.Errorf("%s: unexplained %v", tt.name, got)
+		}
+		if got := NeverOff(l, &r); got != tt.neverOff {
+			t.Errorf("%s: never off %v", tt.name, got)
+		}
+	}
+	for run, want := range map[string][2]bool{"1": {true, true}, "2": {false, true}, "": {false, false}} {
+		a := providers.Answer{Observation: providers.Observation{Run: run}}
+		if same, known := Same(a, &r); known != want[1] || known && same != want[0] {
+			t.Errorf("run %q: same %v, known %v", run, same, known)
+		}
+	}
+	var several Answers
+	several.Expect(devices(0, 1)...)
+	a := answer(off, 0)
+	a.Run = "1"
+	several.Answered(a, a)
+	if several.Answer.State != off || several.Answer.Run != "" {
+		t.Errorf("several devices tell one run: %+v", several.Answer)
+	}
+}
+
 func TestEvidence(t *testing.T) {
 	secret := fmt.Errorf("login with hunter2: %w", providers.ErrDenied)
 	for _, tt := range []struct {

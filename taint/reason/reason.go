@@ -14,6 +14,8 @@ const (
 	MarkVanished     Reason = "MarkRemovedByOther"        // the record stands at Armed or Evicting, and the mark is gone
 	Healthy          Reason = "NodeHealthy"               // nothing points at a dead node
 	NeverOff         Reason = "FencedNodeNeverPoweredOff" // the boot id is the one it had when its machine was said to be off
+	Explaining       Reason = "AskingWhichRun"            // the same, where boot ids tell no boots apart: the device is asked whether it was started
+	StartedAgain     Reason = "MachineStartedAgain"       // it was: this run of the machine is not the one that its device said was over
 	Excluded         Reason = "NodeExcluded"              // maintenance, pause, opt-out
 	UnknownMode      Reason = "UnknownMode"               // the mode is none that this version has
 	NoMachine        Reason = "NoMachine"                 // no provider knows the node, or two claim it
@@ -144,8 +146,10 @@ var table = []Row{
 	{MarkVanished, Warning, "", "Somebody removed the mark in the middle of the fence. To end a fence, use: forcefence release {node} --yes.",
 		"Use `forcefence release` to end a fence."},
 	{Healthy, Debug, StateHealthy, "", ""},
-	{NeverOff, Warning, StateDistrusted, "The node is back with the boot ID that it had when its device {device} said Off: the machine was never off. Its device is not believed until a person runs: forcefence release {node} --yes.",
+	{NeverOff, Warning, StateDistrusted, "The node is back on the boot that it was on when its device {device} said Off: the machine was never off. Its device is not believed until a person runs: forcefence release {node} --yes.",
 		"Do not trust that device. `forcefence release` once it is repaired."},
+	{Explaining, Debug, StateHealthy, "", ""},
+	{StartedAgain, Debug, StateHealthy, "", ""},
 	{Excluded, Debug, StateExcluded, "", ""},
 	{UnknownMode, Warning, StateSuspect, "The node looks dead, and this version does not know the configured {detail}: nothing is done.",
 		"Correct `mode`, or run a version that has it."},

@@ -162,7 +162,7 @@ func (n *Node) Answer() providers.Answer { return n.answers.Answer }
 // Idle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
 func Idle(l taint.Look, v fleet.View) bool {
 	r := l.Record
-	done := r == nil || r.Phase == taint.PhaseDone && (r.BootID != l.BootID || !l.IsReady() ||
+	done := r == nil || r.Phase == taint.PhaseDone && (r.BootID != l.BootID || r.Restart != "" || !l.IsReady() ||
 		r.Result != taint.ResultEvicted && r.Result != taint.ResultReturned)
 	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
 }

@@ -879,6 +879,14 @@ func TestIdle(t *testing.T) {
 		{"evicted, on another boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "before") }, true},
 		{"evicted, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "b") }, false},
 		{"returned, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultReturned, "b") }, false},
+		{"evicted, on the same boot, and started since", func(l *taint.Look, _ *fleet.View) {
+			l.Record = ended(taint.ResultEvicted, "b")
+			l.Record.Run, l.Record.Restart = "1", "2"
+		}, true},
+		{"evicted, on the same boot, and nobody has told yet", func(l *taint.Look, _ *fleet.View) {
+			l.Record = ended(taint.ResultEvicted, "b")
+			l.Record.Run = "1"
+		}, false},
 		{"known to be never off", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultNeverPoweredOff, "b") }, true},
 		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
 	} {

@@ -90,6 +90,9 @@ func TestHistories(t *testing.T) {
 		if rnd.IntN(4) == 0 {
 			happens("device none")
 		}
+		if rnd.IntN(4) == 0 {
+			happens("container")
+		}
 		for range 40 {
 			ev := events[rnd.IntN(len(events))]
 			switch rnd.IntN(4) {

@@ -48,6 +48,8 @@ type world struct {
 	latency time.Duration        // how long it takes
 	obeys   string               // what a power-off does: "ok", "ignored", "refused"
 	boots   int
+	// contained: the node reads its host's boot id, and the device tells the machine's runs
+	contained bool
 
 	course   Node
 	fleet    fleet.Fleet
@@ -120,7 +122,9 @@ func (w *world) beat() {
 func (w *world) boot() {
 	w.boots++
 	w.power, w.life = on, w.now
-	w.node.Status.NodeInfo.BootID = fmt.Sprintf("b%d", w.boots)
+	if !w.contained {
+		w.node.Status.NodeInfo.BootID = fmt.Sprintf("b%d", w.boots)
+	}
 	w.node.Status.VolumesInUse = nil // nothing is mounted yet
 	w.change()
 	w.beat()
@@ -277,6 +281,8 @@ func (w *world) do(line string) error {
 		w.control = true
 	case "trust":
 		w.trust = true
+	case "container":
+		w.contained = true
 	case "mark": // a person's kubectl taint
 		w.node.Spec.Taints = append(slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool {
 			return t.Key == taint.DefaultKey && t.Effect == corev1.TaintEffectNoSchedule
@@ -688,10 +694,14 @@ func (w *world) refuse(do Do, p evict.Pod) evict.Refusal {
 // ask puts the question; the machine answers with what it is when the question arrives.
 func (w *world) ask() {
 	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now}, By: "rack-a"}
+	if w.contained {
+		a.Run = fmt.Sprintf("run %d", w.boots)
+	}
 	if w.device == "" {
 		a.State, a.Err = unknown, providers.ErrPermanent
 	}
 	if w.power == unknown {
+		a.Run = ""
 		a.Err = providers.ErrUnreachable
 	}
 	for _, line := range w.before["answer"] {

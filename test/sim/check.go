@@ -194,8 +194,8 @@ func (c *checker) sent(g grounds, p evict.Pod) {
 func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 	c.ended[p.UID] = tomb{g.look.Record.ID, sent}
 	r := g.look.Record
-	if m := c.w.machine(g.look.Name); m.lied && m.power && m.bootID == r.BootID && r.By != taint.ByPerson {
-		c.fooled[m.name] = r.ID + "/" + m.bootID
+	if m := c.w.machine(g.look.Name); m.lied && m.power && (m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
+		c.fooled[m.name] = r.ID + "/" + m.run
 	}
 }
 
@@ -377,6 +377,9 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 // accused is a device found to have lied: it must have, and no other is accused with it.
 func (c *checker) accused(m *machine, r taint.Record) {
 	c.w.count("never off")
+	if m.contained {
+		c.w.count("never off, by its run")
+	}
 	if !m.lied {
 		c.w.fail("never-off", "an honest device of %s is accused", m.name)
 	}
@@ -485,7 +488,7 @@ func (c *checker) hung() {
 func (c *checker) unnoticed(n *corev1.Node) bool {
 	m := c.w.machine(n.Name)
 	r, _ := taint.RecordOf(n)
-	return r != nil && m.power && m.excused == "" && c.fooled[m.name] == r.ID+"/"+m.bootID && r.Result != taint.ResultNeverPoweredOff
+	return r != nil && m.power && m.excused == "" && c.fooled[m.name] == r.ID+"/"+m.run && r.Result != taint.ResultNeverPoweredOff
 }
 
 // atEnd is what must have come true once the world is calm.

@@ -360,7 +360,7 @@ func (k *kubelet) start(p *corev1.Pod) {
 	if live := w.api.pod(p.Name); live != nil {
 		was = live.Status.Phase
 	}
-	boot := m.bootID
+	boot := m.run
 	tell := func() {
 		_ = w.api.patchPod("kubelet", p.Name, uid, "", func(p *corev1.Pod) {
 			// A patch holds what differed when it was made: a phase that was Running already is not in it.

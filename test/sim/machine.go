@@ -11,26 +11,28 @@ import (
 
 // machine is one node's hardware, with the containers that run on it and the BMC that speaks of it.
 type machine struct {
-	w        *World
-	name     string
-	uuid     string
-	device   bool    // a provider speaks for it, through its BMC
-	second   bool    // another device speaks for it beside that, to which the operator's word leads
-	deaf     [2]bool // its BMC, its second device: nobody is answered
-	power    bool
-	changing bool // a power-off was accepted; the machine still runs
-	switched time.Time
-	bootID   string
-	k        *kubelet  // nil while off or booting
-	cut      bool      // no way to the API server
-	hung     bool      // its kubelet does nothing; its containers run on
-	troubled time.Time // when that last changed
-	lies     bool      // one of its devices says Off whatever is true
-	liar     int       // which: 0 is the BMC, 1 the second
-	lied     bool      // and it has done so
-	excused  string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
-	running  []*container
-	mounted  []string
+	w         *World
+	name      string
+	uuid      string
+	device    bool    // a provider speaks for it, through its BMC
+	second    bool    // another device speaks for it beside that, to which the operator's word leads
+	deaf      [2]bool // its BMC, its second device: nobody is answered
+	power     bool
+	changing  bool // a power-off was accepted; the machine still runs
+	switched  time.Time
+	run       string    // another one after each start
+	bootID    string    // what its kubelet and its hook read: run, or the host's where the machine is a container
+	contained bool      // it is one: its device tells the run
+	k         *kubelet  // nil while off or booting
+	cut       bool      // no way to the API server
+	hung      bool      // its kubelet does nothing; its containers run on
+	troubled  time.Time // when that last changed
+	lies      bool      // one of its devices says Off whatever is true
+	liar      int       // which: 0 is the BMC, 1 the second
+	lied      bool      // and it has done so
+	excused   string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
+	running   []*container
+	mounted   []string
 }
 
 // away reports that nothing on the machine reaches the API server.
@@ -101,16 +103,19 @@ func (m *machine) powerOn(why string) {
 	}
 	m.w.booted++
 	m.deaf[0] = m.deaf[0] && m.w.calm // comes back with the power; in the calm it may stay down, beside the other
-	m.power, m.switched, m.bootID = true, m.w.now, fmt.Sprintf("boot-%d", m.w.booted)
-	m.w.logf("%s: power ON (%s), %s", m.name, why, m.bootID)
+	m.power, m.switched, m.run = true, m.w.now, fmt.Sprintf("boot-%d", m.w.booted)
+	if !m.contained {
+		m.bootID = m.run
+	}
+	m.w.logf("%s: power ON (%s), %s", m.name, why, m.run)
 	m.w.count("power on")
-	boot := m.bootID
+	run := m.run
 	delay := m.w.between(300*time.Millisecond, 3*time.Second)
 	if m.w.chance(0.4) {
 		delay = m.w.between(3*time.Second, 25*time.Second)
 	}
 	m.w.after(delay, func() {
-		if m.power && m.bootID == boot {
+		if m.power && m.run == run {
 			m.startKubelet()
 		}
 	})
@@ -202,6 +207,9 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 func (m *machine) answer(stamp time.Time, about *machine, which int) (providers.Observation, error) {
 	w := m.w
 	obs := providers.Observation{State: providers.PowerOn, SystemUUID: m.uuid, At: stamp}
+	if m.contained {
+		obs.Run = m.run
+	}
 	if which == 1 { // it cannot tell which machine it speaks of, and speaks of none but its own
 		obs.SystemUUID = ""
 	}
@@ -272,14 +280,14 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	if ignored := !w.calm && w.chance(0.15); ignored || !m.power {
 		return nil
 	}
-	boot := m.bootID
+	run := m.run
 	m.changing = w.chance(0.5)
 	d := w.between(10*time.Millisecond, 2*time.Second)
 	if !w.calm && w.chance(0.1) {
 		d = w.between(5*time.Second, 20*time.Second)
 	}
 	w.after(d, func() {
-		if m.bootID == boot {
+		if m.run == run {
 			m.cutPower("ordered")
 		}
 	})

@@ -260,6 +260,9 @@ func (k *worker) next() {
 		if s.Record.Phase == taint.PhaseEvicting && s.Why != reason.Adopting { // a mark overwritten in the middle goes on
 			w.check.proof(k.grounds(s), "beginning of the eviction")
 		}
+		if s.Why == reason.NeverOff {
+			w.check.accused(k.m, s.Record)
+		}
 		k.patch(l, s.Record, nil, string(s.Why))
 	case recovery.Arm:
 		w.check.arm(k.grounds(s))

@@ -79,6 +79,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
 		"crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
 		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies",
+		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",
 		"one device down", "one device does not answer in time", "devices disagree", "a lie is gainsaid", "one of two is accused", "PowerOff through the second",
 	} {

@@ -92,7 +92,10 @@ func (w *World) buildObjects() {
 	}
 	for _, m := range w.machines {
 		w.booted++
-		m.bootID = fmt.Sprintf("boot-%d", w.booted)
+		m.run = fmt.Sprintf("boot-%d", w.booted)
+		if m.bootID, m.contained = m.run, !m.second && w.chance(0.3); m.contained {
+			m.bootID = "boot-of-its-host"
+		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Annotations: map[string]string{noteBMC: m.name}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
 		setReady(n, corev1.ConditionTrue, w.now)
