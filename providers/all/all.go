@@ -3,6 +3,7 @@ package all
 
 import (
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/container"
 	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
@@ -12,6 +13,7 @@ import (
 // Types returns all provider types.
 func Types() providers.Registry {
 	return providers.Registry{
+		container.Type(),
 		ipmi.Type(),
 		libvirt.Type(),
 		pdu.Type(),

@@ -1,0 +1,280 @@
+// Package container asks a container engine whether a node that is a container has ended: the nodes of kind, k3d and minikube, on Docker
+// or Podman. It speaks the Docker Engine API over the engine's unix socket, and imports the contract, providers/remote and the standard
+// library. The README beside it says what counts as off, and what an engine does not know.
+//
+//	providers:
+//	- name: laptop
+//	  container:
+//	    socket: /var/run/docker.sock
+//
+// A target's ID is its container's name: on kind, k3d and minikube the node's own.
+//
+// It promises that a state was asked in that call, that Off is said only of a container whose word, flags, process and exit code agree that
+// nothing of it is left, that no container is guessed from the beginning of an ID, and that what it acts on is the very one it looked at.
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	Socket string `yaml:"socket"` // the engine's unix socket, as an absolute path; must be set
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "container", NewConfig: func() providers.Config { return &Config{} },
+		Off:      "the container is `exited` or `created`, has no process, and the engine saw its end",
+		Identity: "none: a container's name is all there is",
+	}
+}
+
+// Validate returns every fault. It asks no engine, which may be started later.
+func (c *Config) Validate() []providers.Problem {
+	switch info, err := os.Stat(c.Socket); {
+	case c.Socket == "":
+		return []providers.Problem{providers.Problemf("socket", "missing: write the engine's unix socket, such as /var/run/docker.sock")}
+	case !filepath.IsAbs(c.Socket):
+		return []providers.Problem{providers.Problemf("socket", "not an absolute path of a unix socket, such as /var/run/docker.sock")}
+	case err == nil && info.Mode().Type() != os.ModeSocket:
+		return []providers.Problem{providers.Problemf("socket", "not a socket")}
+	}
+	return nil
+}
+
+// New makes the provider. It contacts no engine.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o), nil }
+
+// Provider speaks to one engine. It is safe for concurrent use.
+type Provider struct {
+	opts  providers.Options
+	http  *http.Client
+	first time.Duration // until a lost stream of events is asked for again; doubles with each that fails, up to lastPause
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Watcher  = (*Provider)(nil)
+	_ providers.Closer   = (*Provider)(nil)
+)
+
+// New makes the provider from a valid Config. It contacts no engine.
+func New(c Config, o providers.Options) *Provider {
+	return &Provider{opts: o.Defaulted(), first: firstPause, http: &http.Client{
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+			},
+			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Close closes the connections.
+func (p *Provider) Close(context.Context) error {
+	p.http.CloseIdleConnections()
+	return nil
+}
+
+// State asks the engine for the container. A word that no engine has is PowerUnknown without an error, and so is an end that is in doubt.
+func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+		at := p.opts.Now()
+		c, err := p.inspect(ctx, t)
+		if err == nil {
+			obs = c.observation(at)
+		}
+		return err
+	})
+	return obs, err
+}
+
+// PowerOff kills the container: SIGKILL for its first process, with which the kernel ends all others of its process namespace. It is not
+// removed. The engine does not start it again by itself (its restart policy) until the engine itself is started again.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context) error {
+		c, err := p.inspect(ctx, t)
+		if err != nil {
+			return err
+		}
+		if state, _ := c.see(); state == providers.PowerOff {
+			return nil
+		}
+		return p.act(ctx, t, c, "kill", providers.PowerOff, providers.PowerChanging)
+	})
+}
+
+// PowerOn starts the container. One that the engine lost sight of is not started: what is left of it would run beside the new one.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context) error {
+		c, err := p.inspect(ctx, t)
+		if err != nil {
+			return err
+		}
+		switch state, raw := c.see(); state {
+		case providers.PowerOn:
+			return nil
+		case providers.PowerUnknown:
+			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s: see to it on the engine's own machine", raw))
+		}
+		return p.act(ctx, t, c, "start", providers.PowerOn)
+	})
+}
+
+// act sends one request about the container that was looked at, by its ID: its name may be another's a moment later. Where the engine
+// refuses (Docker answers 409, Podman 500), it is looked at again: somebody may have done it already.
+func (p *Provider) act(ctx context.Context, t providers.Target, c inspected, verb string, done ...providers.PowerState) error {
+	err := p.call(ctx, http.MethodPost, "/containers/"+c.ID+"/"+verb, nil)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if again, lost := p.inspect(ctx, t); lost == nil && again.ID == c.ID {
+		if state, _ := again.see(); slices.Contains(done, state) {
+			return nil
+		}
+	}
+	return err
+}
+
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.Do(ctx, act, t, "container "+p.opts.Name, f)
+}
+
+// inspected is what the engine tells of one container, as far as it matters. What is a pointer must be told.
+type inspected struct {
+	ID    string `json:"Id"`
+	Name  string
+	State struct {
+		Status                            string
+		Running, Paused, Restarting, Dead *bool
+		Pid, ExitCode                     *int
+		StartedAt                         string
+	}
+	HostConfig struct{ PidMode *string }
+}
+
+func (c inspected) observation(at time.Time) providers.Observation {
+	state, raw := c.see()
+	return providers.Observation{State: state, Raw: raw, At: at, Run: c.ID[:12] + " " + c.State.StartedAt}
+}
+
+// see maps the engine's words; it is the only place where an Off is made.
+func (c inspected) see() (state providers.PowerState, raw string) {
+	switch raw = c.State.Status; raw {
+	case "running", "paused", "restarting": // the memory of the second may go on; the third is started again by its engine
+		return providers.PowerOn, raw
+	case "removing", "stopping", "stopped": // Podman's stopped is before its clean-up, after which a restart policy may start it
+		return providers.PowerChanging, raw
+	case "created", "exited":
+		if doubt := c.doubt(); doubt != "" {
+			return providers.PowerUnknown, raw + ", but " + doubt
+		}
+		return providers.PowerOff, raw
+	default: // dead, a container whose removal failed, and what nobody knows
+		return providers.PowerUnknown, raw
+	}
+}
+
+// lost is the exit code that Docker makes up for a container whose end it did not see: when it was started again, its supervisor did not
+// answer. With live-restore its processes may run on, for ever (docker/for-linux issues 129 and 556; F38).
+const lost = 255
+
+// doubt is why a container that is said to have ended may run; "" where all that the engine tells agrees.
+func (c inspected) doubt() string {
+	is := func(b *bool) bool { return b == nil || *b }
+	switch s := c.State; {
+	case is(s.Running), is(s.Paused), is(s.Restarting), is(s.Dead):
+		return "its flags disagree"
+	case s.Pid == nil || *s.Pid != 0:
+		return "it has a process"
+	case s.ExitCode == nil || *s.ExitCode == lost:
+		return "the engine did not see its end (255)"
+	case c.HostConfig.PidMode == nil || *c.HostConfig.PidMode != "" && *c.HostConfig.PidMode != "private":
+		return "it shared its processes' namespace" // then they do not end with the first
+	}
+	return ""
+}
+
+var (
+	// name is what engines allow. It takes no path apart.
+	name = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+	id   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// inspect asks for the target's container. An engine also takes the beginning of an ID for a name, so what it found must have the name.
+func (p *Provider) inspect(ctx context.Context, t providers.Target) (c inspected, _ error) {
+	if !name.MatchString(t.ID) {
+		return c, notFound("the target's ID is no container's name: give it one")
+	}
+	if err := p.call(ctx, http.MethodGet, "/containers/"+url.PathEscape(t.ID)+"/json", &c); err != nil {
+		return c, err
+	}
+	switch {
+	case !id.MatchString(c.ID):
+		return c, providers.WithClass(providers.ErrPermanent, errors.New("the answer is no container's: is this a container engine?"))
+	case strings.TrimPrefix(c.Name, "/") != t.ID:
+		return c, notFound("no container has that name; the ID of another begins so")
+	}
+	return c, nil
+}
+
+func notFound(text string) error { return providers.WithClass(providers.ErrNotFound, errors.New(text)) }
+
+// call sends one request once. The paths have no version: an engine then speaks its own, and a version that one engine demands another
+// does not have (Docker 29 refuses what Podman speaks, 1.41). What is read here is the same in all of them.
+func (p *Provider) call(ctx context.Context, method, path string, into any) error {
+	resp, err := p.request(ctx, method, path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body := io.LimitReader(resp.Body, 4<<20)
+	switch status := resp.StatusCode; {
+	case method == http.MethodPost && (status == http.StatusNoContent || status == http.StatusNotModified):
+		return nil
+	case method == http.MethodPost || status != http.StatusOK:
+		return refused(status, body)
+	}
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("reading answer: %w", err) // half an answer is none
+	}
+	return nil
+}
+
+func (p *Provider) request(ctx context.Context, method, path string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.http.Do(r)
+}
+
+// refused is an answer that is not the one expected, with what the engine says about it.
+func refused(status int, body io.Reader) error {
+	var said struct{ Message string }
+	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&said)
+	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
+	if said.Message != "" {
+		text += ": " + said.Message[:min(len(said.Message), 200)]
+	}
+	return providers.WithClass(remote.HTTPClass(status), errors.New(strings.ToValidUTF8(text, "?")))
+}

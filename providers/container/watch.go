@@ -1,0 +1,142 @@
+package container
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// Watch reads the engine's stream of events. An engine that ends also ends the stream, which is asked for again; one that is stopped
+// loses none. No question is put to it in between, as would be needed over a network.
+func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+	log := p.opts.Log.With("provider", p.opts.Name)
+	pause := p.first
+	for {
+		subscribed, err := p.watchOnce(ctx, targets, f)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, providers.ErrPermanent):
+			return fmt.Errorf("watch (container %s): %w", p.opts.Name, err)
+		case subscribed:
+			log.Warn("Lost the events of a container engine", "err", err)
+			pause = p.first
+		default:
+			log.Debug("Cannot reach a container engine for its events", "err", err, "again", pause)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// watchOnce subscribes, tells what was missed, and then what happens, until the stream or ctx ends.
+func (p *Provider) watchOnce(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) (subscribed bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := p.request(ctx, http.MethodGet, "/events?filters="+url.QueryEscape(`{"type":["container"]}`))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		err := refused(resp.StatusCode, resp.Body)
+		if !errors.Is(err, providers.ErrUnreachable) { // a filter in front of the socket does not let events through
+			err = providers.WithClass(providers.ErrPermanent, err)
+		}
+		return false, err
+	}
+	byName := map[string]providers.Target{}
+	for _, t := range targets {
+		byName[t.ID] = t
+	}
+	over := make(chan struct{})
+	go func() { // waited for below
+		defer close(over)
+		p.lookOver(ctx, targets, f)
+	}()
+	defer func() { cancel(); <-over }()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return true, fmt.Errorf("reading events: %w", err)
+		}
+		t, ours := byName[e.Actor.Attributes["name"]]
+		if state, raw, power := e.told(); ours && power && ctx.Err() == nil {
+			f(t, providers.Observation{State: state, Raw: raw, At: p.opts.Now()})
+		}
+	}
+	if err = lines.Err(); err == nil {
+		err = errors.New("the engine ended the stream")
+	}
+	return true, err
+}
+
+// lookOver tells of the targets that do not run, and looks once more a while later: an engine says that the stream is there before it
+// listens for events.
+func (p *Provider) lookOver(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) {
+	down := make([]bool, len(targets))
+	for range 2 {
+		for i, t := range targets {
+			at := p.opts.Now()
+			asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+			c, err := p.inspect(asking, t)
+			cancel()
+			was := down[i]
+			if down[i] = false; err != nil || ctx.Err() != nil {
+				continue
+			}
+			obs := c.observation(at)
+			if down[i] = obs.State != providers.PowerOn; down[i] && !was {
+				f(t, obs)
+			}
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// event is one of the stream, as far as it matters.
+type event struct {
+	Type, Action string
+	Actor        struct {
+		Attributes map[string]string // the container's labels are among them, so "Name" is not "name"
+	}
+}
+
+// told maps an event; power is false for those that say nothing of power.
+func (e event) told() (state providers.PowerState, raw string, power bool) {
+	if e.Type != "container" {
+		return providers.PowerUnknown, "", false
+	}
+	raw = "event: " + e.Action
+	switch e.Action {
+	case "start", "unpause", "pause":
+		return providers.PowerOn, raw, true
+	case "die", "died":
+		return providers.PowerOff, raw, true
+	case "destroy", "remove":
+		return providers.PowerUnknown, raw, true
+	}
+	return providers.PowerUnknown, "", false
+}
