@@ -37,7 +37,9 @@ func TestEngines(t *testing.T) {
 func suite(t *testing.T, e *engine) {
 	providertest.Suite(t, providertest.Options{
 		Timeout: patience, Settle: patience, Prompt: 10 * time.Second,
-		Without: map[providertest.Fault]string{providertest.OtherMachine: "an engine knows no system UUID"},
+		Without:  map[providertest.Fault]string{providertest.OtherMachine: "an engine knows no system UUID"},
+		NoProxy:  "an engine is reached over its unix socket alone",
+		NoLogIns: "there is no account: who may open the socket may do anything",
 		New: func(t *testing.T) *providertest.Bench {
 			m, p := e.add(t, nil), e.proxy(t)
 			m.power(true)

@@ -249,6 +249,120 @@ var Mutants = []Mutant{
 		Old: "v.IsZero() || v.Kind() == reflect.Struct", New: "true",
 	},
 
+	// container.
+	{
+		Name: "container: a paused container is off (2)", In: "providers/container.inspected.see",
+		Old: `case "running", "paused", "restarting": ...`, New: `case "paused": return providers.PowerOff, raw; case "running", "restarting": return providers.PowerOn, raw`,
+	},
+	{
+		Name: "container: one that is started again is off (2)", In: "providers/container.inspected.see",
+		Old: `case "removing", "stopping", "stopped": ...`, New: `case "removing", "stopping", "stopped": return providers.PowerOff, raw`,
+	},
+	{
+		Name: "container: a word that nobody knows is off (2)", In: "providers/container.inspected.see",
+		Old: "default: ...", New: "default: return providers.PowerOff, raw",
+	},
+	{
+		Name: "container: a doubtful end is off (2)", In: "providers/container.inspected.see",
+		Old: `if doubt := c.doubt(); doubt != "" { ... }`, New: `if doubt := c.doubt(); false { _ = doubt }`,
+	},
+	{
+		Name: "container: flags may disagree (2)", In: "providers/container.inspected.doubt",
+		Old: "is(s.Running), is(s.Paused), is(s.Restarting), is(s.Dead)", New: "is(s.Paused), is(s.Restarting), is(s.Dead)",
+	},
+	{
+		Name: "container: what is not told is well (2)", In: "providers/container.inspected.doubt",
+		Old: "b == nil || *b", New: "b != nil && *b",
+	},
+	{
+		Name: "container: a process is no doubt (2)", In: "providers/container.inspected.doubt",
+		Old: "*s.Pid != 0", New: "false",
+	},
+	{
+		Name: "container: an end that the engine did not see (F38)", In: "providers/container.inspected.doubt",
+		Old: "*s.ExitCode == lost", New: "false",
+	},
+	{
+		Name: "container: another's process namespace (2)", In: "providers/container.inspected.doubt",
+		Old: `c.HostConfig.PidMode == nil || *c.HostConfig.PidMode != "" && *c.HostConfig.PidMode != "private"`, New: "false",
+	},
+	{
+		Name: "container: the beginning of another's ID (3)", In: "providers/container.Provider.inspect",
+		Old: `strings.TrimPrefix(c.Name, "/") != t.ID`, New: "false",
+	},
+	{
+		Name: "container: a path for a name (3)", In: "providers/container.Provider.inspect",
+		Old: "!name.MatchString(t.ID)", New: "false",
+	},
+	{
+		Name: "container: an answer that is no container's", In: "providers/container.Provider.inspect",
+		Old: "!id.MatchString(c.ID)", New: "len(c.ID) < 12",
+	},
+	{
+		Name: "container: a name is acted on", In: "providers/container.Provider.act",
+		Old: `"/containers/" + c.ID + "/" + verb`, New: `"/containers/" + t.ID + "/" + verb`,
+	},
+	{
+		Name: "container: another that has the name now is off (3)", In: "providers/container.Provider.act",
+		Old: "again.ID == c.ID", New: "again.ID != \"\"",
+	},
+	{
+		Name: "container: one that was lost is started once more", In: "providers/container.Provider.PowerOn",
+		Old: "case providers.PowerUnknown: ...", New: "case providers.PowerChanging: _ = raw",
+	},
+	{
+		Name: "container: any answer is a success", In: "providers/container.Provider.call",
+		Old: "(status == http.StatusNoContent || status == http.StatusNotModified)", New: "status < 500",
+	},
+	{
+		Name: "container: the body of an error is an answer (2)", In: "providers/container.Provider.call",
+		Old: "method == http.MethodPost || status != http.StatusOK", New: "method == http.MethodPost",
+	},
+	{
+		Name: "container: what was missed is not told", In: "providers/container.Provider.lookOver",
+		Old: "down[i] && !was", New: "was && !down[i]",
+	},
+	{
+		Name: "container: the event of a network is a container's", In: "providers/container.event.told",
+		Old: `e.Type != "container"`, New: "false",
+	},
+	{
+		Name: "container: a start is not asked about: the boot id accuses", In: "taint/proof.NeverOff",
+		Old: `r.Run == ""`, New: "true",
+	},
+	{
+		Name: "container: a device that contradicts itself is believed", In: "taint/proof.Same",
+		Old: "a.Run == r.Run", New: "false",
+	},
+	{
+		Name: "container: no answer accuses", In: "taint/proof.Same",
+		Old: `a.Run != ""`, New: "true",
+	},
+	{
+		Name: "container: the same boot is not explained", In: "taint/fence.Step",
+		Old: "v.unexplained()", New: "false",
+	},
+	{
+		Name: "container: a start is asked about for ever", In: "taint/recovery.Idle",
+		Old: `r.Restart != ""`, New: "false",
+	},
+	{
+		Name: "container: the run of before stands in the record", In: "taint/evict.View.armed",
+		Old: "d.Record.Run = v.Answer.Run", New: "d.Record.Run = v.Look.Record.Run",
+	},
+	{
+		Name: "container: a mark knows no run", In: "taint/fence.View.begin",
+		Old: "r.Run = v.Answer.Run", New: "r.Run = \"\"",
+	},
+	{
+		Name: "container: one of several devices tells the run (4)", In: "taint/proof.verdict",
+		Old: `out.Run = ""`, New: "_ = out.Run",
+	},
+	{
+		Name: "container: another machine tells the run (3)", In: "providers.judge",
+		Old: `a.Err != nil`, New: "false",
+	},
+
 	// IPMI.
 	{
 		Name: "ipmi: an answer that the BMC did not sign counts (2)", In: "providers/ipmi.wire.inSession",

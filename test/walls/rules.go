@@ -106,6 +106,10 @@ var Rules = []Rule{
 		Why:    "a provider type knows the contract and its device's SDK",
 	},
 	{
+		Bind: []string{"providers/container"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std"},
+		Why: "the Docker Engine API is HTTP over a socket: no client module is worth its weight for four requests",
+	},
+	{
 		Bind: []string{"providers/libvirt"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/digitalocean/go-libvirt/..."},
 		Why: "a provider type knows the contract and its device's SDK",
 	},
