@@ -106,7 +106,7 @@ func TestAnswers(t *testing.T) {
 		{"a web page", 200, "<html>", providers.ErrUnreachable},
 		{"something else", 200, "{}", providers.ErrPermanent},
 		{"no ID", 200, answer(anID, ""), providers.ErrPermanent},
-		{"an ID that leads elsewhere", 200, answer(anID, "../x"), providers.ErrPermanent},
+		{"an ID that leads elsewhere", 200, answer(anID, "../containers/node-2"), providers.ErrPermanent},
 		{"another container", 200, answer("/node-1", "/node-10"), providers.ErrNotFound},
 		{"no name", 200, answer("/node-1", ""), providers.ErrNotFound},
 		{"404", 404, `{"message":"No such container: node-1"}`, providers.ErrNotFound},
@@ -222,6 +222,44 @@ func TestEventsThatTellNothing(t *testing.T) {
 	want := "n1 Off event: died, n1 Unknown event: destroy"
 	if got := strings.Join(told, ", "); got != want+", "+want {
 		t.Errorf("got %s, want twice %s", got, want)
+	}
+}
+
+// After each connection the targets that do not run are told of, and once more a while later those that ended meanwhile.
+func TestLooksOver(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var told []string
+	round := map[string]int{}
+	p := newProvider(t, scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/events" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		of := strings.Split(r.URL.Path, "/")[2]
+		round[of]++
+		word := "exited"
+		switch {
+		case of == "ends" && round[of] == 1, of == "runs" && round[of] == 1:
+			word = "running"
+		case of == "runs":
+			cancel()
+		}
+		saying(http.StatusOK, answer("node-1", of, `"exited"`, `"`+word+`"`))(w, r)
+	}))
+	var targets []providers.Target
+	for _, name := range []string{"ended", "ends", "runs"} {
+		targets = append(targets, providers.Target{Node: name, ID: name})
+	}
+	if err := p.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
+		told = append(told, fmt.Sprint(of.Node, " ", o.State, " ", o.Raw))
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch: got %v", err)
+	}
+	if got := strings.Join(told, ", "); got != "ended Off exited, ends Off exited" {
+		t.Errorf("got %q", got)
 	}
 }
 
