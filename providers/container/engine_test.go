@@ -63,6 +63,7 @@ const limits = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1
 type engine struct {
 	kind, dir, socket, image string
 	http                     *http.Client
+	lives                    []net.Conn // of the containers' inits
 	mu                       sync.Mutex // guards last
 	last                     int        // number of the last container
 }
@@ -103,6 +104,18 @@ func startEngine(t *testing.T, kind string) *engine {
 	e.http = unixClient(e.socket)
 	must(t, os.WriteFile(dir+"/containers.conf", []byte(limits), 0o600))
 	must(t, os.Mkdir(dir+"/m", 0o755))
+	life, err := net.Listen("unix", dir+"/m/life")
+	must(t, err)
+	t.Cleanup(func() { _ = life.Close() })
+	go func() { // ends with the listener
+		for {
+			c, err := life.Accept()
+			if err != nil {
+				return
+			}
+			e.lives = append(e.lives, c) // closed with this process, or when the containers are gone
+		}
+	}()
 	log, err := os.Create(dir + "/log")
 	must(t, err)
 	defer func() { _ = log.Close() }()

@@ -130,7 +130,7 @@ func notGuessed(t *testing.T, e *engine, p providers.Provider) {
 
 // A container that its engine starts again is not off in between; one that was powered off stays off.
 func restartPolicy(t *testing.T, e *engine, p providers.Provider) {
-	m := e.add(t, map[string]any{"RestartPolicy": map[string]any{"Name": "always"}})
+	m := e.add(t, map[string]any{"RestartPolicy": map[string]any{"Name": "on-failure", "MaximumRetryCount": 3}})
 	m.power(true)
 	was := m.inspect()
 	must(t, syscall.Kill(was.State.Pid, syscall.SIGKILL))
