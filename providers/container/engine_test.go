@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -146,13 +147,23 @@ func (e *engine) end(t *testing.T, cmd *exec.Cmd) {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = cmd.Wait()
-	for _, mount := range []string{"/root/vfs", "/root", "/run/netns"} { // what an engine mounts for itself
+	await(t, "all that the engine started to end", func() bool { return !works(e.dir) }) // Podman cleans up behind a container's end
+	for _, mount := range []string{"/root/vfs", "/root", "/run/netns"} {                 // what an engine mounts for itself
 		_ = syscall.Unmount(e.dir+mount, syscall.MNT_DETACH)
 	}
 	if t.Failed() {
 		text, _ := os.ReadFile(e.dir + "/log")
 		t.Logf("%s said:\n%s", e.kind, text[max(0, len(text)-4000):])
 	}
+}
+
+// works reports whether a program runs that was told of that folder.
+func works(dir string) bool {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	return slices.ContainsFunc(lines, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		return bytes.Contains(text, []byte(dir+"/"))
+	})
 }
 
 // image is a root filesystem with the one program of testdata/init.
