@@ -258,10 +258,11 @@ func TestOffDelay(t *testing.T) {
 func TestOffDelayOfOvertakenAnswers(t *testing.T) {
 	a := newAgent(t)
 	now := atomic.Int64{}
-	held := make(chan struct{})
-	var questions atomic.Int64
+	held, there := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
 	w := newWire(t, func(to asker, question []byte) {
-		if questions.Add(1) == 2 { // 1 is which engine
+		if strings.Contains(string(question), "fence") && !first.Swap(true) { // not which engine it is
+			close(there)
 			<-held
 		}
 		a.handle(to, question)
@@ -270,21 +271,25 @@ func TestOffDelayOfOvertakenAnswers(t *testing.T) {
 	c.OffDelay = 5 * time.Second
 	p := open(t, c, func() time.Time { return time.Unix(now.Load(), 0) })
 	target := providers.Target{Node: "n1", ID: w.address + "/7"}
-	slow := make(chan providers.Observation)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	slow := make(chan struct{})
 	go func() {
-		obs, _ := p.State(t.Context(), target)
-		slow <- obs
+		defer close(slow)
+		_, _ = p.State(ctx, target) // it is the next answer that counts
 	}()
-	for questions.Load() < 2 {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-there:
+	case <-ctx.Done():
+		t.Error("no question came")
 	}
 	now.Store(1)
-	must(t, p.PowerOn(t.Context(), target)) // the outlet is on from here
+	_ = p.PowerOn(ctx, target) // the outlet may be on from here
 	now.Store(2)
 	close(held)
 	<-slow
 	now.Store(8)
-	if obs, err := p.State(t.Context(), target); obs.State != providers.PowerChanging || err != nil {
+	if obs, err := p.State(ctx, target); obs.State != providers.PowerChanging || err != nil {
 		t.Errorf("got %s (%q), %v", obs.State, obs.Raw, err)
 	}
 }
