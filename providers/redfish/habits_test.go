@@ -198,6 +198,27 @@ func TestLoginThatIsCutOff(t *testing.T) {
 	}
 }
 
+// Callers that joined a log-in which was refused, and then another that was refused as well, are told so: it is not the network.
+func TestJoinedLoginIsRefused(t *testing.T) {
+	bubble(t, 1, auth("session"), func(t *testing.T, r *rack, _ *guard.Provider) {
+		r.dc.SetPassword("another")
+		r.bmc.SetFault(datacenter.Fault{Slow: 2 * time.Second})
+		errs, of := make(chan error, 8), r.target()
+		of.ID = r.bmc.SystemURL(r.ms[0]) // nothing to look for: each caller logs in itself
+		for range cap(errs) {
+			go func() { errs <- providers.Ask(t.Context(), r.p, "rack-a", of, time.Now).Err }()
+		}
+		time.Sleep(3 * time.Second) // the first password is on its way
+		r.renew(t, "wrong as well")
+		r.dc.SetPassword("another")
+		for range cap(errs) {
+			if err := <-errs; !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.Text(err), "not sent again") {
+				t.Errorf("got %s: %v", providers.Class(err), err)
+			}
+		}
+	})
+}
+
 // A wrong password goes out once for each content it has, or every 15 minutes, whatever asks and however long the BMC was left alone:
 // accounts get locked.
 func TestWrongPasswordIsSentOnce(t *testing.T) {

@@ -312,8 +312,9 @@ func (b *bmc) post(ctx context.Context, path string, body any, ifMatch string) e
 }
 
 // loggedIn returns the login, and makes one if there is none: all callers wait for the same, each as long as it may. One that fails
-// may have begun before what it failed of was mended, so it is tried again by a caller who only joined it.
-func (b *bmc) loggedIn(ctx context.Context) (*login, error) {
+// may have begun before what it failed of was mended, so it is tried again by a caller who only joined it. Why the last one failed is
+// the error: a refused password is no matter of the network.
+func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 	for range 2 {
 		b.pool.mu.Lock()
 		if b.login != nil || b.pool.closed {
@@ -338,11 +339,11 @@ func (b *bmc) loggedIn(ctx context.Context) (*login, error) {
 		}
 		t := b.logging
 		b.pool.mu.Unlock()
-		if l, err := t.wait(ctx); err == nil || !joined || ctx.Err() != nil {
-			return l, err
+		if l, err = t.wait(ctx); err == nil || !joined || ctx.Err() != nil {
+			break
 		}
 	}
-	return nil, providers.WithClass(providers.ErrUnreachable, errors.New("log-ins of other calls fail"))
+	return l, err
 }
 
 func (b *bmc) current() *login {
