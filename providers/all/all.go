@@ -8,6 +8,7 @@ import (
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/providers/vsphere"
 )
 
 // Types returns all provider types.
@@ -18,5 +19,6 @@ func Types() providers.Registry {
 		libvirt.Type(),
 		pdu.Type(),
 		redfish.Type(),
+		vsphere.Type(),
 	}
 }

@@ -17,6 +17,9 @@ const (
 	noHook      = "./taint/controller -short -run TestNodeWithoutHookIsTold"
 )
 
+// vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
+var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
+
 // refusals are what a real API server makes of the controller's writes.
 const refusals = "./taint/kube -run WritesAreRefused"
 
@@ -247,6 +250,13 @@ var Mutants = []Mutant{
 	{
 		Name: "commands: a default is not told", In: "providers/all.value",
 		Old: "v.IsZero() || v.Kind() == reflect.Struct", New: "true",
+	},
+	{
+		Name: "redfish: a refused log-in of others is the network's", In: "providers/redfish.bmc.loggedIn",
+		Old: "if l, err = t.wait(ctx); err == nil || !joined || ctx.Err() != nil { ... }",
+		New: `
+			if l, err = t.wait(ctx); err == nil || !joined || ctx.Err() != nil { ... }
+			err = context.DeadlineExceeded`,
 	},
 
 	// container.
@@ -720,6 +730,146 @@ var Mutants = []Mutant{
 	{
 		Name: "pdu: only the first host of an ID is told (14)", In: "providers/pdu.Config.Canonical",
 		Old: "slices.Compact(hosts)", New: "hosts[:1]",
+	},
+
+	// vSphere.
+	{
+		Name: "vsphere: a suspended VM is off (2)", In: "providers/vsphere.powerState",
+		Old: `
+			case types.VirtualMachinePowerStatePoweredOff: ...
+			case types.VirtualMachinePowerStatePoweredOn, types.VirtualMachinePowerStateSuspended: ...`, New: `
+			case types.VirtualMachinePowerStatePoweredOff, types.VirtualMachinePowerStateSuspended: ...
+			case types.VirtualMachinePowerStatePoweredOn: ...`, Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a word nobody knows is off (2)", In: "providers/vsphere.powerState",
+		Old: "providers.PowerUnknown", New: "providers.PowerOff", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the last word of a VM that vCenter has lost counts (2)", In: "providers/vsphere.inventory.verdict",
+		Old: "v.connection != string(types.VirtualMachineConnectionStateConnected)", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the last word of a host that is not heard counts (2)", In: "providers/vsphere.inventory.verdict",
+		Old: "h.connection != string(types.HostSystemConnectionStateConnected)", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a host in standby speaks for its VMs (2)", In: "providers/vsphere.inventory.verdict",
+		Old: "h.power != string(types.HostSystemPowerStatePoweredOn)", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a host that is not told is connected (2)", In: "providers/vsphere.inventory.verdict",
+		Old: "if !told { ... }", New: `
+			if !told {
+				return powerState(v.power), v.power, nil
+			}`, Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a property that may not be read is left out", In: "providers/vsphere.inventory.verdict",
+		Old: "if err := v.untold(propPower, propConnection, propHost, propHA); err != nil { ... }", New: "", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a VM that HA is about to restart is off (2)", In: "providers/vsphere.inventory.verdict",
+		Old: "state == providers.PowerOff && v.protected", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the first of two VMs speaks (3)", In: "providers/vsphere.inventory.find",
+		Old: "case 1: ...", New: "default: return match[0], nil", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the VM's UUID is not told (3)", In: "providers/vsphere.inventory.observe",
+		Old: "obs.SystemUUID = v.uuid", New: "", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: one byte order is looked up", In: "providers/vsphere.session.candidates",
+		Old: "orders := [][16]byte{u, providers.SwapUUID(u)}", New: "orders := [][16]byte{u}", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the byte orders of a UUID are two machines (3)", In: "providers/vsphere.either",
+		Old: "if o := providers.SwapUUID(u); string(o[:]) < string(u[:]) { ... }", New: "", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: another machine is powered off (3)", In: "providers/vsphere.session.own",
+		Old: "if err := t.Identify(v.uuid); err != nil { ... }", New: "", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the first page is all (3)", In: "providers/vsphere.session.retrieve",
+		Old: `got.Token == ""`, New: "true", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a page that does not come is empty (3)", In: "providers/vsphere.session.retrieve",
+		Old: `
+			if err != nil {
+				return inv, err
+			}
+			got = more.Returnval`, New: `
+			if err != nil {
+				return inv, nil
+			}
+			got = more.Returnval`, Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: what an ended session does not find is not there", In: "providers/vsphere.withSession",
+		Old: "asFault(err, &gone)", New: "gone != nil", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: what an ended session may not read is not there", In: "providers/vsphere.inventory.add",
+		Old: "errors.Is(err, errSession)", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: an ended session is not replaced", In: "providers/vsphere.Provider.within",
+		Old: "!errors.Is(err, errSession)", New: "true", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a wrong password is sent again", In: "providers/vsphere.Provider.connect",
+		Old: "if err := p.refusals.Check(p.origin, sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(p.origin, sum, p.opts.Now()); false { ... }", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a refusal that is not understood is the network's", In: "providers/vsphere.explain",
+		Old: "case nil, *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission: ...", New: "case *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission: ...", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a refused log-in of others is the network's", In: "providers/vsphere.Provider.loggedIn",
+		Old: `
+			if err == nil || !joined {
+				break
+			}`, New: `
+			if err == nil || !joined {
+				break
+			}
+			err = context.DeadlineExceeded`, Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: whoever answers is a vCenter (14)", In: "providers/vsphere.Provider.connect",
+		Old: "s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a redirect is followed (14)", In: "providers/vsphere.answers.RoundTrip",
+		Old: "resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError", New: "resp.StatusCode >= 400 && resp.StatusCode != http.StatusInternalServerError", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: an answer of any size is read", In: "providers/vsphere.bounded.Read",
+		Old: "b.left <= 0", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a VM that was suspended meanwhile is off already", In: "providers/vsphere.unlessAlready",
+		Old: "asFault(err, &f) && f.ExistingState == state", New: "asFault(err, &f)", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: a suspended VM is resumed", In: "providers/vsphere.Provider.PowerOn",
+		Old: "v.power == string(types.VirtualMachinePowerStateSuspended)", New: "false", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: the last word of a lost VM is told", In: "providers/vsphere.watch.changed",
+		Old: "case !ok, o.connection != string(types.VirtualMachineConnectionStateConnected): ...", New: "case !ok: ...", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: what happened while nobody listened is not told", In: "providers/vsphere.watch.changed",
+		Old: "first && o.power == string(types.VirtualMachinePowerStatePoweredOn)", New: "first", Tests: vcenterTests,
+	},
+	{
+		Name: "vsphere: events are waited for in an ended session", In: "providers/vsphere.watch.once",
+		Old: "if errors.Is(err, errSession) { ... }", New: "", Tests: vcenterTests,
 	},
 
 	// Deciding to ask, to power off and to mark: steps 1 to 5.

@@ -122,6 +122,10 @@ var Rules = []Rule{
 		Why: "a provider type knows the contract and its device's SDK",
 	},
 	{
+		Bind: []string{"providers/vsphere"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/vmware/govmomi/vim25/..."},
+		Why: "a provider type knows the contract and its device's SDK",
+	},
+	{
 		Bind: []string{"kubelet-admit/..."}, Ours: []string{"taint", "kubelet-admit/..."},
 		Why: "what runs on the node knows no device and no taint manager",
 	},

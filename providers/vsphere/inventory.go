@@ -1,0 +1,339 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+const (
+	// fewTargets are looked up one by one, in vCenter's index; for more of them all VMs that the account may see are read at once.
+	fewTargets = 4
+	// pageSize is how many VMs and hosts one answer holds.
+	pageSize = 500
+)
+
+// The properties that are read.
+const (
+	propUUID       = "config.uuid" // the BIOS UUID; a VM whose configuration vCenter cannot read tells none
+	propPower      = "runtime.powerState"
+	propConnection = "runtime.connectionState"
+	propHost       = "runtime.host"
+	propHA         = "runtime.dasVmProtection"
+)
+
+var ofVM, ofHost = []string{propUUID, propPower, propConnection, propHost, propHA}, []string{propPower, propConnection}
+
+type ref = types.ManagedObjectReference
+
+// object is what vCenter said of one VM or host.
+type object struct {
+	ref        ref
+	uuid       string // of a VM
+	power      string
+	connection string
+	host       *ref             // of a VM
+	protected  bool             // by vSphere HA
+	missing    map[string]error // why a property is not told
+}
+
+// inventory is one answer of vCenter.
+type inventory struct {
+	vms   map[[16]byte][]object // by BIOS UUID, as either writes it
+	hosts map[ref]object
+}
+
+// key is the UUID by which a target's VM is found.
+func key(t providers.Target) (u [16]byte, err error) {
+	id := strings.TrimPrefix(t.ID, "vsphere://")
+	if t.ID == "" {
+		id = t.SystemUUID
+	}
+	u, ok := providers.ParseUUID(id)
+	switch {
+	case ok:
+		return u, nil
+	case t.ID != "":
+		return u, notFound("the ID is no BIOS UUID")
+	}
+	return u, notFound("the target has no ID, and the node's system UUID %q identifies no machine", t.SystemUUID)
+}
+
+func notFound(format string, a ...any) error {
+	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
+}
+
+// either returns the same for a UUID in both byte orders: VMware writes the first three fields in one, and guests with newer virtual
+// hardware read them in the other.
+func either(u [16]byte) [16]byte {
+	if o := providers.SwapUUID(u); string(o[:]) < string(u[:]) {
+		return o
+	}
+	return u
+}
+
+// find returns the one VM of the target. It is chosen by what this answer says of its UUID.
+func (inv inventory) find(t providers.Target) (object, error) {
+	u, err := key(t)
+	if err != nil {
+		return object{}, err
+	}
+	match := inv.vms[either(u)]
+	switch len(match) {
+	case 0:
+		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order", text(u))
+	case 1:
+		return match[0], nil
+	}
+	return object{}, notFound("%d VMs have the BIOS UUID %s (%s, %s): give the copies UUIDs of their own",
+		len(match), text(u), match[0].ref.Value, match[1].ref.Value)
+}
+
+// observe puts into obs what the answer says of the target's VM.
+func (inv inventory) observe(t providers.Target, obs *providers.Observation) error {
+	v, err := inv.find(t)
+	if err != nil {
+		return err
+	}
+	obs.SystemUUID = v.uuid
+	obs.State, obs.Raw, err = inv.verdict(v)
+	return err
+}
+
+// verdict is what is known of a VM's power. It is off only if vCenter is in touch with the VM and with its host: of any other it shows
+// what was last known.
+func (inv inventory) verdict(v object) (state providers.PowerState, raw string, _ error) {
+	if err := v.untold(propPower, propConnection, propHost, propHA); err != nil {
+		return providers.PowerUnknown, v.power, err
+	}
+	if v.connection != string(types.VirtualMachineConnectionStateConnected) {
+		return providers.PowerUnknown, fmt.Sprintf("%s (%s)", v.power, v.connection), nil
+	}
+	if v.host == nil {
+		return providers.PowerUnknown, v.power + " (on no host)", nil
+	}
+	h, told := inv.hosts[*v.host]
+	if !told {
+		return providers.PowerUnknown, v.power, providers.WithClass(providers.ErrDenied,
+			fmt.Errorf("its host %s is not in the answer: the account needs System.Read on it", v.host.Value))
+	}
+	if err := h.untold(propPower, propConnection); err != nil {
+		return providers.PowerUnknown, v.power, fmt.Errorf("its host %s: %w", v.host.Value, err)
+	}
+	if h.connection != string(types.HostSystemConnectionStateConnected) {
+		return providers.PowerUnknown, fmt.Sprintf("%s (host %s)", v.power, h.connection), nil
+	}
+	if h.power != string(types.HostSystemPowerStatePoweredOn) {
+		return providers.PowerUnknown, fmt.Sprintf("%s (host %s)", v.power, h.power), nil
+	}
+	if state = powerState(v.power); state == providers.PowerOff && v.protected {
+		// HA lets go of a VM that was powered off. One that it still protects is about to be restarted, perhaps while it still runs on
+		// a host that is cut off: it is registered on another host, off, before it is started there.
+		return providers.PowerChanging, v.power + " (protected by vSphere HA)", nil
+	}
+	return state, v.power, nil
+}
+
+// powerState maps vSphere's words; it is the only place where an Off is made.
+func powerState(word string) providers.PowerState {
+	switch types.VirtualMachinePowerState(word) {
+	case types.VirtualMachinePowerStatePoweredOff:
+		return providers.PowerOff
+	case types.VirtualMachinePowerStatePoweredOn, types.VirtualMachinePowerStateSuspended: // its memory may resume
+		return providers.PowerOn
+	default:
+		return providers.PowerUnknown
+	}
+}
+
+// untold returns why one of these properties is not known; nil: all are, or vCenter has no value for them and no reason.
+func (o object) untold(properties ...string) error {
+	for _, name := range properties {
+		if err := o.missing[name]; err != nil {
+			return fmt.Errorf("%s is not told: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// own finds the target's VM for a power action. That it is the target's was confirmed before; it is compared again, since the VM that is
+// found here is the one that vCenter is then told to act on.
+func (s *session) own(ctx context.Context, t providers.Target) (object, providers.PowerState, error) {
+	inv, err := s.look(ctx, t)
+	if err != nil {
+		return object{}, providers.PowerUnknown, err
+	}
+	v, err := inv.find(t)
+	if err != nil {
+		return object{}, providers.PowerUnknown, err
+	}
+	if err := t.Identify(v.uuid); err != nil {
+		return object{}, providers.PowerUnknown, err
+	}
+	state, _, err := inv.verdict(v)
+	if errors.Is(err, errSession) {
+		return object{}, providers.PowerUnknown, err
+	}
+	return v, state, nil // a VM whose power cannot be told may still be powered off
+}
+
+// look reads the VMs that may be the targets', and their hosts, by one RetrievePropertiesEx.
+func (s *session) look(ctx context.Context, targets ...providers.Target) (inventory, error) {
+	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{
+		{Type: "VirtualMachine", PathSet: ofVM},
+		{Type: "HostSystem", PathSet: ofHost},
+	}}
+	if len(targets) > fewTargets {
+		view, err := s.allVMs(ctx)
+		if err != nil {
+			return inventory{}, err
+		}
+		spec.ObjectSet = []types.ObjectSpec{throughView(view, toHost)}
+		inv, err := s.retrieve(ctx, spec)
+		return inv, withSession(err)
+	}
+	refs, err := s.candidates(ctx, targets)
+	if err != nil || len(refs) == 0 {
+		return inventory{}, err
+	}
+	for _, r := range refs {
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: r, SelectSet: []types.BaseSelectionSpec{toHost}})
+	}
+	yes := true
+	spec.ReportMissingObjectsInResults = &yes // one VM that is gone fails no other
+	return s.retrieve(ctx, spec)
+}
+
+// withSession: what a session has made is not found when the session has ended.
+func withSession(err error) error {
+	var gone *types.ManagedObjectNotFound
+	if asFault(err, &gone) {
+		return fmt.Errorf("%w (%w)", errSession, err)
+	}
+	return err
+}
+
+var toHost = &types.TraversalSpec{Type: "VirtualMachine", Path: propHost}
+
+// throughView selects the VMs of a view, and what next leads to.
+func throughView(view ref, next ...types.BaseSelectionSpec) types.ObjectSpec {
+	yes := true
+	return types.ObjectSpec{Obj: view, Skip: &yes, SelectSet: []types.BaseSelectionSpec{
+		&types.TraversalSpec{Type: "ContainerView", Path: "view", SelectSet: next},
+	}}
+}
+
+// candidates returns all VMs that vCenter's index has under the targets' UUIDs, in both byte orders.
+func (s *session) candidates(ctx context.Context, targets []providers.Target) (out []ref, _ error) {
+	for _, t := range targets {
+		u, err := key(t)
+		if err != nil {
+			continue // find says so
+		}
+		orders := [][16]byte{u, providers.SwapUUID(u)}
+		for _, u := range slices.Compact(orders) {
+			res, err := call(ctx, s, methods.FindAllByUuid, &types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: text(u), VmSearch: true})
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range res.Returnval {
+				if r.Type == "VirtualMachine" && !slices.Contains(out, r) {
+					out = append(out, r)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func text(u [16]byte) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// retrieve reads properties, page by page.
+func (s *session) retrieve(ctx context.Context, spec types.PropertyFilterSpec) (inventory, error) {
+	inv := inventory{vms: map[[16]byte][]object{}, hosts: map[ref]object{}}
+	res, err := call(ctx, s, methods.RetrievePropertiesEx, &types.RetrievePropertiesEx{
+		This: s.content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: s.page},
+	})
+	if err != nil || res.Returnval == nil {
+		return inv, err
+	}
+	for got := *res.Returnval; ; {
+		for _, o := range got.Objects {
+			if err := inv.add(o); err != nil {
+				return inv, err
+			}
+		}
+		if got.Token == "" {
+			return inv, nil
+		}
+		more, err := call(ctx, s, methods.ContinueRetrievePropertiesEx, &types.ContinueRetrievePropertiesEx{
+			This: s.content.PropertyCollector, Token: got.Token,
+		})
+		if err != nil {
+			return inv, err // half an answer may lack the second VM of a UUID
+		}
+		got = more.Returnval
+	}
+}
+
+// add takes one object of an answer. What is not told because the session has ended is an error of the whole.
+func (inv *inventory) add(c types.ObjectContent) error {
+	o := object{ref: c.Obj, missing: map[string]error{}}
+	for _, m := range c.MissingSet {
+		err := explain(m.Fault.Fault, m.Fault.LocalizedMessage)
+		if errors.Is(err, errSession) {
+			return err
+		}
+		o.missing[m.Path] = err
+	}
+	for _, p := range c.PropSet {
+		o.set(p.Name, p.Val)
+	}
+	switch c.Obj.Type {
+	case "VirtualMachine":
+		if u, ok := providers.ParseUUID(o.uuid); ok {
+			inv.vms[either(u)] = append(inv.vms[either(u)], o)
+		}
+	case "HostSystem":
+		inv.hosts[c.Obj] = o
+	}
+	return nil
+}
+
+// set takes one property. A value of another type than the API's is none.
+func (o *object) set(name string, val types.AnyType) {
+	switch name {
+	case propUUID:
+		o.uuid = word(val)
+	case propPower:
+		o.power = word(val)
+	case propConnection:
+		o.connection = word(val)
+	case propHost:
+		if r, ok := val.(ref); ok {
+			o.host = &r
+		}
+	case propHA:
+		if das, ok := val.(types.VirtualMachineRuntimeInfoDasProtectionState); ok {
+			o.protected = das.DasProtected
+		}
+	}
+}
+
+// word returns a string of any of the API's enumerations.
+func word(val types.AnyType) string {
+	if v := reflect.ValueOf(val); v.Kind() == reflect.String {
+		return v.String()
+	}
+	return ""
+}

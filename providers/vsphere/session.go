@@ -1,0 +1,310 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+const (
+	// loginTime bounds a log-in: two calls.
+	loginTime = 20 * time.Second
+	// maxAnswer is the most bytes of one answer; a page of 500 VMs has some 600 KB.
+	maxAnswer = 8 << 20
+)
+
+// session is one log-in. It is safe for concurrent use.
+type session struct {
+	soap    *soap.Client // with cookies of its own
+	content types.ServiceContent
+	page    int32 // pageSize
+
+	mu   sync.Mutex // guards what follows
+	view *ref       // of all VMs; nil: not made yet
+}
+
+// logIn is a log-in under way. It outlives the call that began it, so that what a slow vCenter answers is there for the next call.
+type logIn struct {
+	done chan struct{} // closed at the end; then session or err is set
+	*session
+	err error
+}
+
+// errSession: vCenter does not know the session (any more).
+var errSession = errors.New("the session has ended")
+
+var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+
+// loggedIn returns the session, and makes one if there is none: all callers wait for the same log-in, each as long as it may. One that
+// fails may have begun before what it failed of was mended, so it is tried again by a caller who only joined it. Why the last one failed
+// is the error: a refused password is no matter of the network.
+func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
+	for range 2 {
+		p.mu.Lock()
+		if p.session != nil || p.closed {
+			defer p.mu.Unlock()
+			if p.closed {
+				return nil, errClosed
+			}
+			return p.session, nil
+		}
+		l, joined := p.logging, true
+		if l == nil {
+			l, joined = &logIn{done: make(chan struct{})}, false
+			p.logging = l
+			p.work.Go(func() { p.logIn(l) })
+		}
+		p.mu.Unlock()
+		select {
+		case <-l.done:
+			s, err = l.session, l.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err == nil || !joined {
+			break
+		}
+	}
+	return s, err
+}
+
+func (p *Provider) logIn(l *logIn) {
+	ctx, cancel := context.WithTimeoutCause(p.ending, loginTime, fmt.Errorf("no answer to the log-in within %s", loginTime))
+	defer cancel()
+	s, err := p.connect(ctx)
+	l.session, l.err = s, remote.Class(ctx, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session, p.logging = s, nil
+	close(l.done)
+}
+
+// forget drops a session that vCenter has ended.
+func (p *Provider) forget(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session == s {
+		p.session = nil
+	}
+}
+
+// connect logs in. The password is read anew each time, and sent to who speaks as a vCenter does. One that was refused is not sent a
+// second time.
+func (p *Provider) connect(ctx context.Context) (*session, error) {
+	password, err := p.cfg.Password()
+	if err != nil {
+		return nil, err
+	}
+	sum := p.refusals.Sum(p.cfg.Username, password)
+	if err := p.refusals.Check(p.origin, sum, p.opts.Now()); err != nil {
+		return nil, err
+	}
+	s := &session{soap: soap.NewClient(p.sdk, false), page: p.page}
+	s.soap.Transport, s.soap.Timeout = p.http, remote.Backstop // what soap.NewClient has set follows the environment's proxies
+	s.soap.Namespace, s.soap.Version, s.soap.UserAgent = "urn:"+vim25.Namespace, vim25.Version, "forcefence"
+	service, err := call(ctx, s, methods.RetrieveServiceContent, &types.RetrieveServiceContent{This: vim25.ServiceInstance})
+	if err != nil {
+		return nil, err
+	}
+	s.content = service.Returnval
+	if s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil {
+		return nil, providers.WithClass(providers.ErrPermanent, errors.New("whoever answers there is no vCenter"))
+	}
+	_, err = call(ctx, s, methods.Login, &types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
+	if errors.Is(err, providers.ErrDenied) {
+		return nil, p.refusals.Denied(p.origin, sum, p.opts.Now(), err)
+	}
+	return s, err
+}
+
+// Close waits for a log-in that is under way, logs out and closes the connections. It blocks until ctx's deadline at most; a session that
+// could not be given back is vCenter's to end, and the error.
+func (p *Provider) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	undo := context.AfterFunc(ctx, p.end)
+	defer undo()
+	defer p.end()
+	defer p.drop()
+	p.work.Wait()
+	p.mu.Lock()
+	s := p.session
+	p.session = nil
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	_, err := call(ctx, s, methods.Logout, &types.Logout{This: *s.content.SessionManager})
+	if err == nil || errors.Is(err, errSession) {
+		return nil
+	}
+	return fmt.Errorf("log out (%s): %w", p.device(), remote.Class(ctx, err))
+}
+
+// allVMs returns the session's view of all VMs that the account may see. vCenter keeps it up to date, and ends it with the session.
+func (s *session) allVMs(ctx context.Context) (ref, error) {
+	s.mu.Lock()
+	view := s.view
+	s.mu.Unlock()
+	if view != nil {
+		return *view, nil
+	}
+	res, err := call(ctx, s, methods.CreateContainerView, &types.CreateContainerView{
+		This: *s.content.ViewManager, Container: s.content.RootFolder, Type: []string{"VirtualMachine"}, Recursive: true,
+	})
+	if err != nil {
+		return ref{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.view = &res.Returnval // of two that were made at once, one stays unused
+	return res.Returnval, nil
+}
+
+// method is one of the API's, as govmomi has it.
+type method[Q, R any] = func(context.Context, soap.RoundTripper, *Q) (*R, error)
+
+// call sends one request, once. Its error has the class of the fault that vCenter named; of no class are those of the network. An answer
+// without what was asked for is none.
+func call[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res *R, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			res, err = nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("govmomi panicked: %v", r))
+		}
+	}()
+	res, err = m(ctx, s.soap, q)
+	switch {
+	case err != nil && soap.IsSoapFault(err):
+		f := soap.ToSoapFault(err)
+		return nil, explain(f.Detail.Fault, f.String)
+	case err != nil:
+		return nil, withoutURL(err)
+	case res == nil:
+		return nil, errors.New("the answer lacks what was asked for")
+	}
+	return res, nil
+}
+
+// withoutURL drops method and URL from a client's error: the message names the vCenter.
+func withoutURL(err error) error {
+	var e *url.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// faulty is a fault that vCenter named.
+type faulty struct {
+	fault types.BaseMethodFault // nil: one that govmomi does not know
+	said  string
+}
+
+func (f *faulty) Error() string {
+	name := "fault"
+	if f.fault != nil {
+		name = reflect.TypeOf(f.fault).Elem().Name()
+	}
+	switch fault := f.fault.(type) {
+	case *types.NoPermission:
+		return fmt.Sprintf("%s (%s)", name, fault.PrivilegeId)
+	case *types.InvalidLogin, *types.PasswordExpired:
+		return name // nothing that a log-in was answered with is repeated
+	}
+	if f.said == "" {
+		return name
+	}
+	return name + ": " + f.said
+}
+
+// asFault finds a fault of that very type.
+func asFault[F types.BaseMethodFault](err error, into *F) bool {
+	var f *faulty
+	if !errors.As(err, &f) {
+		return false
+	}
+	got, ok := f.fault.(F)
+	if ok {
+		*into = got
+	}
+	return ok
+}
+
+// explain gives a fault its class. It is told by its exact type: a fault's family says little (NotAuthenticated is a NoPermission). One
+// that govmomi does not know is access denied, so that an odd answer to a log-in is no reason to send the password again.
+func explain(detail types.AnyType, said string) error {
+	f := &faulty{fault: pointer(detail), said: said}
+	switch f.fault.(type) {
+	case *types.NotAuthenticated:
+		return providers.WithClass(providers.ErrDenied, fmt.Errorf("%w (%w)", errSession, f))
+	case nil, *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission:
+		return providers.WithClass(providers.ErrDenied, f)
+	case *types.ManagedObjectNotFound:
+		return providers.WithClass(providers.ErrNotFound, f)
+	case *types.NotSupported, *types.RestrictedVersion, *types.MethodNotFound, *types.MethodDisabled, *types.InvalidPowerState,
+		*types.InvalidArgument, *types.InvalidProperty, *types.InvalidRequest, *types.InvalidLocale:
+		return providers.WithClass(providers.ErrPermanent, f)
+	}
+	return providers.WithClass(providers.ErrUnreachable, f)
+}
+
+// pointer returns a fault as the interface that a pointer to it has.
+func pointer(detail types.AnyType) types.BaseMethodFault {
+	if f, ok := detail.(types.BaseMethodFault); ok {
+		return f
+	}
+	v := reflect.ValueOf(detail)
+	if !v.IsValid() {
+		return nil
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	f, _ := p.Interface().(types.BaseMethodFault)
+	return f
+}
+
+// answers lets through what a vCenter answers, 200 and (with a fault) 500, and of that so much. Any other status, redirects among them,
+// is an error with its class: nothing follows it.
+type answers struct{ next http.RoundTripper }
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := a.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError {
+		_ = resp.Body.Close()
+		return nil, providers.WithClass(remote.HTTPClass(resp.StatusCode), fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+	}
+	resp.Body = &bounded{resp.Body, maxAnswer}
+	return resp, nil
+}
+
+type bounded struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is larger than %d bytes", maxAnswer))
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

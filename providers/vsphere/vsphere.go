@@ -1,0 +1,276 @@
+// Package vsphere asks a vCenter, by way of govmomi, whether a node that is a VMware VM is off. It imports the contract, providers/remote
+// and govmomi's SOAP client with the API's types and methods. The README beside it says which rights it needs and what counts as off.
+//
+//	providers:
+//	- name: vcenter-a
+//	  vsphere:
+//	    address: https://vcenter.example.net
+//	    username: forcefence@vsphere.local
+//	    passwordFile: /etc/forcefence/vcenter-a/password
+//	    caFile: /etc/forcefence/vcenter-a/ca.pem
+//
+// A target's ID is its VM's BIOS UUID, alone or as a providerID (vsphere://UUID); without one the VM is found by the node's system UUID,
+// which is the BIOS UUID in one byte order or the other.
+//
+// It promises that a VM's state and its host's were asked in that call, that neither a VM that vCenter has lost (disconnected, orphaned,
+// inaccessible) nor one on a host that vCenter does not hear is off, that of two VMs with one UUID none is chosen, that there is one
+// session per vCenter, and that a refused password is not sent again and reaches no other host.
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	Address            string `yaml:"address"` // of the vCenter, or of one ESXi host: https://host[:port]; must be set
+	remote.Credentials `yaml:",inline"`
+	remote.Trust       `yaml:",inline"`
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "vsphere", NewConfig: func() providers.Config { return NewConfig() },
+		Off:      "`runtime.powerState` is `poweredOff`, vCenter is in touch with the VM and its host, and vSphere HA does not protect it",
+		Identity: "the VM's BIOS UUID",
+	}
+}
+
+// NewConfig returns the defaults.
+func NewConfig() *Config { return &Config{} }
+
+// Validate returns every fault. It reads the files, and asks no vCenter.
+func (c *Config) Validate() (out []providers.Problem) {
+	if c.Address == "" {
+		out = append(out, providers.Problemf("address", "missing: write https://host[:port]"))
+	} else if _, err := c.endpoint(); err != nil {
+		out = append(out, providers.Problemf("address", "%v", err))
+	}
+	out = append(out, c.Credentials.Validate()...)
+	return append(out, c.Trust.Validate()...)
+}
+
+// New makes the provider. It contacts no vCenter.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+
+// endpoint is the address of the API.
+func (c *Config) endpoint() (*url.URL, error) {
+	u, err := remote.ParseHTTP(c.Address, false)
+	if err != nil {
+		return nil, err
+	}
+	if path := strings.TrimSuffix(u.Path, "/"); path != "" && path != "/sdk" {
+		return nil, errors.New("has a path that is not /sdk: write https://host[:port]")
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/sdk"}, nil
+}
+
+// Addresses implements providers.IDs: the vCenter is named by the configuration alone.
+func (c *Config) Addresses() bool { return false }
+
+// Canonical implements providers.IDs: a BIOS UUID in the lesser of both byte orders, since a kubelet and vCenter write it in either.
+func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+	if canonical = providers.CanonicalUUID(strings.TrimPrefix(id, "vsphere://")); canonical == "" {
+		return "", nil, errors.New("is no BIOS UUID: write 32 hexadecimal digits, or vsphere:// and them")
+	}
+	return canonical, nil, nil
+}
+
+// Provider speaks to one vCenter. It is safe for concurrent use.
+type Provider struct {
+	cfg      Config
+	opts     providers.Options
+	sdk      *url.URL
+	origin   string
+	http     http.RoundTripper
+	drop     func() // closes idle connections
+	refusals remote.Refusals
+	rhythm   rhythm
+	page     int32 // pageSize
+
+	ending context.Context // of log-ins; ends when Close's time is up
+	end    context.CancelFunc
+	work   sync.WaitGroup // log-ins; Add happens with mu held and closed false
+
+	mu      sync.Mutex // guards what follows
+	session *session   // nil: none
+	logging *logIn     // nil: none is under way
+	closed  bool
+}
+
+var (
+	_ providers.Provider    = (*Provider)(nil)
+	_ providers.BatchStater = (*Provider)(nil)
+	_ providers.Watcher     = (*Provider)(nil)
+	_ providers.Limiter     = (*Provider)(nil)
+	_ providers.Closer      = (*Provider)(nil)
+	_ providers.IDs         = (*Config)(nil)
+)
+
+// New makes the provider from a valid Config. It contacts no vCenter.
+func New(c Config, o providers.Options) (*Provider, error) {
+	u, err := c.endpoint()
+	if err != nil {
+		return nil, fmt.Errorf("address %w", err)
+	}
+	t := c.Transport(nil)
+	p := &Provider{
+		cfg: c, opts: o.Defaulted(), sdk: u, origin: u.Scheme + "://" + u.Host, http: answers{t}, drop: t.CloseIdleConnections,
+		rhythm: calm, page: pageSize,
+	}
+	p.ending, p.end = context.WithCancel(context.Background())
+	if c.InsecureSkipVerify {
+		p.opts.Log.Warn("The certificate of a vCenter is not verified", "provider", o.Name)
+	}
+	return p, nil
+}
+
+// Limits implements providers.Limiter: all VMs are asked for at one vCenter. What is trusted or not is each VM: there is no Device.
+func (p *Provider) Limits(providers.Target) string { return p.origin }
+
+// State asks for the VM and its host. Errors have a class; a state that vSphere does not define is PowerUnknown without an error.
+func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) (err error) {
+		obs = providers.Observation{At: p.opts.Now()}
+		inv, err := s.look(ctx, t)
+		if err != nil {
+			return err
+		}
+		return inv.observe(t, &obs)
+	})
+	return obs, err
+}
+
+// MaxStates implements providers.BatchStater: as many nodes as a cluster may have.
+func (p *Provider) MaxStates() int { return 5000 }
+
+// States implements providers.BatchStater: one RetrievePropertiesEx for all VMs that the account may see, and their hosts.
+func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	found := map[string]providers.Observation{}
+	errs := providers.Unanswered{}
+	all := providers.Target{Node: targets[0].Node}
+	if len(targets) > 1 {
+		all.Node += fmt.Sprintf(" and %d others", len(targets)-1)
+	}
+	err := p.do(ctx, "ask state of", all, func(ctx context.Context, s *session) error {
+		clear(found)
+		clear(errs)
+		at := p.opts.Now()
+		inv, err := s.look(ctx, targets...)
+		if err != nil {
+			return err
+		}
+		for _, t := range targets {
+			obs := providers.Observation{At: at}
+			if err := inv.observe(t, &obs); errors.Is(err, errSession) {
+				return err
+			} else if err != nil {
+				errs[t.Key()] = p.told(ctx, "ask state of", t, err)
+			} else {
+				found[t.Key()] = obs
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(errs) > 0 {
+		return found, errs
+	}
+	return found, nil
+}
+
+// PowerOff sends PowerOffVM_Task, the pulled plug, unless the VM is off already. Accepted is not off: what becomes of the task is not
+// waited for. A suspended VM is powered off, too, and its memory is lost, as is a plug's pulling.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context, s *session) error {
+		v, state, err := s.own(ctx, t)
+		if err != nil || state == providers.PowerOff {
+			return err
+		}
+		_, err = call(ctx, s, methods.PowerOffVM_Task, &types.PowerOffVM_Task{This: v.ref})
+		return unlessAlready(err, types.VirtualMachinePowerStatePoweredOff)
+	})
+}
+
+// PowerOn sends PowerOnVM_Task, unless the VM is on already. A suspended VM is not powered on: that would resume the memory of the
+// machine that was there before.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context, s *session) error {
+		v, state, err := s.own(ctx, t)
+		switch {
+		case err != nil:
+			return err
+		case v.power == string(types.VirtualMachinePowerStateSuspended):
+			return providers.WithClass(providers.ErrPermanent,
+				errors.New("suspended: powering it on would resume its memory (resume it, or power it off first)"))
+		case state == providers.PowerOn:
+			return nil
+		}
+		_, err = call(ctx, s, methods.PowerOnVM_Task, &types.PowerOnVM_Task{This: v.ref})
+		return unlessAlready(err, types.VirtualMachinePowerStatePoweredOn)
+	})
+}
+
+// unlessAlready drops the fault of a VM that is in the state which was asked for.
+func unlessAlready(err error, state types.VirtualMachinePowerState) error {
+	var f *types.InvalidPowerState
+	if asFault(err, &f) && f.ExistingState == state {
+		return nil
+	}
+	return err
+}
+
+// do runs one call of the contract with a session. A session that vCenter has ended is replaced once, and the call begins anew: nothing
+// was done in a session that was none.
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
+	return remote.Do(ctx, act, t, p.device(), func(ctx context.Context) error { return p.within(ctx, f) })
+}
+
+func (p *Provider) within(ctx context.Context, f func(context.Context, *session) error) (err error) {
+	for range 2 {
+		var s *session
+		if s, err = p.loggedIn(ctx); err != nil {
+			return err
+		}
+		if err = f(ctx, s); !errors.Is(err, errSession) {
+			return err
+		}
+		p.forget(s)
+	}
+	return err
+}
+
+// told gives one target's error the words that do gives a call's.
+func (p *Provider) told(ctx context.Context, act string, t providers.Target, err error) error {
+	return remote.Do(ctx, act, t, p.device(), func(context.Context) error { return err })
+}
+
+func (p *Provider) device() string { return "vsphere " + p.opts.Name + " " + p.origin }
+
+// rhythm is how often things happen that nobody asks for.
+type rhythm struct {
+	wait        time.Duration // for vCenter's next event; then it says that there was none
+	first, last time.Duration // between two attempts to listen; doubles with each that fails
+}
+
+// calm: below the 30 s for which an answer's first byte is waited for.
+var calm = rhythm{wait: 15 * time.Second, first: 250 * time.Millisecond, last: time.Minute}
