@@ -20,7 +20,7 @@ controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler fro
 	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
 	bin/controlplane $(PROGRAMS)
 
-demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests
+demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests, POWER=ipmi QEMUs behind IPMI
 	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
 	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
 

@@ -1,7 +1,7 @@
 // Command demo shows forcefence to a newcomer: it is what make demo runs. It builds (once) and starts a real Kubernetes control
-// plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish (or are QEMU guests of a real libvirtd), runs the real forcefence program with a
-// configuration file like a user's, and plays three rounds: a power cut; a node that falls silent while its machine is on; a
-// machine that comes back in the middle of its eviction.
+// plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish (or are QEMU guests of a real libvirtd, or QEMUs
+// behind a real simulator of IPMI's BMCs), runs the real forcefence program with a configuration file like a user's, and plays three
+// rounds: a power cut; a node that falls silent while its machine is on; a machine that comes back in the middle of its eviction.
 //
 // It promises that nothing on the screen or in timeline.json is made up: events are what the API server's watches, forcefence's log
 // and the machines' power tell, each with its time. It exits with 0 only if after each round every pod runs exactly once, by the
@@ -66,7 +66,7 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to show")
 	f.StringVar(&o.out, "out", "out/demo", "folder for timeline.json, the configuration and the logs; what an earlier demo left there is replaced")
-	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish, or libvirt (which must be installed)")
+	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish; or libvirt or ipmi, which take programs that must be installed")
 	f.StringVar(&rounds, "rounds", "1,2,3", "the rounds to play, in this order")
 	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
 	if err := f.Parse(args); err != nil {
@@ -130,7 +130,7 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
   Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets' pods hang in
   Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes after that.
   What is faster here than in life: heartbeats. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s to "off seen" and what
-  follows (not where a hypervisor tells of the power cut). The kubelets are simulated, and the machines but for libvirt's guests;
+  follows (not where a hypervisor tells of the power cut). The kubelets are simulated, and the machines but for those that are QEMUs;
   the control plane, the calls to the devices and forcefence are real.`)
 	s.Say("\n  Timeline: %s", timeline)
 	if !o.keep {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
 // Power is where the machines' power comes from, and the devices that forcefence asks about it.
@@ -55,8 +57,10 @@ func newPower(ctx context.Context, name string) (Power, error) {
 			return nil, err
 		}
 		return &libvirtPower{h: h}, nil
+	case "ipmi":
+		return &ipmiPower{password: rand.Text()[:16]}, nil // IPMI 1.5 takes no more
 	default:
-		return nil, fmt.Errorf("-power: %q is neither redfish nor libvirt", name)
+		return nil, fmt.Errorf("-power: %q is none of redfish, libvirt and ipmi", name)
 	}
 }
 
@@ -120,9 +124,8 @@ func (m redfishMachine) OnChange(f func(on bool)) {
 // libvirtPower is a real libvirtd with a QEMU guest for each node. The kubelets are as simulated as ever: the guests only have, or
 // lose, their power.
 type libvirtPower struct {
-	h        *hypervisor.Hypervisor
-	watching sync.WaitGroup
-	stop     []context.CancelFunc
+	h *hypervisor.Hypervisor
+	watch
 }
 
 func (p *libvirtPower) Add(ctx context.Context, name string) (Machine, error) {
@@ -130,9 +133,7 @@ func (p *libvirtPower) Add(ctx context.Context, name string) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch, stop := context.WithCancel(context.Background())
-	p.stop = append(p.stop, stop)
-	m := &libvirtMachine{d: d, p: p, ctx: watch}
+	m := &libvirtMachine{process: p.process(name, d.UUID(), d.Running), d: d}
 	m.booted()
 	return m, nil
 }
@@ -153,79 +154,16 @@ func (p *libvirtPower) Help(string) string {
 }
 
 func (p *libvirtPower) Close() {
-	for _, stop := range p.stop {
-		stop()
-	}
-	p.watching.Wait()
+	p.end()
 	_ = p.h.Stop() // nothing is left to do about an error
 }
 
-// libvirtMachine has power while its QEMU process runs, as the kernel says.
 type libvirtMachine struct {
-	d   *hypervisor.Domain
-	p   *libvirtPower
-	ctx context.Context // ends with the power's Close
-
-	mu   sync.Mutex // guards the rest
-	boot int
-	on   bool
-	call []func(bool)
+	*process
+	d *hypervisor.Domain
 }
 
-// booted begins a boot: from now on the end of QEMU is the end of the power.
-func (m *libvirtMachine) booted() {
-	m.mu.Lock()
-	m.boot++
-	m.mu.Unlock()
-	m.tell(true)
-	m.p.watching.Go(func() {
-		for m.d.Running() {
-			if !wait(m.ctx, 10*time.Millisecond) {
-				return
-			}
-		}
-		m.tell(false)
-	})
-}
-
-func (m *libvirtMachine) tell(on bool) {
-	m.mu.Lock()
-	m.on = on
-	call := m.call
-	m.mu.Unlock()
-	for _, f := range call {
-		f(on)
-	}
-}
-
-func (m *libvirtMachine) Name() string       { return m.d.Name() }
-func (m *libvirtMachine) SystemUUID() string { return m.d.UUID() }
-func (*libvirtMachine) Address() string      { return "" }
-
-func (m *libvirtMachine) BootID() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return fmt.Sprintf("%s-boot-%d", m.d.UUID(), m.boot)
-}
-
-func (m *libvirtMachine) Running() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.on
-}
-
-func (m *libvirtMachine) State() string {
-	if m.Running() {
-		return "on"
-	}
-	return "off"
-}
-
-func (m *libvirtMachine) OnChange(f func(on bool)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.call = append(m.call, f)
-}
+func (*libvirtMachine) Address() string { return "" }
 
 // CutPower kills QEMU; libvirt finds out by itself.
 func (m *libvirtMachine) CutPower() error { return m.d.Kill() }
@@ -249,4 +187,172 @@ func (m *libvirtMachine) PowerOn(ctx context.Context) error {
 	}
 	m.booted()
 	return nil
+}
+
+// ipmiPower is a BMC of OpenIPMI's simulator for each node, in front of a QEMU.
+type ipmiPower struct {
+	bmcs     []*ipmisim.BMC
+	password string
+	watch
+}
+
+func (p *ipmiPower) Add(ctx context.Context, name string) (Machine, error) {
+	b, err := ipmisim.Start(ctx, ipmisim.Options{Password: p.password})
+	if err != nil {
+		return nil, err
+	}
+	p.bmcs = append(p.bmcs, b)
+	m := &ipmiMachine{process: p.process(name, b.UUID(), b.Running), b: b}
+	return m, m.PowerOn(ctx)
+}
+
+func (p *ipmiPower) Prepare(dir string) (settings, machine string, err error) {
+	file := filepath.Join(dir, "bmc-password")
+	if err := os.WriteFile(file, []byte(p.password+"\n"), 0o600); err != nil {
+		return "", "", err
+	}
+	return fmt.Sprintf("ipmi: {username: %s, passwordFile: %q}", ipmisim.Operator, file),
+		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", bmcAnnotation), nil
+}
+
+func (*ipmiPower) Device() string { return "BMC" }
+
+func (*ipmiPower) Machines() string {
+	return "each a QEMU behind a BMC (IPMI), with a node"
+}
+
+func (p *ipmiPower) Help(dir string) string {
+	var b strings.Builder
+	for i, bmc := range p.bmcs {
+		fmt.Fprintf(&b, "bmc: %s ipmi://%s\n", nodeName(i), bmc.Address())
+	}
+	host, port, _ := strings.Cut(p.bmcs[0].Address(), ":")
+	fmt.Fprintf(&b, `
+  Cut a machine's power yourself, where ipmitool is installed:
+    ipmitool -I lanplus -C 3 -L OPERATOR -H %s -p %s -U %s -f %s chassis power off`,
+		host, port, ipmisim.Operator, filepath.Join(dir, "bmc-password"))
+	return b.String()
+}
+
+func (p *ipmiPower) Close() {
+	p.end()
+	for _, b := range p.bmcs {
+		_ = b.Stop() // nothing is left to do about an error
+	}
+}
+
+type ipmiMachine struct {
+	*process
+	b *ipmisim.BMC
+}
+
+func (m *ipmiMachine) Address() string { return "ipmi://" + m.b.Address() }
+
+// CutPower kills QEMU; the BMC finds out when it is asked.
+func (m *ipmiMachine) CutPower() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return m.b.SetPower(ctx, false)
+}
+
+func (m *ipmiMachine) PowerOn(ctx context.Context) error {
+	if m.Running() {
+		return nil
+	}
+	if err := m.b.SetPower(ctx, true); err != nil {
+		return fmt.Errorf("powering on %s: %w", m.Name(), err)
+	}
+	m.booted()
+	return nil
+}
+
+// watch sees processes end. The zero value is ready.
+type watch struct {
+	mu       sync.Mutex // guards what follows
+	stop     []context.CancelFunc
+	watching sync.WaitGroup
+}
+
+func (w *watch) process(name, uuid string, running func() bool) *process {
+	ctx, stop := context.WithCancel(context.Background())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stop = append(w.stop, stop)
+	return &process{name: name, uuid: uuid, running: running, watching: &w.watching, ctx: ctx}
+}
+
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, stop := range w.stop {
+		stop()
+	}
+	w.watching.Wait()
+}
+
+// process is a machine that has power while its QEMU runs, as the kernel says.
+type process struct {
+	name, uuid string
+	running    func() bool
+	watching   *sync.WaitGroup
+	ctx        context.Context // ends with the power's Close
+
+	mu   sync.Mutex // guards the rest
+	boot int
+	on   bool
+	call []func(bool)
+}
+
+// booted begins a boot: from now on the end of QEMU is the end of the power.
+func (m *process) booted() {
+	m.mu.Lock()
+	m.boot++
+	m.mu.Unlock()
+	m.tell(true)
+	m.watching.Go(func() {
+		for m.running() {
+			if !wait(m.ctx, 10*time.Millisecond) {
+				return
+			}
+		}
+		m.tell(false)
+	})
+}
+
+func (m *process) tell(on bool) {
+	m.mu.Lock()
+	m.on = on
+	call := m.call
+	m.mu.Unlock()
+	for _, f := range call {
+		f(on)
+	}
+}
+
+func (m *process) Name() string       { return m.name }
+func (m *process) SystemUUID() string { return m.uuid }
+
+func (m *process) BootID() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Sprintf("%s-boot-%d", m.uuid, m.boot)
+}
+
+func (m *process) Running() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.on
+}
+
+func (m *process) State() string {
+	if m.Running() {
+		return "on"
+	}
+	return "off"
+}
+
+func (m *process) OnChange(f func(on bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.call = append(m.call, f)
 }

@@ -10,6 +10,7 @@ package ipmisim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -32,7 +33,8 @@ import (
 
 // Options are a BMC's settings. The zero value works.
 type Options struct {
-	UUID string // of the machine, and the BMC's system GUID; "": a random one
+	UUID     string // of the machine, and the BMC's system GUID; "": a random one
+	Password string // of both accounts, at most 16 letters and digits; "": a random one
 }
 
 // BMC is a simulator and its machine, which is off at first. It is safe for concurrent use.
@@ -87,7 +89,7 @@ func Start(ctx context.Context, o Options) (*BMC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start BMC: %w", err)
 	}
-	b := &BMC{dir: dir, password: rand.Text()[:16]} // longer ones are IPMI 2.0's only
+	b := &BMC{dir: dir, password: cmp.Or(o.Password, rand.Text()[:16])} // longer ones are IPMI 2.0's only
 	if err := b.setUp(ctx, o); err != nil {
 		_ = b.Stop()
 		return nil, fmt.Errorf("start BMC: %w", err)
