@@ -7,6 +7,8 @@
 // floor's turns, so that it neither helps nor competes. -versus names a second forcefence, an older one, that takes turns with both:
 // then each is started anew for its own.
 //
+// Bench agent asks one BMC for its machine's state beside the programs that others run for it; their time is the floor.
+//
 // Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
 // says what it leaves out where real nodes cannot run.
 //
@@ -44,6 +46,7 @@ type bench struct {
 
 var benches = []bench{
 	{names: []string{"offseen"}, run: offSeen},
+	{names: []string{"agent"}, run: agent},
 	{names: []string{"evict110"}, run: evict110},
 	{names: []string{"recover"}, run: recovery},
 	{names: []string{"tenofsixty"}, run: tenOfSixty},
