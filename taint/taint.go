@@ -22,6 +22,8 @@ const (
 	RecordAnnotation = "forcefence.io/fence"
 	// PoweredOnCondition is the Node condition of a node that does not answer while its machine is on, in mode observe.
 	PoweredOnCondition corev1.NodeConditionType = "forcefence.io/PoweredOnNotReady"
+	// FenceableCondition is the Node condition that tells whether the node could be fenced when its devices were last asked without need.
+	FenceableCondition corev1.NodeConditionType = "forcefence.io/Fenceable"
 	// EffectForceEviction is the KEP's effect: read where an API server has it, never written.
 	EffectForceEviction corev1.TaintEffect = "ForceEviction"
 )

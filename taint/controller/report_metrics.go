@@ -15,6 +15,8 @@ type Metrics struct {
 	pushes      *prometheus.CounterVec
 	nudges      *prometheus.CounterVec
 	protections *prometheus.GaugeVec
+	drilled     *prometheus.GaugeVec
+	drillTook   *prometheus.HistogramVec
 }
 
 // NewMetrics registers them.
@@ -32,8 +34,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"state"}),
 	}
 	m.machines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_machines", Help: "Machines by what their device said when it was last asked without need: ok, no_machine, disagree, or the class of the error; of several devices the first that has one.",
+		Name: "forcefence_machines", Help: "Nodes by what their devices said when they were last asked without need: ok, no_machine, or what is wrong.",
 	}, []string{"result"})
+	m.drilled = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forcefence_drill_devices", Help: "Devices of nodes by provider and by what each said when it was last asked without need: ok, unknown, distrusted, or the class of the error.",
+	}, []string{"provider", "result"})
+	m.drillTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "forcefence_drill_seconds", Help: "How long devices took to answer when they were asked without need, log-in included, by provider.",
+		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5},
+	}, []string{"provider"})
 	m.pushes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",
 	}, []string{"state"})
@@ -43,7 +52,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.protections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "forcefence_node_protection", Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
 	}, []string{"protection"})
-	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections)
+	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook)
 	return m
 }
 

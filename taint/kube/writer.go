@@ -93,6 +93,13 @@ func (w Writer) PoweredOn(ctx context.Context, l taint.Look, on bool) error {
 	return w.condition(ctx, l, "setting condition", c)
 }
 
+// Fenceable writes whether the node could be fenced now. Reason and message are the caller's.
+func (w Writer) Fenceable(ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string) error {
+	now := metav1.NewTime(w.Now())
+	return w.condition(ctx, l, "setting condition", corev1.NodeCondition{Type: taint.FenceableCondition, Status: status,
+		LastTransitionTime: now, LastHeartbeatTime: now, Reason: reason, Message: message})
+}
+
 // Release takes every mark off and writes the record, in one write, whosever the marks are.
 func (w Writer) Release(ctx context.Context, l taint.Look, rec taint.Record) error {
 	left := slices.DeleteFunc(slices.Clone(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })

@@ -474,6 +474,93 @@ var Mutants = []Mutant{
 		Old: "err == nil && status.PowerIsOn == on", New: "err == nil && status != nil",
 	},
 
+	{
+		Name: "commands: a machine is powered on in the middle of a fence (10)", In: "cmd/internal/app.Power.Send",
+		Old: `on && now.Fence != ""`, New: "false",
+		Tests: []string{"./cmd/forcefence"},
+	},
+	{
+		Name: "commands: a machine that was never pinned is powered off (14)", In: "cmd/internal/app.Power.Send",
+		Old: `d.NoPower == ""`, New: "true",
+		Tests: []string{"./cmd/forcefence"},
+	},
+	{
+		Name: "commands: a machine is powered off without a yes", In: "cmd/forcefence.desk.act",
+		Old: "!yes", New: "false",
+	},
+	{
+		Name: "commands: accepted is off", In: "cmd/forcefence.until",
+		Old: "v.State == want", New: "v.State == want || true",
+	},
+	{
+		Name: "commands: a state that proves nothing is a success", In: "cmd/forcefence.powerCommand",
+		Old: "now == providers.PowerUnknown", New: "false",
+	},
+	{
+		Name: "drill: a device that lied is believed by a person's drill", In: "cmd/internal/app.Desk.liar",
+		Old: "rec.Distrusts(m.Identity, m.Device, name == m.Target.Node)", New: "rec == nil && false",
+		Tests: []string{"./cmd/forcefence"},
+	},
+	{
+		Name: "drill: a device that lied makes a node fenceable", In: "taint/controller.Config.Drill",
+		Old: `s.Devices[i].Liar != ""`, New: "false",
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "drill: a pin that is about to be written is missed", In: "taint/controller.Config.Drill",
+		Old: `b.Pin != ""`, New: `b.Pin == "another"`,
+		Tests: []string{"./taint/controller -short"},
+	},
+	{
+		Name: "drill: a node whose machine could not be powered off is fenceable", In: "taint/drill.powerless",
+		Old: `no == ""`, New: "true",
+	},
+	{
+		Name: "drill: a device that does not answer takes a power-off", In: "taint/drill.powerless",
+		Old: `d.Result() != "ok"`, New: "false",
+	},
+	{
+		Name: "drill: one lost packet is a dead device", In: "taint/drill.Judge",
+		Old: `passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "")`, New: "false",
+	},
+	{
+		Name: "drill: a refused password may pass by itself", In: "taint/drill.Judge",
+		Old: `passing && (word == "unreachable" || word == "canceled" || word == "error")`, New: "passing",
+	},
+	{
+		Name: "drill: there is no pace", In: "taint/drill.Plan.Next",
+		Old: "early > 0", New: "false",
+	},
+	{
+		Name: "drill: any number is under way", In: "taint/drill.Plan.Next",
+		Old: "under >= AtOnce", New: "false",
+	},
+	{
+		Name: "drill: nodes are not spread", In: "taint/drill.Plan.phase",
+		Old: "h.Sum32()", New: "uint32(1)<<31",
+	},
+	{
+		Name: "drill: a failed one waits as long as any", In: "taint/drill.Plan.Done",
+		Old: "!ok", New: "false",
+	},
+	{
+		Name: "drill: the devices of a fenced node are asked", In: "taint/controller.Drills.drill",
+		Old: "!calm(&node, r.Key)", New: "false",
+	},
+	{
+		Name: "drill: the condition of a fenced node is written", In: "taint/controller.Drills.write",
+		Old: "!calm(live, r.Key)", New: "false",
+	},
+	{
+		Name: "drill: the condition is written each time", In: "taint/controller.says",
+		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message", New: "false",
+	},
+	{
+		Name: "drill: a refused password is sent again", In: "providers/remote.Refusals.Check",
+		Old: "had.sum == s && now.Before(had.until)", New: "false",
+		Tests: []string{"./providers/providertest/plug -run TestConformance"},
+	},
+
 	// libvirt.
 	{
 		Name: "libvirt: a saved guest is off (2)", In: "providers/libvirt.see",
@@ -2574,8 +2661,7 @@ var Mutants = []Mutant{
 		Old: "for _, f := range m.Further { ... }", New: "",
 	},
 	{
-		Name: "devices: the probe is silent about two that disagree", In: "taint/controller.Probe.one",
-		Old: "errors.Is(v.Err, proof.ErrDisagree)", New: `errors.Is(v.Err, proof.ErrDisagree) && v.Raw == ""`,
-		Tests: glue,
+		Name: "devices: the drill is silent about two that disagree", In: "taint/drill.Judge",
+		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && len(s.Devices) == 0",
 	},
 }

@@ -59,6 +59,10 @@ var Rules = []Rule{
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
 	},
 	{
+		Bind: []string{"taint/drill"}, Ours: []string{"taint/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "whether a node could be fenced is a function of what its devices said, so that the controller and a person's command find the same",
+	},
+	{
 		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/evict"},
 		Why: "what is read from the API server and written to it decides nothing",
 	},
@@ -68,7 +72,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/recovery", "taint/kube", "providers"},
+		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/recovery", "taint/kube", "taint/drill", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -121,7 +121,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	if err := errors.Join(
-		mgr.Add(&controller.Probe{Reconciler: rec}),
+		mgr.Add(&controller.Drills{Reconciler: rec}),
 		mgr.Add(everywhere(func(ctx context.Context) error {
 			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
 		})),

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/drill"
+)
+
+// newDrill asks before the outage.
+func newDrill(types providers.Registry) *cobra.Command {
+	return drillCommand(&desk{types: types})
+}
+
+func drillCommand(d *desk) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "drill [NODE...]",
+		Short: "Try for every node whether it could be fenced now: reach its devices, log in, compare identity, read the state",
+		Long: "Try for every node, or those that are named, whether it could be fenced now: reach each of its devices, log in, compare who the\n" +
+			"machine is, read its state. Nothing is powered off, and nothing is written. The controller does the same all the time, and tells it\n" +
+			"in the Node's condition forcefence.io/Fenceable.\n\n" +
+			"A password that a device refuses is sent to it once. Each run is a new one: do not run it again and again with a wrong password, where\n" +
+			"a device locks accounts.\n\n" +
+			"Exit status: 0 if each node could be fenced, 1 if one could not, or for any other error.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "table" && format != "json" {
+				return fmt.Errorf("--output: %q is neither table nor json", format)
+			}
+			open, err := d.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer open.Close()
+			names := args
+			if len(names) == 0 {
+				names = open.Names()
+			}
+			slices.Sort(names)
+			all, err := drillAll(cmd.Context(), open, slices.Compact(names))
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				err = enc.Encode(all)
+			} else {
+				err = drillTable(cmd, all)
+			}
+			if err != nil {
+				return err
+			}
+			bad := 0
+			for _, n := range all {
+				if n.Fenceable != corev1.ConditionTrue {
+					bad++
+				}
+			}
+			if bad > 0 {
+				return fmt.Errorf("%d of %d nodes could not be fenced now", bad, len(all))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	d.flags(cmd)
+	return cmd
+}
+
+// drilledNode is what a drill found, as JSON has it.
+type drilledNode struct {
+	Node      string                 `json:"node"`
+	Fenceable corev1.ConditionStatus `json:"fenceable"`
+	Reason    string                 `json:"reason"`
+	Detail    string                 `json:"detail"`
+	Devices   []drilledDevice        `json:"devices"`
+}
+
+type drilledDevice struct {
+	Device   string  `json:"device"`
+	Result   string  `json:"result"`
+	State    string  `json:"state"`
+	Raw      string  `json:"raw"`
+	Identity string  `json:"identity"`
+	Seconds  float64 `json:"seconds"`
+	Error    string  `json:"error,omitempty"`
+	device   drill.Device
+}
+
+// drillAll asks as many nodes at the same time as the controller does.
+func drillAll(ctx context.Context, open *app.Desk, names []string) ([]drilledNode, error) {
+	out, errs := make([]drilledNode, len(names)), make([]error, len(names))
+	turns := make(chan struct{}, drill.AtOnce)
+	var wait sync.WaitGroup
+	for i, name := range names {
+		turns <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turns }()
+			seen, err := open.Drill(ctx, name)
+			if errs[i] = err; err != nil {
+				return
+			}
+			f := drill.Judge(seen)
+			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail, Devices: []drilledDevice{}}
+			for _, d := range seen.Devices {
+				n.Devices = append(n.Devices, drilledDevice{
+					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.Identity(),
+					Seconds: d.Took.Seconds(), Error: providers.Text(d.Answer.Err), device: d,
+				})
+			}
+			out[i] = n
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, ctx.Err()
+}
+
+func drillTable(cmd *cobra.Command, all []drilledNode) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "NODE\tFENCEABLE\tDEVICE\tSTATE\tRAW\tIDENTITY\tTOOK\tERROR\n")
+	for _, n := range all {
+		if len(n.Devices) == 0 {
+			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t-\t%s\n", n.Node, n.Fenceable, n.Detail)
+		}
+		for _, d := range n.Devices {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\t%s\t%s\n", n.Node, n.Fenceable, d.Device, d.State, d.Raw, d.Identity, took(d.device), wrong(d.device.Answer.Err))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, n := range all {
+		if n.Fenceable != corev1.ConditionTrue {
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s", n.Node, n.Detail)
+		}
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout())
+	return err
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/drill"
+)
+
+// desk is the flags with which a command reaches the API server and the devices.
+type desk struct {
+	file, kubeconfig string
+	types            providers.Registry
+	client           client.Reader // tests have their own; nil: by kubeconfig
+}
+
+func (d *desk) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.file, "config", "/etc/forcefence/config.yaml", "the controller's configuration file; the files that it names must be here, too")
+	f.StringVar(&d.kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+}
+
+func (d *desk) open(cmd *cobra.Command) (*app.Desk, error) {
+	c := d.client
+	if c == nil {
+		cfg, err := restConfig(d.kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		if c, err = client.New(cfg, client.Options{}); err != nil {
+			return nil, fmt.Errorf("making client: %w", err)
+		}
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return app.OpenDesk(cmd.Context(), d.file, d.types, c, log)
+}
+
+// newPower is a person's hand on a node's machine.
+func newPower(types providers.Registry) *cobra.Command {
+	return powerCommand(&desk{types: types})
+}
+
+func powerCommand(d *desk) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "power",
+		Short: "Ask a node's devices whether its machine is on, or power it off or on",
+		Long: "Ask a node's devices whether its machine is on, or power it off or on: by the rules of the configuration, the same belief in who the\n" +
+			"machine is, and the same limits as the controller. It reads Nodes and Leases, and writes nothing to the API server.\n\n" +
+			"Exit status: 0 if the devices together said On, Off or Changing (state), or if the machine was said to be off or on in the end (off,\n" +
+			"on); 1 for anything else, such as an answer that proves nothing, devices that disagree, or a command without --yes.",
+	}
+	state := &cobra.Command{
+		Use: "state NODE", Short: "Print what each device of the node says of its machine", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return d.at(cmd, args[0], func(_ context.Context, _ io.Writer, p *app.Power, now providers.PowerState) error {
+				if now == providers.PowerUnknown {
+					return fmt.Errorf("node %s: whether its machine is off is unknown, and unknown is never off", p.Node)
+				}
+				return nil
+			})
+		},
+	}
+	d.flags(state)
+	root.AddCommand(state, d.act(false), d.act(true))
+	return root
+}
+
+// act is power off, or power on.
+func (d *desk) act(on bool) *cobra.Command {
+	var yes bool
+	var wait time.Duration
+	want, cmd := providers.PowerOff, &cobra.Command{
+		Use: "off NODE", Short: "Power the node's machine off, hard", Args: cobra.ExactArgs(1),
+		Long: "Power the node's machine off, hard, through the first of its devices that takes it, and wait until they say Off. A person's word\n" +
+			"counts for more than the configuration's mode: excluded and control-plane nodes are powered off, too, and a node that is alive loses\n" +
+			"its pods as in a power cut. In the middle of a fence it is sent as at any other time.",
+	}
+	if on {
+		want, cmd = providers.PowerOn, &cobra.Command{
+			Use: "on NODE", Short: "Power the node's machine on", Args: cobra.ExactArgs(1),
+			Long: "Power the node's machine on, through the first of its devices that takes it, and wait until they say On. It is refused while the\n" +
+				"node is marked or its fence is not over: a machine that boots in the middle could run its pods beside their replacements.",
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return d.at(cmd, args[0], func(ctx context.Context, out io.Writer, p *app.Power, now providers.PowerState) error {
+			if on && p.Fence != "" {
+				return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, app.ErrFenced)
+			}
+			if now == want {
+				return nil // there is nothing to do
+			}
+			if !yes {
+				if !on && p.Ready {
+					fmt.Fprintf(out, "node %s is Ready: its pods end as in a power cut\n", p.Node)
+				}
+				return fmt.Errorf("nothing was sent: add --yes to power the machine of node %s %s", p.Node, map[bool]string{true: "on", false: "off"}[on])
+			}
+			sent, err := p.Send(ctx, on)
+			for _, s := range sent {
+				fmt.Fprintf(out, "%s: %s\n", s.Device, cmp.Or(providers.Text(s.Err), "accepted"))
+			}
+			if err != nil {
+				return err
+			}
+			return until(ctx, out, p, want, cmp.Or(wait, p.Timeout))
+		})
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the machine is there (default: powerOffTimeout of the configuration)")
+	d.flags(cmd)
+	return cmd
+}
+
+// between is from one question to the next while a machine is on its way.
+const between = 500 * time.Millisecond
+
+// until asks until the machine is there.
+func until(ctx context.Context, out io.Writer, p *app.Power, want providers.PowerState, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the machine of node %s did not come to %s within %s", p.Node, want, within))
+	defer cancel()
+	for {
+		all, v := p.Ask(ctx)
+		if v.State == want {
+			table(out, all)
+			fmt.Fprintf(out, "the machine is %s\n", want)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			table(out, all)
+			return context.Cause(ctx)
+		case <-time.After(between):
+		}
+	}
+}
+
+// at opens the desk, prints what a node's devices say of its machine, each and together, and goes on with f.
+func (d *desk) at(cmd *cobra.Command, node string, f func(context.Context, io.Writer, *app.Power, providers.PowerState) error) error {
+	open, err := d.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer open.Close()
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	p, err := open.Power(ctx, node)
+	if err != nil {
+		return err
+	}
+	all, v := p.Ask(ctx)
+	table(out, all)
+	fmt.Fprintf(out, "the machine is %s\n", v.State)
+	if v.Err != nil {
+		fmt.Fprintf(out, "together: %s\n", providers.Cause(v.Err))
+	}
+	if p.Fence != "" {
+		fmt.Fprintf(out, "node %s: %s\n", node, p.Fence)
+	}
+	return f(ctx, out, p, v.State)
+}
+
+func table(out io.Writer, all []drill.Device) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "DEVICE\tSTATE\tRAW\tIDENTITY\tTOOK\tERROR\n")
+	for _, d := range all {
+		fmt.Fprintf(w, "%s\t%s\t%q\t%s\t%s\t%s\n", d.Name, d.Answer.State, d.Answer.Raw, d.Identity(), took(d), wrong(d.Answer.Err))
+	}
+	_ = w.Flush()
+}
+
+func took(d drill.Device) time.Duration { return d.Took.Round(time.Millisecond) }
+
+// wrong is an error's class and cause; "-" for none.
+func wrong(err error) string {
+	if err == nil {
+		return "-"
+	}
+	return providers.Cause(err)
+}

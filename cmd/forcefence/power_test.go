@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// site is three nodes, each a machine behind a BMC of its own, and the flags' desk. The Nodes are in memory: the commands only read them.
+type site struct {
+	t    *testing.T
+	dc   *datacenter.DataCenter
+	m    map[string]*datacenter.Machine
+	bmc  map[string]*datacenter.BMC
+	api  client.Client
+	d    *desk
+	file string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	dir := t.TempDir()
+	s := &site{t: t, dc: datacenter.New(datacenter.Options{}), m: map[string]*datacenter.Machine{}, bmc: map[string]*datacenter.BMC{}}
+	t.Cleanup(func() { _ = s.dc.Close() })
+	password, ca, file := filepath.Join(dir, "password"), filepath.Join(dir, "ca.pem"), filepath.Join(dir, "config.yaml")
+	kit.Must(t, s.dc.WriteCA(ca))
+	kit.Must(t, os.WriteFile(password, []byte(s.dc.Password()), 0o600))
+	list := ""
+	builder := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme)
+	for _, name := range []string{"n1", "n2", "n3"} {
+		m := s.dc.AddMachine(name)
+		s.m[name], s.bmc[name] = m, s.dc.AddBMC(m)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.NodeInfo.SystemUUID = m.SystemUUID()
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		builder.WithObjects(n)
+		list += fmt.Sprintf("    - {node: %s, id: %q}\n", name, s.bmc[name].URL())
+	}
+	builder.WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}) // whom no rule knows
+	s.api = builder.Build()
+	kit.Must(t, os.WriteFile(file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: %s, passwordFile: %s, caFile: %s}\n"+
+		"nodes:\n- name: all\n  provider: racks\n  machine:\n    from: list\n    list:\n%s", s.dc.Username(), password, ca, list), 0o600))
+	s.d, s.file = &desk{types: all.Types(), client: s.api, file: file}, file
+	return s
+}
+
+// run runs a command line as a shell would.
+func (s *site) run(args ...string) (out string, err error) {
+	s.t.Helper()
+	var b bytes.Buffer
+	root := &cobra.Command{Use: "forcefence", SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(powerCommand(s.d), drillCommand(s.d))
+	root.SetArgs(append(args, "--config", s.file))
+	root.SetOut(&b)
+	root.SetErr(&b)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	defer cancel()
+	err = root.ExecuteContext(ctx)
+	return b.String(), err
+}
+
+func (s *site) change(name string, f func(*corev1.Node)) {
+	s.t.Helper()
+	var n corev1.Node
+	kit.Must(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Name: name}, &n))
+	f(&n)
+	kit.Must(s.t, s.api.Update(s.t.Context(), &n))
+}
+
+func mark(value string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: value, Effect: corev1.TaintEffectNoSchedule}}
+	}
+}
+
+func (s *site) expect(want, failure string, args ...string) {
+	s.t.Helper()
+	out, err := s.run(args...)
+	if (failure == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), failure) || !strings.Contains(out, want) {
+		s.t.Errorf("%s: got error %v, want %q, and this output, want %q in it:\n%s", strings.Join(args, " "), err, failure, want, out)
+	}
+	if strings.Contains(out+fmt.Sprint(err), s.dc.Password()) {
+		s.t.Errorf("%s: the output has the password", strings.Join(args, " "))
+	}
+}
+
+func (s *site) posts(name string) int {
+	return s.bmc[name].Count("POST", "/redfish/v1/Systems/"+name+"/Actions/ComputerSystem.Reset")
+}
+
+func TestPower(t *testing.T) {
+	s := newSite(t)
+	on := func(name string, want bool) {
+		t.Helper()
+		if got := s.m[name].Running(); got != want {
+			t.Errorf("machine %s runs: got %t, want %t", name, got, want)
+		}
+	}
+	s.expect("confirmed", "", "power", "state", "n1")
+	s.expect(`"On"`, "", "power", "state", "n1")
+	s.expect("", "no rule claims the node", "power", "state", "n4")
+	s.expect("", "node n9 does not exist", "power", "state", "n9")
+
+	// Nothing is sent without --yes.
+	s.expect("its pods end as in a power cut", "add --yes", "power", "off", "n1")
+	on("n1", true)
+	s.expect("the machine is Off", "", "power", "off", "n1", "--yes")
+	on("n1", false)
+	on("n2", true)
+	sent := s.posts("n1")
+	s.expect("the machine is Off", "", "power", "off", "n1", "--yes") // it is off already
+	s.expect("", "add --yes", "power", "on", "n1")
+	on("n1", false)
+	if n := s.posts("n1"); n != sent {
+		t.Errorf("got %d resets that nobody asked for", n-sent)
+	}
+
+	// In the middle of a fence a machine is not powered on, and may be powered off.
+	s.change("n1", mark("manual"))
+	s.expect("", "it is marked as shut down: the machine is not powered on", "power", "on", "n1", "--yes")
+	s.change("n1", func(n *corev1.Node) {
+		n.Spec.Taints = nil
+		n.Annotations = map[string]string{taint.RecordAnnotation: "{"}
+	})
+	s.expect("", "cannot be read: the machine is not powered on", "power", "on", "n1", "--yes")
+	s.change("n2", mark("manual"))
+	s.expect("it is marked as shut down", "", "power", "off", "n2", "--yes")
+	on("n1", false)
+	on("n2", false)
+	s.change("n1", func(n *corev1.Node) { n.Annotations = nil })
+	s.expect("accepted", "", "power", "on", "n1", "--yes")
+	on("n1", true)
+
+	// Accepted is not off, and another machine is not touched.
+	s.bmc["n3"].SetFault(datacenter.Fault{StaysOn: true})
+	s.expect("accepted", "did not come to Off within 2s", "power", "off", "n3", "--yes", "--wait", "2s")
+	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
+	s.expect("another machine", "unknown is never off", "power", "state", "n3")
+	s.expect("asking first which machine it is", "identity mismatch", "power", "off", "n3", "--yes")
+	on("n3", true)
+	s.bmc["n3"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
+	s.expect(`"Dozing"`, "unknown is never off", "power", "state", "n3")
+}
+
+// The fence began after the first look.
+func TestPowerOnLooksAgain(t *testing.T) {
+	s := newSite(t)
+	s.m["n1"].CutPower()
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	open, err := s.d.open(cmd)
+	kit.Must(t, err)
+	defer open.Close()
+	p, err := open.Power(t.Context(), "n1")
+	kit.Must(t, err)
+	s.change("n1", mark("f-1"))
+	if _, err := p.Send(t.Context(), true); err == nil || !strings.Contains(err.Error(), "not powered on") || s.m["n1"].Running() {
+		t.Errorf("got %v, running %t", err, s.m["n1"].Running())
+	}
+}
+
+func TestDrill(t *testing.T) {
+	s := newSite(t)
+	s.expect("confirmed", "", "drill", "n1", "n2", "n3")
+	s.m["n2"].CutPower() // off is an answer
+	s.expect("n2    True", "", "drill", "n1", "n2")
+	s.expect("no rule claims the node", "1 of 4 nodes could not be fenced now", "drill")
+	s.expect("", "node n9 does not exist", "drill", "n1", "n9")
+	s.expect("", "neither table nor json", "drill", "-o", "yaml")
+
+	s.bmc["n2"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
+	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
+	out, err := s.run("drill", "-o", "json")
+	if err == nil || err.Error() != "3 of 4 nodes could not be fenced now" {
+		t.Errorf("got %v", err)
+	}
+	var got []drilledNode
+	kit.Must(t, json.Unmarshal([]byte(out), &got))
+	want := map[string][3]string{
+		"n1": {"True", "ok", "confirmed"}, "n2": {"False", "unknown", "confirmed"}, "n3": {"False", "identity", "another machine"}, "n4": {"False", "", ""},
+	}
+	for _, n := range got {
+		is := [3]string{string(n.Fenceable)}
+		for _, d := range n.Devices {
+			is[1], is[2] = d.Result, d.Identity
+			if d.Seconds <= 0 || d.Device != "racks/"+s.bmc[n.Node].URL() {
+				t.Errorf("%s: got device %+v", n.Node, d)
+			}
+		}
+		if is != want[n.Node] || n.Reason == "" || n.Detail == "" {
+			t.Errorf("%s: got %v, want %v: %+v", n.Node, is, want[n.Node], n)
+		}
+		delete(want, n.Node)
+	}
+	if len(want) > 0 {
+		t.Errorf("no word of %v", want)
+	}
+}
+
+// A device that lied once is not believed, and of a machine that its kubelet may have named, and that was never pinned, the power is not
+// touched, whatever a person says of the rest.
+func TestWhoIsNotBelieved(t *testing.T) {
+	s := newSite(t)
+	lied := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Device: "racks/" + s.bmc["n1"].URL()}
+	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: lied.Encode()} })
+	s.m["n1"].CutPower()
+	s.expect("record of node n1", "1 of 1 nodes", "drill", "n1")
+	s.expect("the machine is Unknown", "unknown is never off", "power", "state", "n1")
+
+	text, err := os.ReadFile(s.file)
+	kit.Must(t, err)
+	rules := strings.Index(string(text), "  machine:")
+	kit.Must(t, os.WriteFile(s.file, append(text[:rules:rules], "  machine: {from: annotation, annotation: bmc, allow: [127.0.0.1]}\n"...), 0o600))
+	s.change("n2", func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": s.bmc["n2"].URL()} })
+	s.expect("never pinned", "identity mismatch", "power", "off", "n2", "--yes")
+	if !s.m["n2"].Running() {
+		t.Error("the machine went off")
+	}
+	s.expect("n2    True", "", "drill", "n2") // while it is healthy, the controller is about to pin it
+	var n2 corev1.Node
+	kit.Must(t, s.api.Get(t.Context(), client.ObjectKey{Name: "n2"}, &n2))
+	n2.Status.Conditions[0].Status = corev1.ConditionUnknown
+	kit.Must(t, s.api.Status().Update(t.Context(), &n2))
+	s.expect("never pinned", "1 of 1 nodes", "drill", "n2")
+}
+
+// A refused password is sent to each BMC once, in a drill as in anything else.
+func TestDrillLocksNoAccount(t *testing.T) {
+	s := newSite(t)
+	s.dc.SetPassword("another")
+	_, err := s.run("drill", "n1", "n2", "n3")
+	if err == nil || !strings.Contains(err.Error(), "3 of 3") {
+		t.Error(errors.New("want three nodes that could not be fenced"), err)
+	}
+	for name, b := range s.bmc {
+		n := 0
+		for _, r := range b.Requests() {
+			if r.Password {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s's BMC was sent a password %d times, want once", name, n)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/proof"
+)
+
+// Desk is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
+// the same guards as the controller, on what the Nodes were when it was opened. It writes nothing to the API server.
+type Desk struct {
+	client client.Reader
+	wait   time.Duration
+	confs  *configs
+	key    string
+	nodes  *corev1.NodeList
+}
+
+// OpenDesk reads the configuration and all Nodes: which machine is whose depends on them. c reads from the API server. It asks no device.
+func OpenDesk(ctx context.Context, file string, types providers.Registry, c client.Reader, log *slog.Logger) (*Desk, error) {
+	cfg, err := config.Load(file, types)
+	if err != nil {
+		return nil, err
+	}
+	d := &Desk{client: c, wait: cfg.PowerOffTimeout, key: cfg.TaintKey, nodes: &corev1.NodeList{}}
+	if err := c.List(ctx, d.nodes); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listed{c, d.nodes}); err != nil {
+		return nil, err
+	}
+	return d, d.confs.use(cfg)
+}
+
+// Close gives back what the devices lent: sessions, connections.
+func (d *Desk) Close() { d.confs.close() }
+
+// listed is a client whose list of Nodes is one that was read before.
+type listed struct {
+	client.Reader
+	nodes *corev1.NodeList
+}
+
+func (l listed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if nodes, ok := list.(*corev1.NodeList); ok && len(opts) <= 1 {
+		*nodes = *l.nodes
+		return nil
+	}
+	return l.Reader.List(ctx, list, opts...)
+}
+
+// Names are those of all nodes.
+func (d *Desk) Names() (out []string) {
+	for i := range d.nodes.Items {
+		out = append(out, d.nodes.Items[i].Name)
+	}
+	return out
+}
+
+// liar names the node whose record keeps a device from being believed; "" for none.
+func (d *Desk) liar(m controller.Machine) string {
+	for i := range d.nodes.Items {
+		name := d.nodes.Items[i].Name
+		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.Distrusts(m.Identity, m.Device, name == m.Target.Node) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Drill asks the devices of a node as the controller does while nothing is wrong. It blocks for them alone. A node that does not exist is
+// an error.
+func (d *Desk) Drill(ctx context.Context, name string) (drill.Seen, error) {
+	for i := range d.nodes.Items {
+		if node := &d.nodes.Items[i]; node.Name == name {
+			return d.confs.current().Drill(ctx, node, d.liar, time.Now), nil
+		}
+	}
+	return drill.Seen{}, fmt.Errorf("node %s does not exist", name)
+}
+
+// Power is one node whose machine a person powers off or on.
+type Power struct {
+	Node    string
+	Ready   bool
+	Fence   string // why the node's fence is not over: its mark, its record; "" if there is none
+	Machine controller.Machine
+	Timeout time.Duration // powerOffTimeout of the configuration
+	desk    *Desk
+}
+
+// Power looks at a node live, and finds its machine: the error is why it has none that is believed.
+func (d *Desk) Power(ctx context.Context, name string) (*Power, error) {
+	node, l, err := kube.Look(ctx, d.client, name, d.key, time.Now)
+	switch {
+	case err != nil:
+		return nil, err
+	case !l.Exists:
+		return nil, fmt.Errorf("node %s does not exist", name)
+	}
+	p := &Power{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait, desk: d}
+	switch {
+	case l.RecordErr != nil:
+		p.Fence = "the record of its fence cannot be read"
+	case l.Record.Open():
+		p.Fence = fmt.Sprintf("its fence %s is in phase %s", l.Record.ID, l.Record.Phase)
+	case l.Mark != nil:
+		p.Fence = "it is marked as shut down"
+	}
+	p.Machine, err = d.confs.current().Believed(node, l.Record)
+	return p, err
+}
+
+// ErrFenced keeps a machine from being powered on while its node is fenced.
+var ErrFenced = errors.New("the machine is not powered on: a machine that boots in the middle of its fence could run its pods beside their replacements." +
+	" Wait until the fence is over, or end it with `forcefence release`")
+
+// Ask puts the question to each device, as long as it takes, and returns what they say together.
+func (p *Power) Ask(ctx context.Context) (answers []drill.Device, verdict providers.Answer) {
+	devices := p.Machine.Devices()
+	answers = make([]drill.Device, len(devices))
+	said := make([]providers.Answer, len(devices))
+	var wait sync.WaitGroup
+	for i, d := range devices {
+		wait.Go(func() {
+			begun := time.Now()
+			said[i] = providers.Ask(ctx, d.Provider, d.Name, d.Target, time.Now)
+			answers[i] = drill.Device{
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Liar: p.desk.liar(d), Answer: said[i], Took: time.Since(begun),
+			}
+			if answers[i].Liar != "" {
+				said[i] = proof.Distrusted(said[i])
+			}
+		})
+	}
+	wait.Wait()
+	return answers, p.Machine.Verdict(said)
+}
+
+// Sent is what one device made of a power action.
+type Sent struct {
+	Device string
+	Err    error // nil: accepted, which is neither off nor on yet
+}
+
+// Send powers the machine off or on, through the first device that takes it. Each is asked first who its machine is (providers/guard). Just
+// before, the node is looked at once more: a machine is not powered on in the middle of a fence, ErrFenced. Off is sent at any time: it
+// takes nothing from a fence. It returns what each device said, and an error where none took it.
+func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
+	now, err := p.desk.Power(ctx, p.Node)
+	switch {
+	case err != nil:
+		return nil, err
+	case on && now.Fence != "":
+		return nil, fmt.Errorf("node %s: %s: %w", p.Node, now.Fence, ErrFenced)
+	}
+	var errs []error
+	for _, d := range now.Machine.Devices() {
+		act := d.Provider.PowerOff
+		if on {
+			act = d.Provider.PowerOn
+		}
+		err := fmt.Errorf("%w: %s", providers.ErrIdentity, d.NoPower)
+		if d.NoPower == "" {
+			err = act(ctx, d.Target)
+		}
+		sent = append(sent, Sent{d.Device, err})
+		if err == nil {
+			return sent, nil
+		}
+		errs = append(errs, err)
+	}
+	return sent, errors.Join(errs...)
+}

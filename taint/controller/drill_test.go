@@ -1,0 +1,249 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+func nobodyLies(Machine) string { return "" }
+
+// broken is a provider whose device fails in one way.
+type broken struct{ err error }
+
+func (b broken) State(context.Context, providers.Target) (providers.Observation, error) {
+	return providers.Observation{}, b.err
+}
+func (b broken) PowerOff(context.Context, providers.Target) error { return b.err }
+func (b broken) PowerOn(context.Context, providers.Target) error  { return b.err }
+
+// Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause, cleaned.
+func TestDrillTellsTheCause(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{providers.WithClass(providers.ErrUntrusted, errors.New("x509: certificate signed by unknown authority (caFile)")), "(untrusted: x509: certificate signed by unknown authority (caFile))"},
+		{providers.WithClass(providers.ErrDenied, errors.New("401 Unauthorized (IDRAC.2.1.RAC0218)")), "(denied: 401 Unauthorized (IDRAC.2.1.RAC0218))"},
+		{providers.WithClass(providers.ErrUnreachable, errors.New("dial tcp 192.0.2.1:443: connect: no route to host\x1b[2J")), "(unreachable: dial tcp 192.0.2.1:443: connect: no route to host"},
+	} {
+		log, recorder := &bytes.Buffer{}, events.NewFakeRecorder(5)
+		config := &Config{Machine: func(*corev1.Node) (Machine, error) {
+			return Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
+		}}
+		p := &Drills{Reconciler: New(Options{
+			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Config: func() *Config { return config }, Leading: func() error { return nil },
+		})}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		f := drill.Judge(config.Drill(t.Context(), node, nobodyLies, time.Now))
+		p.tell(node, "", f)
+		if f.Result != providers.Class(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
+			t.Errorf("got %+v", f)
+		}
+		if e := <-recorder.Events; !strings.Contains(e, tc.want) || !strings.Contains(log.String(), tc.want) {
+			t.Errorf("got Event %q\nand log %q\nwant %q in both", e, log, tc.want)
+		}
+	}
+}
+
+// The same holds for a node that looks dead, and for a power-off that is refused.
+func TestCauseOfAnUnknownAnswer(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseEvicting)
+	x.live.pods = podsOf("n1", "a")
+	x.upTo(recovery.Wait)
+	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
+	x.ask(t.Context(), x.st)
+	if got := x.st.answer(); got != "denied: 403 Forbidden (no licence)" {
+		t.Errorf("got %q", got)
+	}
+	x.tell(x.st, recovery.Step{Do: recovery.Wait, Why: reason.Unknown})
+	if got := told(x.events); len(got) != 1 || !strings.Contains(got[0], "403 Forbidden (no licence)") {
+		t.Errorf("got Events %q", got)
+	}
+}
+
+// Of a node with several devices each is told that does not answer, and all of them when they contradict each other.
+func TestDrillOfTwoDevices(t *testing.T) {
+	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
+	device := func(name string, s providers.PowerState) Machine {
+		return Machine{Provider: &oneMachine{now: time.Now, state: s}, Name: name, Device: name + "/1"}
+	}
+	for _, tc := range []struct {
+		name          string
+		first, second Machine
+		class, says   string
+	}{
+		{"both answer", device("racks", on), device("pdus", on), "ok", "Device racks/1 answers: On. Device pdus/1 answers: On."},
+		{"the second is down", device("racks", on), Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied", "Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node answers."},
+		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown", "Device racks/1 answers with an unknown word"},
+		{"both are down", Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied", "This node could not be fenced at present."},
+		{"they disagree", device("racks", on), device("pdus", off), "disagree", "The devices of this node contradict each other (racks/1: "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := tc.first
+			m.Further = []Machine{tc.second}
+			config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, time.Now))
+			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
+				t.Errorf("got %s, %q, want %s, %q", f.Result, f.Detail, tc.class, tc.says)
+			}
+		})
+	}
+}
+
+// drilled drills a node of the world once and returns its condition.
+func (w *world) drilled(p *Drills, node string) corev1.NodeCondition {
+	w.t.Helper()
+	p.drill(w.t.Context(), node)
+	for _, c := range w.node(node).Status.Conditions {
+		if c.Type == taint.FenceableCondition {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// The condition says whether the node could be fenced now. It is written when that changes, and at no other time; a device that is not
+// reached for once is not yet False. The metrics count each node, and each device, once.
+func TestDrillWritesTheCondition(t *testing.T) {
+	w := newWorld(t)
+	p := &Drills{Reconciler: w.r}
+	p.init()
+	steps := []struct {
+		name   string
+		change func()
+		status corev1.ConditionStatus
+		reason string
+		writes int
+		told   string // an Event that came
+		metric string // of forcefence_drill_devices: its result is 1
+	}{
+		{"all is well", func() {}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"still", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
+		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
+		{"not reached", func() { w.machines["n4"].deaf = true }, corev1.ConditionUnknown, "MachineNotAnswering", 1, "MachineNotAnswering n4", "unreachable"},
+		{"not reached again", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "unreachable"},
+		{"nor a third time", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 0, "", "unreachable"},
+		{"back", func() { w.machines["n4"].deaf = false }, corev1.ConditionTrue, "MachineAnswers", 1, "MachineAnswers n4", "ok"},
+		{"another machine", func() { w.machines["n4"].uuid = "99999999-7742-3448-3784-823347823834" }, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "identity"},
+	}
+	for _, tt := range steps {
+		tt.change()
+		w.told.said = nil
+		before := w.version()
+		c := w.drilled(p, "n4")
+		if c.Status != tt.status || c.Reason != tt.reason || w.version()-before != tt.writes || strings.ContainsAny(c.Message, "0") {
+			t.Errorf("%s: got %s, %s, %q, %d writes, want %s, %s, %d", tt.name, c.Status, c.Reason, c.Message, w.version()-before, tt.status, tt.reason, tt.writes)
+		}
+		if tt.told != "" && !w.told.has(tt.told) || tt.told == "" && tt.writes == 0 && len(w.told.said) > 0 {
+			t.Errorf("%s: got Events %q, want %q", tt.name, w.told.said, tt.told)
+		}
+		m := w.r.Metrics
+		if n := testutil.ToFloat64(m.drilled.WithLabelValues("racks", tt.metric)); n != 1 {
+			t.Errorf("%s: got %v devices that are %s, want 1", tt.name, n, tt.metric)
+		}
+		if ok, want := testutil.ToFloat64(m.machines.WithLabelValues("ok")), map[bool]float64{true: 1}[tt.metric == "ok"]; ok != want {
+			t.Errorf("%s: got %v nodes that are ok, want %v", tt.name, ok, want)
+		}
+	}
+}
+
+// A node that is marked, or whose fence is open, is left to its fence: it is not asked, nor written.
+func TestDrillLeavesFencedNodesAlone(t *testing.T) {
+	w := newWorld(t)
+	p := &Drills{Reconciler: w.r}
+	p.init()
+	w.change("n4", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	if c := w.drilled(p, "n4"); c.Status != "" || len(p.found) > 0 {
+		t.Errorf("marked: got %+v, %v", c, p.found)
+	}
+	w.change("n4", func(n *corev1.Node) {
+		n.Spec.Taints = nil
+		n.Annotations = map[string]string{taint.RecordAnnotation: "no record"}
+	})
+	if c := w.drilled(p, "n4"); c.Status != "" || len(p.found) > 0 {
+		t.Errorf("a record that cannot be read: got %+v, %v", c, p.found)
+	}
+	// The fence began after the cache was read.
+	w.change("n4", func(n *corev1.Node) { n.Annotations = nil })
+	cached := w.node("n4")
+	w.change("n4", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	before := w.version()
+	if err := p.write(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil || w.version() != before {
+		t.Errorf("marked just now: got error %v, %d writes", err, w.version()-before)
+	}
+}
+
+// The leader asks all nodes, forgets those that are gone, and returns when it is told to.
+func TestDrills(t *testing.T) {
+	w := newWorld(t)
+	p := &Drills{Reconciler: w.r, Every: time.Hour}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Start(ctx) }()
+	m := w.r.Metrics
+	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(m.machines.WithLabelValues("ok")) < float64(len(worldDevices)) && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := testutil.ToFloat64(m.machines.WithLabelValues("ok")); n != float64(len(worldDevices)) {
+		t.Errorf("got %v nodes that were asked, want %d", n, len(worldDevices))
+	}
+	must(t, w.api.Delete(context.Background(), w.node("n4")))
+	if name, _ := p.next(ctx); name != "" {
+		t.Errorf("after the end: got node %s to ask", name)
+	}
+	if n := testutil.ToFloat64(m.machines.WithLabelValues("ok")); n != float64(len(worldDevices)-1) {
+		t.Errorf("a node is gone: got %v, want %d", n, len(worldDevices)-1)
+	}
+}
+
+// A device that lied once is not believed before the outage either, and a machine that could not be powered off is not fenceable where that
+// is what the fence would need.
+func TestDrillOfDistrustedAndPowerless(t *testing.T) {
+	m := Machine{Provider: &oneMachine{now: time.Now, state: providers.PowerOff}, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	judge := func(m Machine, liar func(Machine) string) drill.Finding {
+		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+		return drill.Judge(config.Drill(t.Context(), node, liar, time.Now))
+	}
+	if f := judge(m, func(Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
+		t.Errorf("distrusted: got %+v", f)
+	}
+	m.Target.Claimed = true // and it tells no UUID
+	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionTrue {
+		t.Errorf("observe: got %+v", f)
+	}
+	m.Mode = fence.Fence
+	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionFalse || f.Result != "no_power" || !strings.Contains(f.Message, "never pinned") {
+		t.Errorf("fence: got %+v", f)
+	}
+	// A healthy node is pinned in a moment: that it was not yet, is no news. That its device tells no UUID is.
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if f := judge(m, nobodyLies); f.Result != "no_power" || strings.Contains(f.Message, "never pinned") {
+		t.Errorf("fence, healthy: got %+v", f)
+	}
+}

@@ -1,0 +1,281 @@
+// Package drill says whether a node could be fenced now, from what its devices answered while nothing was wrong, and which node is asked
+// when. A drill proves nothing: no answer of it is kept for a fence. What it finds is found before the outage: a password that expired, a
+// BMC that is down, a certificate that is another's.
+//
+// It is pure: it names no client, no clock and no logger. The controller's schedule and `forcefence drill` share it.
+//
+// It promises: a node is called fenceable only where its devices together said On, Off or Changing just now and, where machines are to be
+// powered off, one that answered would take a power-off; and that no more nodes are asked in an hour than Hourly.
+package drill
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Device is one device of a node, and what it answered.
+type Device struct {
+	Name    string // provider/device
+	Target  providers.Target
+	NoPower string           // "" or why the machine's power must not be touched through it
+	Liar    string           // "" or the node whose record says that it said Off of a machine that was on
+	Answer  providers.Answer // of this drill
+	Took    time.Duration
+}
+
+// Result is the device's answer as a word of a closed set: "ok", "unknown" for a word that nobody knows, "distrusted", or the class of the
+// error (providers.Class).
+func (d Device) Result() string {
+	switch {
+	case d.Answer.Err != nil:
+		return providers.Class(d.Answer.Err)
+	case d.Answer.State == providers.PowerUnknown:
+		return "unknown"
+	case d.Liar != "":
+		return "distrusted"
+	}
+	return "ok"
+}
+
+// Identity says what the answer is worth as to who the machine is.
+func (d Device) Identity() string {
+	_, told := providers.ParseUUID(d.Answer.SystemUUID)
+	_, has := providers.ParseUUID(d.Target.SystemUUID)
+	switch {
+	case errors.Is(d.Answer.Err, providers.ErrIdentity):
+		return "another machine"
+	case d.Answer.Err != nil:
+		return "not known"
+	case !told:
+		return "not told"
+	case !has:
+		return "node has none"
+	}
+	return "confirmed"
+}
+
+// cannotPower is why no power-off would be sent through the device; "" if it would.
+func (d Device) cannotPower() string {
+	if d.NoPower != "" {
+		return d.NoPower
+	}
+	if err := d.Target.Identify(d.Answer.SystemUUID); err != nil {
+		return providers.Text(err)
+	}
+	return ""
+}
+
+// Seen is what a drill of one node saw.
+type Seen struct {
+	Devices     []Device
+	None        error            // why no device speaks for the node, or the first one is not believed; nil: it is
+	NotBelieved bool             // None is that what leads to the machine is not believed
+	Verdict     providers.Answer // what the devices say together
+	PowerOff    bool             // the node's machine is to be powered off where it is On (mode fence)
+	Before      corev1.ConditionStatus
+}
+
+// Finding is whether the node could be fenced now. Message holds nothing that changes from one drill to the next while nothing is wrong;
+// Detail has the causes, for an Event.
+type Finding struct {
+	Fenceable corev1.ConditionStatus
+	Reason    reason.Reason
+	Message   string
+	Detail    string
+	Result    string // a word of a closed set, for the metric of nodes: "ok", or what is wrong first
+}
+
+// OK tells that all is well: the node can be fenced, and each of its devices answers.
+func (f Finding) OK() bool { return f.Result == "ok" }
+
+// Judge is the finding. A device that is not reached for once may be restarting: that is Unknown, and False when it was so before.
+func Judge(s Seen) Finding {
+	if len(s.Devices) == 0 {
+		why := reason.NoMachine
+		if s.NotBelieved {
+			why = reason.NotBelieved
+		}
+		text := "No device speaks for the machine"
+		if s.None != nil {
+			text = providers.Text(s.None)
+		}
+		return Finding{corev1.ConditionFalse, why, text + ".", fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", s.None), "no_machine"}
+	}
+	result, broken := "ok", []string{}
+	var short []string // for the message: classes alone, since a cause has ports and times in it
+	passing := true    // what is wrong may pass by itself
+	for _, d := range s.Devices {
+		word := d.Result()
+		if word == "ok" {
+			continue
+		}
+		if result == "ok" {
+			result = word
+		}
+		passing = passing && (word == "unreachable" || word == "canceled" || word == "error")
+		broken = append(broken, fmt.Sprintf("Device %s %s.", d.Name, d.why()))
+		short = append(short, fmt.Sprintf("%s: %s", d.Name, word))
+	}
+	unable := ""
+	if s.PowerOff {
+		unable = powerless(s.Devices)
+	}
+	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: "The machine's devices answer.", Result: result}
+	const cannot = "This node could not be fenced at present."
+	switch {
+	case errors.Is(s.Verdict.Err, proof.ErrDisagree):
+		f = Finding{corev1.ConditionFalse, reason.Disagree, "The devices contradict each other.", fmt.Sprintf("The devices of this node contradict each other (%s). %s", s.Verdict.Raw, cannot), "disagree"}
+	case s.Verdict.State == providers.PowerUnknown:
+		f.Fenceable, f.Reason, f.Message = corev1.ConditionFalse, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."
+		if passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "") {
+			f.Fenceable = corev1.ConditionUnknown
+		}
+		switch result {
+		case "ok": // each answered, and together they say nothing: an Off that took too long
+			f.Result, f.Message = "unknown", "The devices' answers prove nothing."
+		case "distrusted":
+			f.Reason = reason.Distrusted
+		}
+		f.Detail = strings.Join(append(broken, cannot), " ")
+	case unable != "":
+		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, "The machine could not be powered off: "+unable+".", "no_power"
+		f.Detail = f.Message + " " + cannot
+	case result != "ok":
+		f.Message = "Another device answers, but not all: " + strings.Join(short, ", ") + "."
+		f.Detail = strings.Join(append(broken, "Another device of this node answers."), " ")
+	default:
+		var said []string
+		for _, d := range s.Devices {
+			said = append(said, fmt.Sprintf("Device %s answers: %s.", d.Name, d.Answer.State))
+		}
+		f.Detail = strings.Join(said, " ")
+	}
+	return f
+}
+
+// why is what is wrong with a device that is not ok.
+func (d Device) why() string {
+	switch {
+	case d.Answer.Err != nil:
+		return "cannot say whether the machine is on (" + providers.Cause(d.Answer.Err) + ")"
+	case d.Answer.State == providers.PowerUnknown:
+		return fmt.Sprintf("answers with an unknown word (%q)", d.Answer.Raw)
+	}
+	return "is not believed, since it said Off of a machine that was on (record of node " + d.Liar + ")"
+}
+
+// powerless is why none of the devices that answered would take a power-off; "" if one would.
+func powerless(all []Device) (why string) {
+	for _, d := range all {
+		if d.Result() != "ok" {
+			continue
+		}
+		no := d.cannotPower()
+		if no == "" {
+			return ""
+		}
+		why = cmp.Or(why, no)
+	}
+	return why
+}
+
+// Hourly is how many nodes are drilled in an hour at most.
+const Hourly = 5000
+
+// AtOnce is how many may be drilled before the pace counts, and at the same time.
+const AtOnce = 8
+
+// pace is how long one drill takes of the hour, but for those at once.
+const pace = time.Hour / (Hourly - AtOnce)
+
+// Plan is whose turn it is. All nodes are asked as soon as the pace allows; from then on each has moments of its own, Every apart, which
+// its name spreads over that time. It is not safe for concurrent use.
+type Plan struct {
+	Every time.Duration // from one drill of a node to the next, as far as the pace allows
+	Again time.Duration // the same after a drill that did not end well
+
+	nodes map[string]turn
+	paid  time.Time // what was begun is paid for until then
+}
+
+type turn struct {
+	due   time.Time // zero: never asked
+	under bool      // under way
+}
+
+// Next returns the node to ask at now, which is under way from then on, or "" and how long to wait before the next call. all are the names
+// of all nodes: others are forgotten.
+func (p *Plan) Next(now time.Time, all []string) (node string, wait time.Duration) {
+	if p.paid.Before(now.Add(-AtOnce * pace)) {
+		p.paid = now.Add(-AtOnce * pace)
+	}
+	if early := p.paid.Add(pace).Sub(now); early > 0 {
+		return "", min(early, tick)
+	}
+	var next turn
+	under, seen := 0, 0
+	for _, name := range all {
+		t, known := p.nodes[name]
+		if known {
+			seen++
+		}
+		if t.under {
+			under++
+		} else if node == "" || t.due.Before(next.due) {
+			node, next = name, t
+		}
+	}
+	if seen < len(p.nodes) {
+		maps.DeleteFunc(p.nodes, func(name string, _ turn) bool { return !slices.Contains(all, name) })
+	}
+	switch {
+	case under >= AtOnce, node == "":
+		return "", tick
+	case next.due.After(now):
+		return "", min(next.due.Sub(now), tick)
+	}
+	if p.nodes == nil {
+		p.nodes = map[string]turn{}
+	}
+	p.paid = p.paid.Add(pace)
+	p.nodes[node] = turn{due: next.due, under: true}
+	return node, 0
+}
+
+// tick bounds a wait: drills that are under way end meanwhile, and nodes come.
+const tick = time.Second
+
+// Done tells how the drill of a node ended.
+func (p *Plan) Done(node string, ok bool, now time.Time) {
+	t, known := p.nodes[node]
+	if !known {
+		return
+	}
+	after := p.Every
+	switch {
+	case !ok:
+		after = p.Again
+	case t.due.IsZero():
+		after = p.phase(node)
+	}
+	p.nodes[node] = turn{due: now.Add(after)}
+}
+
+// phase is a part of Every that is the node's own.
+func (p *Plan) phase(node string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(node)) // never fails
+	return time.Duration(float64(p.Every) * float64(h.Sum32()) / (1 << 32))
+}

@@ -1,0 +1,219 @@
+package drill
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+const (
+	yes, no, perhaps = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
+	uuid             = "38947555-7742-3448-3784-823347823834"
+)
+
+func answered(s providers.PowerState, told string) Device {
+	return Device{Name: "racks/1", Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true},
+		Answer: providers.Answer{Observation: providers.Observation{State: s, Raw: "word", SystemUUID: told}}}
+}
+
+func failed(class error) Device {
+	d := answered(providers.PowerUnknown, "")
+	d.Answer.Err = providers.WithClass(class, errors.New("dial tcp 10.0.0.7:443: port 40312"))
+	return d
+}
+
+func TestJudge(t *testing.T) {
+	on, off := answered(providers.PowerOn, uuid), answered(providers.PowerOff, uuid)
+	liar, barred, silent := off, on, answered(providers.PowerOn, "")
+	liar.Liar, barred.NoPower = "n9", "its node was never pinned"
+	listed := failed(providers.ErrDenied) // nothing against it but that it does not answer
+	listed.Target.Claimed = false
+	known := func(s providers.PowerState) providers.Answer {
+		return providers.Answer{Observation: providers.Observation{State: s}}
+	}
+	none := providers.Answer{}
+	for _, tt := range []struct {
+		name   string
+		seen   Seen
+		status corev1.ConditionStatus
+		reason reason.Reason
+		result string
+		detail string
+	}{
+		{"on", Seen{Devices: []Device{on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", "Device racks/1 answers: On."},
+		{"off", Seen{Devices: []Device{off}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok", "answers: Off"},
+		{"changing", Seen{Devices: []Device{answered(providers.PowerChanging, uuid)}, Verdict: known(providers.PowerChanging)}, yes, reason.Answers, "ok", ""},
+		{"a word that nobody knows", Seen{Devices: []Device{answered(providers.PowerUnknown, uuid)}, Verdict: none}, no, reason.NotAnswering, "unknown", `unknown word ("word")`},
+		{"refused", Seen{Devices: []Device{failed(providers.ErrDenied)}, Verdict: none}, no, reason.NotAnswering, "denied", "(denied: dial"},
+		{"untrusted", Seen{Devices: []Device{failed(providers.ErrUntrusted)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "untrusted", ""},
+		{"another machine's", Seen{Devices: []Device{failed(providers.ErrIdentity)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "identity", ""},
+		{"not reached, never seen", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none}, perhaps, reason.NotAnswering, "unreachable", ""},
+		{"not reached, was well", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: yes}, perhaps, reason.NotAnswering, "unreachable", ""},
+		{"not reached, twice", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: perhaps}, no, reason.NotAnswering, "unreachable", ""},
+		{"not reached, as ever", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: no}, no, reason.NotAnswering, "unreachable", ""},
+		{"one is not reached, the other refuses", Seen{Devices: []Device{failed(providers.ErrUnreachable), failed(providers.ErrDenied)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unreachable", ""},
+		{"one of two answers", Seen{Devices: []Device{failed(providers.ErrDenied), on}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "denied", "Another device of this node answers."},
+		{"they disagree", Seen{Devices: []Device{on, off}, Verdict: providers.Answer{Err: proof.ErrDisagree}, Before: yes}, no, reason.Disagree, "disagree", "contradict"},
+		{"a liar", Seen{Devices: []Device{liar}, Verdict: none, Before: yes}, no, reason.Distrusted, "distrusted", "record of node n9"},
+		{"an Off that took too long", Seen{Devices: []Device{off}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unknown", ""},
+		{"nobody", Seen{None: errors.New("no rule claims the node")}, no, reason.NoMachine, "no_machine", "will not be fenced"},
+		{"not believed", Seen{None: errors.New("its pin is another's"), NotBelieved: true}, no, reason.NotBelieved, "no_machine", "its pin is another's"},
+		{"tells no UUID, observe", Seen{Devices: []Device{silent}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "ok", ""},
+		{"tells no UUID, fence", Seen{Devices: []Device{silent}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "could not be powered off"},
+		{"may not be powered off", Seen{Devices: []Device{barred}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "never pinned"},
+		{"another device may", Seen{Devices: []Device{barred, on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", ""},
+		{"the one that may does not answer", Seen{Devices: []Device{barred, listed}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := Judge(tt.seen)
+			if f.Fenceable != tt.status || f.Reason != tt.reason || f.Result != tt.result || f.OK() != (tt.result == "ok") || !strings.Contains(f.Detail, tt.detail) {
+				t.Errorf("got %+v, want %s, %s, %s, %q", f, tt.status, tt.reason, tt.result, tt.detail)
+			}
+			if f.Message == "" || strings.Contains(f.Message, "40312") {
+				t.Errorf("the condition's message %q: want one without ports and times, which change each time", f.Message)
+			}
+		})
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	for want, d := range map[string]Device{
+		"confirmed":       answered(providers.PowerOn, strings.ToUpper(uuid)),
+		"not told":        answered(providers.PowerOn, "00000000-0000-0000-0000-000000000000"),
+		"another machine": failed(providers.ErrIdentity),
+		"not known":       failed(providers.ErrDenied),
+		"node has none":   {Answer: providers.Answer{Observation: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}}},
+	} {
+		if got := d.Identity(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// play runs a plan over nodes for that long, each drill taking a second, and returns when each was begun.
+func play(p *Plan, nodes []string, d time.Duration, ok func(string) bool) map[string][]time.Duration {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	type end struct {
+		at   time.Time
+		node string
+	}
+	var under []end
+	begun := map[string][]time.Duration{}
+	for now := start; now.Before(start.Add(d)); {
+		for len(under) > 0 && !under[0].at.After(now) {
+			p.Done(under[0].node, ok(under[0].node), now)
+			under = under[1:]
+		}
+		node, wait := p.Next(now, nodes)
+		if node != "" {
+			begun[node] = append(begun[node], now.Sub(start))
+			under = append(under, end{now.Add(time.Second), node})
+			continue
+		}
+		now = now.Add(max(wait, time.Millisecond))
+	}
+	return begun
+}
+
+func names(n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprintf("n%04d", i))
+	}
+	return out
+}
+
+// More nodes than can be asked every five minutes take as long as the pace allows: no hour has more than five thousand drills, and no node
+// is left out.
+func TestPlanHasAPace(t *testing.T) {
+	var all []time.Duration
+	for node, at := range play(&Plan{Every: 5 * time.Minute, Again: 30 * time.Second}, names(600), 130*time.Minute, func(n string) bool { return n > "n0200" }) {
+		if len(at) == 0 {
+			t.Errorf("%s was never asked", node)
+		}
+		all = append(all, at...)
+	}
+	slices.Sort(all)
+	for i := range all {
+		if i >= Hourly && all[i]-all[i-Hourly] < time.Hour {
+			t.Fatalf("%d were asked within %s", Hourly+1, all[i]-all[i-Hourly])
+		}
+	}
+	if len(all) < 2*Hourly {
+		t.Errorf("got %d in two hours, want the pace used", len(all))
+	}
+}
+
+// Every node is asked soon after the start, then at moments of its own, and again soon where it did not end well.
+func TestPlanSpreads(t *testing.T) {
+	const every, again = 5 * time.Minute, 30 * time.Second
+	got := play(&Plan{Every: every, Again: again}, names(60), time.Hour, func(n string) bool { return n != "n0007" })
+	perMinute := map[time.Duration]int{}
+	for _, node := range names(60) {
+		at := got[node]
+		if node == "n0007" {
+			if len(at) < 90 {
+				t.Errorf("%s does not end well, and was asked %d times in an hour", node, len(at))
+			}
+			continue
+		}
+		if len(at) < 11 || at[0] > time.Minute {
+			t.Fatalf("%s was asked at %v, want soon and then every %s", node, at, every)
+		}
+		for i := 2; i < len(at); i++ {
+			if gap := at[i] - at[i-1]; gap < every || gap > every+20*time.Second {
+				t.Errorf("%s was asked %s after the time before, want %s", node, gap, every)
+			}
+		}
+		for _, a := range at[2:] {
+			perMinute[a.Truncate(time.Minute)]++
+		}
+	}
+	for minute, n := range perMinute {
+		if n > 30 { // 12 on the average
+			t.Errorf("%d of 60 nodes were asked in minute %s: they are not spread", n, minute)
+		}
+	}
+}
+
+// No more than AtOnce are under way; a node that came is asked, one that is gone is forgotten, also while it is under way.
+func TestPlanKnowsItsNodes(t *testing.T) {
+	p := &Plan{Every: 5 * time.Minute, Again: 30 * time.Second}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var under []string
+	for range 100 {
+		node, _ := p.Next(now, names(20))
+		if node != "" {
+			under = append(under, node)
+		}
+		now = now.Add(10 * time.Second)
+	}
+	if len(under) != AtOnce || len(slices.Compact(slices.Sorted(slices.Values(under)))) != AtOnce {
+		t.Errorf("under way: got %q, want %d of them, each once", under, AtOnce)
+	}
+	for _, node := range under {
+		p.Done(node, true, now)
+	}
+	if node, _ := p.Next(now, []string{"new"}); node != "new" {
+		t.Errorf("got %q, want the new node", node)
+	}
+	p.Done("n0000", true, now)
+	if len(p.nodes) != 1 {
+		t.Errorf("got %d nodes remembered, want 1", len(p.nodes))
+	}
+	p.Done("new", true, now)
+	if node, wait := p.Next(now.Add(time.Minute), []string{"new"}); node == "new" && wait > 0 {
+		t.Errorf("got a node and a wait of %s", wait)
+	}
+	if node, wait := p.Next(now.Add(time.Hour), nil); node != "" || wait <= 0 {
+		t.Errorf("no node: got %q, %s", node, wait)
+	}
+}
