@@ -17,7 +17,9 @@ alive() { # a zombie executes nothing
 power() {
 	case $1 in
 	1)
-		alive || qemu-system-x86_64 -name bmc -uuid "$uuid" -machine pc,accel=tcg -m 16 -nodefaults -no-user-config -display none \
+		alive && return
+		rm -f "$dir/qemu.pid" # one that was killed just now may still hold its lock
+		qemu-system-x86_64 -name bmc -uuid "$uuid" -machine pc,accel=tcg -m 16 -nodefaults -no-user-config -display none \
 			-daemonize -pidfile "$dir/qemu.pid" >/dev/null
 		;;
 	0)
