@@ -38,7 +38,7 @@ func (s strip) PowerOn(_ context.Context, t providers.Target) error  { return s.
 
 // set refuses before it acts: a strip cannot tell which machine hangs on a plug.
 func (s strip) set(t providers.Target, word string) error {
-	if err := t.Identify(""); err != nil {
+	if err := t.Identify(providers.Observation{}); err != nil {
 		return fmt.Errorf("switching plug %q: %w", t.ID, err)
 	}
 	s.plugs[t.ID] = word

@@ -50,8 +50,13 @@ type Target struct {
 	Node       string // the Node's name, for messages
 	ID         string // the provider's own name of the machine
 	SystemUUID string // node.status.nodeInfo.systemUUID, "" if the node never said
+	// Addresses are the Node's own, for devices that tell a machine's addresses and no system UUID.
+	Addresses Addresses
+	// Heard is when this process last saw the node's Lease change, by its own clock; zero: never, which says nothing. A device that tells
+	// since when its machine is off says nothing of a machine that was heard long after that.
+	Heard time.Time
 	// Claimed tells that what leads to the machine (an annotation, a label, the providerID, the system UUID) can be written by the
-	// node's own kubelet: Identify then demands that the device tells the same system UUID.
+	// node's own kubelet: Identify then demands that the device tells who the machine is.
 	Claimed bool
 }
 
@@ -63,6 +68,7 @@ type Observation struct {
 	State      PowerState
 	Raw        string    // the device's own word, kept for the evidence
 	SystemUUID string    // the machine the device spoke of; "" if the device cannot tell
+	Addresses  Addresses // of the machine the device spoke of; "" if the device cannot tell
 	At         time.Time // when the question was sent: caches and events have no say here
 	// Run names the machine's run, the present one or, while it is off, the last: it changes with each start and at no other time. It is
 	// told only of machines whose boot ids tell no boots apart, because the node reads its host's (a container); "" of all others.
@@ -73,7 +79,7 @@ type Observation struct {
 // no call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
 type Provider interface {
 	// State asks the device, never a cache. An error means unknown, whatever its class; the observation beside it may still have the
-	// SystemUUID that the device told in that call, with At, so that a machine whose power cannot be read can be powered off.
+	// SystemUUID or Addresses that the device told in that call, with At, so that a machine whose power cannot be read can be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
 	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Who the machine is was
 	// confirmed before (Confirm); a type compares again only where what it identifies is what it then acts on.
@@ -205,7 +211,8 @@ type Answer struct {
 
 // Ask puts the question to p, and is with AskAll and AskEach the only way from a Provider's State to a proof. It checks, once for all providers,
 // that the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
-// UUIDs refuses, a device or node without a usable UUID cannot be checked and passes. It blocks until p answers or ctx ends.
+// UUIDs refuses, and so do addresses none of which is the node's; a device or node without a usable UUID cannot be checked and passes. It
+// blocks until p answers or ctx ends.
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.Time) Answer {
 	sent := now()
@@ -316,7 +323,7 @@ func judge(by string, t Target, sent, got time.Time, obs Observation, err error)
 	case obs.At.After(got):
 		a.At = sent
 	}
-	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil && a.Err == nil {
+	if err := t.differs(obs); err != nil && a.Err == nil {
 		a.State, a.Err = PowerUnknown, err
 	}
 	if a.State > PowerChanging {
@@ -333,18 +340,19 @@ func stale(sent time.Time, obs Observation) error {
 }
 
 // Confirm asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
-// Identify has nothing against what the device told in this call. It is enough that the device tells a UUID, though not its power.
+// Identify has nothing against what the device told in this call. It is enough that the device tells who it is, though not its power.
 // Else the error is the device's, ErrStale or ErrIdentity, and nothing may be sent. It blocks until p answers or ctx ends.
 func Confirm(ctx context.Context, p Provider, t Target, now func() time.Time) error {
 	sent := now()
 	obs, err := p.State(ctx, t)
-	if _, told := ParseUUID(obs.SystemUUID); err != nil && !told {
+	_, told := ParseUUID(obs.SystemUUID)
+	if told = told || obs.Addresses != ""; err != nil && !told {
 		return err
 	}
 	if obs.At.Before(sent) {
 		return stale(sent, obs)
 	}
-	return t.Identify(obs.SystemUUID)
+	return t.Identify(obs)
 }
 
 // caught turns a provider's panic into an error.

@@ -212,10 +212,74 @@ func TestIdentify(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-			if err := target.Identify(tt.told); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+			if err := target.Identify(providers.Observation{SystemUUID: tt.told}); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 				t.Errorf("Identify(%q) = %v, want %v", tt.told, err, tt.want)
 			}
 		})
+	}
+}
+
+// Addresses say who a machine is where nothing else does.
+func TestIdentifyByAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		node    providers.Target
+		told    providers.Observation
+		claimed error // of a claimed one, beside the operator's
+		want    error
+	}{
+		{name: "one in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"}, told: providers.Observation{Addresses: "10.0.0.2"}},
+		{name: "none in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"}, told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
+		{name: "the node tells none", told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
+		{name: "the device tells none", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"}, claimed: providers.ErrIdentity},
+		{name: "one in common and no UUID of the node", node: providers.Target{Addresses: "10.0.0.1"}, told: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.1"}},
+		{name: "one in common and another UUID", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
+			told: providers.Observation{SystemUUID: other, Addresses: "10.0.0.1"}, want: providers.ErrIdentity},
+		{name: "none in common and the same UUID", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
+			told: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.2"}, want: providers.ErrIdentity},
+	} {
+		for _, claimed := range []bool{false, true} {
+			tg, want := tt.node, tt.want
+			if tg.Claimed = claimed; claimed && want == nil {
+				want = tt.claimed
+			}
+			if err := tg.Identify(tt.told); !errors.Is(err, want) || (err == nil) != (want == nil) {
+				t.Errorf("%s, claimed %t: got %v, want %v", tt.name, claimed, err, want)
+			}
+			a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+				tt.told.State, tt.told.At = providers.PowerOff, time.Now()
+				return tt.told, nil
+			}), "p", tg, time.Now)
+			if (a.State == providers.PowerOff) != (tt.want == nil) || !errors.Is(a.Err, tt.want) {
+				t.Errorf("%s, claimed %t: asked, got %s, %v; want %v", tt.name, claimed, a.State, a.Err, tt.want)
+			}
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		texts []string
+		want  providers.Addresses
+	}{
+		{nil, ""},
+		{[]string{"", "ip-10-0-0-7.eu-west-1.compute.internal", "10.0.0", "10.0.0.7/24"}, ""},
+		{[]string{"127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1%eth0", "224.0.0.1", "255.255.255.255"}, ""},
+		{[]string{"10.0.0.7", " 10.0.0.7 ", "::ffff:10.0.0.7", "FD00:0::7", "10.0.0.11", "fd00::7%eth0"}, "10.0.0.11 10.0.0.7 fd00::7"},
+	} {
+		if got := providers.NewAddresses(tt.texts...); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.texts, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		a, b providers.Addresses
+		want bool
+	}{
+		{"", "", false}, {"10.0.0.7", "", false}, {"10.0.0.7", "10.0.0.70", false}, {"10.0.0.1 10.0.0.7", "10.0.0.7 fd00::1", true},
+	} {
+		if tt.a.Meet(tt.b) != tt.want || tt.b.Meet(tt.a) != tt.want {
+			t.Errorf("%q and %q: want %t", tt.a, tt.b, tt.want)
+		}
 	}
 }
 

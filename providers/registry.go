@@ -40,6 +40,14 @@ type Parts interface {
 	Parts(canonical string) []string
 }
 
+// ProviderIDs is an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes lets nobody change the one that
+// a Node has, and a cloud gives none twice: so a node that was led to one machine is never believed to be another as long as it exists,
+// unless a person removes its pin, and a rule with `from: providerID` takes all of it.
+type ProviderIDs interface {
+	IDs
+	ProviderIDs()
+}
+
 // Problem is one fault of a configuration: where, and what is wrong and what to do.
 type Problem struct {
 	Path string // "tls.caFile", relative to the Config; "" for the whole
@@ -82,6 +90,9 @@ type Type struct {
 	NewConfig func() Config
 	Off       string // what "off" means there, as a short phrase: "PowerState Off of the system"
 	Identity  string // what the device tells of who its machine is, likewise; "none" if nothing
+	// Concurrency is the default of the setting of that name: calls in flight to what shares limits. Zero is the guard's own default,
+	// which is for small computers; a cloud bears more.
+	Concurrency int
 }
 
 // Registry is a set of provider types, passed as a value so that tests can use their own.

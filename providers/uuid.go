@@ -20,13 +20,27 @@ func SameMachine(node, device string) error {
 	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
 }
 
-// Identify compares the target with the system UUID that a device told, before a power action. A mismatch is an ErrIdentity. Where the
-// machine was found by what the node's own kubelet can write (Claimed), so is a node or device without a usable UUID: otherwise a
-// kubelet's credential could switch off another machine.
-func (t Target) Identify(told string) error {
-	if err := SameMachine(t.SystemUUID, told); err != nil || !t.Claimed {
+// differs says what the device told of another machine than t: an ErrIdentity, or nil. Addresses that a device tells must meet the
+// node's, whether that tells any or not.
+func (t Target) differs(told Observation) error {
+	if err := SameMachine(t.SystemUUID, told.SystemUUID); err != nil {
 		return err
 	}
+	if told.Addresses != "" && !t.Addresses.Meet(told.Addresses) {
+		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity, t.Addresses, told.Addresses)
+	}
+	return nil
+}
+
+// Identify compares the target with the machine that a device told of, before a power action. A mismatch is an ErrIdentity. Where the
+// machine was found by what the node's own kubelet can write (Claimed), so is a node or device that tells neither a usable UUID nor an
+// address: otherwise a kubelet's credential could switch off another machine. A kubelet writes its Node's addresses, too, so for a type
+// that tells nothing else the pin of the ID decides, which lasts as long as the Node (ProviderIDs).
+func (t Target) Identify(o Observation) error {
+	if err := t.differs(o); err != nil || !t.Claimed || o.Addresses != "" {
+		return err
+	}
+	told := o.SystemUUID
 	if _, ok := ParseUUID(t.SystemUUID); !ok {
 		return fmt.Errorf("%w: the node's system UUID %q identifies no machine, and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
 	}

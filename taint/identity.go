@@ -81,6 +81,7 @@ type Claim struct {
 	Node    string
 	Machine Machine // zero: to none
 	Claimed bool    // what leads there can be written by the node's own kubelet; else it is the operator's word
+	Fixed   bool    // a node that has one machine never gets another: what leads there is a providerID
 	Pin     string  // the Node's PinLabel; "" if it has none
 }
 
@@ -217,7 +218,8 @@ type Belief struct {
 // Believe decides which machine a node is. It is pure.
 //
 // What the operator wrote is believed. What a kubelet can write is believed as it was while the node was healthy, which the pin
-// tells: the system UUID for good, the ID until it changes on a healthy node. An open fence goes on with the machine that its record
+// tells: the system UUID for good, the ID until it changes on a healthy node, or for good where it is Fixed: there nothing that the
+// device tells is beyond the kubelet. An open fence goes on with the machine that its record
 // names, whatever leads where by now.
 func Believe(v Identity) Belief {
 	if v.Record.Open() && v.Record.Machine != nil {
@@ -237,6 +239,9 @@ func Believe(v Identity) Belief {
 	case v.Pin != "" && v.Claimed && uuid != v.Machine.uuidPin():
 		return Belief{Refused: fmt.Sprintf("the node's system UUID is now %q, and was different when its machine was pinned; if that is right, remove the label %s from the Node",
 			v.Machine.SystemUUID, PinLabel)}
+	case v.Pin != "" && v.Claimed && v.Fixed && id != v.Machine.idPin():
+		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one, and no node gets another instance; if that is right, remove the label %s from the Node",
+			v.Machine, PinLabel)}
 	case v.Pin != "" && v.Claimed && !v.Healthy:
 		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one while it was healthy", v.Machine)}
 	case v.Healthy && v.NoPin == "":

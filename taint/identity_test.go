@@ -17,6 +17,10 @@ var (
 	bmc1 = Machine{"racks", "https://bmc1", uuid1}
 	bmc2 = Machine{"racks", "https://bmc2", uuid2}
 	bmcX = Machine{"racks", "https://bmcx", uuidX} // of no node
+
+	// Of a provider whose IDs are a Node's for good.
+	ec2a = Machine{"aws", "aws:///eu-west-1a/i-0000000a", uuid1}
+	ec2b = Machine{"aws", "aws:///eu-west-1a/i-0000000b", uuid1}
 )
 
 func withUUID(m Machine, uuid string) Machine { m.SystemUUID = uuid; return m }
@@ -163,6 +167,14 @@ func TestBelieve(t *testing.T) {
 		{"kubelet's, by UUID, pinned", Machine{"hv", "", uuid1}, true, Machine{"hv", "", uuid1}.Pin(), false, nil, Clash{}, claimed(Machine{"hv", "", uuid1})},
 		{"kubelet's, by UUID, changed", Machine{"hv", "", uuid2}, true, Machine{"hv", "", uuid1}.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
 
+		{"for good, healthy", ec2a, true, "", true, nil, Clash{}, pinning(Belief{Machine: ec2a, Claimed: true, NoPower: noPower})},
+		{"for good, pinned", ec2a, true, ec2a.Pin(), false, nil, Clash{}, claimed(ec2a)},
+		{"for good, healthy, another ID", ec2b, true, ec2a.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+		{"for good, silent, another ID", ec2b, true, ec2a.Pin(), false, nil, Clash{}, Belief{Refused: refused}},
+		{"for good, healthy, pinned to another provider's", ec2a, true, bmc1.Pin(), true, nil, Clash{}, Belief{Refused: refused}},
+		{"for good, operator's, changed by the operator", ec2b, false, ec2a.Pin(), true, nil, Clash{}, repinning(believed(ec2b))},
+		{"for good, open fence", ec2b, true, ec2a.Pin(), false, open(&ec2a), Clash{}, claimed(ec2a)},
+
 		{"open fence, the same", bmc1, true, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
 		{"open fence, the annotation changed", bmcX, true, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
 		{"open fence, the UUID changed", withUUID(bmc1, uuid2), true, bmc1.Pin(), false, open(&bmc1), Clash{Refused: "x"}, claimed(bmc1)},
@@ -182,7 +194,7 @@ func TestBelieve(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Believe(Identity{
-				Claim: Claim{Node: "n1", Machine: tc.machine, Claimed: tc.claimed, Pin: tc.pin}, Clash: tc.clash, Record: tc.record, Healthy: tc.healthy,
+				Claim: Claim{Node: "n1", Fixed: tc.machine.Provider == "aws", Machine: tc.machine, Claimed: tc.claimed, Pin: tc.pin}, Clash: tc.clash, Record: tc.record, Healthy: tc.healthy,
 			})
 			if got.Refused != "" {
 				got.Refused = refused

@@ -381,7 +381,7 @@ func (p *Provider) survey(ctx context.Context, t providers.Target) (survey, erro
 func (p *Provider) own(ctx context.Context, t providers.Target) (survey, error) {
 	s, err := p.survey(ctx, t)
 	if err == nil {
-		err = t.Identify(text(s.uuid))
+		err = t.Identify(providers.Observation{SystemUUID: text(s.uuid)})
 	}
 	return s, err
 }

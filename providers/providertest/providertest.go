@@ -35,7 +35,7 @@ const (
 	StaysOn       Fault = "stays on"       // a power-off is accepted, and nothing happens
 	StaysChanging Fault = "stays changing" // a power-off is accepted, and the machine is on its way and never there
 	StrangeWord   Fault = "strange word"   // the state is a word that no provider knows
-	OtherMachine  Fault = "other machine"  // the device speaks of a machine with another system UUID
+	OtherMachine  Fault = "other machine"  // the device speaks of a machine with another system UUID, or with other addresses
 )
 
 // SlowBy is how long an answer takes under the fault Slow.
@@ -44,7 +44,7 @@ const SlowBy = 100 * time.Millisecond
 // Bench is one provider and one machine, fresh for each check. The machine is on.
 type Bench struct {
 	Provider providers.Provider
-	Target   providers.Target // the machine; SystemUUID is set if the device can tell it
+	Target   providers.Target // the machine; SystemUUID or Addresses are set if the device can tell them
 	Missing  providers.Target // a machine that the device does not know; zero: the family has no such thing
 	Running  func() bool      // asks the machine, not its device, whether anything may execute on it
 	SetPower func(on bool)    // changes the machine's power at once and behind the provider's back
@@ -198,6 +198,7 @@ var checks = []check{
 	}},
 	{"missing machine", nil, missingMachine},
 	{"identity", []Fault{OtherMachine}, identity},
+	{"addresses", nil, addresses},
 	{"both byte orders", nil, byteOrders},
 	{"time of the question", []Fault{Slow}, timeOfQuestion},
 	{"deadline", []Fault{Silent}, deadline},
@@ -387,7 +388,7 @@ func missingMachine(ctx context.Context, b *Bench, o Options) error {
 // identity: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off. A power action goes
 // through Confirm, as it does behind the guard: what the provider has to do is to tell whose machine it is.
 func identity(ctx context.Context, b *Bench, o Options) error {
-	if b.Target.SystemUUID == "" {
+	if b.Target.SystemUUID == "" && b.Target.Addresses == "" {
 		return nil
 	}
 	for _, seenBefore := range []bool{false, true} {
@@ -416,6 +417,32 @@ func identity(ctx context.Context, b *Bench, o Options) error {
 		b.SetFault(NoFault)
 		if err := expect(ctx, b, o, providers.PowerOff); err != nil {
 			return fmt.Errorf("healed: %w", err)
+		}
+	}
+	return nil
+}
+
+// addresses: a device that tells a machine's addresses speaks of the node that has one of them, and of no other; and that is enough
+// where the node's own kubelet wrote what leads there.
+func addresses(ctx context.Context, b *Bench, o Options) error {
+	if b.Target.Addresses == "" {
+		return nil
+	}
+	t := b.Target
+	t.Claimed = true
+	for _, other := range []providers.Addresses{b.Target.Addresses, "", providers.NewAddresses("203.0.113.9", "2001:db8::9")} {
+		var want error
+		if t.Addresses = other; other != b.Target.Addresses {
+			want = providers.ErrIdentity
+		}
+		if a := ask(ctx, b, o, t); !errors.Is(a.Err, want) || (a.State == providers.PowerOn) != (want == nil) {
+			return fmt.Errorf("State for a node with addresses %q: got %s, %v; want %v", other, a.State, a.Err, want)
+		}
+		confirmed := func(ctx context.Context, t providers.Target) error {
+			return providers.Confirm(ctx, b.Provider, t, time.Now)
+		}
+		if err := power(ctx, o, confirmed, t); !errors.Is(err, want) {
+			return fmt.Errorf("Confirm for a node with addresses %q: got %v, want %v", other, err, want)
 		}
 	}
 	return nil

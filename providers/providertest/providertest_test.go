@@ -24,6 +24,8 @@ const (
 
 // device is a machine and its device in memory, and at the same time an honest provider.
 type device struct {
+	tells providers.Addresses // what it tells in the place of a UUID; "": a UUID
+
 	mu    sync.Mutex // guards what follows
 	on    bool
 	word  string // overrides what on says
@@ -55,6 +57,9 @@ func (d *device) reach(ctx context.Context, t providers.Target) (f Fault, _ erro
 
 func (d *device) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	obs := providers.Observation{At: time.Now(), SystemUUID: machineUUID}
+	if d.tells != "" {
+		obs.SystemUUID, obs.Addresses = "", d.tells
+	}
 	f, err := d.reach(ctx, t)
 	if err != nil {
 		return providers.Observation{}, err
@@ -71,7 +76,10 @@ func (d *device) State(ctx context.Context, t providers.Target) (providers.Obser
 	default:
 		obs.State, obs.Raw = providers.PowerOff, "Off"
 	}
-	if f == OtherMachine {
+	switch {
+	case f == OtherMachine && d.tells != "":
+		obs.Addresses = providers.NewAddresses("10.0.9.9")
+	case f == OtherMachine:
 		obs.SystemUUID = anotherUUID
 	}
 	return obs, nil
@@ -100,7 +108,7 @@ func (d *device) PowerOn(ctx context.Context, t providers.Target) error  { retur
 func (d *device) bench(p providers.Provider) *Bench {
 	return &Bench{
 		Provider: p,
-		Target:   providers.Target{Node: "n1", ID: "m1", SystemUUID: machineUUID},
+		Target:   providers.Target{Node: "n1", ID: "m1", SystemUUID: machineUUID, Addresses: d.tells},
 		Missing:  providers.Target{Node: "n2", ID: "missing"},
 		Running:  func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.on },
 		SetPower: func(on bool) { d.mu.Lock(); defer d.mu.Unlock(); d.on, d.word = on, "" },
@@ -111,6 +119,13 @@ func (d *device) bench(p providers.Provider) *Bench {
 func TestAnHonestProviderPasses(t *testing.T) {
 	Suite(t, Options{New: func(*testing.T) *Bench {
 		d := &device{on: true}
+		return d.bench(d)
+	}})
+}
+
+func TestAnHonestProviderThatTellsAddressesPasses(t *testing.T) {
+	Suite(t, Options{New: func(*testing.T) *Bench {
+		d := &device{on: true, tells: providers.NewAddresses("10.0.7.7", "fd00::7")}
 		return d.bench(d)
 	}})
 }
@@ -387,6 +402,22 @@ func TestLiarsAreCaught(t *testing.T) {
 			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
 				o, err := honest()
 				o.SystemUUID = ""
+				return o, err
+			}
+		}},
+		{"hides the machine's addresses", "addresses", func(l *liar) {
+			l.tells = providers.NewAddresses("10.0.7.7")
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				o.Addresses = ""
+				return o, err
+			}
+		}},
+		{"tells the addresses that it was given", "addresses", func(l *liar) {
+			l.tells = providers.NewAddresses("10.0.7.7")
+			l.state = func(_ context.Context, t providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				o.Addresses = t.Addresses
 				return o, err
 			}
 		}},

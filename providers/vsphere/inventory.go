@@ -175,7 +175,7 @@ func (s *session) own(ctx context.Context, t providers.Target) (object, provider
 	if err != nil {
 		return object{}, providers.PowerUnknown, err
 	}
-	if err := t.Identify(v.uuid); err != nil {
+	if err := t.Identify(providers.Observation{SystemUUID: v.uuid}); err != nil {
 		return object{}, providers.PowerUnknown, err
 	}
 	state, _, err := inv.verdict(v)

@@ -46,6 +46,7 @@ type Machine struct {
 	Target   providers.Target
 	Mode     fence.Mode
 	Identity taint.Machine // as it is pinned and recorded
+	Fixed    bool          // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Clash    taint.Clash   // with what leads other nodes to their machines
 	Feeds    bool          // its device gives the machine power (providers.Feeder)
 	NoPower  string        // "" or why its power must not be touched through this device
@@ -68,6 +69,16 @@ func (m Machine) proofs() []proof.Device {
 		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: i, NoPower: d.NoPower, Feeds: d.Feeds})
 	}
 	return out
+}
+
+// HeardAt tells the devices when this process heard the node last.
+func (m Machine) HeardAt(at time.Time) Machine {
+	m.Target.Heard = at
+	m.Further = slices.Clone(m.Further)
+	for i := range m.Further {
+		m.Further[i].Target.Heard = at
+	}
+	return m
 }
 
 // Ask puts the question to all devices that speak for the node at once, and returns an answer of each. It blocks for them.

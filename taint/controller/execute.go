@@ -107,7 +107,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 
 // ask puts the question to the machine's devices, live.
 func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
-	all := st.machine.Ask(ctx, r.Now)
+	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat).Ask(ctx, r.Now)
 	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.Now(), f) })
 	r.logAnswers(st, all)
 }

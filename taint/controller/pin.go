@@ -37,7 +37,7 @@ func (p *Config) Believed(node *corev1.Node, rec *taint.Record) (Machine, error)
 func (p *Config) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Machine, taint.Belief, error) {
 	m, err := p.Machine(node)
 	v := taint.Identity{
-		Claim: taint.Claim{Node: node.Name, Machine: m.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]},
+		Claim: taint.Claim{Node: node.Name, Machine: m.Identity, Claimed: m.Target.Claimed, Fixed: m.Fixed, Pin: node.Labels[taint.PinLabel]},
 		Clash: m.Clash, Record: rec, Healthy: healthy,
 	}
 	b := taint.Believe(v)

@@ -25,6 +25,7 @@ import (
 func TestFenceInAMixedWorld(t *testing.T) {
 	w := newWorld(t)
 	w.run(30 * time.Second)
+	heard := w.beats["n1"]
 	snapshot := func() map[string]any {
 		out := map[string]any{}
 		var nodes corev1.NodeList
@@ -55,6 +56,10 @@ func TestFenceInAMixedWorld(t *testing.T) {
 	w.cut("n1")
 	w.cut("n5") // nothing there goes: it is left alone
 	w.untilDone("n1", taint.ResultEvicted)
+	// The device is told when the node was heard last, which the informer brought a moment before.
+	if m := w.machines["n1"]; m.heard.IsZero() || m.heard.After(w.beats["n1"]) || m.heard.Before(heard.Add(-time.Second)) {
+		t.Errorf("its device was asked with a node heard at %s, want %s", m.heard, w.beats["n1"])
+	}
 	w.run(5 * time.Second)
 	if diff := cmp.Diff(before, snapshot()); diff != "" {
 		t.Errorf("what nobody may touch (-before +after):\n%s", diff)

@@ -59,7 +59,8 @@ func slim(n *corev1.Node) {
 	}
 	n.Status = corev1.NodeStatus{
 		Conditions: ours, VolumesInUse: n.Status.VolumesInUse, VolumesAttached: n.Status.VolumesAttached,
-		NodeInfo: corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID},
+		NodeInfo:  corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID},
+		Addresses: n.Status.Addresses,
 	}
 }
 

@@ -34,12 +34,16 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 			NodeInfo:        corev1.NodeSystemInfo{BootID: "b", SystemUUID: "s", KernelVersion: "k"},
 			VolumesInUse:    []corev1.UniqueVolumeName{"v"},
 			VolumesAttached: []corev1.AttachedVolume{{Name: "v"}},
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}},
 		},
 	}
 	whole := node.DeepCopy()
 	slim(node)
 	if diff := cmp.Diff(taint.See(whole, nil, taint.DefaultKey, now, now), taint.See(node, nil, taint.DefaultKey, now, now)); diff != "" {
 		t.Errorf("seen otherwise (-whole +slim):\n%s", diff)
+	}
+	if diff := cmp.Diff(whole.Status.Addresses, node.Status.Addresses); diff != "" { // by which a machine may be told from others
+		t.Errorf("addresses (-whole +slim):\n%s", diff)
 	}
 	if !taint.See(node, nil, taint.DefaultKey, now, now).PoweredOn {
 		t.Error("our own condition is gone")

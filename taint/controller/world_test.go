@@ -72,12 +72,14 @@ type machine struct {
 	deaf  bool // its device answers nobody
 	two   bool // another device speaks for it, too
 	off   []time.Time
-	mu    sync.Mutex // guards off and on
+	heard time.Time  // when its node was heard last, as the last question said
+	mu    sync.Mutex // guards off, on and heard
 }
 
-func (m *machine) State(context.Context, providers.Target) (providers.Observation, error) {
+func (m *machine) State(_ context.Context, t providers.Target) (providers.Observation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.heard = t.Heard
 	if m.deaf {
 		return providers.Observation{}, providers.ErrUnreachable
 	}

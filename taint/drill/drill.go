@@ -71,7 +71,7 @@ func (d Device) cannotPower() string {
 	if d.NoPower != "" {
 		return d.NoPower
 	}
-	if err := d.Target.Identify(d.Answer.SystemUUID); err != nil {
+	if err := d.Target.Identify(d.Answer.Observation); err != nil {
 		return providers.Text(err)
 	}
 	return ""

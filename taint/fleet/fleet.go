@@ -61,6 +61,7 @@ type node struct {
 	missed   bool
 	rv       string
 	at       time.Time // when this process saw the Lease change: never the node's own clock
+	beat     time.Time // the same, but for the first sight of it, which is no heartbeat; zero: it did not change
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
 	hint     time.Time
@@ -82,8 +83,9 @@ type View struct {
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
 	SilentSince time.Time
-	Busy        string // another node whose machine is being powered off, or whose fence after that is not done; "" if none
-	OddLease    bool   // the Lease names a duration out of bounds: DefaultDuration is taken
+	Beat        time.Time // when this process last saw the Lease change; zero: never. Its first sight of one is none
+	Busy        string    // another node whose machine is being powered off, or whose fence after that is not done; "" if none
+	OddLease    bool      // the Lease names a duration out of bounds: DefaultDuration is taken
 }
 
 // Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by its device's word. It only makes us ask. A
@@ -132,6 +134,9 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bo
 	}
 	if duration == 0 || n.odd {
 		duration = DefaultDuration
+	}
+	if n.rv != "" {
+		n.beat = now
 	}
 	n.rv, n.at, n.duration = rv, now, duration
 	f.flag(name, n, now)
@@ -239,7 +244,7 @@ func (f *Fleet) View(name string, now time.Time) View {
 				v.Fresh--
 			}
 		}
-		v.Stale, v.Missed, v.OddLease = n.stale, n.missed, n.odd
+		v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat
 		v.Hinted = !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL
 		if n.stale && !f.heard.IsZero() {
 			from := n.at

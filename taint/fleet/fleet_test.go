@@ -242,6 +242,30 @@ func TestLease(t *testing.T) {
 	}
 }
 
+// A heartbeat is a change that this process saw: not the first sight of a Lease, nor one that is delivered again.
+func TestBeat(t *testing.T) {
+	var f Fleet
+	f.Know("n1", start)
+	for i, tt := range []struct {
+		rv   string
+		want time.Duration // zero: none yet
+	}{{"7", 0}, {"7", 0}, {"8", 2 * time.Second}, {"7", 2 * time.Second}, {"8", 2 * time.Second}, {"9", 5 * time.Second}} {
+		now := start.Add(time.Duration(i) * time.Second)
+		f.Lease("n1", tt.rv, 40*time.Second, now)
+		want := time.Time{}
+		if tt.want > 0 {
+			want = start.Add(tt.want)
+		}
+		if got := f.View("n1", now).Beat; !got.Equal(want) {
+			t.Errorf("after %d: got %s, want %s", i+1, got, want)
+		}
+	}
+	f.Drop("n1", start)
+	if got := f.View("n1", start).Beat; !got.IsZero() {
+		t.Errorf("a Node that is gone was heard at %s", got)
+	}
+}
+
 // A Lease that says it lasts for ever would make a dead node look fresh for ever.
 func TestLeaseDurationIsBounded(t *testing.T) {
 	for _, tt := range []struct {

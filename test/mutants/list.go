@@ -119,7 +119,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "identity: another machine is confirmed (3)", In: "providers.Confirm",
-		Old: "return t.Identify(obs.SystemUUID)", New: "return nil",
+		Old: "return t.Identify(obs)", New: "return nil",
 	},
 	{
 		Name: "guard: another machine is powered off (3)", In: "providers/guard.Provider.act",
@@ -605,7 +605,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "libvirt: another machine is destroyed (3)", In: "providers/libvirt.Provider.own",
-		Old: "err = t.Identify(text(s.uuid))", New: "err = nil",
+		Old: "err = t.Identify(providers.Observation{SystemUUID: text(s.uuid)})", New: "err = nil",
 	},
 	{
 		Name: "libvirt: the domain's UUID is not told (3)", In: "providers/libvirt.Provider.State",
@@ -877,7 +877,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: another machine is powered off (3)", In: "providers/vsphere.session.own",
-		Old: "if err := t.Identify(v.uuid); err != nil { ... }", New: "", Tests: vcenterTests,
+		Old: "if err := t.Identify(providers.Observation{SystemUUID: v.uuid}); err != nil { ... }", New: "", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: the first page is all (3)", In: "providers/vsphere.session.retrieve",

@@ -268,7 +268,7 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	}
 	if which == 1 {
 		w.count("PowerOff through the second")
-	} else if err := t.Identify(m.uuid); err != nil {
+	} else if err := t.Identify(providers.Observation{SystemUUID: m.uuid}); err != nil {
 		return fmt.Errorf("powering off: %w", err)
 	}
 	if t.Node != m.name {

@@ -142,7 +142,7 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	}
 	led := func(m config.Machine) controller.Machine {
 		out := f.machine(m.Provider, m.Target)
-		out.Identity = m.Identity()
+		out.Identity, out.Fixed = m.Identity(), m.Fixed
 		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
 		return out
 	}
@@ -177,7 +177,7 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 	if providers.CanonicalUUID(uuid) != m.SystemUUID {
 		uuid = m.SystemUUID
 	}
-	out := f.machine(m.Provider, providers.Target{Node: node.Name, ID: m.ID, SystemUUID: uuid, Claimed: true})
+	out := f.machine(m.Provider, providers.Target{Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.Addresses(node), Claimed: true})
 	out.Identity = m
 	return out, nil
 }

@@ -241,6 +241,7 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 	if j := slices.Index(have, provider); j >= 0 {
 		known = c.Providers[j].Config != nil
 		s.ids, _ = c.Providers[j].Config.(providers.IDs)
+		_, s.whole = c.Providers[j].Config.(providers.ProviderIDs)
 	}
 	r.checkSource(s, path+".machine")
 	r.checkAllow(s, path+".machine.allow", known)
@@ -305,8 +306,13 @@ func (r *reader) checkSource(s *Source, path string) {
 	}
 	switch s.From {
 	case FromProviderID:
-		if s.Part == "" {
+		switch {
+		case s.Part == "" && s.whole:
+			s.Part = All
+		case s.Part == "":
 			s.Part = Last
+		case s.Part == Last && s.whole:
+			r.report(path+".part", "the IDs of this provider are whole providerIDs: write all, or leave it out")
 		}
 		oneOf(r, path+".part", s.Part, Last, All)
 	case FromAnnotation:

@@ -68,13 +68,14 @@ type Source struct {
 	From       From     `yaml:"from"`
 	Annotation string   `yaml:"annotation"` // from annotation: its key
 	Template   string   `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
-	Part       Part     `yaml:"part"`       // from providerID: default last
+	Part       Part     `yaml:"part"`       // from providerID: default last; all where the provider's IDs are whole providerIDs
 	List       []Listed `yaml:"list"`       // from list
 	Allow      []string `yaml:"allow"`      // the hosts that IDs may name; required where a node names an address
 
 	tmpl    *idTemplate
 	allowed allowList
 	ids     providers.IDs // of the rule's provider; nil: an ID stands for itself
+	whole   bool          // its IDs are whole providerIDs
 }
 
 // claimed reports whether a node's own kubelet can write what leads to its machine: what its ID comes from, or the labels by which its
@@ -136,6 +137,7 @@ type Machine struct {
 	Provider string // the name of one of Config.Providers
 	Target   providers.Target
 	Mode     Mode
+	Fixed    bool   // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Rule     string // the rule that claims the node
 	// Further are the other devices that speak for the node's machine, in their order, as Provider and Target. None of them is Claimed.
 	Further []Machine
@@ -225,7 +227,19 @@ func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
 	if err != nil {
 		return Machine{}, err
 	}
-	return Machine{Provider: provider, Target: providers.Target{Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID}}, nil
+	return Machine{
+		Provider: provider, Fixed: s.whole,
+		Target: providers.Target{Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Addresses: Addresses(node)},
+	}, nil
+}
+
+// Addresses are the IP addresses that a Node tells.
+func Addresses(node *corev1.Node) providers.Addresses {
+	texts := make([]string, len(node.Status.Addresses))
+	for i, a := range node.Status.Addresses {
+		texts[i] = a.Address // a host's name is none
+	}
+	return providers.NewAddresses(texts...)
 }
 
 func (n *NodeRule) claims(node *corev1.Node) bool {

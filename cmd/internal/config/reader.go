@@ -449,7 +449,11 @@ func (r *reader) provider(n *yaml.Node, path string) (any, bool) {
 		r.report(path, "no type: add one of %s", known(r.reg.Names()))
 	}
 	m := v.(map[string]any)
-	for key, def := range map[string]any{"timeout": 5 * time.Second, "ratePerSecond": 10.0, "concurrency": 2} {
+	concurrency := 2
+	if typ, known := r.reg.Lookup(r.parts[path].typ); known && typ.Concurrency > 0 {
+		concurrency = typ.Concurrency
+	}
+	for key, def := range map[string]any{"timeout": 5 * time.Second, "ratePerSecond": 10.0, "concurrency": concurrency} {
 		if _, given := m[key]; !given {
 			m[key] = def
 		}
