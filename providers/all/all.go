@@ -4,6 +4,7 @@ package all
 import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/container"
+	"github.com/forcefence/forcefence/providers/ec2"
 	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
@@ -15,6 +16,7 @@ import (
 func Types() providers.Registry {
 	return providers.Registry{
 		container.Type(),
+		ec2.Type(),
 		ipmi.Type(),
 		libvirt.Type(),
 		pdu.Type(),

@@ -36,6 +36,8 @@ type settings struct {
 	Lease       string // leaderElection's durations; "": short ones
 	Mortal      bool   // nobody starts it again when it has lost its Lease
 	Top         string // more keys
+
+	Env []string // of the process, beside the test's own
 }
 
 var configFile = template.Must(template.New("config").Parse(`# written by a test
@@ -144,6 +146,7 @@ func (c *child) launch() {
 // spawn starts the process; mu is held.
 func (c *child) spawn() error {
 	cmd := exec.Command(binary, "run", "--config", c.config, "--kubeconfig", c.w.c.Kubeconfig(), "--identity", c.identity, "--log-format", "json")
+	cmd.Env = append(os.Environ(), c.set.Env...)
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in
 	losses := c.log.count(leaseLost)

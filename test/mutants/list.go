@@ -17,6 +17,9 @@ const (
 	noHook      = "./taint/controller -short -run TestNodeWithoutHookIsTold"
 )
 
+// ec2Quick are the tests of EC2's answers, without the conformance suite and the batches that hang.
+const ec2Quick = "./providers/ec2 -run Test(WhatIsOff|TwoAnswers|Terminated|Stale|Power|Canonical|Errors|OneInstance|Thousand)"
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -56,6 +59,8 @@ func testsOf(m Mutant) []string {
 		tests = []string{refusals, "./" + dir}
 	case dir == "taint/controller", dir == "taint/kube", dir == "taint/release":
 		tests = []string{"./" + dir + " -short", "./" + dir}
+	case dir == "providers/ec2":
+		tests = []string{ec2Quick, "./" + dir}
 	case dir == "providers/pdu":
 		tests = []string{"./" + dir + " -skip TestConformance", "./" + dir}
 	case dir == "kubelet-admit/nri":
@@ -173,6 +178,149 @@ var Mutants = []Mutant{
 		Name: "guard: no deadline", In: "providers/guard.Provider.deadline",
 		Old: `context.WithTimeoutCause(ctx, g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))`,
 		New: `context.WithTimeoutCause(ctx, 100*g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))`,
+	},
+
+	// EC2.
+	{
+		Name: "ec2: stopping is off (2)", In: "providers/ec2.powerState",
+		Old: `
+			case stopped, terminated: ...
+			case pending, stopping, shuttingDown: ...`,
+		New: `
+			case stopped, terminated, stopping: ...
+			case pending, shuttingDown: ...`,
+	},
+	{
+		Name: "ec2: a word nobody knows is off (2)", In: "providers/ec2.powerState",
+		Old: "providers.PowerUnknown", New: "providers.PowerOff",
+	},
+	{
+		Name: "ec2: one answer of stopped is off (1)", In: "providers/ec2.Provider.judge",
+		Old: "return obs, true, nil", New: "return obs, false, nil",
+	},
+	{
+		Name: "ec2: two answers of two stops agree (1)", In: "providers/ec2.Provider.confirm",
+		Old: "second.reason() != first.reason()", New: "false",
+	},
+	{
+		Name: "ec2: two answers for two reasons agree (1)", In: "providers/ec2.Provider.confirm",
+		Old: "second.code() != first.code()", New: "false",
+	},
+	{
+		Name: "ec2: two answers of two launches agree (1)", In: "providers/ec2.Provider.confirm",
+		Old: "!second.launch().Equal(first.launch())", New: "false",
+	},
+	{
+		Name: "ec2: two answers follow at once (1)", In: "providers/ec2.Provider.wait",
+		Old: "time.NewTimer(p.cfg.Agree)", New: "time.NewTimer(0)",
+	},
+	{
+		Name: "ec2: the answer's arrival is its time (1)", In: "providers/ec2.Provider.describe",
+		Old: "s := sighting{Instance: i, at: at}", New: "at = p.opts.Now(); s := sighting{Instance: i, at: at}",
+	},
+	{
+		Name: "ec2: a hibernated instance is off (2)", In: "providers/ec2.sighting.saved",
+		Old: `s.code() == "Client.UserInitiatedHibernate"`, New: "false",
+	},
+	{
+		Name: "ec2: an instance that may be hibernated is off (2)", In: "providers/ec2.sighting.saved",
+		Old: "s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || *s.HibernationOptions.Configured", New: "false",
+	},
+	{
+		Name: "ec2: the market hibernates nobody (2)", In: "providers/ec2.sighting.saved",
+		Old: "s.InstanceLifecycle == types.InstanceLifecycleTypeSpot", New: "false",
+	},
+	{
+		Name: "ec2: a stop without a time counts (2)", In: "providers/ec2.sighting.contradicted",
+		Old: "!told && !s.launch().Equal(ran)", New: "false",
+	},
+	{
+		Name: "ec2: a stop before the launch counts (2)", In: "providers/ec2.sighting.contradicted",
+		Old: "at.Before(s.launch().Truncate(time.Second))", New: "false",
+	},
+	{
+		Name: "ec2: a stop before a launch that was seen counts (1)", In: "providers/ec2.sighting.contradicted",
+		Old: "s.launch().Before(ran)", New: "false",
+	},
+	{
+		Name: "ec2: a stop long before the node was heard counts (1)", In: "providers/ec2.sighting.contradicted",
+		Old: "!heard.IsZero() && at.Before(heard.Add(-stoppedWithin))", New: "false",
+	},
+	{
+		Name: "ec2: no launch contradicts nothing (2)", In: "providers/ec2.sighting.contradicted",
+		Old: "s.launch().IsZero()", New: "false",
+	},
+	{
+		Name: "ec2: an instance goes under the IDs of two zones (14)", In: "providers/ec2.Provider.judge",
+		Old: "zone != q.zone", New: "false",
+	},
+	{
+		Name: "ec2: an instance without an address is anybody's (3)", In: "providers/ec2.Provider.judge",
+		Old: `obs.Addresses == ""`, New: "false",
+	},
+	{
+		Name: "ec2: the launch is not remembered (1)", In: "providers/ec2.Provider.saw",
+		Old: "launch.After(p.ran[id])", New: "false",
+	},
+	{
+		Name: "ec2: a missing instance fails its batch", In: "providers/ec2.Provider.ask",
+		Old: "errors.Is(err, providers.ErrNotFound)", New: "false",
+	},
+	{
+		Name: "ec2: an impaired zone fails its batch", In: "providers/ec2.Provider.ask",
+		Old: "len(zones) > 1 && !throttled(err)", New: "false",
+	},
+	{
+		Name: "ec2: a zone that hangs takes all the time", In: "providers/ec2.Provider.ask",
+		Old: "time.Until(end)/3", New: "time.Until(end)",
+	},
+	{
+		Name: "ec2: an instance that is left out of an answer is none's error (2)", In: "providers/ec2.Provider.without",
+		Old: "all[i.id] = sighting{err: err}", New: "all[i.id] = sighting{}",
+	},
+	{
+		Name: "ec2: a guest that hangs keeps its instance from a stop", In: "providers/ec2.Provider.PowerOff",
+		Old: "SkipOsShutdown: aws.Bool(true)", New: "SkipOsShutdown: aws.Bool(false)",
+	},
+	{
+		Name: "ec2: a start resumes what was hibernated", In: "providers/ec2.Provider.PowerOn",
+		Old: `s.word() == stopped && s.saved() != ""`, New: "false",
+	},
+	{
+		Name: "ec2: a refusal tells who we are (12)", In: "providers/ec2.explain",
+		Old: "!errors.Is(class, providers.ErrDenied)", New: "true",
+	},
+	{
+		Name: "ec2: another cloud's ID is an instance's (14)", In: "providers/ec2.parse",
+		Old: "if m == nil { ... }", New: `if m == nil { return instance{"eu-west-1a", "i-0123456789abcdef0"}, nil }`,
+	},
+	{
+		Name: "ec2: a node gets another instance (14)", In: "taint.Believe",
+		Old: `v.Pin != "" && v.Claimed && v.Fixed && id != v.Machine.idPin()`, New: "false",
+	},
+	{
+		Name: "ec2: another machine's address is the node's (3)", In: "providers.Target.differs",
+		Old: `told.Addresses != "" && !t.Addresses.Meet(told.Addresses)`, New: "false",
+	},
+	{
+		Name: "ec2: a device that tells nothing identifies a claimed machine (14)", In: "providers.Target.Identify",
+		Old: `o.Addresses != ""`, New: "true",
+	},
+	{
+		Name: "ec2: the first sight of a Lease is a heartbeat", In: "taint/fleet.Fleet.Lease",
+		Old: `if n.rv != "" { ... }`, New: "n.beat = now",
+	},
+	{
+		Name: "ec2: devices are not told when a node was heard (1)", In: "taint/controller.Machine.HeardAt",
+		Old: "m.Target.Heard = at", New: "", Tests: glue,
+	},
+	{
+		Name: "ec2: a cached Node has no addresses", In: "taint/controller.slim",
+		Old: "Addresses: n.Status.Addresses,", New: "", Tests: glue,
+	},
+	{
+		Name: "ec2: a rule of instances forgets that they are for good (14)", In: "cmd/internal/config.Source.machine",
+		Old: "Fixed: s.whole,", New: "", Tests: wiring,
 	},
 
 	// Redfish.

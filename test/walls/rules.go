@@ -118,6 +118,11 @@ var Rules = []Rule{
 		Why: "a provider type knows the contract and its device's SDK",
 	},
 	{
+		Bind: []string{"providers/ec2"}, Ours: []string{"providers", "providers/remote"},
+		Others: []string{"std", "github.com/aws/aws-sdk-go-v2/...", "github.com/aws/smithy-go/..."},
+		Why:    "a provider type knows the contract and its device's SDK",
+	},
+	{
 		Bind: []string{"providers/ipmi"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/bougou/go-ipmi/..."},
 		Why: "a provider type knows the contract and its device's SDK",
 	},

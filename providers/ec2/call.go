@@ -1,0 +1,328 @@
+package ec2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/smithy-go"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// question is a target, and where its instance is.
+type question struct {
+	providers.Target
+	instance
+	region string
+}
+
+// zonesHold is how long a zone that no region told of is not looked for again: zones are added once a year, wrong IDs at any time.
+const zonesHold = time.Minute
+
+// locate finds the region of each target's zone, by what the regions say of their zones: the names of local and wavelength zones tell
+// it in ways of their own. What cannot be asked for goes to fail.
+func (p *Provider) locate(ctx context.Context, targets []providers.Target, fail func(providers.Target, error)) (ask []question) {
+	var err error
+	for looked := false; ; looked = true {
+		var lost []providers.Target
+		ask = ask[:0]
+		for _, t := range targets {
+			i, wrong := parse(t.ID)
+			if wrong != nil {
+				if !looked {
+					fail(t, providers.WithClass(providers.ErrNotFound, fmt.Errorf("its ID %w", wrong)))
+				}
+				continue
+			}
+			p.mu.Lock()
+			region, known := p.zones[i.zone]
+			p.mu.Unlock()
+			if known {
+				ask = append(ask, question{t, i, region})
+			} else {
+				lost = append(lost, t)
+			}
+		}
+		if len(lost) == 0 {
+			return ask
+		}
+		if looked {
+			for _, t := range lost {
+				if err != nil {
+					fail(t, err)
+					continue
+				}
+				i, _ := parse(t.ID) // it was one above
+				fail(t, providers.WithClass(providers.ErrNotFound, fmt.Errorf("zone %s is in none of the regions %s", i.zone, strings.Join(p.cfg.Regions, ", "))))
+			}
+			return ask
+		}
+		err = p.lookForZones(ctx)
+	}
+}
+
+// lookForZones asks the regions which zones they have, unless somebody just did. One that does not answer fails no other's zones.
+func (p *Provider) lookForZones(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	came := p.opts.Now()
+	select {
+	case p.looking <- struct{}{}:
+		defer func() { <-p.looking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	fresh := !p.looked.IsZero() && came.Sub(p.looked) < zonesHold
+	p.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	errs := make([]error, len(p.cfg.Regions))
+	var wait sync.WaitGroup
+	for i, region := range p.cfg.Regions {
+		wait.Go(func() {
+			out, err := p.regions[region].DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{AllAvailabilityZones: aws.Bool(true)})
+			if err != nil {
+				errs[i] = fmt.Errorf("asking region %s for its zones: %w", region, explain(err))
+				return
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, z := range out.AvailabilityZones {
+				if aws.ToString(z.RegionName) == region {
+					p.zones[aws.ToString(z.ZoneName)] = region
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looked = p.opts.Now()
+	return nil
+}
+
+// signs makes sure that there are credentials to sign with, or says why there are none: the SDK says it in many ways, and of no class.
+func (p *Provider) signs(ctx context.Context) error {
+	_, err := p.credentials.Retrieve(ctx)
+	if err = explain(err); err == nil || ctx.Err() != nil || code(err) != "" {
+		return err
+	}
+	var network net.Error
+	if errors.As(err, &network) { // STS, or the instance's own metadata, cannot be reached
+		return err
+	}
+	return providers.WithClass(providers.ErrDenied, fmt.Errorf("no credentials: %w", err))
+}
+
+// look asks each region for its instances, at the same time. There is a sighting for each, by its id.
+func (p *Provider) look(ctx context.Context, ask []question) map[string]sighting {
+	byRegion, named := map[string][]instance{}, map[string]bool{}
+	for _, q := range ask {
+		if !named[q.id] { // once, whatever zone an ID puts it in: at most one of them is right
+			named[q.id] = true
+			byRegion[q.region] = append(byRegion[q.region], q.instance)
+		}
+	}
+	return p.each(byRegion, func(region string, of []instance) map[string]sighting { return p.ask(ctx, p.regions[region], of) })
+}
+
+// each does f for all parts at the same time and puts together what came of it.
+func (*Provider) each(parts map[string][]instance, f func(string, []instance) map[string]sighting) map[string]sighting {
+	var mu sync.Mutex // guards all
+	all := map[string]sighting{}
+	var wait sync.WaitGroup
+	for name, of := range parts {
+		wait.Go(func() {
+			got := f(name, of)
+			mu.Lock()
+			defer mu.Unlock()
+			for id, s := range got {
+				all[id] = s
+			}
+		})
+	}
+	wait.Wait()
+	return all
+}
+
+// ask asks one region for instances, by one call where that is possible. DescribeInstances fails as a whole for one id that does not exist,
+// and for one zone that is impaired: then it is asked again without those ids, or zone by zone.
+func (p *Provider) ask(ctx context.Context, client *ec2.Client, of []instance) map[string]sighting {
+	zones := map[string][]instance{}
+	for _, i := range of {
+		zones[i.zone] = append(zones[i.zone], i)
+	}
+	first := ctx
+	if end, bounded := ctx.Deadline(); bounded && len(zones) > 1 { // an impaired zone may also hang
+		var cancel context.CancelFunc
+		first, cancel = context.WithTimeout(ctx, time.Until(end)/3)
+		defer cancel()
+	}
+	all, err := p.describe(first, client, of)
+	switch {
+	case err == nil || len(of) == 1 || ctx.Err() != nil:
+	case errors.Is(err, providers.ErrNotFound):
+		return p.without(ctx, client, of, err)
+	case len(zones) > 1 && !throttled(err) && (first.Err() != nil || providers.Class(err) == "unreachable"):
+		if end, bounded := ctx.Deadline(); bounded { // what the others say has to be told before that
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Until(end)*2/3)
+			defer cancel()
+		}
+		return p.each(zones, func(_ string, of []instance) map[string]sighting { return p.ask(ctx, client, of) })
+	}
+	if err != nil {
+		all = map[string]sighting{}
+		for _, i := range of {
+			all[i.id] = sighting{err: err}
+		}
+	}
+	return all
+}
+
+var instanceID = regexp.MustCompile(`\bi-[0-9a-f]+\b`)
+
+// without asks again for the instances that an error about missing ones does not name. If it names none of them, in halves.
+func (p *Provider) without(ctx context.Context, client *ec2.Client, of []instance, err error) map[string]sighting {
+	named := instanceID.FindAllString(err.Error(), -1)
+	missing := func(i instance) bool { return slices.Contains(named, i.id) }
+	rest := slices.DeleteFunc(slices.Clone(of), missing)
+	all := map[string]sighting{}
+	for _, i := range of {
+		all[i.id] = sighting{err: err}
+	}
+	parts := [][]instance{rest}
+	if len(rest) == len(of) {
+		parts = [][]instance{of[:len(of)/2], of[len(of)/2:]}
+	}
+	for _, part := range parts {
+		if len(part) == 0 {
+			continue
+		}
+		for id, s := range p.ask(ctx, client, part) {
+			all[id] = s
+		}
+	}
+	return all
+}
+
+// describe is one question. An instance that the answer leaves out, or tells of twice, has an error.
+func (p *Provider) describe(ctx context.Context, client *ec2.Client, of []instance) (map[string]sighting, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(of))
+	for i := range of {
+		ids[i] = of[i].id
+	}
+	at := p.opts.Now()
+	all := map[string]sighting{}
+	pages := ec2.NewDescribeInstancesPaginator(client, &ec2.DescribeInstancesInput{InstanceIds: ids})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, explain(err)
+		}
+		for _, r := range page.Reservations {
+			for _, i := range r.Instances {
+				id := aws.ToString(i.InstanceId)
+				s := sighting{Instance: i, at: at}
+				if _, twice := all[id]; twice {
+					s = sighting{err: providers.WithClass(providers.ErrPermanent, fmt.Errorf("EC2 told of %s twice in one answer", id))}
+				}
+				all[id] = s
+			}
+		}
+	}
+	for _, i := range of {
+		if _, told := all[i.id]; !told {
+			all[i.id] = sighting{err: providers.WithClass(providers.ErrNotFound, errors.New("EC2 left the instance out of its answer"))}
+		}
+	}
+	return all, nil
+}
+
+// refused is an error that EC2, or another of AWS' services on the way to it, answered.
+type refused struct{ code, text string }
+
+func (r *refused) Error() string { return r.text }
+
+func code(err error) string {
+	var r *refused
+	if errors.As(err, &r) {
+		return r.code
+	}
+	return ""
+}
+
+func throttled(err error) bool {
+	c := code(err)
+	return c == "RequestLimitExceeded" || strings.HasPrefix(c, "Throttl")
+}
+
+// incorrectState is EC2's answer to a stop or a start of an instance that cannot be stopped or started now.
+const incorrectState = "IncorrectInstanceState"
+
+// explain gives an error of the SDK its class and a text for people: which call, and what it said; of a refusal the code alone, since the
+// rest names accounts and users. What is not an answer gets its class by remote.Class.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var api smithy.APIError
+	var address *url.Error
+	switch {
+	case errors.As(err, &api):
+		call := ""
+		for op, e := (*smithy.OperationError)(nil), err; errors.As(e, &op); e = op.Unwrap() {
+			call = op.Service() + " " + op.Operation() + ": " // the innermost: what failed may be the way to the credentials
+		}
+		class := classOf(api.ErrorCode(), err)
+		text := call + api.ErrorCode()
+		if !errors.Is(class, providers.ErrDenied) && api.ErrorMessage() != "" {
+			text += ": " + api.ErrorMessage()
+		}
+		return providers.WithClass(class, &refused{api.ErrorCode(), text})
+	case errors.As(err, &address):
+		return remote.Explain(address.Err)
+	}
+	return err
+}
+
+// classOf is the class of an error's code; where that is unknown, of the status beside it.
+func classOf(code string, err error) error {
+	switch code {
+	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
+		return providers.ErrNotFound
+	case "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "UnrecognizedClientException",
+		"SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "MissingAuthenticationToken", "InvalidIdentityToken",
+		"IDPRejectedClaim", "OptInRequired", "Blocked", "PendingVerification", "NotSignedUp":
+		return providers.ErrDenied
+	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "InternalError", "InternalFailure", "Unavailable",
+		"ServiceUnavailable", "InsufficientInstanceCapacity", incorrectState:
+		return providers.ErrUnreachable
+	}
+	var answer *awshttp.ResponseError
+	if errors.As(err, &answer) {
+		return remote.HTTPClass(answer.HTTPStatusCode())
+	}
+	return providers.ErrPermanent
+}

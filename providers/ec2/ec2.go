@@ -1,0 +1,391 @@
+// Package ec2 asks Amazon EC2 whether the instance that a node runs on is off, and stops and starts it. It imports the contract,
+// providers/remote, the standard library and the AWS SDK.
+//
+//	providers:
+//	- name: aws
+//	  ec2:
+//	    regions: [eu-west-1]
+//	    roleARN: ""    # a role to assume with the credentials that the environment gives
+//	    externalID: "" # that the role's trust policy asks for
+//	    endpoint: ""   # instead of the public one: a VPC endpoint
+//	    agree: 3s      # between two answers of stopped, before it counts
+//
+// A target's ID is the node's whole providerID: aws:///eu-west-1a/i-0123456789abcdef0. Credentials come from the SDK's standard chain:
+// environment, web identity (IRSA), shared files, container, instance profile.
+//
+// It promises that stopped is Off only where two answers of one call, Config.Agree apart, tell of the same stop, nothing that the
+// instance or this process knows contradicts it, and no memory was saved; that an instance whose zone is not the ID's, or that has no
+// private address, is nobody's; and that no secret stands in an error.
+package ec2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go/logging"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	Regions    []string      `yaml:"regions"`    // where the nodes' zones are looked for; at least one
+	RoleARN    string        `yaml:"roleARN"`    // "": the credentials of the environment are used as they are
+	ExternalID string        `yaml:"externalID"` // "": none
+	Endpoint   string        `yaml:"endpoint"`   // "": the region's public one; else there is one region
+	Agree      time.Duration `yaml:"agree"`      // between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
+}
+
+const (
+	// With the default the question before the mark and the one after it take longer than 5 s together.
+	leastAgree, defaultAgree, mostAgree = 2 * time.Second, 3 * time.Second, 4 * time.Second
+
+	// concurrency is the default of the setting: a call that found its instance stopped waits for Config.Agree before it asks again.
+	concurrency = 64
+	// maxStates is what DescribeInstances takes in one call.
+	maxStates = 1000
+)
+
+// maxBackoff is how long the SDK waits at most before it tries a call again, twice.
+var maxBackoff = 500 * time.Millisecond
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "ec2", NewConfig: func() providers.Config { return NewConfig() }, Concurrency: concurrency,
+		Off:      "`terminated`, or `stopped` in two answers `agree` apart that tell of the same stop, and not hibernated",
+		Identity: "private addresses, one of which must be the Node's, and the zone",
+	}
+}
+
+// NewConfig returns the defaults.
+func NewConfig() *Config { return &Config{Agree: defaultAgree} }
+
+var (
+	regionName = regexp.MustCompile(`^[a-z]+(-[a-z]+)+-[0-9]+$`)
+	roleARN    = regexp.MustCompile(`^arn:[a-z-]+:iam::[0-9]{12}:role/[\w+=,.@/-]+$`)
+)
+
+// Validate returns every fault. It reads no file and asks nobody: which credentials there are is found out when they are used.
+func (c *Config) Validate() (out []providers.Problem) {
+	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
+	if len(c.Regions) == 0 {
+		problem("regions", "missing: write the regions that the nodes run in, as in [eu-west-1]")
+	}
+	for i, r := range c.Regions {
+		if !regionName.MatchString(r) {
+			problem(fmt.Sprintf("regions[%d]", i), "is no region: write its name, as in eu-west-1")
+		} else if slices.Contains(c.Regions[:i], r) {
+			problem(fmt.Sprintf("regions[%d]", i), "%s is listed already", r)
+		}
+	}
+	if c.RoleARN != "" && !roleARN.MatchString(c.RoleARN) {
+		problem("roleARN", "is no ARN of a role: write arn:aws:iam::123456789012:role/NAME")
+	}
+	if c.ExternalID != "" && c.RoleARN == "" {
+		problem("externalID", "has no effect without roleARN")
+	}
+	if c.Endpoint != "" {
+		if _, err := remote.ParseHTTP(c.Endpoint, false); err != nil {
+			problem("endpoint", "%v", err)
+		}
+		if len(c.Regions) > 1 {
+			problem("endpoint", "is one region's: write one provider for each region")
+		}
+	}
+	if c.Agree < leastAgree || c.Agree > mostAgree {
+		problem("agree", "must be from %s to %s: an answer older than 5s proves nothing", leastAgree, mostAgree)
+	}
+	return out
+}
+
+// Addresses implements providers.IDs: an instance's id is no address.
+func (*Config) Addresses() bool { return false }
+
+// ProviderIDs implements providers.ProviderIDs.
+func (*Config) ProviderIDs() {}
+
+// Canonical implements providers.IDs: there is one way to write an instance's providerID, and every other text is refused: other clouds',
+// and those of nodes that are no instances, such as Fargate's.
+func (*Config) Canonical(id string) (canonical string, hosts []string, err error) {
+	_, err = parse(id)
+	return id, nil, err
+}
+
+// instance is what a target's ID names.
+type instance struct{ zone, id string }
+
+var providerID = regexp.MustCompile(`^aws:///([a-z0-9-]{1,64})/(i-(?:[0-9a-f]{8}|[0-9a-f]{17}))$`)
+
+func parse(id string) (instance, error) {
+	m := providerID.FindStringSubmatch(id)
+	if m == nil {
+		return instance{}, errors.New("is no EC2 instance: it must be a node's whole providerID, as in aws:///eu-west-1a/i-0123456789abcdef0")
+	}
+	return instance{m[1], m[2]}, nil
+}
+
+// New makes the provider. It reads what the SDK's chain of settings reads (environment, shared files) and asks nobody.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+
+// New makes a provider. It reads the environment and the SDK's shared files, and asks nobody.
+func New(c Config, o providers.Options) (*Provider, error) {
+	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}}
+	cfg, err := config.LoadDefaultConfig(context.Background(),
+		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient()),
+		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
+		config.WithRetryer(func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = 3, maxBackoff })
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("reading AWS settings: %w", err)
+	}
+	p.transport = awshttp.NewBuildableClient().GetTransport()
+	if client, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+		p.transport = client.GetTransport() // with AWS_CA_BUNDLE
+	}
+	p.transport.MaxIdleConnsPerHost = concurrency
+	cfg.HTTPClient = &http.Client{
+		Transport:     whole{p.transport},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if c.RoleARN != "" {
+		cfg.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(cfg), c.RoleARN, func(o *stscreds.AssumeRoleOptions) {
+			o.RoleSessionName = "forcefence"
+			if c.ExternalID != "" {
+				o.ExternalID = &c.ExternalID
+			}
+		}))
+	}
+	p.credentials = cfg.Credentials
+	for _, region := range c.Regions {
+		p.regions[region] = ec2.NewFromConfig(cfg, func(o *ec2.Options) {
+			o.Region = region
+			if c.Endpoint != "" {
+				o.BaseEndpoint = &c.Endpoint
+			}
+		})
+	}
+	return p, nil
+}
+
+// whole sends each request's body from memory. The SDK closes a body as soon as an answer begins. Where that is faster than the transport,
+// which looks for the body's end last, the connection is closed in the middle of the answer, and the SDK asks once more.
+type whole struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (w whole) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		return w.next.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		return nil, err
+	}
+	r = r.WithContext(r.Context()) // not the caller's own
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, _ = r.GetBody() // never fails
+	return w.next.RoundTrip(r)
+}
+
+// Provider speaks to EC2 with one set of credentials. It is safe for concurrent use.
+type Provider struct {
+	cfg       Config
+	opts      providers.Options
+	transport *http.Transport
+	regions   map[string]*ec2.Client
+	looking   chan struct{} // holds whoever looks for zones
+
+	credentials aws.CredentialsProvider // of all clients; it keeps them while they are good
+
+	mu     sync.Mutex           // guards what follows
+	zones  map[string]string    // the region of each zone that is known
+	looked time.Time            // when all regions last told their zones; zero: never
+	ran    map[string]time.Time // by instance: the last launch under which this process saw it run, start or stop
+}
+
+var (
+	_ providers.ProviderIDs = (*Config)(nil)
+	_ providers.Provider    = (*Provider)(nil)
+	_ providers.BatchStater = (*Provider)(nil)
+	_ providers.Limiter     = (*Provider)(nil)
+	_ providers.Closer      = (*Provider)(nil)
+)
+
+// Limits implements providers.Limiter: EC2 counts calls by account and region. Until a zone's region is known, of several, they are one.
+func (p *Provider) Limits(t providers.Target) string {
+	if len(p.cfg.Regions) == 1 {
+		return p.cfg.Regions[0]
+	}
+	i, _ := parse(t.ID) // the zero instance is in no zone
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if region, ok := p.zones[i.zone]; ok {
+		return region
+	}
+	return strings.Join(p.cfg.Regions, " ")
+}
+
+// MaxStates implements providers.BatchStater.
+func (*Provider) MaxStates() int { return maxStates }
+
+// State asks for the instance, and for one that says stopped a second time.
+func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	all, err := p.States(ctx, []providers.Target{t})
+	if obs, ok := all[t.Key()]; ok {
+		return obs, nil
+	}
+	var each providers.Unanswered
+	if errors.As(err, &each) {
+		err = each[t.Key()]
+	}
+	return providers.Observation{}, err
+}
+
+// States implements providers.BatchStater: one call for each region, and one more for the instances that say stopped. A target without an
+// answer has its error in Unanswered.
+func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
+	defer cancel()
+	answers, errs := map[string]providers.Observation{}, providers.Unanswered{}
+	fail := func(t providers.Target, err error) { errs[t.Key()] = p.failed(ctx, "ask state of", t, err) }
+
+	if err := p.signs(ctx); err != nil {
+		for _, t := range targets {
+			fail(t, err)
+		}
+		return nil, errs
+	}
+	ask := p.locate(ctx, targets, fail)
+	seen := p.look(ctx, ask)
+	var again []question
+	for _, q := range ask {
+		obs, doubt, err := p.judge(q, seen[q.id])
+		switch {
+		case err != nil:
+			fail(q.Target, err)
+		case doubt:
+			again = append(again, q)
+		default:
+			answers[q.Key()] = obs
+		}
+	}
+	if len(again) > 0 {
+		var second map[string]sighting
+		err := p.wait(ctx)
+		if err == nil {
+			second = p.look(ctx, again)
+		}
+		for _, q := range again {
+			if err != nil {
+				fail(q.Target, err)
+				continue
+			}
+			obs, err := p.confirm(q, seen[q.id], second[q.id])
+			if err != nil {
+				fail(q.Target, err)
+				continue
+			}
+			answers[q.Key()] = obs
+		}
+	}
+	if len(errs) > 0 {
+		return answers, errs
+	}
+	return answers, nil
+}
+
+// wait lets Config.Agree pass between two answers.
+func (p *Provider) wait(ctx context.Context) error {
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < p.cfg.Agree {
+		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("stopped, and no time is left to ask once more after %s (agree)", p.cfg.Agree))
+	}
+	timer := time.NewTimer(p.cfg.Agree)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// PowerOff asks for a stop that neither waits for the guest nor gives up on it. What is stopped stays so.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context, q question) error {
+		_, err := p.regions[q.region].StopInstances(ctx, &ec2.StopInstancesInput{
+			InstanceIds: []string{q.id}, Force: aws.Bool(true), SkipOsShutdown: aws.Bool(true),
+		})
+		if err = explain(err); code(err) != incorrectState {
+			return err
+		}
+		s := p.look(ctx, []question{q})[q.id]
+		if s.err == nil && goingOff(s.word()) { // terminated, or on its way there
+			return nil
+		}
+		return err
+	})
+}
+
+// PowerOn asks for a start, but not of an instance whose memory was saved: that would resume the machine that was there before, with its
+// pods and its mounts.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context, q question) error {
+		s := p.look(ctx, []question{q})[q.id]
+		switch {
+		case s.err != nil:
+			return s.err
+		case s.word() == stopped && s.saved() != "":
+			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.saved()))
+		}
+		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}})
+		return explain(err)
+	})
+}
+
+// do runs a power action on the target's instance.
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, question) error) error {
+	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
+	defer cancel()
+	if err := p.signs(ctx); err != nil {
+		return p.failed(ctx, act, t, err)
+	}
+	var failed error
+	ask := p.locate(ctx, []providers.Target{t}, func(_ providers.Target, err error) { failed = err })
+	for _, q := range ask {
+		failed = f(ctx, q)
+	}
+	if failed != nil {
+		return p.failed(ctx, act, t, failed)
+	}
+	return nil
+}
+
+// failed names the act and the instance, and gives the error a class.
+func (p *Provider) failed(ctx context.Context, act string, t providers.Target, err error) error {
+	return fmt.Errorf("%s node %s (ec2 %s %s): %w", act, t.Node, p.opts.Name, t.ID, remote.Class(ctx, err))
+}
+
+// Close closes the connections.
+func (p *Provider) Close(context.Context) error {
+	p.transport.CloseIdleConnections()
+	return nil
+}

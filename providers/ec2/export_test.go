@@ -1,0 +1,22 @@
+package ec2
+
+import "time"
+
+// In tests the SDK waits less before it tries a call again.
+func init() { maxBackoff = 20 * time.Millisecond }
+
+// MostRan is how many instances are remembered.
+const MostRan = mostRan
+
+// Ran returns how many instances are.
+func (p *Provider) Ran() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.ran) }
+
+// Saw is saw.
+func (p *Provider) Saw(id string, launch time.Time) { p.saw(id, launch) }
+
+// SlowRetries makes the SDK wait as it does in a cluster.
+func SlowRetries(t interface{ Cleanup(func()) }) {
+	before := maxBackoff
+	maxBackoff = 20 * time.Second
+	t.Cleanup(func() { maxBackoff = before })
+}
