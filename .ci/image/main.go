@@ -4,8 +4,9 @@
 // ko wants its base from a registry, and the program needs nothing of one: it is static and brings no shell, no users, no time
 // zones. So the base is empty: an index with one image without layers per platform, served on 127.0.0.1 for as long as ko runs.
 //
-// There are no certificates of public authorities in it either, because any list that is built in grows old: the API server's comes
-// with the ServiceAccount, a BMC's with caFile. Who needs a public list mounts one and sets SSL_CERT_FILE.
+// There is no file of public authorities in it: the API server's comes with the ServiceAccount, a BMC's with caFile, and for a cloud's API
+// the controller's program brings Mozilla's list (cmd/forcefence), which is as old as the build. Who wants another mounts it and sets
+// SSL_CERT_FILE.
 //
 // Both programs are in one image, the controller's as its entrypoint: one name to set and one thing to push, and the node's side is
 // never of another version than the controller. ko makes an image of each, and the layers of both are put together.

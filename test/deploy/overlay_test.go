@@ -86,6 +86,25 @@ func TestMachineKeysOverlay(t *testing.T) {
 	})
 }
 
+// TestAWSRoleOverlay: the ServiceAccount names the role, no other object does; and nobody needs a Secret.
+func TestAWSRoleOverlay(t *testing.T) {
+	const role, annotation = "arn:aws:iam::123456789012:role/forcefence", "eks.amazonaws.com/role-arn"
+	counts := map[string]int{annotation: 0, "optional: true\n": 1, "secretName: forcefence-bmc\n": 1}
+	wantCounts(t, render(t, base), counts)
+	out := render(t, overlay(t, []string{"base"}, []string{"aws-role", "any-node"}, map[string]string{"aws-role.yaml": `apiVersion: v1
+kind: ConfigMap
+metadata: {name: forcefence-aws-role, annotations: {config.kubernetes.io/local-config: "true"}}
+data: {roleARN: "` + role + `"}
+`}))
+	counts[annotation+": "+role], counts[annotation], counts["forcefence-aws-role"], counts["nodeAffinity:"] = 1, 1, 0, 0
+	wantCounts(t, out, counts)
+	for _, u := range parse(t, out) {
+		if named := u.GetAnnotations()[annotation] != ""; named != (u.GetKind() == "ServiceAccount" && u.GetName() == "forcefence") {
+			t.Errorf("%s %s names a role: %t", u.GetKind(), u.GetName(), named)
+		}
+	}
+}
+
 // TestAnyNodeOverlay: where there are no control-plane nodes the pods go anywhere, still on two nodes.
 func TestAnyNodeOverlay(t *testing.T) {
 	where := map[string]int{"nodeAffinity:": 1, "topologyKey: kubernetes.io/hostname": 1}
