@@ -53,6 +53,7 @@ var benches = []bench{
 	{names: []string{"evict500"}, run: evict500},
 	{names: []string{"memory", "idle"}, run: memory},
 	{names: []string{"node"}, run: node},
+	{names: []string{"instances"}, run: instances},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
 
