@@ -14,9 +14,10 @@ import (
 // errLeftOut is a check that says why it was not made.
 var errLeftOut = errors.New("left out")
 
+// leftOut is what a check returns that the Bench has nothing for: a type that does not say why fails.
 func leftOut(what, why string) error {
 	if why == "" {
-		why = "nobody says why: set it, or say it in Options.No" + what
+		return fmt.Errorf("the Bench has no %s: set it, or say in Options.No%s why there is none (docs/add-a-provider.md)", what, what)
 	}
 	return fmt.Errorf("%w, without Bench.%s: %s", errLeftOut, what, why)
 }

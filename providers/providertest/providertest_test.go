@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,9 @@ const (
 	machineUUID = "38947555-7742-3448-3784-823347823834"
 	anotherUUID = "11111111-2222-3333-4444-555555555555"
 )
+
+// inMemory is why the devices of this file have no network.
+const inMemory = "the device is in this process"
 
 // device is a machine and its device in memory, and at the same time an honest provider.
 type device struct {
@@ -117,7 +121,7 @@ func (d *device) bench(p providers.Provider) *Bench {
 }
 
 func TestAnHonestProviderPasses(t *testing.T) {
-	Suite(t, Options{New: func(*testing.T) *Bench {
+	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		d := &device{on: true}
 		return d.bench(d)
 	}})
@@ -169,14 +173,14 @@ func (r *region) States(ctx context.Context, targets []providers.Target) (map[st
 
 // Suite's checks in batches find nothing wrong with an honest provider, nor with one whose calls fail as a whole behind the guard.
 func TestAnHonestProviderWithBatchesPasses(t *testing.T) {
-	Suite(t, Options{New: func(*testing.T) *Bench {
+	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		r := &region{device: &device{on: true}}
 		return r.bench(r)
 	}})
 }
 
 func TestBatchesThatFailAsAWholePassBehindTheGuard(t *testing.T) {
-	Suite(t, Options{New: func(*testing.T) *Bench {
+	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		r := &region{device: &device{on: true}, whole: true}
 		return r.bench(guard.New(r, guard.Options{Name: "region", Rate: 1000, Burst: 1000, Log: slog.New(slog.DiscardHandler)}))
 	}})
@@ -290,6 +294,19 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 				t.Log(err)
 			}
 		})
+	}
+}
+
+// A type that leaves its network or its log-ins out must say why.
+func TestNothingIsLeftOutInSilence(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *Bench, Options) error{"NoProxy": brokenNetwork, "NoLogIns": sentOnce} {
+		d := &device{on: true}
+		if err := run(t.Context(), d.bench(d), Options{}); err == nil || errors.Is(err, errLeftOut) || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want an error that names %s", err, name)
+		}
+		if err := run(t.Context(), d.bench(d), Options{NoProxy: "x", NoLogIns: "x"}); !errors.Is(err, errLeftOut) {
+			t.Errorf("with a reason: got %v", err)
+		}
 	}
 }
 
