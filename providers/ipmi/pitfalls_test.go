@@ -233,6 +233,26 @@ func TestRestart(t *testing.T) {
 	expect(t, p, of, providers.PowerOff, "off")
 }
 
+// TestSilentSession: the library would go on for five seconds, and that is all the time that a call has. One quick call of a few shows
+// that it is not waited for, however slow the machine.
+func TestSilentSession(t *testing.T) {
+	s := newSoft(t, "secret")
+	x := newProxy(t, s.address)
+	x.forget = func(session uint32) { _ = s.bmc.Sessions.Close(session) }
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+	expect(t, p, of, providers.PowerOn, "on")
+	for range 5 {
+		x.restart()
+		begun := time.Now()
+		expect(t, p, of, providers.PowerOn, "on")
+		if time.Since(begun) < 4*time.Second {
+			return
+		}
+	}
+	t.Error("an old session is waited for too long")
+}
+
 // TestOneSession: calls that come together share one session, which is given back when nobody asks any more, and by Close.
 func TestOneSession(t *testing.T) {
 	s := newSoft(t, "secret")

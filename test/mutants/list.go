@@ -555,7 +555,7 @@ var Mutants = []Mutant{
 	{
 		Name: "ipmi: an old session may be silent for long", In: "providers/ipmi.pool.with",
 		Old: "p.try(ctx, b, p.warm, f)", New: "p.try(ctx, b, 100*p.warm, f)",
-		Tests: []string{"./providers/ipmi -run TestRestart"},
+		Tests: []string{"./providers/ipmi -run TestSilentSession"},
 	},
 	{
 		Name: "ipmi: calls share a session at the same time", In: "providers/ipmi.pool.acquire",
