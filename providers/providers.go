@@ -108,6 +108,12 @@ type Feeder interface {
 	Feeds()
 }
 
+// Quiet is a Provider that has nothing to say of a machine that runs: PowerUnknown without an error is no fault of it then.
+type Quiet interface {
+	// Quiet does nothing: having it is what is asked about.
+	Quiet()
+}
+
 // Limiter tells what a target shares its limits with, where that is more than its device: a cloud's account and region, a chassis of
 // many machines. It is the unit of limits (calls per second, calls in flight) and of nothing else; "" is the device.
 type Limiter interface {

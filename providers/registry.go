@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,7 +72,28 @@ type Options struct {
 	Name string           // the provider's name in the file
 	Log  *slog.Logger     // nil: slog.Default()
 	Now  func() time.Time // nil: time.Now
+	// Node reads a Node live, for types whose word stands there. Its errors are ErrNotFound, ErrDenied and ErrUnreachable. Nil: there is no
+	// API server.
+	Node func(ctx context.Context, name string) (Node, error)
 }
+
+// Node is what a provider may know of a Node of Kubernetes.
+type Node struct {
+	UID, BootID string
+	Ready       string // the condition's status: True, False or Unknown; "" if there is none
+	Taints      []NodeTaint
+	Confirmed   Confirmed
+}
+
+// Confirmed is a person's statement on a Node that its machine is off. The zero value is none.
+type Confirmed struct {
+	By, Reason string    // who says so, and how he knows; By is "" where nobody does
+	At         time.Time // when
+	Refused    string    // "" or why it is not one of this Node, this boot and its fence: By is "" then
+}
+
+// NodeTaint is one taint of a Node.
+type NodeTaint struct{ Key, Value, Effect string }
 
 // Defaulted returns o with nil fields filled.
 func (o Options) Defaulted() Options {

@@ -3,6 +3,8 @@ package all
 
 import (
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/cloudtaint"
+	"github.com/forcefence/forcefence/providers/confirm"
 	"github.com/forcefence/forcefence/providers/container"
 	"github.com/forcefence/forcefence/providers/ec2"
 	"github.com/forcefence/forcefence/providers/ipmi"
@@ -15,6 +17,8 @@ import (
 // Types returns all provider types.
 func Types() providers.Registry {
 	return providers.Registry{
+		cloudtaint.Type(),
+		confirm.Type(),
 		container.Type(),
 		ec2.Type(),
 		ipmi.Type(),

@@ -217,6 +217,7 @@ type Provider struct {
 
 var (
 	_ providers.Provider = (*Provider)(nil)
+	_ providers.Feeder   = (*Provider)(nil)
 	_ providers.Limiter  = (*Provider)(nil)
 	_ providers.Parts    = (*Config)(nil)
 )
@@ -237,6 +238,9 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	}
 	return p, nil
 }
+
+// Feeds makes On of an outlet no contradiction to another device's Off: a server that was shut down keeps its outlets.
+func (*Provider) Feeds() {}
 
 // Limits implements providers.Limiter: a strip is a small computer. Machines at the same strips share what it bears.
 func (p *Provider) Limits(t providers.Target) string {

@@ -49,6 +49,7 @@ type Machine struct {
 	Fixed    bool          // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Clash    taint.Clash   // with what leads other nodes to their machines
 	Feeds    bool          // its device gives the machine power (providers.Feeder)
+	Quiet    bool          // its device says nothing of a machine that runs (providers.Quiet)
 	NoPower  string        // "" or why its power must not be touched through this device
 	// Further are the other devices that speak for the node, in their order. The operator's word leads to each; they have no Mode.
 	Further []Machine

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -182,8 +183,20 @@ func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine
 		})
 	}
 	wait.Wait()
+	all := s.Devices
+	s.Devices = nil
+	for i, d := range all { // a person who says nothing is no fault beside a device that answers
+		if !devices[i].Quiet || d.Answer.Err != nil || m.allQuiet() {
+			s.Devices = append(s.Devices, d)
+		}
+	}
 	s.Verdict = m.Verdict(answers)
 	return s
+}
+
+// allQuiet reports that no device of the node says anything while the machine runs: a drill cannot tell whether it could be fenced.
+func (m Machine) allQuiet() bool {
+	return !slices.ContainsFunc(m.Devices(), func(d Machine) bool { return !d.Quiet })
 }
 
 // count takes what was found of a node before out of the metrics, and puts this in. The caller holds mu.

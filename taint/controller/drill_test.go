@@ -247,3 +247,23 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 		t.Errorf("fence, healthy: got %+v", f)
 	}
 }
+
+// A device that says nothing while the machine runs is no fault beside one that answers; one that cannot be asked is, and so is one alone.
+func TestDrillOfQuietDevices(t *testing.T) {
+	bmc := Machine{Provider: &oneMachine{now: time.Now, state: providers.PowerOn}, Name: "racks", Device: "racks/1"}
+	quiet := Machine{Provider: &oneMachine{now: time.Now}, Name: "people", Device: "people/1", Quiet: true}
+	failing := Machine{Provider: broken{providers.ErrDenied}, Name: "people", Device: "people/1", Quiet: true}
+	for name, tc := range map[string]struct {
+		first, second Machine
+		want          int
+	}{"beside a BMC": {bmc, quiet, 1}, "that fails": {bmc, failing, 2}, "alone": {quiet, quiet, 2}} {
+		m := tc.first
+		m.Further = []Machine{tc.second}
+		m.Further[0].Device += "-b"
+		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(Machine) string { return "" }, time.Now)
+		if len(seen.Devices) != tc.want {
+			t.Errorf("%s: %d devices are judged, want %d: %+v", name, len(seen.Devices), tc.want, seen.Devices)
+		}
+	}
+}

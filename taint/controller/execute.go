@@ -204,6 +204,9 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	facts := recovery.Facts{Facts: fence.Facts{NewID: newID(), By: r.By}}
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
+		if c, err := taint.Confirmed(node); err == nil && c != nil { // the fence that a person's word is evidence for
+			facts.NewID = c.Fence
+		}
 		config := r.Config()
 		m, err := config.Believed(node, l.Record)
 		st.machine = m

@@ -401,3 +401,28 @@ func TestTwoDevices(t *testing.T) {
 		t.Errorf("metric of nodes whose devices disagree: %v, want 1", got)
 	}
 }
+
+// The fence that a person's confirmation is for has the id that it names, and the next has another.
+func TestConfirmedFence(t *testing.T) {
+	w := newWorld(t)
+	w.run(15 * time.Second)
+	n := w.node("n1")
+	c := taint.Confirmation{By: "ann", Reason: "it is dark", NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Fence: "f-said", At: w.Now()}
+	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.ConfirmAnnotation] = c.Encode() })
+	w.cut("n1")
+	w.untilDone("n1", taint.ResultEvicted)
+	if got := w.record("n1").ID; got != "f-said" {
+		t.Errorf("the fence is %s, want that of the confirmation", got)
+	}
+	w.machines["n1"].on = true
+	w.change("n1", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "boot-2-of-n1" })
+	w.beat("n1")
+	w.change("n1", setReady(corev1.ConditionTrue))
+	w.run(15 * time.Second)
+	w.pod("n1", "late", nil, nil, nil)
+	w.cut("n1")
+	w.until(2*time.Minute, func() bool { return w.record("n1").ID != "f-said" })
+	if got := w.record("n1").ID; got == "f-said" || !strings.HasPrefix(got, "f-") {
+		t.Errorf("the next fence is %s", got)
+	}
+}

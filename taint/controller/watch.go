@@ -147,7 +147,13 @@ func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
 // shows life.
 func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	o, n := taint.See(e.ObjectOld, nil, r.Key, time.Time{}, time.Time{}), taint.See(e.ObjectNew, nil, r.Key, time.Time{}, time.Time{})
-	r.across(func(f *fleet.Fleet) { seeNode(f, e.ObjectNew, r.Now()) })
+	r.across(func(f *fleet.Fleet) {
+		seeNode(f, e.ObjectNew, r.Now())
+		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
+		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) || said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
+			f.Hint(n.Name, r.Now())
+		}
+	})
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {
 		r.stopBatch(n.Name)
 	}
@@ -160,6 +166,14 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)
 	return !same
+}
+
+// shutDown reports the taint by which a cloud controller manager says that a node's instance is shut down. It proves nothing here: it
+// is a reason to ask.
+func shutDown(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == "node.cloudprovider.kubernetes.io/shutdown" && t.Effect == corev1.TaintEffectNoSchedule
+	})
 }
 
 // followLeases feeds the fleet's memory from the informer. A heartbeat of a node whose pods are being evicted stops that.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint"
 )
@@ -54,4 +55,36 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil || len(node.Status.Conditions) != 3 {
 		t.Errorf("kept what nobody reads: %+v", node)
 	}
+}
+
+// A cloud controller manager's shutdown taint makes the node's devices be asked when it appears, and not for as long as it stands.
+func TestShutdownTaintIsAHint(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	r := New(Options{Now: c.Now, Key: taint.DefaultKey})
+	node := func(taints ...corev1.Taint) *corev1.Node {
+		n := noted("https://bmc1", uuid1)
+		n.Spec.Taints = taints
+		return n
+	}
+	shut := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoSchedule}
+	other := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoExecute}
+	changed := func(o, n *corev1.Node, hinted bool) {
+		t.Helper()
+		c.now = c.now.Add(time.Hour)
+		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n})
+		if got := r.fleetView("n1").Hinted; got != hinted {
+			t.Errorf("hinted %v, want %v", got, hinted)
+		}
+	}
+	changed(node(), node(), false)
+	changed(node(), node(other), false)
+	changed(node(other), node(other, shut), true)
+	changed(node(shut), node(shut), false)
+	changed(node(shut), node(), false)
+
+	confirmed := node()
+	confirmed.Annotations[taint.ConfirmAnnotation] = "x"
+	changed(node(), confirmed, true) // so does a person's word
+	changed(confirmed, confirmed, false)
+	changed(confirmed, node(), false)
 }

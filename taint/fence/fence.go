@@ -315,6 +315,8 @@ func (v View) byAnswer(powering bool) Decision {
 			return v.askEvery(pollUnknown, reason.AwaitingOff)
 		case v.Disagree():
 			return v.askEvery(pollOn, reason.Disagree)
+		case v.Fleet.HintAt.After(v.Answer.Got): // told since
+			return Decision{Act: Ask, Why: reason.Unknown}
 		}
 		return v.askEvery(v.Backoff(), reason.Unknown)
 	default:

@@ -182,6 +182,9 @@ func TestStep(t *testing.T) {
 		{"sent: refused for good by both", dead(two, powering, sent(time.Millisecond), forGood, forGood, both(on, on, 100*time.Millisecond)), refusedNow},
 		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, sent(time.Millisecond), forGood, both(on, on, 100*time.Millisecond)), refusedNow},
 
+		{"unknown, and its device tells of the end since", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hinted, v.Fleet.HintAt = true, ago(100*time.Millisecond) })), Decision{Act: Ask, Why: reason.Unknown}},
+		{"unknown, and its device told of the end before", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hinted, v.Fleet.HintAt = true, ago(400*time.Millisecond) })), Decision{Act: Wait, Why: reason.Unknown, After: 700 * time.Millisecond}},
+
 		// Announced, not sent: every gate wins.
 		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
 		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},

@@ -76,8 +76,10 @@ type View struct {
 	Stale  bool // the Lease missed two renewals
 	Missed bool // the Lease missed one renewal
 	Hinted bool // its device told by itself that the machine went off, and did not answer since that it is on
-	Others int  // other nodes that exist
-	Fresh  int  // of these, how many have a Lease that is not stale
+	// HintAt is when it did; zero unless Hinted.
+	HintAt time.Time
+	Others int // other nodes that exist
+	Fresh  int // of these, how many have a Lease that is not stale
 	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
 	Heard bool
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
@@ -245,7 +247,9 @@ func (f *Fleet) View(name string, now time.Time) View {
 			}
 		}
 		v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat
-		v.Hinted = !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL
+		if v.Hinted = !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL; v.Hinted {
+			v.HintAt = n.hint
+		}
 		if n.stale && !f.heard.IsZero() {
 			from := n.at
 			if f.heard.After(from) {

@@ -325,7 +325,7 @@ func TestHints(t *testing.T) {
 	c.f.Hint("n1", c.now)
 	c.f.Answered("n1", on(c.now.Add(-time.Second)))
 	c.f.Answered("n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
-	if v := c.view("n1"); !v.Hinted {
+	if v := c.view("n1"); !v.Hinted || !v.HintAt.Equal(c.now) {
 		t.Error("a hint is gone without an answer of On since")
 	}
 	if v := c.view("n2"); v.Hinted {
@@ -336,7 +336,7 @@ func TestHints(t *testing.T) {
 		t.Error("an answer of On did not end the hint")
 	}
 	c.f.Hint("n1", c.now)
-	if v := c.f.View("n1", c.now.Add(hintTTL+time.Millisecond)); v.Hinted {
+	if v := c.f.View("n1", c.now.Add(hintTTL+time.Millisecond)); v.Hinted || !v.HintAt.IsZero() {
 		t.Error("a hint never ends")
 	}
 }

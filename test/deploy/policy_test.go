@@ -65,6 +65,9 @@ const (
 	record = byMark + "the node's fence record may be written only by whoever may taint nodefences.forcefence.io"
 	effect = byMark + "the mark's effect must be NoSchedule"
 
+	confirmed = byMark + "that the node's machine is off may be confirmed only by whoever may taint nodefences.forcefence.io"
+	forName   = byMark + "nobody may confirm in another's name that a machine is off; use forcefence confirm-off"
+
 	byDelete     = "'forcefence-node-delete' with binding 'forcefence-node-delete' denied request: "
 	deleteMarked = byDelete + "the node carries the mark of a fence; it may be deleted when the mark is off"
 	deleteOpen   = byDelete + "the node's fence is not done; it may be deleted afterwards"
@@ -279,6 +282,11 @@ func leaderOf(ns, name, value string) request {
 	}
 }
 
+// confirms is a person's word that the machine is off.
+func confirms(by string) func(*corev1.Node) {
+	return note(taint.ConfirmAnnotation, taint.Confirmation{By: by, Reason: "it is dark", NodeUID: "u", BootID: "b1", Fence: "f-9", At: time.Now()}.Encode())
+}
+
 func pin(value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, taint.PinLabel, value) }
 }
@@ -347,6 +355,20 @@ var refusals = []attempt{
 	{"create a node with a record", editor, createNode(func(n *corev1.Node) {
 		n.Annotations = map[string]string{taint.RecordAnnotation: doneRecord}
 	}), record},
+	{"confirm that a machine is off", editor, onNode("plain", confirms(editor)), confirmed},
+	{"confirm it through the status", editor, onNode("plain", confirms(editor), status), confirmed},
+	{"confirm it with an empty word", editor, onNode("plain", note(taint.ConfirmAnnotation, "")), confirmed},
+	{"create a node that is confirmed off", editor, createNode(confirms(editor)), confirmed},
+	{"take a confirmation off", editor, onNode("confirmed", noNote(taint.ConfirmAnnotation)), confirmed},
+	{"change another's confirmation", editor, onNode("confirmed", confirms(editor)), confirmed},
+	{"confirm in another's name", operator, onNode("plain", confirms(admin)), forName},
+	{"confirm in a longer name", operator, onNode("plain", confirms(operator+" general")), forName},
+	{"confirm in nobody's name", operator, onNode("plain", note(taint.ConfirmAnnotation, "yes")), forName},
+	{"confirm in another's name through the status", operator, onNode("plain", confirms(admin), status), forName},
+	{"a kubelet confirms that it is off", kubelet, onNode("plain", confirms("system:node:plain")), byPolicy},
+	{"a kubelet confirms it through its status", kubelet, onNode("plain", confirms("system:node:plain"), status), byPolicy},
+	{"register confirmed", newKubelet, createNode(confirms("system:node:new")), byPolicy},
+	{"forcefence confirms itself", us, onNode("plain", confirms("system:serviceaccount:forcefence-system:forcefence")), otherNote},
 	{"a kubelet writes its node's record", kubelet, onNode("plain", note(taint.RecordAnnotation, doneRecord)), byPolicy},
 	{"a kubelet closes its node's record", markedKubelet, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), byPolicy},
 
@@ -396,6 +418,7 @@ var refusals = []attempt{
 	{"delete a node marked by hand", editor, deleteNode("manual"), deleteMarked},
 	{"delete a node whose fence is open", editor, deleteNode("open"), deleteOpen},
 	{"delete a node whose device lied", editor, deleteNode("lied"), deleteLied},
+	{"delete a node one of whose devices lied in an earlier fence", editor, deleteNode("liedonce"), deleteLied},
 	{"delete a node whose record cannot be read", editor, deleteNode("broken"), deleteOpen},
 	{"the node controller deletes a marked node", nodeController, deleteNode("marked"), deleteMarked},
 	{"delete all nodes at once", editor, func(ctx context.Context, _, c kubernetes.Interface) error {
@@ -597,6 +620,11 @@ var passes = []attempt{
 	{"mark by hand", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), ""},
 	{"take a mark off by hand", operator, onNode("marked", noMark), ""},
 	{"take a NoExecute mark off by hand", operator, onNode("wrong", noMark), ""},
+	{"confirm that a machine is off", operator, onNode("plain", confirms(operator)), ""},
+	{"confirm it again", operator, onNode("confirmed", confirms(operator)), ""},
+	{"take a confirmation off by hand", operator, onNode("confirmed", noNote(taint.ConfirmAnnotation)), ""},
+	{"cordon a node that another has confirmed off", editor, onNode("confirmed", func(n *corev1.Node) { n.Spec.Unschedulable = true }), ""},
+	{"mark a node that another has confirmed off", us, onNode("confirmed", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
 	{"close a record by hand", operator, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
 	{"delete a marked node by hand", operator, deleteNode("marked"), ""},
 	{"delete a node by hand whose device lied", operator, deleteNode("lied"), ""},
@@ -669,6 +697,8 @@ func (w *world) fixtures() {
 		{"broken", nil, "{half a rec", corev1.ConditionTrue},
 		{"done", nil, doneRecord, corev1.ConditionTrue},
 		{"lied", nil, strings.Replace(doneRecord, "Evicted", "NeverPoweredOff", 1), corev1.ConditionTrue},
+		{"liedonce", nil, strings.TrimSuffix(doneRecord, "}") + `,"lied":[{"device":"racks/a"}]}`, corev1.ConditionTrue},
+		{"confirmed", nil, "", corev1.ConditionUnknown},
 	} {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
@@ -682,6 +712,9 @@ func (w *world) fixtures() {
 		if f.name == "dead" {
 			n.Labels[taint.PinLabel], n.Labels["forcefence.io/exclude"], n.Labels["example.net/rack"] = "m1", "maintenance", "r1"
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "forcefence.io/x", Effect: corev1.TaintEffectNoSchedule})
+		}
+		if f.name == "confirmed" {
+			confirms("somebody")(n)
 		}
 		if f.name == "open" {
 			n.Labels[taint.PinLabel] = "of.another"

@@ -2676,6 +2676,125 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/evict"},
 	},
 
+	// The cloud controller manager's taint.
+	{
+		Name: "cloudtaint: a taint that nobody trusts is off (2)", In: "providers/cloudtaint.provider.judge",
+		Old: "!p.trusted", New: "false",
+	},
+	{
+		Name: "cloudtaint: a taint of unknown age is off (1)", In: "providers/cloudtaint.provider.judge",
+		Old: "case !seen: ...", New: "",
+	},
+	{
+		Name: "cloudtaint: another boot's taint is off (1)", In: "providers/cloudtaint.provider.judge",
+		Old: "before != now", New: "before.uid != now.uid",
+	},
+	{
+		Name: "cloudtaint: another Node's taint is off (1)", In: "providers/cloudtaint.provider.judge",
+		Old: "before != now", New: "before.boot != now.boot",
+	},
+	{
+		Name: "cloudtaint: a taint left over from before the node was Ready is off (1)", In: "providers/cloudtaint.provider.judge",
+		Old: "seen && before != now || !notReady", New: "seen && before != now",
+	},
+	{
+		Name: "cloudtaint: a node that never was Ready stopped being it (1)", In: "providers/cloudtaint.provider.judge",
+		Old: `n.Ready == "False" || n.Ready == "Unknown"`, New: `n.Ready != "True"`,
+	},
+	{
+		Name: "cloudtaint: a taint of another effect is off", In: "providers/cloudtaint.provider.judge",
+		Old: "t.Effect == effect", New: "t.Effect != key",
+	},
+	{
+		Name: "cloudtaint: a Node that is gone is remembered", In: "providers/cloudtaint.provider.forget",
+		Old: "delete(p.bare, name)", New: "",
+	},
+	{
+		Name: "cloudtaint: nobody need say whom to trust", In: "providers/cloudtaint.Config.Validate",
+		Old: "return []providers.Problem{providers.Problemf(\"trust\", \"missing: %s if its taint is to prove that a machine is off, else %s\", CCM, Nobody)}", New: "return nil",
+	},
+	{
+		Name: "cloudtaint: the taint makes nobody ask", In: "taint/controller.Reconciler.nodeChanged",
+		Old: "shutDown(e.ObjectNew) && !shutDown(e.ObjectOld)", New: `shutDown(e.ObjectNew) && e.ObjectNew.Name == ""`,
+		Tests: glue,
+	},
+	{
+		Name: "cloudtaint: a device that did not know is not asked again", In: "taint/fence.View.byAnswer",
+		Old: "v.Fleet.HintAt.After(v.Answer.Got)", New: "false",
+	},
+
+	// A person's confirmation.
+	{
+		Name: "confirm: another Node's counts (3)", In: "taint.Confirmed",
+		Old: "c.NodeUID != string(node.UID)", New: "false",
+	},
+	{
+		Name: "confirm: that of an earlier boot counts (1)", In: "taint.Confirmed",
+		Old: "c.BootID != node.Status.NodeInfo.BootID", New: "false",
+	},
+	{
+		Name: "confirm: it counts in every open fence", In: "taint.Confirmed",
+		Old: "rec.Open() && rec.ID != c.Fence", New: "false",
+	},
+	{
+		Name: "confirm: it counts in more than one fence", In: "taint.Confirmed",
+		Old: "!rec.Open() && rec != nil && rec.ID == c.Fence", New: "false",
+	},
+	{
+		Name: "confirm: it may name two people", In: "taint.ParseConfirmation",
+		Old: "c.Encode() != s", New: "false",
+	},
+	{
+		Name: "confirm: it never expires", In: "providers/confirm.provider.State",
+		Old: "obs.At.Sub(s.At) > p.valid", New: "false",
+	},
+	{
+		Name: "confirm: it may be of the future", In: "providers/confirm.provider.State",
+		Old: "s.At.After(obs.At.Add(ahead))", New: "false",
+	},
+	{
+		Name: "confirm: what is refused counts", In: "providers/confirm.provider.State",
+		Old: `s.Refused != ""`, New: "false",
+	},
+	{
+		Name: "confirm: nobody's word counts", In: "providers/confirm.provider.State",
+		Old: `case s.By == "": ...`, New: "",
+	},
+	{
+		Name: "confirm: the fence has another id than the confirmation", In: "taint/controller.Reconciler.readLife",
+		Old: "facts.NewID = c.Fence", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "confirm: a new one makes nobody ask", In: "taint/controller.Reconciler.nodeChanged",
+		Old: `said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation]`, New: `said == "x"`,
+		Tests: glue,
+	},
+	{
+		Name: "confirm: a Ready node is confirmed off", In: "cmd/forcefence.confirmOff",
+		Old: "cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue", New: "cond.Type == corev1.NodeReady && reason == name",
+	},
+	{
+		Name: "confirm: it is for another fence than the open one", In: "cmd/forcefence.confirmOff",
+		Old: "rec.Open()", New: "rec.Open() && reason == name",
+	},
+	{
+		Name: "confirm: a refusal is lost on its way", In: "cmd/internal/app.NodeReader",
+		Old: "out.Confirmed.Refused = strings.TrimPrefix(err.Error(), taint.ErrConfirmation.Error()+\": \")", New: "_ = strings.TrimPrefix",
+		Tests: []string{"./cmd/forcefence"},
+	},
+
+	{
+		Name: "devices: one that is quiet fails every drill", In: "taint/controller.Config.Drill",
+		Old: "!devices[i].Quiet", New: "true",
+		Tests: glue,
+	},
+	{
+		Name: "devices: one that is quiet never fails a drill", In: "taint/controller.Config.Drill",
+		Old: "d.Answer.Err != nil", New: "false",
+		Tests: glue,
+	},
+
 	// Several devices of one node.
 	{
 		Name: "devices: an Off that another's On contradicts proves (4)", In: "taint/proof.first",

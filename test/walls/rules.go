@@ -110,6 +110,14 @@ var Rules = []Rule{
 		Why:    "a provider type knows the contract and its device's SDK",
 	},
 	{
+		Bind: []string{"providers/cloudtaint"}, Ours: []string{"providers"}, Others: []string{"std"},
+		Why: "a provider type knows the contract and its device's SDK",
+	},
+	{
+		Bind: []string{"providers/confirm"}, Ours: []string{"providers"}, Others: []string{"std"},
+		Why: "a provider type knows the contract and its device's SDK",
+	},
+	{
 		Bind: []string{"providers/container"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std"},
 		Why: "the Docker Engine API is HTTP over a socket: no client module is worth its weight for four requests",
 	},

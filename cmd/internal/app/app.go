@@ -103,6 +103,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	confs.live = mgr.GetAPIReader()
 	if err := confs.use(cfg); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -28,6 +30,7 @@ import (
 type configs struct {
 	log     *slog.Logger
 	cache   client.Reader
+	live    client.Reader // reads from the API server, not from a cache; nil: nothing does
 	guards  *guard.Metrics
 	reloads *prometheus.CounterVec
 	good    prometheus.Gauge
@@ -71,10 +74,10 @@ func (p *configs) current() *controller.Config { return p.inForce.Load() }
 
 // use makes the providers of cfg and puts it in force.
 func (p *configs) use(cfg *config.Config) error {
-	made, watchers, feeds := map[string]*guard.Provider{}, map[string]providers.Watcher{}, map[string]bool{}
+	made, watchers, feeds, quiet := map[string]*guard.Provider{}, map[string]providers.Watcher{}, map[string]bool{}, map[string]bool{}
 	var open []providers.Closer
 	for _, pc := range cfg.Providers {
-		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now})
+		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
 		if err != nil {
 			return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(open))
 		}
@@ -88,8 +91,9 @@ func (p *configs) use(cfg *config.Config) error {
 			watchers[pc.Name] = w // a Watch lasts: the guard's limits are for questions
 		}
 		_, feeds[pc.Name] = inner.(providers.Feeder)
+		_, quiet[pc.Name] = inner.(providers.Quiet)
 	}
-	maker := machines{cfg: cfg, made: made, watchers: watchers, feeds: feeds, claims: p.claims(cfg)}
+	maker := machines{cfg: cfg, made: made, watchers: watchers, feeds: feeds, quiet: quiet, claims: p.claims(cfg)}
 	now := &controller.Config{
 		Machine: maker.claimed, Recorded: maker.recorded,
 		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
@@ -121,12 +125,49 @@ func (p *configs) use(cfg *config.Config) error {
 	return nil
 }
 
+// NodeReader reads Nodes for providers (providers.Options.Node), by a client that asks the API server and no cache; nil for nil.
+func NodeReader(live client.Reader) func(context.Context, string) (providers.Node, error) {
+	if live == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string) (providers.Node, error) {
+		var n corev1.Node
+		if err := live.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			class := providers.ErrUnreachable
+			switch {
+			case apierrors.IsNotFound(err):
+				class = providers.ErrNotFound
+			case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+				class = providers.ErrDenied
+			}
+			return providers.Node{}, providers.WithClass(class, fmt.Errorf("reading node: %w", err))
+		}
+		out := providers.Node{UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				out.Ready = string(c.Status)
+			}
+		}
+		for _, t := range n.Spec.Taints {
+			out.Taints = append(out.Taints, providers.NodeTaint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+		}
+		switch c, err := taint.Confirmed(&n); {
+		case err != nil:
+			out.Confirmed.Refused = strings.TrimPrefix(err.Error(), taint.ErrConfirmation.Error()+": ")
+		case c != nil:
+			out.Confirmed = providers.Confirmed{By: c.By, Reason: c.Reason, At: c.At}
+		}
+		return out, nil
+	}
+}
+
 // machines finds the machines of one configuration.
 type machines struct {
 	cfg      *config.Config
 	made     map[string]*guard.Provider
 	watchers map[string]providers.Watcher
 	feeds    map[string]bool
+	quiet    map[string]bool
 	claims   func() (*taint.Claims, error)
 }
 
@@ -185,7 +226,7 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 func (f machines) machine(provider string, t providers.Target) controller.Machine {
 	g := f.made[provider]
 	return controller.Machine{
-		Provider: g, Watcher: f.watchers[provider], Name: provider, Device: provider + "/" + g.Device(t), Target: t, Mode: fence.Observe, Feeds: f.feeds[provider],
+		Provider: g, Watcher: f.watchers[provider], Name: provider, Device: provider + "/" + g.Device(t), Target: t, Mode: fence.Observe, Feeds: f.feeds[provider], Quiet: f.quiet[provider],
 	}
 }
 

@@ -44,6 +44,7 @@ func OpenDesk(ctx context.Context, file string, types providers.Registry, c clie
 	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listed{c, d.nodes}); err != nil {
 		return nil, err
 	}
+	d.confs.live = c
 	return d, d.confs.use(cfg)
 }
 

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// newConfirmOff is a person's word that a node's machine is off, for the provider type confirm.
+func newConfirmOff() *cobra.Command {
+	var kubeconfig, reason string
+	cmd := &cobra.Command{
+		Use:   "confirm-off NODE --reason TEXT",
+		Short: "Confirm that a node's machine is off, as evidence for its fence",
+		Long: "Say on your word that a node's machine is off. It is evidence for an ordinary fence, as the answer of a device is, where the\n" +
+			"configuration gives the node a provider of type confirm: beside a device that says On it proves nothing. It holds for this boot\n" +
+			"of the node, for one fence, and for a limited time (validFor). To fence a node that no device can speak for, and that has no\n" +
+			"such provider, mark it by hand instead (kubectl taint).",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := restConfig(kubeconfig)
+			if err != nil {
+				return err
+			}
+			c, err := client.New(cfg, client.Options{})
+			if err != nil {
+				return fmt.Errorf("making client: %w", err)
+			}
+			told, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), told)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	f.StringVar(&reason, "reason", "", "how you know; it stands on the Node and in the fence's record")
+	return cmd
+}
+
+// confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.
+func confirmOff(ctx context.Context, c client.Client, name, reason string, now func() time.Time) (string, error) {
+	reason = strings.Join(strings.Fields(reason), " ")
+	switch {
+	case reason == "":
+		return "", errors.New("say how you know that the machine is off: --reason TEXT")
+	case len(reason) > taint.MaxReason:
+		return "", fmt.Errorf("--reason has %d bytes: at most %d", len(reason), taint.MaxReason)
+	}
+	var me authenticationv1.SelfSubjectReview
+	if err := c.Create(ctx, &me); err != nil {
+		return "", fmt.Errorf("asking the API server who you are: %w", err)
+	}
+	var node corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return "", fmt.Errorf("reading node: %w", err)
+	}
+	for _, cond := range node.Status.Conditions {
+		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+			return "", fmt.Errorf("node %s is Ready: its kubelet says that it runs. If it was switched off just now, wait until it is NotReady", name)
+		}
+	}
+	rec, err := taint.RecordOf(&node)
+	if err != nil {
+		return "", fmt.Errorf("node %s: %w; to start afresh: forcefence release %s --yes", name, err, name)
+	}
+	said := taint.Confirmation{
+		By: me.Status.UserInfo.Username, Reason: reason, NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, Fence: newFence(), At: now().UTC().Truncate(time.Second),
+	}
+	if rec.Open() {
+		said.Fence = rec.ID
+	}
+	text := said.Encode()
+	if _, err := taint.ParseConfirmation(text); err != nil {
+		return "", fmt.Errorf("node %s: %w", name, err)
+	}
+	before := node.DeepCopy()
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[taint.ConfirmAnnotation] = text
+	if err := c.Patch(ctx, &node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return "", fmt.Errorf("writing the confirmation on node %s: %w", name, err)
+	}
+	return fmt.Sprintf("%s confirms that the machine of node %s (boot %s) is off, as evidence for fence %s", said.By, name, said.BootID, said.Fence), nil
+}
+
+// newFence is the id of a fence to come.
+func newFence() string {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand
+	return "f-" + hex.EncodeToString(b[:])
+}

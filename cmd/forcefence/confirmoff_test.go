@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/confirm"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// shared is a real control plane for what only an API server can tell; nil under -short.
+var shared *cluster.Cluster
+
+func TestMain(m *testing.M) { os.Exit(cluster.MainStore(m, func(c *cluster.Cluster) { shared = c })) }
+
+// A person confirms on a real API server, and the provider reads it there: for this boot, this fence, and a while.
+func TestConfirmOff(t *testing.T) {
+	admin := cluster.Admin(t, shared)
+	ctx := t.Context()
+	const name = "confirmed"
+	edit := func(change func(*corev1.Node), status bool) {
+		t.Helper()
+		var n corev1.Node
+		if err := admin.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			t.Fatal(err)
+		}
+		change(&n)
+		write := admin.Update(ctx, &n)
+		if status {
+			change(&n) // the write gave back what was there
+			write = admin.Status().Update(ctx, &n)
+		}
+		if write != nil {
+			t.Fatal(write)
+		}
+	}
+	lives := func(boot string, ready corev1.ConditionStatus) {
+		t.Helper()
+		edit(func(n *corev1.Node) {
+			n.Status.NodeInfo.BootID = boot
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		}, true)
+	}
+	record := func(id string, p taint.Phase, res taint.Result) {
+		t.Helper()
+		edit(func(n *corev1.Node) {
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, taint.RecordAnnotation, taint.Record{ID: id, NodeUID: string(n.UID), By: "test"}.Enter(p, res, time.Now()).Encode())
+		}, false)
+	}
+	p, err := confirm.Type().NewConfig().New(providers.Options{Node: app.NodeReader(admin)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := func(want providers.PowerState, says string) {
+		t.Helper()
+		a := providers.Ask(ctx, p, "people", providers.Target{Node: name}, time.Now)
+		if a.State != want || a.Err != nil || !strings.Contains(a.Raw, says) {
+			t.Errorf("got %s (%q), %v, want %s (%q)", a.State, a.Raw, a.Err, want, says)
+		}
+	}
+	confirmed := func() taint.Confirmation {
+		t.Helper()
+		var n corev1.Node
+		if err := admin.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			t.Fatal(err)
+		}
+		c, err := taint.ParseConfirmation(n.Annotations[taint.ConfirmAnnotation])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	refuses := func(reason, says string) {
+		t.Helper()
+		if _, err := confirmOff(ctx, admin, name, reason, time.Now); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+	says := func(now func() time.Time) {
+		t.Helper()
+		if told, err := confirmOff(ctx, admin, name, " unplugged\n  it ", now); err != nil || !strings.Contains(told, name) {
+			t.Fatalf("got %q, %v", told, err)
+		}
+	}
+	const off, unknown = providers.PowerOff, providers.PowerUnknown
+
+	refuses("unplugged it", "not found")
+	if err := admin.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = admin.Delete(context.WithoutCancel(ctx), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}()
+	lives("b1", corev1.ConditionTrue)
+	refuses(" \n", "--reason")
+	refuses(strings.Repeat("x", taint.MaxReason+1), "at most")
+	refuses("unplugged it", "is Ready")
+	lives("b1", corev1.ConditionUnknown)
+	answers(unknown, "nobody")
+	says(time.Now)
+	answers(off, ": unplugged it")
+	first := confirmed()
+	answers(off, first.By+": unplugged it")
+	record(first.Fence, taint.PhaseEvicting, "") // the fence that it is for
+	answers(off, "unplugged it")
+	record(first.Fence, taint.PhaseDone, taint.ResultEvicted)
+	answers(unknown, "its fence is done")
+	record("f-open", taint.PhasePoweringOff, "")
+	answers(unknown, "f-open is open")
+	says(time.Now) // for the fence that is open
+	if c := confirmed(); c.Fence != "f-open" || c.BootID != "b1" {
+		t.Errorf("got %+v, want it bound to the open fence", c)
+	}
+	answers(off, "unplugged it")
+	lives("b2", corev1.ConditionUnknown)
+	answers(unknown, "booted since")
+	says(func() time.Time { return time.Now().Add(-time.Hour) })
+	answers(unknown, "expired")
+	edit(func(n *corev1.Node) { n.Annotations[taint.ConfirmAnnotation] = "yes" }, false)
+	answers(unknown, "")
+	edit(func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = "{" }, false)
+	refuses("unplugged it", "release")
+	nobody, err := client.New(shared.RESTConfigFor("somebody"), client.Options{Mapper: admin.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := confirmOff(ctx, nobody, name, "unplugged it", time.Now); err == nil || !strings.Contains(err.Error(), "forbidden") {
+		t.Errorf("without rights: got %v", err)
+	}
+}

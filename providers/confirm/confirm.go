@@ -1,0 +1,88 @@
+// Package confirm takes a person's word for whether a node's machine is off, written by `forcefence confirm-off`. It imports the contract
+// and asks no device: it reads the Node.
+//
+// It promises: a person's word is an Off only for the Node, the boot and the one fence that it names, and for a limited time. It is never
+// an On, and moves no power.
+package confirm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	// for so long a person's word counts; 1m to 24h
+	ValidFor time.Duration `yaml:"validFor"`
+}
+
+// ahead is how far a person's clock may be ahead of ours.
+const ahead = time.Minute
+
+// Type returns the type for the registry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "confirm", NewConfig: func() providers.Config { return &Config{ValidFor: 15 * time.Minute} },
+		Off:      "a person has said so, for this boot of the node and this fence (`forcefence confirm-off`)",
+		Identity: "none",
+	}
+}
+
+// Validate returns every fault.
+func (c *Config) Validate() []providers.Problem {
+	if c.ValidFor < time.Minute || c.ValidFor > 24*time.Hour {
+		return []providers.Problem{providers.Problemf("validFor", "must be from 1m to 24h: who looked longer ago should look again")}
+	}
+	return nil
+}
+
+// New makes the provider. It reads nothing yet.
+func (c *Config) New(o providers.Options) (providers.Provider, error) {
+	return provider{o.Defaulted(), c.ValidFor}, nil
+}
+
+type provider struct {
+	opts  providers.Options
+	valid time.Duration
+}
+
+// State reads the Node live.
+func (p provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	obs := providers.Observation{At: p.opts.Now()}
+	if p.opts.Node == nil {
+		return obs, providers.WithClass(providers.ErrPermanent, errors.New("there is no API server to read the Node from"))
+	}
+	n, err := p.opts.Node(ctx, t.Node)
+	if err != nil {
+		return obs, err
+	}
+	switch s := n.Confirmed; {
+	case s.Refused != "":
+		obs.Raw = s.Refused
+	case s.By == "":
+		obs.Raw = "nobody has confirmed it"
+	case s.At.After(obs.At.Add(ahead)):
+		obs.Raw = "confirmed in the future: look at the clocks"
+	case obs.At.Sub(s.At) > p.valid:
+		obs.Raw = "the confirmation has expired"
+	default:
+		obs.State, obs.Raw = providers.PowerOff, fmt.Sprintf("%s: %s", s.By, s.Reason)
+	}
+	return obs, nil
+}
+
+// errNoPower refuses power actions.
+var errNoPower = providers.WithClass(providers.ErrPermanent, errors.New("a person's word moves no power: give the node another device, too"))
+
+// Quiet tells that nobody says anything of a machine that runs.
+func (provider) Quiet() {}
+
+// PowerOff refuses.
+func (provider) PowerOff(context.Context, providers.Target) error { return errNoPower }
+
+// PowerOn refuses.
+func (provider) PowerOn(context.Context, providers.Target) error { return errNoPower }

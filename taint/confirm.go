@@ -1,0 +1,86 @@
+package taint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ConfirmAnnotation is the Node annotation that holds a person's Confirmation.
+const ConfirmAnnotation = "forcefence.io/confirmed-off"
+
+// Confirmation is a person's statement that a node's machine is off: evidence for one fence, of one boot of one Node. The admission
+// policies of deploy hold By to whoever writes it, for which it must come first in what Encode returns.
+type Confirmation struct {
+	By      string    `json:"by"`     // the person's user name, as the API server knows it
+	Reason  string    `json:"reason"` // how the person knows
+	NodeUID string    `json:"nodeUID"`
+	BootID  string    `json:"bootID"`
+	Fence   string    `json:"fence"` // the id of the fence that it is evidence for: the open one's, else that of one to come
+	At      time.Time `json:"at"`    // when it was said, by the person's clock
+}
+
+// MaxReason bounds a Confirmation's reason, in bytes.
+const MaxReason = 200
+
+// Encode returns the annotation's value: one line of JSON, in which no character but those that JSON must is escaped.
+func (c Confirmation) Encode() string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(c) != nil {
+		return "" // a time outside years 0..9999, which none is
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// ErrConfirmation is the class of a confirmation that counts for nothing.
+var ErrConfirmation = errors.New("confirmation does not hold")
+
+// ParseConfirmation reads an annotation's value. Only what Encode writes is one: a text that says the same in another way could name one
+// person to the admission policy and another to whoever reads it.
+func ParseConfirmation(s string) (Confirmation, error) {
+	var c Confirmation
+	if err := json.Unmarshal([]byte(s), &c); err != nil {
+		return Confirmation{}, fmt.Errorf("%w: %w", ErrConfirmation, err)
+	}
+	switch {
+	case c.Encode() != s:
+		return Confirmation{}, fmt.Errorf("%w: forcefence did not write it", ErrConfirmation)
+	case c.By == "" || c.Reason == "" || len(c.Reason) > MaxReason || c.NodeUID == "" || c.BootID == "" || c.Fence == "" || c.At.IsZero():
+		return Confirmation{}, fmt.Errorf("%w: it says too little, or too much", ErrConfirmation)
+	}
+	return c, nil
+}
+
+// Confirmed returns the confirmation on a Node where it is bound to that Node, its boot, and its open fence or one to come; nil and no
+// error where the Node has none. When it was said is not looked at.
+func Confirmed(node *corev1.Node) (*Confirmation, error) {
+	s, ok := node.Annotations[ConfirmAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	c, err := ParseConfirmation(s)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := RecordOf(node)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrConfirmation, err)
+	case c.NodeUID != string(node.UID):
+		return nil, fmt.Errorf("%w: it is of another Node of that name", ErrConfirmation)
+	case c.BootID != node.Status.NodeInfo.BootID:
+		return nil, fmt.Errorf("%w: the machine has booted since", ErrConfirmation)
+	case rec.Open() && rec.ID != c.Fence:
+		return nil, fmt.Errorf("%w: it is for fence %s, and %s is open", ErrConfirmation, c.Fence, rec.ID)
+	case !rec.Open() && rec != nil && rec.ID == c.Fence:
+		return nil, fmt.Errorf("%w: its fence is done", ErrConfirmation)
+	}
+	return &c, nil
+}
