@@ -442,7 +442,7 @@ func addresses(ctx context.Context, b *Bench, o Options) error {
 			return providers.Confirm(ctx, b.Provider, t, time.Now)
 		}
 		if err := power(ctx, o, confirmed, t); !errors.Is(err, want) {
-			return fmt.Errorf("Confirm for a node with addresses %q: got %v, want %v", other, err, want)
+			return fmt.Errorf("confirming a node with addresses %q: got %v, want %v", other, err, want)
 		}
 	}
 	return nil

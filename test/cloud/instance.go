@@ -65,8 +65,10 @@ func (c *Cloud) Add(o Options) *Instance {
 	return i
 }
 
-// ID is its id; ProviderID is what a Node says of it.
-func (i *Instance) ID() string         { return i.o.ID }
+// ID is its id.
+func (i *Instance) ID() string { return i.o.ID }
+
+// ProviderID is what a Node says of it.
 func (i *Instance) ProviderID() string { return "aws:///" + i.zone + "/" + i.o.ID }
 
 func (c *Cloud) locked(f func()) { c.mu.Lock(); defer c.mu.Unlock(); f() }
