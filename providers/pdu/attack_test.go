@@ -326,7 +326,7 @@ func TestAnotherStrip(t *testing.T) {
 		t.Helper()
 		for range 2 {
 			if got := ask(t, p, id); got.State != providers.PowerUnknown || providers.Class(got.Err) != "untrusted" {
-				t.Errorf("%s: got %s (%q), %v", name, got.State, got.Raw, got.Err)
+				t.Fatalf("%s: got %s (%q), %v", name, got.State, got.Raw, got.Err)
 			}
 		}
 	}

@@ -53,6 +53,8 @@ func TestRights(t *testing.T) {
 // A strip that does not accept user or password is not asked again with the same: it may lock the account. No error shows a password.
 func TestRefused(t *testing.T) {
 	s, _ := strips(t)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout) // of all calls: none has to wait
+	defer cancel()
 	o := s.outlet("apc-rpdu2")
 	var asked atomic.Int64
 	w := newWire(t, func(to asker, question []byte) {
@@ -71,10 +73,10 @@ func TestRefused(t *testing.T) {
 		for range 3 {
 			for _, err := range []error{
 				func() error {
-					_, err := p.State(t.Context(), providers.Target{Node: "n1", ID: o.id(w.address)})
+					_, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)})
 					return err
 				}(),
-				p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id(w.address)}),
+				p.PowerOff(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}),
 			} {
 				if providers.Class(err) != "denied" || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), privacy) {
 					t.Errorf("%s: got %v", name, err)
@@ -85,17 +87,17 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %d questions, want 2", name, n)
 		}
 		now = now.Add(16 * time.Minute)
-		if _, err := p.State(t.Context(), providers.Target{Node: "n1", ID: o.id(w.address)}); providers.Class(err) != "denied" || asked.Load() <= 2 {
+		if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.Class(err) != "denied" || asked.Load() <= 2 {
 			t.Errorf("%s, later: got %v after %d questions", name, err, asked.Load())
 		}
 		if name == "password" {
 			must(t, os.WriteFile(c.PasswordFile, []byte(password), 0o600))
-			if obs, err := p.State(t.Context(), providers.Target{Node: "n1", ID: o.id(w.address)}); obs.State != providers.PowerOn {
+			if obs, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); obs.State != providers.PowerOn {
 				t.Errorf("the right password: got %s, %v", obs.State, err)
 			}
 			must(t, os.WriteFile(c.PasswordFile, []byte("short"), 0o600))
 			before := asked.Load()
-			if _, err := p.State(t.Context(), providers.Target{Node: "n1", ID: o.id(w.address)}); providers.Class(err) != "denied" || asked.Load() != before {
+			if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.Class(err) != "denied" || asked.Load() != before {
 				t.Errorf("a password that SNMPv3 does not allow: got %v", err)
 			}
 		}
