@@ -2786,7 +2786,7 @@ var Mutants = []Mutant{
 
 	{
 		Name: "devices: one that is quiet fails every drill", In: "taint/controller.Config.Drill",
-		Old: "!devices[i].Quiet", New: "true",
+		Old: "!devices[i].Quiet", New: "i >= 0",
 		Tests: glue,
 	},
 	{
