@@ -7,6 +7,7 @@ import (
 	"github.com/forcefence/forcefence/providers/confirm"
 	"github.com/forcefence/forcefence/providers/container"
 	"github.com/forcefence/forcefence/providers/ec2"
+	"github.com/forcefence/forcefence/providers/fenceagent"
 	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
@@ -21,6 +22,7 @@ func Types() providers.Registry {
 		confirm.Type(),
 		container.Type(),
 		ec2.Type(),
+		fenceagent.Type(),
 		ipmi.Type(),
 		libvirt.Type(),
 		pdu.Type(),

@@ -789,6 +789,158 @@ var Mutants = []Mutant{
 		Old: "return providers.PowerOn, raw, true", New: "return providers.PowerOff, raw, true",
 	},
 
+	// Fence agents.
+	{
+		Name: "fenceagent: an exit status alone is off (2)", In: "providers/fenceagent.result.power",
+		Old: `r.code == 2 && r.stdout == "Status: OFF\n"`, New: "r.code == 2",
+		Tests: []string{"./providers/fenceagent -run TestAnswers"},
+	},
+	{
+		Name: "fenceagent: the line alone is off (2)", In: "providers/fenceagent.result.power",
+		Old: `r.code == 2 && r.stdout == "Status: OFF\n"`, New: `r.stdout == "Status: OFF\n"`,
+		Tests: []string{"./providers/fenceagent -run TestAnswers"},
+	},
+	{
+		Name: "fenceagent: off among other lines counts (2)", In: "providers/fenceagent.result.power",
+		Old: `r.stdout == "Status: OFF\n"`, New: `strings.Contains(r.stdout, "Status: OFF\n")`,
+		Tests: []string{"./providers/fenceagent -run TestAnswers"},
+	},
+	{
+		Name: "fenceagent: off in any letters counts (2)", In: "providers/fenceagent.result.power",
+		Old: `r.stdout == "Status: OFF\n"`, New: `strings.EqualFold(r.stdout, "Status: OFF\n")`,
+		Tests: []string{"./providers/fenceagent -run TestAnswers"},
+	},
+	{
+		Name: "fenceagent: a status that an agent did not end with counts (2)", In: "providers/fenceagent.keep",
+		Old: "status.Exited() && status.ExitStatus() < 128-codeBase", New: "status.Exited()",
+		Tests: []string{"./providers/fenceagent -run TestAnswers"},
+	},
+	{
+		Name: "fenceagent: what came before the deadline counts after it (1)", In: "providers/fenceagent.run",
+		Old: "ctx.Err() != nil", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestDeadline"},
+	},
+	{
+		Name: "fenceagent: an agent that guesses is believed (2)", In: "providers/fenceagent.Config.Validate",
+		Old: `k.guesses != "" && !c.AllowGuessedOff`, New: "false",
+		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
+	},
+	{
+		Name: "fenceagent: an agent that nobody read is believed (2)", In: "providers/fenceagent.Config.Validate",
+		Old: "!read && !c.AllowGuessedOff", New: "!read && false",
+		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
+	},
+	{
+		Name: "fenceagent: an agent of something else than power is believed (2)", In: "providers/fenceagent.Config.Validate",
+		Old: `k.never != ""`, New: "false",
+		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
+	},
+	{
+		Name: "fenceagent: cut off from storage is off (2)", In: "providers/fenceagent.metadata.serves",
+		Old: "m.fabric", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestMetadata|TestDebiansAgents"},
+	},
+	{
+		Name: "fenceagent: an agent without a status is taken", In: "providers/fenceagent.metadata.serves",
+		Old: "!slices.Contains(m.actions, a)", New: "!slices.Contains(m.actions, a) && false",
+		Tests: []string{"./providers/fenceagent -run TestMetadata"},
+	},
+	{
+		Name: "fenceagent: options that call a machine off are taken (2)", In: "providers/fenceagent.Config.validateOptions",
+		Old: `reserved[strings.ReplaceAll(name, "-", "_")]`, New: `reserved["-"+name]`,
+		Tests: []string{"./providers/fenceagent -run TestOptions"},
+	},
+	{
+		Name: "fenceagent: an option that the agent does not know is taken", In: "providers/fenceagent.Config.validateOptions",
+		Old: `meta != nil && meta.options[key].name == ""`, New: "false",
+		Tests: []string{"./providers/fenceagent -run TestOptions"},
+	},
+	{
+		Name: "fenceagent: a secret may stand in the file", In: "providers/fenceagent.Config.validateOptions",
+		Old: "ok && secretish.MatchString(key)", New: "ok && false",
+		Tests: []string{"./providers/fenceagent -run TestOptions"},
+	},
+	{
+		Name: "fenceagent: all machines have one address (3)", In: "providers/fenceagent.Config.validateOptions",
+		Old: "name == c.takes() || name == older[c.takes()]", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestOptions"},
+	},
+	{
+		Name: "fenceagent: a value may hold another line", In: "providers/fenceagent.fits",
+		Old: "strings.ContainsFunc(value, unicode.IsControl)", New: "strings.ContainsFunc(value, unicode.IsControl) && false",
+		Tests: []string{"./providers/fenceagent -run TestValuesThatAgentsMisread"},
+	},
+	{
+		Name: "fenceagent: a secret that changed may hold another line", In: "providers/fenceagent.input.set",
+		Old: "if err := fits(value); err != nil { ... }", New: "if err := fits(value); false && err != nil { ... }",
+		Tests: []string{"./providers/fenceagent -run TestValuesThatAgentsMisread"},
+	},
+	{
+		Name: "fenceagent: an ID may be a command", In: "providers/fenceagent.Config.Canonical",
+		Old: "!plugName.MatchString(id)", New: `id == ""`,
+		Tests: []string{"./providers/fenceagent -run TestIDs"},
+	},
+	{
+		Name: "fenceagent: an address may be a command", In: "providers/fenceagent.Config.Canonical",
+		Old: "err != nil || !hostName.MatchString(bare)", New: "err != nil",
+		Tests: []string{"./providers/fenceagent -run TestIDs"},
+	},
+	{
+		Name: "fenceagent: our environment is the agent's", In: "providers/fenceagent.run",
+		Old: "environment()", New: "os.Environ()",
+		Tests: []string{"./providers/fenceagent -run TestInput"},
+	},
+	{
+		Name: "fenceagent: what we inherited open is the agent's", In: "providers/fenceagent.keep",
+		Old: "closeInherited()", New: "",
+		Tests: []string{"./providers/fenceagent -run TestInput"},
+	},
+	{
+		Name: "fenceagent: an agent's orphans are left", In: "providers/fenceagent.keep",
+		Old: "sweep()", New: "",
+		Tests: []string{"./providers/fenceagent -run TestLeavesChildren|TestDiesWithUs"},
+	},
+	{
+		Name: "fenceagent: nobody adopts an agent's orphans", In: "providers/fenceagent.keep",
+		Old: "unix.PR_SET_CHILD_SUBREAPER, 1", New: "unix.PR_SET_CHILD_SUBREAPER, 0",
+		Tests: []string{"./providers/fenceagent -run TestLeavesChildren"},
+	},
+	{
+		Name: "fenceagent: an agent outlives forcefence", In: "providers/fenceagent.keep",
+		Old: "lifelineEnded(2*time.Millisecond)", New: "lifelineEnded(2*time.Millisecond) && false",
+		Tests: []string{"./providers/fenceagent -run TestDiesWithUs"},
+	},
+	{
+		Name: "fenceagent: an agent's output is kept whole", In: "providers/fenceagent.bounded.Write",
+		Old: "p[:min(len(p), maxOutput-b.Len())]", New: "p",
+		Tests: []string{"./providers/fenceagent -run TestOutputIsBounded"},
+	},
+	{
+		Name: "fenceagent: a refused password is sent again", In: "providers/fenceagent.Provider.call",
+		Old: "return result{}, p.refusals.Denied(device, sum, p.opts.Now(), said)", New: "return result{}, providers.WithClass(providers.ErrDenied, said)",
+		Tests: []string{"./providers/fenceagent -run TestRefusedPasswords"},
+	},
+	{
+		Name: "fenceagent: a password that may have been refused is sent again", In: "providers/fenceagent.Provider.call",
+		Old: "strikes > 1", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestRefusedPasswords|TestIPMI"},
+	},
+	{
+		Name: "fenceagent: a password that may have been refused is never forgiven", In: "providers/fenceagent.Provider.strike",
+		Old: "delete(p.strikes, device)", New: "",
+		Tests: []string{"./providers/fenceagent -run TestPerhapsRefusedOnceInAWhile"},
+	},
+	{
+		Name: "fenceagent: a message repeats a secret", In: "providers/fenceagent.result.failure",
+		Old: "repeats(last, r.secrets)", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
+	},
+	{
+		Name: "fenceagent: an off that failed was accepted (4)", In: "providers/fenceagent.Provider.call",
+		Old: `action != "status" && r.says("timed out waiting to power " + action)`, New: `action != "status"`,
+		Tests: []string{"./providers/fenceagent -run TestPowerActions"},
+	},
+
 	// Power strips.
 	{
 		Name: "pdu: a question is not encrypted, and no answer need be", In: "providers/pdu.Provider.client",

@@ -1,0 +1,151 @@
+package fenceagent
+
+// knowledge is what reading an agent's source told (fence-agents 4.12.1, Debian 12): F30 and F40 of docs/facts.md.
+type knowledge struct {
+	// takes is the agent's option that names the machine.
+	takes string
+	// guesses is why its OFF may be said of a machine that is not off; "" where only the device's own word for off becomes OFF.
+	guesses string
+	// never is why it cannot serve here at all.
+	never string
+	// hides is what it says, beside other reasons, where the device refused the password; in lower case.
+	hides string
+}
+
+// The options that take an ID: an agent for a device of many machines, and one for a device of one machine.
+const (
+	takesPlug = "plug"
+	takesIP   = "ip"
+)
+
+const (
+	notOn       = "anything that the device does not call on becomes OFF: an outlet that is switching, an error, a number of another firmware"
+	notEnabled  = "any EnabledState that does not begin with Enabled becomes OFF: changing, unknown"
+	hibernates  = "an instance that hibernated is stopped, too, and resumes"
+	suspended   = "a suspended guest becomes OFF, and resumes"
+	fabric      = "its off cuts a machine off from its storage or network: the machine runs"
+	noVerdict   = "it has no status"
+	noPower     = "its status does not tell a machine's power"
+	noStatusYet = "unable to obtain correct plug status or plug is not available" // fencing.py's EC_STATUS
+)
+
+var (
+	ipmi  = knowledge{takes: takesIP, hides: noStatusYet}
+	ribcl = knowledge{takes: takesIP}
+	ssh   = knowledge{takes: takesIP, guesses: notEnabled}
+	snmp  = knowledge{takes: takesPlug, guesses: notOn}
+	plain = knowledge{takes: takesPlug}
+)
+
+// known are the agents that were read. An agent that is not here is taken to guess, and to hide refused passwords.
+var known = map[string]knowledge{
+	"fence_ack_manual":      {never: "a person's word, which forcefence asks for in another way"},
+	"fence_aliyun":          {takes: takesPlug, guesses: hibernates},
+	"fence_alom":            {takes: takesIP, guesses: "the word standby anywhere in the answer becomes OFF"},
+	"fence_amt":             {takes: takesIP, guesses: "every power state but S0 becomes OFF, sleep (S3) and hibernation (S4) too", hides: noStatusYet},
+	"fence_apc":             plain,
+	"fence_apc_snmp":        snmp,
+	"fence_aws":             {takes: takesPlug, guesses: hibernates + "; and EC2 may say stopped for a while after a start: type ec2 looks at both"},
+	"fence_azure_arm":       {takes: takesPlug, guesses: hibernates},
+	"fence_bladecenter":     plain,
+	"fence_brocade":         {never: fabric},
+	"fence_cdu":             {never: "it writes the outlets' names on standard output, where anything but the status makes an answer void"},
+	"fence_cisco_mds":       {never: fabric},
+	"fence_cisco_ucs":       {takes: takesPlug, guesses: "a blade that is missing, mismatched or in any operPower but on becomes OFF"},
+	"fence_compute":         {never: noPower + ", but that of the nova service on it"},
+	"fence_crosslink":       {never: noPower + ", but whether it answers a ping"},
+	"fence_cyberpower_ssh":  {takes: takesPlug, guesses: "of an outlet's number it reads one digit: outlet 1 is what outlet 10 to 16 says"},
+	"fence_docker":          {takes: takesPlug, guesses: "a container that is between two restarts becomes OFF"},
+	"fence_drac":            {takes: takesIP, guesses: "the first on or off in the answer counts, whatever it is said of"},
+	"fence_drac5":           {never: "a DRAC 5 looks at no plug, so that all machines would be one"},
+	"fence_dummy":           {takes: "status_file", guesses: "a status file that is not there becomes OFF; and a file is no machine"},
+	"fence_eaton_snmp":      plain,
+	"fence_ecloud":          {takes: takesPlug, guesses: "an instance that is not online becomes OFF"},
+	"fence_emerson":         snmp,
+	"fence_eps":             plain,
+	"fence_evacuate":        {never: noPower + ", but that of the nova service on it"},
+	"fence_gce":             plain,
+	"fence_hds_cb":          plain,
+	"fence_heuristics_ping": {never: noVerdict},
+	"fence_hpblade":         plain,
+	"fence_ibm_powervs":     plain,
+	"fence_ibm_vpc":         plain,
+	"fence_ibmblade":        snmp,
+	"fence_ibmz":            {takes: takesPlug, guesses: "every state but the running one becomes OFF: paused, starting, degraded"},
+	"fence_idrac":           ipmi,
+	"fence_ifmib":           {never: fabric},
+	"fence_ilo":             ribcl,
+	"fence_ilo2":            ribcl,
+	"fence_ilo3":            ipmi,
+	"fence_ilo3_ssh":        ssh,
+	"fence_ilo4":            ipmi,
+	"fence_ilo4_ssh":        ssh,
+	"fence_ilo5":            ipmi,
+	"fence_ilo5_ssh":        ssh,
+	"fence_ilo_moonshot":    plain,
+	"fence_ilo_mp":          ssh,
+	"fence_ilo_ssh":         ssh,
+	"fence_imm":             ipmi,
+	"fence_intelmodular":    snmp,
+	"fence_ipdu":            snmp,
+	"fence_ipmilan":         ipmi,
+	"fence_ipmilanplus":     ipmi,
+	"fence_ironic":          {takes: takesPlug, hides: noStatusYet},
+	"fence_kdump":           {never: noVerdict},
+	"fence_kubevirt":        {takes: takesPlug, guesses: "a VirtualMachineInstance that is gone becomes OFF, whatever became of its pod"},
+	"fence_ldom":            plain,
+	"fence_lindypdu":        plain,
+	"fence_lpar":            {takes: takesPlug, guesses: "every state but four becomes OFF: Suspended, Not Available, Unknown, Error"},
+	"fence_mpath":           {never: fabric},
+	"fence_netio":           plain,
+	"fence_openstack":       plain,
+	"fence_ovh":             {never: noVerdict},
+	"fence_powerman":        {takes: takesPlug},
+	"fence_pve":             {takes: takesPlug, guesses: suspended},
+	"fence_raritan":         plain,
+	"fence_raritan_px3":     plain,
+	"fence_rcd_serial":      {never: noVerdict},
+	"fence_redfish":         {takes: takesIP, hides: "couldn't get power information"},
+	"fence_rhevm":           {takes: takesPlug, guesses: "an answer without a status becomes OFF"},
+	"fence_rsa":             {takes: takesIP},
+	"fence_rsb":             {takes: takesIP},
+	"fence_sanbox2":         {never: fabric},
+	"fence_sbd":             {never: noPower + ", but the message in its slot"},
+	"fence_scsi":            {never: fabric},
+	"fence_skalar":          {takes: takesPlug, guesses: "a guest that is suspended, starting, in error or on a lost host becomes OFF"},
+	"fence_tripplite_snmp":  snmp,
+	"fence_vbox":            {takes: takesPlug, guesses: "a guest that is not in the list of running ones becomes OFF: one that was saved, one whose session ended oddly"},
+	"fence_virsh": {
+		takes:   takesPlug,
+		guesses: "any word but five becomes OFF, no word too: crashed, in shutdown, pmsuspended, a shut off guest with a saved memory; type libvirt looks at them",
+	},
+	"fence_vmware":        {takes: takesPlug, guesses: suspended},
+	"fence_vmware_rest":   {takes: takesPlug, guesses: suspended},
+	"fence_vmware_soap":   {takes: takesPlug, guesses: suspended},
+	"fence_vmware_vcloud": {takes: takesPlug, guesses: suspended},
+	"fence_wti":           {takes: takesPlug, guesses: "a group of outlets of which none says on becomes OFF"},
+	"fence_xenapi":        plain,
+	"fence_zvmip":         {takes: takesPlug, guesses: "a guest that z/VM does not know becomes OFF"},
+}
+
+// reserved are the options, by their newer names, that no configuration may set, and why.
+var reserved = map[string]string{
+	"action":            "is set for each call",
+	"baremetalsolution": "makes the status the opposite of what is asked for",
+	"debug_file":        "writes the password into a file",
+	"delay":             "is for two cluster nodes that fence each other",
+	"disable_timeout":   "would let the agent wait for ever",
+	"help":              "is no question to a device",
+	"missing_as_off":    "calls a machine off that the device does not know",
+	"network_fencing":   "calls a machine off that is cut off from its network",
+	"nodename":          "names a cluster node: the machine is a target's ID",
+	"plug":              "is a target's ID",
+	"plug_separator":    "would make several machines of an ID",
+	"port":              "is a target's ID",
+	"port_as_ip":        "is not needed: a target's ID is the address",
+	"quiet":             "hides why a call failed",
+	"usage":             "is no question to a device",
+	"verbose":           "writes the password into the system's log",
+	"verbose_level":     "writes the password into the system's log",
+	"version":           "is no question to a device",
+}

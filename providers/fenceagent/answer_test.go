@@ -1,0 +1,244 @@
+package fenceagent_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/fenceagent"
+)
+
+// What agents say, and what it means.
+func TestAnswers(t *testing.T) {
+	const said = "echo '2026-11-22 12:00:00,000 ERROR: Failed: "
+	for _, tt := range []struct {
+		name, body string
+		state      providers.PowerState
+		raw        string
+		class      string
+	}{
+		{"on", "echo 'Status: ON'; exit 0", providers.PowerOn, "Status: ON", "ok"},
+		{"off", "echo 'Status: OFF'; exit 2", providers.PowerOff, "Status: OFF", "ok"},
+		{"off without a word", "exit 2", providers.PowerUnknown, "", "unreachable"},
+		{"off in other letters", "echo 'Status: off'; exit 2", providers.PowerUnknown, "Status: off (exit status 2)", "ok"},
+		{"off, and no line's end", "printf 'Status: OFF'; exit 2", providers.PowerUnknown, "Status: OFF (exit status 2)", "ok"},
+		{"off, and more", "echo 'Status: OFF'; echo Traceback; exit 2", providers.PowerUnknown, "Status: OFF Traceback (exit status 2)", "ok"},
+		{"off after something", "echo 'outlet'; echo 'Status: OFF'; exit 2", providers.PowerUnknown, "", "unreachable"},
+		{"off, and an error's status", "echo 'Status: OFF'; exit 1", providers.PowerUnknown, "Status: OFF (exit status 1)", "ok"},
+		{"off, and on's status", "echo 'Status: OFF'; exit 0", providers.PowerUnknown, "Status: OFF (exit status 0)", "ok"},
+		{"off, and a status that wraps around", "echo 'Status: OFF'; exit 66", providers.PowerUnknown, "Status: OFF (no agent's exit status)", "ok"},
+		{"off, then killed", "echo 'Status: OFF'; kill -9 $$", providers.PowerUnknown, "Status: OFF (no agent's exit status)", "ok"},
+		{"on, and off's status", "echo 'Status: ON'; exit 2", providers.PowerUnknown, "Status: ON (exit status 2)", "ok"},
+		{"off on the wrong output", "echo 'Status: OFF' >&2; exit 2", providers.PowerUnknown, "", "unreachable"},
+		{"a word nobody knows", "echo 'Status: PAUSED'; exit 3", providers.PowerUnknown, "Status: PAUSED (exit status 3)", "ok"},
+		{"a shell's syntax error", "if then", providers.PowerUnknown, "", "unreachable"},
+		{"a file that is not there", "exec /bin/sh " + filepath.Join(t.TempDir(), "none"), providers.PowerUnknown, "", "unreachable"},
+		{"no such machine", said + "You have to enter existing machine!' >&2; exit 1", providers.PowerUnknown, "", "not_found"},
+		{"no rights", said + "The user does not have the correct privileges to do the requested action.' >&2; exit 1", providers.PowerUnknown, "", "denied"},
+		{"an option is missing", said + "You have to enter fence address' >&2; exit 1", providers.PowerUnknown, "", "permanent"},
+		{"a program is missing", "echo 'Unable to run /usr/bin/ipmitool' >&2; exit 1", providers.PowerUnknown, "", "permanent"},
+		{"no answer", "echo 'Connection timed out' >&2; exit 1", providers.PowerUnknown, "", "unreachable"},
+		{"refused", "echo 'Login failed' >&2; exit 1", providers.PowerUnknown, "", "denied"},
+		{
+			"no status", "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1", providers.PowerUnknown,
+			"exit status 1: Failed: Unable to obtain correct plug status or p", "ok",
+		},
+		{"output without end", "yes 'Status: OFF' | head -c 10000000; exit 2", providers.PowerUnknown, strings.Repeat("Status: OFF ", 6)[:64], "ok"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			wants(t, ask(t, newProvider(t, script(t, tt.body), nil), n1), tt.state, tt.raw, tt.class)
+		})
+	}
+}
+
+// An off that was sent, and that the agent waited for in vain, was accepted; any other failure was not.
+func TestPowerActions(t *testing.T) {
+	for _, tt := range []struct{ name, body, class string }{
+		{"done", "exit 0", "ok"},
+		{"accepted", "echo 'Failed: Timed out waiting to power OFF' >&2; exit 1", "ok"},
+		{"the other action's words", "echo 'Failed: Timed out waiting to power ON' >&2; exit 1", "unreachable"},
+		{"failed", "echo 'Connection lost' >&2; exit 1", "unreachable"},
+		{"no status first", "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1", "unreachable"},
+		{"a status is no off", "echo 'Status: OFF'; exit 2", "unreachable"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := script(t, tt.body)
+			err := newProvider(t, c, nil).PowerOff(t.Context(), n1)
+			if providers.Class(err) != tt.class {
+				t.Errorf("got %v, want %s", err, tt.class)
+			}
+			if in := read(t, c.Dir, "input"); !strings.HasPrefix(in, "action=off\nplug=1") {
+				t.Errorf("the agent was given %q", in)
+			}
+		})
+	}
+}
+
+// What an agent gets: the action first, each value on one line, no secret but on its input, nothing open, none of our environment.
+func TestInput(t *testing.T) {
+	t.Setenv("BMC_PASSWORD", "hunter2")
+	leak := inherited(t)
+	c := script(t, `env > "$dir/env"; tr '\0' ' ' < /proc/$$/cmdline > "$dir/args"; ls /proc/$$/fd > "$dir/fds"; echo 'Status: ON'`)
+	c.Options = map[string]string{"word": "a b=c"}
+	c.Secrets = passwordIn(secret(t, "hunter2\n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := newProvider(t, c, nil).State(ctx, n1); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if got, want := read(t, c.Dir, "input"), "action=status\nplug=1\nword=a b=c\npassword=hunter2\nlogin_timeout=2"; got != want {
+		t.Errorf("input: got %q, want %q", got, want)
+	}
+	for _, file := range []string{"env", "args"} {
+		if got := read(t, c.Dir, file); strings.Contains(got, "hunter2") {
+			t.Errorf("%s: the secret is in %q", file, got)
+		}
+	}
+	// A shell keeps what it needs at 10 and above.
+	for _, fd := range strings.Fields(read(t, c.Dir, "fds")) {
+		if !slices.Contains([]string{"0", "1", "2", "10", "11", "12"}, fd) {
+			t.Errorf("the agent has %s open; %s is one that we inherited", fd, leak)
+		}
+	}
+}
+
+// Values that an agent would read as something else are refused, wherever they come from.
+func TestValuesThatAgentsMisread(t *testing.T) {
+	for _, value := range []string{"x\naction=off", "x\raction=off", "x\x00", "x ", " x", "\u2003x", `"x"`, "x\xff", "x\u0085y"} {
+		c := script(t, "touch $dir/ran")
+		c.Options = map[string]string{"word": value}
+		c.Secrets = passwordIn(secret(t, value+"\n"))
+		if got := paths(c.Validate()); got != "options.word secrets[0].file" {
+			t.Errorf("%q: problems at %q", value, got)
+		}
+		// A secret may change after the file was read.
+		c = script(t, "touch $dir/ran")
+		c.Secrets = passwordIn(secret(t, "fine"))
+		p := newProvider(t, c, nil)
+		must(t, os.WriteFile(c.Secrets[0].File, []byte(value+"\n"), 0o600))
+		a := ask(t, p, n1)
+		wants(t, a, providers.PowerUnknown, "", "permanent")
+		if strings.Contains(a.Err.Error(), value) {
+			t.Errorf("%q: the error repeats it: %v", value, a.Err)
+		}
+		if _, err := os.Stat(filepath.Join(c.Dir, "ran")); err == nil {
+			t.Errorf("%q: the agent was run", value)
+		}
+	}
+	c := script(t, "")
+	c.Secrets = passwordIn(secret(t, strings.Repeat("x", 5000)))
+	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, "", "permanent")
+	c = script(t, "touch $dir/ran")
+	c.Secrets = passwordIn(secret(t, "fine"))
+	p := newProvider(t, c, nil)
+	must(t, os.Remove(c.Secrets[0].File))
+	wants(t, ask(t, p, n1), providers.PowerUnknown, "", "denied")
+}
+
+// No message repeats a secret, in none of the forms that agents and their libraries print it in.
+func TestSecretsInMessages(t *testing.T) {
+	const password = `hun ter&2/"'x`
+	for _, form := range []string{password, `hun+ter%262%2F%22%27x`, `hun%20ter&2%2F%22%27x`, `aHVuIHRlciYyLyInng==`, `aHVuIHRlciYyLyIneA==`} {
+		for _, output := range []string{"", ">&2"} {
+			c := script(t, "cat <<'END' "+output+"\nCannot reach https://fence:"+form+"@10.0.0.7\nEND\nexit 1")
+			c.Secrets = passwordIn(secret(t, password))
+			a := ask(t, newProvider(t, c, nil), n1)
+			if form == `aHVuIHRlciYyLyInng==` {
+				if !strings.Contains(a.Err.Error(), "Cannot reach") {
+					t.Errorf("what holds no secret is not shown: %v", a.Err)
+				}
+				continue
+			}
+			if strings.Contains(a.Err.Error(), "hun") || strings.Contains(a.Err.Error(), "aHVu") || strings.Contains(a.Raw, "hun") {
+				t.Errorf("%q %v", a.Raw, a.Err)
+			}
+		}
+	}
+	c := script(t, `echo "Status: $(echo "$input" | grep password)"`)
+	c.Secrets = passwordIn(secret(t, password))
+	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, "what it said repeats a secret", "ok")
+}
+
+// A password that was refused is not sent again; one that may have been, once more. Another one is sent at once.
+func TestRefusedPasswords(t *testing.T) {
+	const (
+		denied   = "echo 'Login failed' >&2; exit 1"
+		maybe    = "echo 'Unable to connect/login to fencing device' >&2; exit 1"
+		noStatus = "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1"
+	)
+	for _, tt := range []struct {
+		name, body string
+		runs       int
+		class      string
+		held       time.Duration
+	}{
+		{"refused", denied, 1, "denied", 15 * time.Minute},
+		{"perhaps", maybe, 2, "unreachable", fenceagent.MaybeRefusedFor},
+		{"perhaps, and the first may be a strange word", noStatus, 2, "unreachable", fenceagent.MaybeRefusedFor},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := time.Now()
+			c := script(t, "echo >> $dir/runs; "+tt.body)
+			c.Secrets = passwordIn(secret(t, "old"))
+			p := newProvider(t, c, func() time.Time { return now })
+			wantRuns := func(want int) {
+				t.Helper()
+				if got := strings.Count(read(t, c.Dir, "runs"), "\n"); got != want {
+					t.Errorf("the agent was run %d times, want %d", got, want)
+				}
+			}
+			call := func(n providers.Target) {
+				t.Helper()
+				_, err := p.State(t.Context(), n)
+				if providers.Class(err) != tt.class && (tt.body != noStatus || err != nil) {
+					t.Errorf("got %v, want %s", err, tt.class)
+				}
+			}
+			for range 4 {
+				call(n1)
+			}
+			call(providers.Target{Node: "n2", ID: "2"}) // another plug of the same device
+			if err := p.PowerOff(t.Context(), n1); providers.Class(err) != tt.class {
+				t.Errorf("PowerOff: got %v, want %s", err, tt.class)
+			}
+			wantRuns(tt.runs)
+			must(t, os.WriteFile(c.Secrets[0].File, []byte("new"), 0o600))
+			call(n1)
+			wantRuns(tt.runs + 1)
+			now = now.Add(tt.held - time.Second)
+			call(n1)
+			wantRuns(tt.runs + 1)
+			now = now.Add(2 * time.Second)
+			call(n1)
+			wantRuns(tt.runs + 2)
+		})
+	}
+}
+
+// An answer in between shows that the password is right.
+func TestPerhapsRefusedOnceInAWhile(t *testing.T) {
+	c := script(t, `if [ -e "$dir/bad" ]; then rm "$dir/bad"; echo 'Unable to connect/login to fencing device' >&2; exit 1; fi; echo 'Status: ON'`)
+	p := newProvider(t, c, nil)
+	for range 3 {
+		must(t, os.WriteFile(filepath.Join(c.Dir, "bad"), nil, 0o600))
+		wants(t, ask(t, p, n1), providers.PowerUnknown, "", "unreachable")
+		wants(t, ask(t, p, n1), providers.PowerOn, "Status: ON", "ok")
+	}
+}
+
+func TestNoID(t *testing.T) {
+	c := script(t, "touch $dir/ran")
+	p := newProvider(t, c, nil)
+	for _, id := range []string{"", "1,2", "1;reboot", "-oProxyCommand=x"} {
+		wants(t, ask(t, p, providers.Target{Node: "n1", ID: id, SystemUUID: "1-2"}), providers.PowerUnknown, "", "not_found")
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, "ran")); err == nil {
+		t.Error("the agent was run")
+	}
+}

@@ -1,0 +1,136 @@
+package fenceagent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// inherited opens a file as a parent may have left it open for us, and returns its number.
+func inherited(t testing.TB) string {
+	fd, err := syscall.Open("/dev/null", syscall.O_RDONLY, 0)
+	must(t, err)
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 200)
+	must(t, err)
+	must(t, syscall.Close(fd))
+	t.Cleanup(func() { _ = syscall.Close(high) })
+	return fmt.Sprint(high)
+}
+
+// left are the processes whose command line has a word in it.
+func left(t testing.TB, word string) (pids []string) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	must(t, err)
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), word) {
+			pids = append(pids, file)
+		}
+	}
+	return pids
+}
+
+// endLeft ends with the test what a keeper that failed would leave.
+func endLeft(t testing.TB, word string) {
+	t.Cleanup(func() {
+		for _, file := range left(t, word) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+}
+
+// Whatever an agent started is gone when the call returns: what left its process group and session, what was orphaned, what holds its
+// output open, and what ignores signals. So it is whether the agent answered, or was ended at the deadline.
+func TestLeavesChildren(t *testing.T) {
+	for i, tt := range []struct{ name, start string }{
+		{"a child", "sleep N &"},
+		{"without output", "sleep N >/dev/null 2>&1 &"},
+		{"a session of its own", "setsid sleep N &"},
+		{"an orphan", "(setsid sh -c 'setsid sleep N & exit' &)"},
+		{"deaf", "setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep N; done' &"},
+		{"many", "for i in 1 2 3 4 5 6 7 8; do (setsid sh -c 'sleep N & sleep N' &); done"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			length := fmt.Sprintf("8%05d%d.%d", os.Getpid()%100000, i, time.Now().UnixNano()%1000000)
+			start := strings.ReplaceAll(tt.start, "N", length) + "\n"
+			endLeft(t, length)
+			wait := "until [ $(grep -l " + length + " /proc/[0-9]*/cmdline 2>/dev/null | wc -l) -gt 0 ]; do :; done; touch $dir/there\n"
+			gone := func() {
+				t.Helper()
+				if pids := left(t, length); len(pids) > 0 {
+					t.Errorf("left: %v", pids)
+				}
+			}
+			p := newProvider(t, script(t, start+wait+"echo 'Status: OFF'; exit 2"), nil)
+			wants(t, ask(t, p, n1), providers.PowerOff, "Status: OFF", "ok")
+			gone()
+
+			c := script(t, start+wait+"echo 'Status: OFF'; while :; do sleep "+length+"; done")
+			p = newProvider(t, c, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { // the call ends once all is there
+				for ctx.Err() == nil {
+					if _, err := os.Stat(filepath.Join(c.Dir, "there")); err == nil {
+						cancel()
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}()
+			obs, err := p.State(ctx, n1)
+			if obs.State != providers.PowerUnknown || !errors.Is(err, context.Canceled) {
+				t.Errorf("got %s, %v", obs.State, err)
+			}
+			gone()
+		})
+	}
+}
+
+// An off of the agent that comes at the deadline counts for nothing.
+func TestDeadline(t *testing.T) {
+	p := newProvider(t, script(t, "echo 'Status: OFF'; sleep 3600; exit 2"), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	a := providers.Ask(ctx, p, "test", n1, time.Now)
+	wants(t, a, providers.PowerUnknown, "", "unreachable")
+	if !errors.Is(a.Err, context.DeadlineExceeded) {
+		t.Errorf("got %v", a.Err)
+	}
+}
+
+// When forcefence is killed, its agents end, too.
+func TestDiesWithUs(t *testing.T) {
+	length := fmt.Sprintf("9%05d.%d", os.Getpid()%100000, time.Now().UnixNano()%1000000)
+	c := script(t, "setsid sleep "+length+" & sleep "+length)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), asChild+"="+c.Dir)
+	must(t, kit.StartChild(cmd))
+	endLeft(t, length)
+	waitFor(t, func() bool { return len(left(t, length)) >= 2 })
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	waitFor(t, func() bool { return len(left(t, length)) == 0 })
+}
+
+func waitFor(t testing.TB, done func() bool) {
+	t.Helper()
+	for until := time.Now().Add(timeout); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("waited in vain")
+		}
+	}
+}

@@ -1,0 +1,433 @@
+// Package fenceagent runs a fence agent of ClusterLabs, or one that keeps to their interface, for machines whose device has no type of
+// its own here. It imports the contract, providers/remote, the standard library and x/sys. The README beside it says which agents can be
+// believed.
+//
+//	providers:
+//	- name: blades
+//	  fenceagent:
+//	    agent: fence_bladecenter
+//	    options: {ip: 10.0.0.9, username: fence, ssh: "1"}
+//	    secrets: [{option: password, file: /etc/forcefence/blades/password}]
+//
+// A target's ID is its plug on that device, or the address of its device, as the agent wants it.
+//
+// It promises that Off is exit status 2 and the line "Status: OFF", and nothing else, from an agent whose off means the machine's power;
+// that no agent is started without its action, which would be a reboot; that secrets are on an agent's standard input only; that nothing
+// of a run is left when the call returns; and that a password which may have been refused is not tried again and again.
+package fenceagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Config is the provider's part of the configuration file.
+type Config struct {
+	Agent string `yaml:"agent"` // its name, such as fence_bladecenter; must be set
+	Dir   string `yaml:"dir"`   // the folder that it is in; empty: it is looked for in PATH
+
+	Options         map[string]string `yaml:"options"`         // by the names of the agent's metadata; none is secret
+	Secrets         []Secret          `yaml:"secrets"`         // options whose values are secret
+	AllowGuessedOff bool              `yaml:"allowGuessedOff"` // bad: an agent that may say OFF of a machine that is not off
+
+	once sync.Once // guards what follows
+	path string
+	meta *metadata
+	err  error // why meta is nil
+}
+
+// Secret is an option whose value is secret.
+type Secret struct {
+	Option string `yaml:"option"` // its name, such as password
+	File   string `yaml:"file"`   // that holds the value; read again for each run, so that it may be rotated
+}
+
+// Type is the registry's entry.
+func Type() providers.Type {
+	return providers.Type{
+		Name: "fenceagent", NewConfig: func() providers.Config { return &Config{} },
+		Off:      "the agent's status ends with 2 and says `Status: OFF`, nothing else",
+		Identity: "none: agents do not tell who a machine is",
+	}
+}
+
+var (
+	agentName = regexp.MustCompile(`^fence_[a-z0-9_]+$`)
+	// secretish are options that hold secrets: those of the agents that were read, and what others may call them.
+	secretish = regexp.MustCompile(`(?i)passw(or)?d$|secret|token$|^api_?key$|_key$|^community$|_kg$`)
+	// plugName is what may be an ID that is no address: agents put it into the command lines of shells, here and on the device. A comma
+	// would be several plugs, and some agents then tell the first one's status for all.
+	plugName = regexp.MustCompile(`^[A-Za-z0-9/_][A-Za-z0-9/_.:@+-]*$`)
+	hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+)
+
+// Validate returns every fault. It reads the secrets' files, and runs the agent to read its metadata; it asks no device.
+func (c *Config) Validate() (out []providers.Problem) {
+	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
+	if c.Dir != "" && !filepath.IsAbs(c.Dir) {
+		problem("dir", "is not absolute")
+	}
+	switch k, read := known[c.Agent]; {
+	case c.Agent == "":
+		problem("agent", "missing: write an agent's name, such as fence_bladecenter")
+		return out
+	case !agentName.MatchString(c.Agent):
+		problem("agent", "is no agent's name: write one such as fence_bladecenter, and its folder into dir")
+		return out
+	case k.never != "":
+		problem("agent", "%s cannot be used: %s", c.Agent, k.never)
+	case !read && !c.AllowGuessedOff:
+		problem("allowGuessedOff", "%s is not among the agents that were read: say true if you have made sure that it says OFF of machines that are off only", c.Agent)
+	case k.guesses != "" && !c.AllowGuessedOff:
+		problem("allowGuessedOff", "%s says OFF too easily (%s): say true if no machine of yours can be in such a state", c.Agent, k.guesses)
+	}
+	meta, err := c.metadata()
+	if err == nil {
+		err = meta.serves()
+	}
+	if err != nil && known[c.Agent].never == "" {
+		problem("agent", "%s %v", c.Agent, err)
+	}
+	return append(out, c.validateOptions(meta)...)
+}
+
+// validateOptions holds the options against the metadata, if there is any.
+func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
+	given := map[string]string{} // by newer name, where
+	check := func(path, key string) (ok bool) {
+		name := newer(meta, key)
+		why, not := reserved[strings.ReplaceAll(name, "-", "_")]
+		problem := ""
+		switch {
+		case not:
+			problem = "cannot be set: it " + why
+		case name == c.takes() || name == older[c.takes()]:
+			problem = "cannot be set: it is a target's ID"
+		case meta != nil && meta.options[key].name == "":
+			problem = fmt.Sprintf("%s has no such option: %s -o metadata names them", c.Agent, c.Agent)
+		case given[name] != "":
+			problem = "stands under " + given[name] + ", too"
+		}
+		if problem != "" {
+			out = append(out, providers.Problemf(path, "%s", problem))
+		}
+		given[name] = path
+		return problem == ""
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Options)) {
+		path := "options." + key
+		if ok := check(path, key); ok && secretish.MatchString(key) {
+			out = append(out, providers.Problemf(path, "is a secret: write its name and the name of a file under secrets"))
+		} else if err := fits(c.Options[key]); err != nil {
+			out = append(out, providers.Problemf(path, "%v", err))
+		}
+	}
+	for i, s := range c.Secrets {
+		path := fmt.Sprintf("secrets[%d].", i)
+		if !check(path+"option", s.Option) {
+			continue
+		}
+		secret, err := providers.SecretRef{File: s.File}.Read()
+		if err == nil {
+			err = fits(secret.Reveal())
+		}
+		if err != nil {
+			out = append(out, providers.Problemf(path+"file", "%v", err))
+		}
+	}
+	if meta == nil {
+		return out
+	}
+	for _, key := range slices.Sorted(maps.Keys(meta.options)) {
+		o := meta.options[key]
+		if _, not := reserved[o.name]; o.required && key == o.name && !not && o.name != c.takes() && given[o.name] == "" {
+			out = append(out, providers.Problemf("options."+key, "missing: %s requires it", c.Agent))
+		}
+	}
+	return out
+}
+
+// older are the names that the options for an ID had.
+var older = map[string]string{takesPlug: "port", takesIP: "ipaddr"}
+
+// newer is the one name of an option that has two.
+func newer(meta *metadata, key string) string {
+	if meta != nil && meta.options[key].name != "" {
+		return meta.options[key].name
+	}
+	for name, old := range older {
+		if key == old {
+			return name
+		}
+	}
+	return key
+}
+
+// metadata finds the agent and asks it for its metadata, once.
+func (c *Config) metadata() (*metadata, error) {
+	c.once.Do(func() {
+		if c.path, c.err = find(c.Dir, c.Agent); c.err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), metadataTimeout)
+		defer cancel()
+		r, err := run(ctx, c.path, newInput("metadata"))
+		switch {
+		case err != nil:
+			c.err = fmt.Errorf("asked for its metadata: %w", err)
+		case r.code != 0:
+			c.err = fmt.Errorf("asked for its metadata: %s", r.failure())
+		default:
+			c.meta, c.err = parseMetadata([]byte(r.stdout))
+		}
+	})
+	return c.meta, c.err
+}
+
+// metadataTimeout is long: some agents read a cloud's whole library first.
+const metadataTimeout = 30 * time.Second
+
+// find returns an agent's path. The error is fs.ErrNotExist if it is not there.
+func find(dir, agent string) (string, error) {
+	if !agentName.MatchString(agent) {
+		return "", errors.New("is no agent's name")
+	}
+	path, err := exec.LookPath(agent)
+	if dir != "" {
+		path, err = exec.LookPath(filepath.Join(dir, agent))
+	}
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return "", fmt.Errorf("is not in PATH: %w", fs.ErrNotExist)
+	case err != nil:
+		return "", fmt.Errorf("cannot be run: %w", err)
+	}
+	return filepath.Abs(path)
+}
+
+// takes is the agent's option that a target's ID goes to.
+func (c *Config) takes() string {
+	if k, ok := known[c.Agent]; ok {
+		return k.takes
+	}
+	if meta, err := c.metadata(); err == nil {
+		return meta.takes()
+	}
+	return takesPlug
+}
+
+// Addresses implements providers.IDs: an ID is an address where the agent is for devices of one machine each.
+func (c *Config) Addresses() bool { return c.takes() == takesIP }
+
+// Canonical implements providers.IDs: a host in one spelling; a plug as it stands, if no shell that an agent types it into can take it
+// for anything else.
+func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+	if c.Addresses() {
+		bare := strings.TrimSuffix(strings.TrimPrefix(id, "["), "]")
+		if ip, err := netip.ParseAddr(bare); err == nil && ip.Zone() == "" {
+			return ip.Unmap().String(), []string{ip.Unmap().String()}, nil
+		}
+		host, err := remote.Host(&url.URL{Scheme: "https", Host: bare})
+		if err != nil || !hostName.MatchString(bare) {
+			return "", nil, errors.New("is no host: write a name or an IP, without port")
+		}
+		return host, []string{host}, nil
+	}
+	if !plugName.MatchString(id) {
+		return "", nil, errors.New("is no plug that an agent can be given: use letters, digits and / _ . : @ + - (for several outlets of a machine use type pdu)")
+	}
+	return id, nil, nil
+}
+
+// New makes the provider. It asks no device.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(c, o) }
+
+// New makes the provider of a Config that Validate found no fault in. It asks no device.
+func New(c *Config, o providers.Options) (*Provider, error) {
+	meta, err := c.metadata()
+	if err == nil {
+		err = meta.serves()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agent %s %w", c.Agent, err)
+	}
+	k, read := known[c.Agent]
+	if !read {
+		k.hides = noStatusYet
+	}
+	return &Provider{cfg: c, opts: o.Defaulted(), meta: meta, hides: k.hides, strikes: map[string]int{}}, nil
+}
+
+// Provider runs one agent. It is safe for concurrent use, and starts a process for each call.
+type Provider struct {
+	cfg      *Config
+	opts     providers.Options
+	meta     *metadata
+	hides    string
+	refusals remote.Refusals
+
+	mu      sync.Mutex     // guards what follows
+	strikes map[string]int // by device: how often in a row the password may have been refused
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Limiter  = (*Provider)(nil)
+)
+
+// Limits implements providers.Limiter: what is short is this machine's memory, so that the limits hold for all runs of the agent together.
+func (p *Provider) Limits(providers.Target) string { return p.cfg.Agent }
+
+// State runs the agent's status.
+func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+		at := p.opts.Now()
+		r, err := p.call(ctx, "status", t)
+		if err != nil {
+			return err
+		}
+		obs = providers.Observation{State: r.power(), Raw: r.word(), At: at}
+		return nil
+	})
+	return obs, err
+}
+
+// PowerOff runs the agent's off, which waits until the machine is off: one that says it waited in vain has sent it all the same.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context) error { return p.set(ctx, "off", t) })
+}
+
+// PowerOn is as PowerOff, with the agent's on.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+	return p.do(ctx, "power on", t, func(ctx context.Context) error { return p.set(ctx, "on", t) })
+}
+
+func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.Do(ctx, act, t, "fenceagent "+p.opts.Name+" "+p.cfg.Agent+" "+t.ID, f)
+}
+
+func (p *Provider) set(ctx context.Context, action string, t providers.Target) error {
+	_, err := p.call(ctx, action, t)
+	return err
+}
+
+// MaybeRefusedFor is how long a device is left alone whose agent failed twice in a row in a way that may be a refused password.
+const MaybeRefusedFor = 5 * time.Minute
+
+// call runs the agent for a target. Without an error the device was reached: it did, or will do, what was asked, or said a word that may be
+// one which nobody knows.
+func (p *Provider) call(ctx context.Context, action string, t providers.Target) (result, error) {
+	if t.ID == "" {
+		return result{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the agent's "+p.cfg.takes()))
+	}
+	id, _, err := p.cfg.Canonical(t.ID)
+	if err != nil {
+		return result{}, providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
+	}
+	in, err := p.input(ctx, action, id)
+	if err != nil {
+		return result{}, err
+	}
+	device := "" // of all plugs
+	if p.cfg.Addresses() {
+		device = id
+	}
+	sum := p.refusals.Sum("", providers.NewSecret(strings.Join(in.secrets, "\n")))
+	if err := p.refusals.Check(device, sum, p.opts.Now()); err != nil {
+		return result{}, err
+	}
+	r, err := run(ctx, p.cfg.path, in)
+	if err != nil {
+		return result{}, err
+	}
+	if r.code == 0 || action == "status" && strings.HasPrefix(r.stdout, "Status: ") {
+		p.strike(device, false)
+		return r, nil
+	}
+	said := errors.New(r.failure())
+	switch {
+	case r.says(refused...):
+		return result{}, p.refusals.Denied(device, sum, p.opts.Now(), said)
+	case action == "status" && r.says(noStatusYet) && p.hides != noStatusYet, action != "status" && r.says("timed out waiting to power "+action):
+		p.strike(device, false)
+		return r, nil
+	case r.says(maybeRefused), p.hides != "" && r.says(p.hides):
+		strikes := p.strike(device, true)
+		if strikes == 1 && action == "status" && r.says(noStatusYet) {
+			return r, nil // it may be a word that nobody knows
+		}
+		err := providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w; the password may have been refused", said))
+		if strikes > 1 {
+			err = providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w: it is not sent again for %s unless it changes", err, MaybeRefusedFor))
+			p.refusals.Hold(device, sum, p.opts.Now().Add(MaybeRefusedFor), err)
+		}
+		return result{}, err
+	}
+	return result{}, providers.WithClass(r.class(), said)
+}
+
+// strike counts a call whose password may have been refused, or that one was not.
+func (p *Provider) strike(device string, maybe bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !maybe {
+		delete(p.strikes, device)
+		return 0
+	}
+	p.strikes[device]++
+	return p.strikes[device]
+}
+
+// input makes an agent's input for a target. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
+func (p *Provider) input(ctx context.Context, action, id string) (*input, error) {
+	in := newInput(action)
+	takes := p.cfg.takes()
+	name := p.meta.nameFor(takes)
+	if name == "" {
+		return nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent has no option %s", takes))
+	}
+	if err := in.set(name, id); err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.cfg.Options)) {
+		if err := in.set(key, p.cfg.Options[key]); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range p.cfg.Secrets {
+		secret, err := providers.SecretRef{File: s.File}.Read()
+		if err != nil {
+			return nil, providers.WithClass(providers.ErrDenied, err)
+		}
+		if err := in.set(s.Option, secret.Reveal()); err != nil {
+			return nil, err
+		}
+		in.secrets = append(in.secrets, secret.Reveal())
+	}
+	// An agent that waits for a prompt which a wrong password never brings must say so before it is ended: nobody would know why.
+	const option, usual = "login_timeout", 5
+	end, ends := ctx.Deadline()
+	if _, has := p.meta.options[option]; !has || p.cfg.Options[option] != "" || !ends {
+		return in, nil
+	}
+	if half := int(time.Until(end).Seconds()+0.5) / 2; half < usual {
+		return in, in.set(option, strconv.Itoa(max(1, half)))
+	}
+	return in, nil
+}

@@ -1,0 +1,96 @@
+package fenceagent
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// metadata is what an agent says of itself.
+type metadata struct {
+	options map[string]option // by each name they have
+	actions []string
+	fabric  bool // switched on by whoever joins the cluster: what it cuts is no power
+}
+
+// option is one key of an agent's input.
+type option struct {
+	name     string // its newer name; the agent knows it by others, too
+	required bool
+}
+
+// parseMetadata reads an agent's answer to action=metadata.
+func parseMetadata(answer []byte) (*metadata, error) {
+	var m struct {
+		XMLName    xml.Name `xml:"resource-agent"`
+		Parameters []struct {
+			Name       string `xml:"name,attr"`
+			Required   string `xml:"required,attr"`
+			Obsoletes  string `xml:"obsoletes,attr"`
+			Deprecated string `xml:"deprecated,attr"`
+		} `xml:"parameters>parameter"`
+		Actions []struct {
+			Name      string `xml:"name,attr"`
+			Automatic string `xml:"automatic,attr"`
+		} `xml:"actions>action"`
+	}
+	if err := xml.NewDecoder(bytes.NewReader(answer)).Decode(&m); err != nil {
+		return nil, fmt.Errorf("its metadata cannot be read: %w", err)
+	}
+	out := &metadata{options: map[string]option{}}
+	newer := map[string]string{}
+	for _, p := range m.Parameters {
+		if p.Obsoletes != "" {
+			newer[p.Obsoletes] = p.Name
+		}
+	}
+	for _, p := range m.Parameters {
+		name := p.Name
+		if n := newer[name]; n != "" {
+			name = n
+		}
+		out.options[p.Name] = option{name, out.options[p.Name].required || p.Required == "1" && p.Deprecated != "1"}
+	}
+	for _, a := range m.Actions {
+		out.actions = append(out.actions, a.Name)
+		out.fabric = out.fabric || a.Name == "on" && a.Automatic == "1"
+	}
+	if len(out.options) == 0 {
+		return nil, errors.New("its metadata names no options")
+	}
+	return out, nil
+}
+
+// serves tells why the agent cannot serve here, or nil.
+func (m *metadata) serves() error {
+	for _, a := range []string{"status", "off", "on"} {
+		if !slices.Contains(m.actions, a) {
+			return fmt.Errorf("has no action %s: its metadata names %s", a, strings.Join(m.actions, ", "))
+		}
+	}
+	if m.fabric {
+		return errors.New(fabric)
+	}
+	return nil
+}
+
+// takes is the option that an ID goes to, of an agent that nobody has read: agents of devices with one machine each know port_as_ip.
+func (m *metadata) takes() string {
+	if _, one := m.options["port_as_ip"]; one {
+		return takesIP
+	}
+	return takesPlug
+}
+
+// nameFor is the name by which the agent knows an option, whichever of both an older or newer one has; "" if by none.
+func (m *metadata) nameFor(name string) string {
+	for _, n := range []string{name, map[string]string{takesPlug: "port", takesIP: "ipaddr"}[name]} {
+		if _, ok := m.options[n]; ok {
+			return n
+		}
+	}
+	return ""
+}

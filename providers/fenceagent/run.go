@@ -1,0 +1,130 @@
+package fenceagent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+const (
+	// maxInput fits into every pipe at once, however small the system made it.
+	maxInput = 4096
+	// maxOutput bounds what is kept of each of an agent's outputs; the rest is read and dropped.
+	maxOutput = 64 << 10
+	// killAfter is how long a keeper may take to end its agent before it is killed itself.
+	killAfter = 1500 * time.Millisecond
+)
+
+// input is what an agent reads: one key=value a line, the action first. Whoever sees only a part of it sees the action, and no agent sees
+// none: an agent without one reboots the machine.
+type input struct {
+	text    bytes.Buffer
+	secrets []string // values that no message may repeat
+}
+
+func newInput(action string) *input {
+	in := &input{}
+	in.text.WriteString("action=" + action + "\n")
+	return in
+}
+
+// set adds a key. The error, an ErrPermanent, does not repeat the value.
+func (in *input) set(key, value string) error {
+	if err := fits(value); err != nil {
+		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("option %s %w", key, err))
+	}
+	in.text.WriteString(key + "=" + value + "\n")
+	return nil
+}
+
+// fits tells whether an agent reads a value as it is: it must end with its line, and agents cut off spaces and quotes.
+func fits(value string) error {
+	switch {
+	case !utf8.ValidString(value):
+		return errors.New("is no UTF-8")
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return errors.New("has a line break or another control character: an agent would take what follows for another option")
+	case strings.TrimSpace(value) != value:
+		return errors.New("begins or ends with a space, which agents cut off")
+	case len(value) > 1 && strings.HasPrefix(value, `"`) && strings.HasSuffix(value, `"`):
+		return errors.New("stands in quotes, which agents cut off")
+	}
+	return nil
+}
+
+// result is what an agent made of its input.
+type result struct {
+	code           int // its exit status; less than 0 if it was ended
+	stdout, stderr string
+	secrets        []string // of its input
+}
+
+// run runs an agent once and leaves nothing of it behind. The error, of a class, is that it was not run, or that ctx ended first: then
+// what it said counts for nothing.
+func run(ctx context.Context, agent string, in *input) (result, error) {
+	if in.text.Len() > maxInput {
+		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("its options have more than %d bytes", maxInput))
+	}
+	stdin, w, err := os.Pipe()
+	if err != nil {
+		return result{}, err
+	}
+	defer stdin.Close()
+	// All of it is there before the agent is: if we die in between, it does not find an empty input.
+	_, err = w.Write(in.text.Bytes())
+	if err := errors.Join(err, w.Close()); err != nil {
+		return result{}, err
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return result{}, err
+	}
+	defer ours.Close()
+	defer theirs.Close()
+
+	cmd := exec.CommandContext(ctx, keeperPath)
+	cmd.Args, cmd.Env, cmd.SysProcAttr = []string{keeperName, agent}, environment(), keeperAttr
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Cancel, cmd.WaitDelay = ours.Close, killAfter
+	var stdout, stderr bounded
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return result{}, ctx.Err()
+	}
+	switch exit := (*exec.ExitError)(nil); {
+	case !errors.As(err, &exit):
+		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent's keeper: %w", err)) // it never ends with 0
+	case exit.ExitCode() == codeNoStart:
+		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent does not start: %s", strings.TrimSpace(stderr.String())))
+	}
+	return result{cmd.ProcessState.ExitCode() - codeBase, stdout.String(), stderr.String(), in.secrets}, nil
+}
+
+// bounded keeps the first maxOutput bytes written to it.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), maxOutput-b.Len())])
+	return len(p), nil
+}
+
+// environment is all that agents get of ours: passwords may stand in it.
+func environment() []string {
+	env := []string{"LC_ALL=C.UTF-8"}
+	for _, key := range []string{"PATH", "HOME", "TMPDIR"} {
+		if v, ok := os.LookupEnv(key); ok {
+			env = append(env, key+"="+v)
+		}
+	}
+	return env
+}

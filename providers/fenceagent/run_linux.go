@@ -1,0 +1,133 @@
+package fenceagent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeperName is this program's name where it runs as an agent's keeper.
+const keeperName = "forcefence-agent-keeper"
+
+// What a keeper's exit status says. Those of the agent are moved away from those that a program gets by accident: 2 is a panic's, and
+// an agent's off.
+const (
+	codeBase    = 64 // and the agent's own status behind it
+	codeFailed  = 62 // the agent was ended, by a signal or by its keeper
+	codeNoStart = 63
+)
+
+// init makes a keeper of this program when it was started as one: before anything else of the program runs, and in the tests' program too.
+func init() {
+	if len(os.Args) == 2 && os.Args[0] == keeperName {
+		syscall.Exit(keep(os.Args[1])) // os.Exit would wait a second where the race detector is built in
+	}
+}
+
+// keeperPath is the program between forcefence and one run of an agent: this very program, under another name. A process group is not
+// enough to end an agent: those that type into a telnet or ssh give it a session of its own, which outlives a kill of the group. Orphans
+// are found only by who adopts them, and that must be a process that has no other children. The keeper is told to end by the end of a
+// pipe, which also comes when forcefence dies.
+const keeperPath = "/proc/self/exe"
+
+// keeperAttr gives the keeper a process group: a Ctrl-C is for us, and we end it.
+var keeperAttr = &syscall.SysProcAttr{Setpgid: true}
+
+// lifelineFD is where a keeper has its pipe.
+const lifelineFD = 3
+
+// keep runs the agent with our input and output, and returns when nothing of it is left: when it has ended, or is ended because the
+// lifeline did.
+func keep(agent string) int {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "adopting orphans:", err)
+		return codeNoStart
+	}
+	closeInherited()
+	pid, err := syscall.ForkExec(agent, []string{agent}, &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return codeNoStart
+	}
+	code := codeFailed
+	for {
+		// The only thread that waits is the one that kills: no process that is killed here can be somebody else's by now.
+		var status syscall.WaitStatus
+		ended, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if ended == pid && err == nil {
+			if status.Exited() && status.ExitStatus() < 128-codeBase {
+				code = codeBase + status.ExitStatus()
+			}
+			break
+		}
+		if ended == 0 && lifelineEnded(2*time.Millisecond) {
+			_ = syscall.Kill(-pid, syscall.SIGKILL) // most of it, at once
+			break
+		}
+	}
+	sweep()
+	return code
+}
+
+// lifelineEnded waits that long for the end of the pipe.
+func lifelineEnded(wait time.Duration) bool {
+	fds := []unix.PollFd{{Fd: lifelineFD, Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(wait.Milliseconds()))
+	return err == nil && n > 0
+}
+
+// sweep kills and reaps whatever the agent left: its children became ours when it ended, and theirs become ours as they end. A process
+// that cannot be killed (of another user, by sudo; in the kernel, by a disk) is left to the system after a while.
+func sweep() {
+	for until := time.Now().Add(time.Second); time.Now().Before(until); {
+		switch pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); {
+		case errors.Is(err, syscall.ECHILD):
+			return
+		case pid > 0:
+			continue
+		}
+		for _, pid := range children() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(time.Millisecond) // for the killed to end
+	}
+}
+
+// children are the processes whose parent we are.
+func children() (pids []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// PID (NAME) STATE PARENT ...; the name may hold anything.
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// closeInherited keeps what forcefence itself inherited open from the agent: all that Go opens is closed on exec already.
+func closeInherited() {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, fd := range fds {
+		if n, err := strconv.Atoi(fd.Name()); err == nil && n >= lifelineFD {
+			unix.CloseOnExec(n)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package fenceagent_test
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/fenceagent"
+	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/providertest"
+)
+
+// device is what testdata/fence_bench speaks to: plug 1 has a machine, there is no other.
+type device struct {
+	mu       sync.Mutex // guards what follows
+	on       bool
+	password string
+	logIns   int // passwords that were sent, right or wrong
+	fault    providertest.Fault
+	changed  chan struct{} // closed when the fault changes
+}
+
+func (d *device) serve(l net.Listener, wait *sync.WaitGroup) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		wait.Go(func() {
+			defer conn.Close()
+			line, _ := bufio.NewReader(conn).ReadString('\n')
+			if answer := d.answer(strings.Fields(line)); answer != "" {
+				_, _ = conn.Write([]byte(answer + "\n"))
+			}
+		})
+	}
+}
+
+// answer is what the device says to a password, a plug and a word.
+func (d *device) answer(said []string) string {
+	d.mu.Lock()
+	fault, changed := d.fault, d.changed
+	d.mu.Unlock()
+	switch fault {
+	case providertest.Unreachable:
+		return ""
+	case providertest.Silent:
+		<-changed
+		return ""
+	case providertest.Slow:
+		<-time.After(providertest.SlowBy)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(said) != 3 {
+		return ""
+	}
+	d.logIns++
+	switch {
+	case said[0] != d.password:
+		return "denied"
+	case said[1] != "1":
+		return "missing"
+	case said[2] == "status" && fault == providertest.StrangeWord:
+		return "paused"
+	case said[2] != "status" && fault != providertest.StaysOn:
+		d.on = said[2] == "on"
+	}
+	return map[bool]string{true: "on", false: "off"}[d.on]
+}
+
+// patience is how long a call of the suite may take. Two hundred at once take as long: who is not answered by then has had no answer.
+const patience = 7 * time.Second
+
+func TestConformance(t *testing.T) {
+	needs(t, "/usr/share/fence/fencing.py")
+	testdata, err := filepath.Abs("testdata")
+	must(t, err)
+	providertest.Suite(t, providertest.Options{
+		Timeout: patience, Prompt: 20 * time.Second, Settle: timeout,
+		Without: map[providertest.Fault]string{
+			providertest.OtherMachine:  "agents do not tell who a machine is",
+			providertest.StaysChanging: "agents say on or off, or that they could not tell",
+		},
+		New: func(t *testing.T) *providertest.Bench {
+			d := &device{on: true, password: "hunter2", changed: make(chan struct{})}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
+			var wait sync.WaitGroup
+			wait.Go(func() { d.serve(l, &wait) })
+			t.Cleanup(func() { l.Close(); wait.Wait() })
+			password := secret(t, "hunter2")
+			network := providertest.NewProxy(t, l.Addr().String(), providertest.ProxyOptions{})
+			host, port, err := net.SplitHostPort(network.Addr())
+			must(t, err)
+			c := &fenceagent.Config{
+				Agent: "fence_bench", Dir: testdata, AllowGuessedOff: true,
+				// It waits a second for an off that does not come.
+				Options: map[string]string{"ip": host, "ipport": port, "username": "fence", "power_timeout": "1"},
+				Secrets: passwordIn(password),
+			}
+			return &providertest.Bench{
+				// Two hundred processes at once would be too much for this machine, too: the guard is what bounds them.
+				Provider: guard.New(newProvider(t, c, nil), guard.Options{Timeout: patience, Rate: rate.Inf, Concurrency: 4}),
+				Proxy:    network,
+				LogIns:   func() int { d.mu.Lock(); defer d.mu.Unlock(); return d.logIns },
+				Target:   n1,
+				Missing:  providers.Target{Node: "n2", ID: "2"},
+				Running:  func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.on },
+				SetPower: func(on bool) { d.mu.Lock(); defer d.mu.Unlock(); d.on = on },
+				SetFault: func(f providertest.Fault) {
+					d.mu.Lock()
+					defer d.mu.Unlock()
+					d.fault = f
+					close(d.changed)
+					d.changed = make(chan struct{})
+					switch f {
+					case providertest.Denied:
+						d.password += "x"
+					case providertest.NoFault:
+						if err := os.WriteFile(password, []byte(d.password), 0o600); err != nil {
+							t.Error(err)
+						}
+					}
+				},
+			}
+		},
+	})
+}
