@@ -121,6 +121,9 @@ var (
 	_ providers.IDs         = (*Config)(nil)
 )
 
+// keptConns is how many connections are kept for the next call: as many as the README's sample allows calls at a time, and a watch's.
+const keptConns = 9
+
 // New makes the provider from a valid Config. It contacts no vCenter.
 func New(c Config, o providers.Options) (*Provider, error) {
 	u, err := c.endpoint()
@@ -128,6 +131,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		return nil, fmt.Errorf("address %w", err)
 	}
 	t := c.Transport(nil)
+	t.MaxIdleConnsPerHost = keptConns
 	p := &Provider{
 		cfg: c, opts: o.Defaulted(), sdk: u, origin: u.Scheme + "://" + u.Host, http: answers{t}, drop: t.CloseIdleConnections,
 		rhythm: calm, page: pageSize,
