@@ -128,7 +128,7 @@ func TestAnHonestProviderPasses(t *testing.T) {
 }
 
 func TestAnHonestProviderThatTellsAddressesPasses(t *testing.T) {
-	Suite(t, Options{New: func(*testing.T) *Bench {
+	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		d := &device{on: true, tells: providers.NewAddresses("10.0.7.7", "fd00::7")}
 		return d.bench(d)
 	}})
