@@ -148,8 +148,8 @@ func (e *engine) end(t *testing.T, cmd *exec.Cmd) {
 	defer kill.Stop()
 	_ = cmd.Wait()
 	await(t, "all that the engine started to end", func() bool { return !works(e.dir) }) // Podman cleans up behind a container's end
-	for _, mount := range []string{"/root/vfs", "/root", "/run/netns"} {                 // what an engine mounts for itself
-		_ = syscall.Unmount(e.dir+mount, syscall.MNT_DETACH)
+	for _, mount := range []string{"root/vfs", "root", "run/netns"} {                    // what an engine mounts for itself
+		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
 	}
 	if t.Failed() {
 		text, _ := os.ReadFile(e.dir + "/log")
