@@ -277,8 +277,11 @@ func powersOff(ctx context.Context, b *Bench, o Options) error {
 	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("after PowerOn: %w", err)
 	}
-	if !b.Running() {
-		return errors.New("after PowerOn: the machine does not run")
+	for end := time.Now().Add(o.Settle); !b.Running(); { // a device says On when it has begun, and the machine comes up behind it
+		if time.Now().After(end) {
+			return fmt.Errorf("after PowerOn: the machine does not run, %s later", o.Settle)
+		}
+		<-time.After(10 * time.Millisecond)
 	}
 	return nil
 }
