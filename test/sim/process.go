@@ -59,6 +59,10 @@ type worker struct {
 	listed bool        // since the last look
 	atts   []evict.Attachment
 
+	heard     *corev1.Node // a write makes another one
+	record    *taint.Record
+	recordErr error
+
 	leaseRV string // the watch on leases
 	pinning bool
 	pinSeen string // the Node's resourceVersion at which there was nothing to pin
@@ -161,8 +165,12 @@ func (k *worker) hear() {
 		return
 	}
 	k.fleet.Know(k.m.name, w.now)
-	if rec, err := taint.RecordOf(n); err == nil {
-		k.fleet.Record(k.m.name, n.ResourceVersion, rec, w.now)
+	if n != k.heard {
+		k.heard = n
+		k.record, k.recordErr = taint.RecordOf(n)
+	}
+	if k.recordErr == nil {
+		k.fleet.Record(k.m.name, n.ResourceVersion, k.record, w.now)
 	}
 	if lease != nil {
 		k.leaseRV = lease.ResourceVersion
