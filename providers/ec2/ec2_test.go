@@ -182,8 +182,10 @@ func TestTerminated(t *testing.T) {
 		t.Error(err)
 	}
 	i.Terminate()
-	time.Sleep(5 * time.Millisecond) // until EC2 has forgotten it
-	if a := ask(t, p, tg); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
+	a := ask(t, p, tg)
+	for end := time.Now().Add(time.Minute); a.State == providers.PowerOff && time.Now().Before(end); a = ask(t, p, tg) { // EC2 forgets it a moment later
+	}
+	if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
 		t.Errorf("got %s, %v; want Unknown, %v", a.State, a.Err, providers.ErrNotFound)
 	}
 }

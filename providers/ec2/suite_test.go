@@ -18,6 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+const timeout = 20 * time.Second
+
 // agree is short here: what its length is good for is tested where it is long.
 const agree = 20 * time.Millisecond
 
@@ -91,7 +94,7 @@ func TestConformance(t *testing.T) {
 		{name: "claimed, behind the guard, stops slowly", claimed: true, guard: true, stops: 50 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			providertest.Suite(t, providertest.Options{NoLogIns: "AWS locks no account", NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
+			providertest.Suite(t, providertest.Options{Timeout: timeout, NoLogIns: "AWS locks no account", NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
 				c := newCloud(t)
 				var network *providertest.Proxy
 				if !tt.guard {

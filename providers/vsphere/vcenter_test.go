@@ -3,7 +3,7 @@ package vsphere_test
 import (
 	"bytes"
 	"context"
-	"encoding/pem"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -27,6 +27,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/vsphere"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,11 +91,13 @@ func start(t testing.TB, model *simulator.Model) *vcenter {
 	}
 	v.server = httptest.NewUnstartedServer(v)
 	v.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // handshakes that are meant to fail
+	authority := kit.NewAuthority("vcenter")                                           // its keys cost a tenth of httptest's
+	v.server.TLS = &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}
 	v.server.StartTLS()
 	t.Cleanup(v.server.Close)
 	t.Cleanup(func() { v.setFault(providertest.NoFault) }) // nobody waits any more
 	v.write(t, "password", []byte(v.password+"\n"))
-	v.write(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.server.Certificate().Raw}))
+	v.write(t, "ca.pem", authority.Cert)
 	return v
 }
 
