@@ -7,7 +7,8 @@
 // floor's turns, so that it neither helps nor competes. -versus names a second forcefence, an older one, that takes turns with both:
 // then each is started anew for its own.
 //
-// Bench agent asks one BMC for its machine's state beside the programs that others run for it; their time is the floor.
+// Bench agent asks one device of each kind for its machine's state beside the programs that others run for it; their time is the floor.
+// It runs an sshd of its own for fence_virsh, where Debian's openssh-server is installed, and leaves out what is not.
 //
 // Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
 // says what it leaves out where real nodes cannot run.
