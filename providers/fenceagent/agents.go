@@ -23,6 +23,7 @@ const (
 	notEnabled  = "any EnabledState that does not begin with Enabled becomes OFF: changing, unknown"
 	hibernates  = "an instance that hibernated is stopped, too, and resumes"
 	suspended   = "a suspended guest becomes OFF, and resumes"
+	starting    = "a machine that is being started is OFF for as long as its cloud's database has not noticed"
 	fabric      = "its off cuts a machine off from its storage or network: the machine runs"
 	noVerdict   = "it has no status"
 	noPower     = "its status does not tell a machine's power"
@@ -43,7 +44,7 @@ var known = map[string]knowledge{
 	"fence_aliyun":          {takes: takesPlug, guesses: hibernates},
 	"fence_alom":            {takes: takesIP, guesses: "the word standby anywhere in the answer becomes OFF"},
 	"fence_amt":             {takes: takesIP, guesses: "every power state but S0 becomes OFF, sleep (S3) and hibernation (S4) too", hides: noStatusYet},
-	"fence_apc":             plain,
+	"fence_apc":             {takes: takesPlug, guesses: "the first ON or OFF counts, in an outlet's name, too: an outlet called web OFFICE is OFF"},
 	"fence_apc_snmp":        snmp,
 	"fence_aws":             {takes: takesPlug, guesses: hibernates + "; and EC2 may say stopped for a while after a start: type ec2 looks at both"},
 	"fence_azure_arm":       {takes: takesPlug, guesses: hibernates},
@@ -68,7 +69,7 @@ var known = map[string]knowledge{
 	"fence_hds_cb":          plain,
 	"fence_heuristics_ping": {never: noVerdict},
 	"fence_hpblade":         plain,
-	"fence_ibm_powervs":     plain,
+	"fence_ibm_powervs":     {takes: takesPlug, guesses: starting},
 	"fence_ibm_vpc":         plain,
 	"fence_ibmblade":        snmp,
 	"fence_ibmz":            {takes: takesPlug, guesses: "every state but the running one becomes OFF: paused, starting, degraded"},
@@ -90,7 +91,7 @@ var known = map[string]knowledge{
 	"fence_ipdu":            snmp,
 	"fence_ipmilan":         ipmi,
 	"fence_ipmilanplus":     ipmi,
-	"fence_ironic":          {takes: takesPlug, hides: noStatusYet},
+	"fence_ironic":          {takes: takesPlug, guesses: starting, hides: noStatusYet},
 	"fence_kdump":           {never: noVerdict},
 	"fence_kubevirt":        {takes: takesPlug, guesses: "a VirtualMachineInstance that is gone becomes OFF, whatever became of its pod"},
 	"fence_ldom":            plain,
@@ -98,23 +99,26 @@ var known = map[string]knowledge{
 	"fence_lpar":            {takes: takesPlug, guesses: "every state but four becomes OFF: Suspended, Not Available, Unknown, Error"},
 	"fence_mpath":           {never: fabric},
 	"fence_netio":           plain,
-	"fence_openstack":       plain,
+	"fence_openstack":       {takes: takesPlug, guesses: starting},
 	"fence_ovh":             {never: noVerdict},
 	"fence_powerman":        {takes: takesPlug},
 	"fence_pve":             {takes: takesPlug, guesses: suspended},
 	"fence_raritan":         plain,
-	"fence_raritan_px3":     plain,
+	"fence_raritan_px3":     {takes: takesPlug, guesses: "an outlet is OFF where the next one is and has a blank in its name, and a group of which one is on"},
 	"fence_rcd_serial":      {never: noVerdict},
-	"fence_redfish":         {takes: takesIP, hides: "couldn't get power information"},
-	"fence_rhevm":           {takes: takesPlug, guesses: "an answer without a status becomes OFF"},
-	"fence_rsa":             {takes: takesIP},
-	"fence_rsb":             {takes: takesIP},
-	"fence_sanbox2":         {never: fabric},
-	"fence_sbd":             {never: noPower + ", but the message in its slot"},
-	"fence_scsi":            {never: fabric},
-	"fence_skalar":          {takes: takesPlug, guesses: "a guest that is suspended, starting, in error or on a lost host becomes OFF"},
-	"fence_tripplite_snmp":  snmp,
-	"fence_vbox":            {takes: takesPlug, guesses: "a guest that is not in the list of running ones becomes OFF: one that was saved, one whose session ended oddly"},
+	"fence_redfish": {
+		takes: takesIP, hides: "couldn't get power information",
+		guesses: "Off of a host whose chassis is On becomes OFF (OpenBMC); type redfish looks at both",
+	},
+	"fence_rhevm":          {takes: takesPlug, guesses: "an answer without a status becomes OFF"},
+	"fence_rsa":            {takes: takesIP},
+	"fence_rsb":            {takes: takesIP},
+	"fence_sanbox2":        {never: fabric},
+	"fence_sbd":            {never: noPower + ", but the message in its slot"},
+	"fence_scsi":           {never: fabric},
+	"fence_skalar":         {takes: takesPlug, guesses: "a guest that is suspended, starting, in error or on a lost host becomes OFF"},
+	"fence_tripplite_snmp": snmp,
+	"fence_vbox":           {takes: takesPlug, guesses: "a guest that is not in the list of running ones becomes OFF: one that was saved, one whose session ended oddly"},
 	"fence_virsh": {
 		takes:   takesPlug,
 		guesses: "any word but five becomes OFF, no word too: crashed, in shutdown, pmsuspended, a shut off guest with a saved memory; type libvirt looks at them",

@@ -64,7 +64,7 @@ func TestNoAgent(t *testing.T) {
 			t.Errorf("dir %q: got %v", dir, p)
 		}
 	}
-	c := &fenceagent.Config{Agent: "fence_apc", Dir: "sbin"}
+	c := &fenceagent.Config{Agent: "fence_bladecenter", Dir: "sbin"}
 	if got := paths(c.Validate()); got != "dir agent" {
 		t.Errorf("problems at %q", got)
 	}

@@ -43,10 +43,12 @@ func TestDebiansAgents(t *testing.T) {
 // An agent that guesses is refused without the word for it, one that cannot serve in any case, and one that knows the device's own words
 // for off is not.
 func TestWhichAgents(t *testing.T) {
-	needs(t, sbin+"/fence_dummy", sbin+"/fence_virsh", sbin+"/fence_scsi", sbin+"/fence_apc")
+	needs(t, sbin+"/fence_dummy", sbin+"/fence_virsh", sbin+"/fence_scsi", sbin+"/fence_apc", sbin+"/fence_bladecenter")
 	for _, tt := range []struct{ agent, without, with string }{
 		{"fence_virsh", "allowGuessedOff", ""},
-		{"fence_apc", "", ""},
+		{"fence_bladecenter", "", ""},
+		{"fence_apc", "allowGuessedOff", ""},
+		{"fence_raritan_px3", "allowGuessedOff", ""},
 		{"fence_scsi", "agent", "agent"},
 		{"fence_cdu", "agent", "agent"},
 		{"fence_nobody_wrote_it", "allowGuessedOff agent", "agent"},
@@ -65,6 +67,41 @@ func TestWhichAgents(t *testing.T) {
 		if got := paths(c.Validate()); got != tt.with {
 			t.Errorf("%q, guesses allowed: problems at %q, want %q", tt.agent, got, tt.with)
 		}
+	}
+}
+
+// A power strip that these agents type into says that outlet 1 is on, and they say OFF: that is why they need the word for guesses.
+func TestAgentsThatGuess(t *testing.T) {
+	needs(t, sbin+"/fence_apc", sbin+"/fence_raritan_px3")
+	const strip = `#!/bin/sh
+# what a telnet to the strip shows: the agent's two commands to telnet, then the log-in, then an answer to each line
+say() { printf "$1"; }
+stty -isig igncr # an agent's Ctrl-C is for the strip, and its lines end with CR and LF
+read set; read open
+say 'Username: '; read user
+say 'Password : '; read password
+`
+	for _, tt := range []struct{ agent, shows string }{
+		{"fence_raritan_px3", `say '[My PDU] # '
+while read line; do case $line in
+*outlets*) say 'Outlet 1 - db:\r\nPower state: On\r\n\r\nOutlet 2 - spare one:\r\nPower state: Off\r\n\r\n[My PDU] # ';;
+esac; done`},
+		{"fence_apc", `say '\n> '
+while read line; do
+	say '1- Outlet Management\r\n2- Outlet Control/Configuration\r\n     1- web OFFICE               ON\r\n     2- db                       ON\r\n4- Logout\r\n> '
+done`},
+	} {
+		telnet := filepath.Join(t.TempDir(), "telnet")
+		must(t, os.WriteFile(telnet, []byte(strip+tt.shows+"\n"), 0o700))
+		c := &fenceagent.Config{
+			Agent: tt.agent, Dir: sbin, Options: map[string]string{"ip": "127.0.0.1", "username": "fence", "telnet_path": telnet},
+			Secrets: passwordIn(secret(t, "hunter2")),
+		}
+		if got := paths(c.Validate()); got != "allowGuessedOff" {
+			t.Errorf("%s: problems at %q", tt.agent, got)
+		}
+		c.AllowGuessedOff = true
+		wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerOff, "Status: OFF", "ok")
 	}
 }
 
