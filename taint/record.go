@@ -62,6 +62,7 @@ type Record struct {
 	Device   string     `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
 	Machine  *Machine   `json:"machine,omitempty"`  // whom it is asked about; nil: nobody, or a record of an older version
 	Run      string     `json:"run,omitempty"`      // the machine's run that its device told with the Off; "" where boot ids tell boots apart
+	RunBy    string     `json:"runBy,omitempty"`    // the device that told it
 	Restart  string     `json:"restart,omitempty"`  // another run, which the device told once the node was back under the same boot id
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one

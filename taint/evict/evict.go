@@ -308,7 +308,9 @@ func (v View) armed() Decision {
 	switch {
 	case v.Proven(v.Now):
 		d := v.beginEviction(reason.Confirmed, v.Evidence()...)
-		d.Record.Run = v.Answer.Run
+		if run, by := v.Run(); run != "" { // the machine may have been started, and ended, since the mark
+			d.Record.Run, d.Record.RunBy = run, by
+		}
 		return d
 	case !v.asked() || v.Answer.State == providers.PowerOff:
 		return Decision{Act: Ask, Why: reason.Confirming}

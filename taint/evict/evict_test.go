@@ -791,4 +791,10 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	if d.Act != Write || d.Record.Phase != taint.PhaseEvicting || d.Record.Run != "2" {
 		t.Errorf("got %s %s with run %q", d.Act, d.Record.Phase, d.Record.Run)
 	}
+	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.
+	a.Run = ""
+	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))
+	if d.Act != Write || d.Record.Run != "1" || d.Record.RunBy != "laptop/n1" {
+		t.Errorf("no run told: got %s with run %q by %q", d.Act, d.Record.Run, d.Record.RunBy)
+	}
 }

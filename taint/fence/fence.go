@@ -473,7 +473,7 @@ func (v View) begin(powering bool) taint.Record {
 	if !powering {
 		r.Lied = v.Look.Record.Liars()
 	}
-	r.Run = v.Answer.Run
+	r.Run, r.RunBy = v.Run()
 	return r
 }
 
@@ -502,13 +502,12 @@ func (v View) unexplained() bool {
 // explain asks the device of a node that is back which run of its machine this is, until it tells: the one that it said was over, or
 // another, which is written down so that it is asked once.
 func (v View) explain() Decision {
-	same, known := proof.Same(v.Answer, v.Look.Record)
-	switch {
-	case known && same:
+	switch now := v.RunNow(v.Look.Record); {
+	case now == v.Look.Record.Run: // the device contradicts itself
 		return v.neverPoweredOff()
-	case known:
+	case now != "":
 		rec := *v.Look.Record
-		rec.Restart = v.Answer.Run
+		rec.Restart = now
 		return Decision{Act: Write, Why: reason.StartedAgain, Record: rec}
 	case v.Answer.Got.IsZero():
 		return Decision{Act: Ask, Why: reason.Explaining}

@@ -464,6 +464,41 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: the record became %+v", tt.name, d.Record)
 		}
 	}
+	// One of several devices told the run: it is asked which run goes on, and the host's boot id accuses nobody.
+	two := func(v *View) {
+		v.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "strip/7", Level: 1}}
+		v.Look.Record.RunBy = "laptop/n1"
+	}
+	several := func(s providers.PowerState, first, second string) func(*View) {
+		a, b := answer(s, time.Second), answer(on, time.Second)
+		a.Run, b.Run = first, second
+		return func(v *View) { heard(v, a, b) }
+	}
+	for _, tt := range []struct {
+		name  string
+		view  View
+		act   Act
+		why   reason.Reason
+		again string
+	}{
+		{"nothing asked", dead(healthy, returned, told, two, back), Ask, reason.Explaining, ""},
+		{"it tells the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")), Write, reason.NeverOff, ""},
+		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), Write, reason.StartedAgain, "2"},
+		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")), Ask, reason.Explaining, ""},
+	} {
+		if d := Step(tt.view); d.Act != tt.act || d.Why != tt.why || d.Record.Restart != tt.again {
+			t.Errorf("several devices, %s: got %s %s, restart %q", tt.name, d.Act, d.Why, d.Record.Restart)
+		}
+	}
+	marked := Step(dead(func(v *View) {
+		v.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "person/n1", Level: 1}}
+		a, b := answer(off, 100*time.Millisecond), answer(off, 100*time.Millisecond)
+		a.Run = "3"
+		heard(v, a, b)
+	}))
+	if marked.Act != Arm || marked.Record.Run != "3" || marked.Record.RunBy != "laptop/n1" {
+		t.Errorf("several devices: got %s with run %q by %q", marked.Act, marked.Record.Run, marked.Record.RunBy)
+	}
 	// The run stands in the record from the mark on, and not a run of before.
 	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour), func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
 	if d.Act != Arm || d.Record.Run != "3" || d.Record.Restart != "" {

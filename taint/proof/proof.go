@@ -118,6 +118,27 @@ func (a Answers) State(device int) providers.PowerState {
 	return a.of[device].answer.State
 }
 
+// Run is the machine's run, and the device that tells it: the first that tells one. "" where boot ids tell boots apart.
+func (a Answers) Run() (run, by string) {
+	for _, s := range a.of {
+		if s.answer.Run != "" {
+			return s.answer.Run, s.device.Name
+		}
+	}
+	return "", ""
+}
+
+// RunNow is the machine's run as the device tells it that told the record's: the runs of two devices cannot be compared. It is "" where
+// that does not answer. What it says is its own word: a device that invents a start is not caught.
+func (a Answers) RunNow(r *taint.Record) string {
+	for _, s := range a.of {
+		if s.device.Name == r.RunBy || r.RunBy == "" && len(a.of) == 1 { // a record of an older version had one device
+			return s.answer.Run
+		}
+	}
+	return ""
+}
+
 // Evidence are the answers as a record's evidence, one of each device.
 func (a Answers) Evidence() []taint.Evidence {
 	var out []taint.Evidence
@@ -178,7 +199,6 @@ func verdict(of []said) providers.Answer {
 		})
 	}
 	out := first(levels)
-	out.Run = "" // of one device, where several speak: the boot id has to tell
 	var raw []string
 	for _, s := range of {
 		raw = append(raw, s.device.Name+": "+word(s.answer))
@@ -294,14 +314,10 @@ func Distrusted(a providers.Answer) providers.Answer {
 func NeverOff(l taint.Look, r *taint.Record) bool { return sameBoot(l, r) && r.Run == "" }
 
 // Unexplained reports a node that is back under the boot id that it had, where that alone proves nothing: it is its host's. Its device
-// told which run of the machine ended, so it is asked which one goes on: Same judges the answer.
+// told which run of the machine ended, so it is asked which one goes on: Answers.RunNow.
 func Unexplained(l taint.Look, r *taint.Record) bool {
 	return sameBoot(l, r) && r.Run != "" && r.Restart == ""
 }
-
-// Same reports whether a device that is asked after the node's return tells the run that it said was over: then it contradicts itself, and
-// the machine never was off. It knows nothing where it told no run. What it says is its own word: one that invents a start is not caught.
-func Same(a providers.Answer, r *taint.Record) (same, known bool) { return a.Run == r.Run, a.Run != "" }
 
 func sameBoot(l taint.Look, r *taint.Record) bool {
 	return !r.Vouched() && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV

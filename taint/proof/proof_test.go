@@ -299,19 +299,34 @@ func TestUnexplained(t *testing.T) {
 			t.Errorf("%s: never off %v", tt.name, got)
 		}
 	}
-	for run, want := range map[string][2]bool{"1": {true, true}, "2": {false, true}, "": {false, false}} {
-		a := providers.Answer{Observation: providers.Observation{Run: run}}
-		if same, known := Same(a, &r); known != want[1] || known && same != want[0] {
-			t.Errorf("run %q: same %v, known %v", run, same, known)
+}
+
+// Of several devices the first that tells a run stands in the record, and what that one tells later is compared with it, and no other's.
+func TestRunOfSeveralDevices(t *testing.T) {
+	telling := func(runs ...string) (a Answers) {
+		a.Expect(devices(0, 1, 2)[:len(runs)]...)
+		var all []providers.Answer
+		for _, run := range runs {
+			one := answer(off, 0)
+			one.Run = run
+			all = append(all, one)
+		}
+		a.Answered(all...)
+		return a
+	}
+	for _, tt := range []struct{ runs, run, by string }{
+		{"", "", ""}, {"1", "1", "a"}, {" 1", "1", "b"}, {"1 2", "1", "a"}, {" 2 3", "2", "b"}, {"  ", "", ""},
+	} {
+		if run, by := telling(strings.Split(tt.runs, " ")...).Run(); run != tt.run || by != tt.by {
+			t.Errorf("%q: run %q by %q", tt.runs, run, by)
 		}
 	}
-	var several Answers
-	several.Expect(devices(0, 1)...)
-	a := answer(off, 0)
-	a.Run = "1"
-	several.Answered(a, a)
-	if several.Answer.State != off || several.Answer.Run != "" {
-		t.Errorf("several devices tell one run: %+v", several.Answer)
+	for _, tt := range []struct{ runs, by, want string }{
+		{"1", "a", "1"}, {"1", "", "1"}, {"", "a", ""}, {"1", "b", ""}, {"1 2", "a", "1"}, {"1 2", "b", "2"}, {"1 ", "b", ""}, {"1 2", "", ""}, {"1 2", "c", ""},
+	} {
+		if got := telling(strings.Split(tt.runs, " ")...).RunNow(&taint.Record{Run: "1", RunBy: tt.by}); got != tt.want {
+			t.Errorf("%q, told by %q: run %q now, want %q", tt.runs, tt.by, got, tt.want)
+		}
 	}
 }
 

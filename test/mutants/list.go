@@ -489,12 +489,12 @@ var Mutants = []Mutant{
 		Old: `r.Run == ""`, New: "true",
 	},
 	{
-		Name: "container: a device that contradicts itself is believed", In: "taint/proof.Same",
-		Old: "a.Run == r.Run", New: "false",
+		Name: "container: a device that contradicts itself is believed", In: "taint/fence.View.explain",
+		Old: "now == v.Look.Record.Run", New: "false",
 	},
 	{
-		Name: "container: no answer accuses", In: "taint/proof.Same",
-		Old: `a.Run != ""`, New: "true",
+		Name: "container: no answer is a start", In: "taint/fence.View.explain",
+		Old: `now != ""`, New: "true",
 	},
 	{
 		Name: "container: the same boot is not explained", In: "taint/fence.Step",
@@ -506,15 +506,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: the run of before stands in the record", In: "taint/evict.View.armed",
-		Old: "d.Record.Run = v.Answer.Run", New: "d.Record.Run = v.Look.Record.Run",
+		Old: `run != ""`, New: "false",
 	},
 	{
 		Name: "container: a mark knows no run", In: "taint/fence.View.begin",
-		Old: "r.Run = v.Answer.Run", New: "r.Run = \"\"",
+		Old: "r.Run, r.RunBy = v.Run()", New: `r.Run, r.RunBy = "", ""`,
 	},
 	{
-		Name: "container: one of several devices tells the run (4)", In: "taint/proof.verdict",
-		Old: `out.Run = ""`, New: "_ = out.Run",
+		Name: "container: any of several devices tells which run goes on", In: "taint/proof.Answers.RunNow",
+		Old: "s.device.Name == r.RunBy", New: `s.answer.Run != ""`,
+	},
+	{
+		Name: "container: a confirmation without a run forgets the mark's", In: "taint/evict.View.armed",
+		Old: `run != ""`, New: "true",
 	},
 	{
 		Name: "container: another machine tells the run (3)", In: "providers.judge",
