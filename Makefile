@@ -7,7 +7,8 @@ RACEFLAG := $(if $(RACE),-race,)
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
 
-packages = $$($(GO) list ./... | grep -v '/test/sim$$')
+# The longest first: most tests wait for most of their time, and so two packages run at a time.
+packages = $$($(GO) list ./test/integration ./... | grep -v '/test/sim$$')
 
 .PHONY: all demo test e2e sim mutants lint build controlplane fuzz image bench clean
 
@@ -27,8 +28,8 @@ demo: build controlplane ## a machine loses its power and its workloads come up 
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@$(GO) build -o bin/tally ./test/tally
-	@$(GO) test $(RACEFLAG) -exec true $(call packages) >/dev/null # build all at once, then run one package after the other: some have deadlines
-	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 1 -timeout 30m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
+	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear two packages on two cores
+	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 2 -timeout 30m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
 	  $(GO) test -json -timeout 30m $(TESTFLAGS) ./test/sim && exit $$s; } | bin/tally -skips '$(SKIPS)'
 
 e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios

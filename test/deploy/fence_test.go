@@ -59,7 +59,7 @@ func TestFence(t *testing.T) {
 	audit := filepath.Join(dir, "audit.log")
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600))
 	binary := build(t, dir, "forcefence")
-	w := newWorld(t, 3*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
+	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
 	w.install(base)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers
 // what they should, and nothing of it stays behind.
 func TestHost(t *testing.T) {
 	nodes.Need(t)
-	w := newWorld(t, 4*time.Minute, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	dir := t.TempDir()
 	program, err := nodes.BuildProgram(w.ctx, dir, "cmd/forcefence-node")
 	kit.Must(t, err)

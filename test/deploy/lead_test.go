@@ -87,7 +87,7 @@ func TestOneLeads(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "password"), []byte("x\n"), 0o600))
-	w := newWorld(t, 4*time.Minute, cluster.Options{})
+	w := newWorld(t, cluster.Options{})
 	w.install(base)
 	ours := filepath.Join(dir, "ours.kubeconfig")
 	kit.Must(t, w.tokenKubeconfig(ours))
@@ -176,7 +176,7 @@ func TestOneLeads(t *testing.T) {
 func TestCleanup(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
-	w := newWorld(t, 3*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	w.install(base)
 	now := metav1.NowMicro()
@@ -271,7 +271,7 @@ func TestCleanup(t *testing.T) {
 
 // TestOneControlPlaneNode: both replicas run on it, none on a worker, and a new version takes their place.
 func TestOneControlPlaneNode(t *testing.T) {
-	w := newWorld(t, 3*time.Minute, cluster.Options{})
+	w := newWorld(t, cluster.Options{})
 	w.install(base)
 	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -70,7 +69,7 @@ const k3sSite = " --containerd=/var/lib/rancher/k3s/data/current/bin/containerd"
 func TestNode(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence-node")
-	w := newWorld(t, 3*time.Minute, cluster.Options{})
+	w := newWorld(t, cluster.Options{})
 	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", nodes[1].Name(), key+"=manual:NoSchedule")

@@ -853,7 +853,7 @@ func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) str
 // TestPolicies tries every row, then lets one validation of the policies after the other say yes and holds that the rows notice.
 func TestPolicies(t *testing.T) {
 	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
-	w := newWorld(t, 5*time.Minute, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	w.install(machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack"), node)
 	kit.Must(t, w.grant("forcefence-operator", nil, operator, grantAlone))

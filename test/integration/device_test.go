@@ -140,6 +140,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	}
 	c.untilMetric(`forcefence_machines{result="no_machine"}`, 4)
 	c.untilMetric(`forcefence_machines{result="unreachable"}`, 1)
+	c.untilMetric(`forcefence_machines{result="ok"}`, 7)
 	if n := c.metric(`forcefence_machines{result="ok"}`); n != 7 {
 		t.Errorf("machines that can be asked: got %v, want 7", n)
 	}
