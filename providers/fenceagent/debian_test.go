@@ -3,20 +3,18 @@ package fenceagent_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/fenceagent"
-	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
 // Every agent of Debian is known, its metadata can be read, and says what we know of it: which option takes an ID, and whether its off
@@ -162,105 +160,41 @@ func TestDummy(t *testing.T) {
 	wants(t, ask(t, p, n), providers.PowerUnknown, "exit status 1: Failed: Unable to obtain correct plug status or p", "ok")
 }
 
-// bmc is Debian's ipmi_sim in front of a machine that is a file.
-type bmc struct {
-	t       testing.TB
-	dir     string
-	address string
-	port    string
-	cmd     *exec.Cmd
-}
-
-func newBMC(t testing.TB) *bmc {
-	needs(t, sbin+"/fence_ipmilan", "/usr/bin/ipmitool", "/usr/bin/ipmi_sim")
-	var port int
-	must(t, kit.FreePorts(&port))
-	b := &bmc{t: t, dir: t.TempDir(), address: "127.0.0.1", port: fmt.Sprint(port)}
-	b.power("1")
-	b.write("chassis", `#!/bin/sh
-while [ $# -gt 0 ]; do
-	case $1 in
-	get) [ "$2" = power ] && echo "power:$(cat '`+b.dir+`/power')" || echo "$2:0"; shift 2 ;;
-	set) [ "$2" = power ] && printf %s "$3" > '`+b.dir+`/power'; shift 3 ;;
-	*) shift ;;
-	esac
-done
-exit 0
-`)
-	must(t, os.Chmod(filepath.Join(b.dir, "chassis"), 0o700))
-	b.write("lan.conf", `name "bmc"
-set_working_mc 0x20
-  startlan 1
-    addr 127.0.0.1 `+b.port+`
-    priv_limit admin
-    allowed_auths_callback none md2 md5 straight
-    allowed_auths_user none md2 md5 straight
-    allowed_auths_operator none md2 md5 straight
-    allowed_auths_admin none md2 md5 straight
-    guid a123456789abcdefa123456789abcdef
-  endlan
-  chassis_control "`+b.dir+`/chassis 0x20"
-  user 2 true "fence" "hunter2" admin 10 none md2 md5 straight
-`)
-	b.write("bmc.emu", "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nsel_enable 0x20 1000 0x0a\nmc_enable 0x20\n")
-	b.start()
-	t.Cleanup(b.stop)
-	return b
-}
-
-func (b *bmc) write(name, content string) {
-	must(b.t, os.WriteFile(filepath.Join(b.dir, name), []byte(content), 0o600))
-}
-
-func (b *bmc) power(on string) { b.write("power", on) }
-
-func (b *bmc) start() {
-	must(b.t, os.MkdirAll(filepath.Join(b.dir, "state"), 0o700))
-	b.cmd = exec.Command("/usr/bin/ipmi_sim", "-c", filepath.Join(b.dir, "lan.conf"), "-f", filepath.Join(b.dir, "bmc.emu"), "-s", filepath.Join(b.dir, "state"), "-n")
-	log, err := os.Create(filepath.Join(b.dir, "log"))
-	must(b.t, err)
-	defer log.Close()
-	b.cmd.Stdout, b.cmd.Stderr = log, log
-	must(b.t, kit.StartChild(b.cmd))
-}
-
-func (b *bmc) stop() {
-	_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
-	_ = b.cmd.Wait() // it was killed
-}
-
-func (b *bmc) config() *fenceagent.Config {
+// ipmilan is fence_ipmilan on the way to a BMC.
+func ipmilan(t testing.TB, address, passwordFile string) *fenceagent.Config {
+	_, port, err := net.SplitHostPort(address)
+	must(t, err)
 	return &fenceagent.Config{
 		Agent: "fence_ipmilan", Dir: sbin,
-		Options: map[string]string{"ipport": b.port, "lanplus": "1", "username": "fence", "cipher": "3", "power_wait": "0"},
-		Secrets: passwordIn(secret(b.t, "hunter2")),
+		Options: map[string]string{"ipport": port, "lanplus": "1", "username": ipmisim.Operator, "privlvl": "operator", "cipher": "3", "power_wait": "0"},
+		Secrets: passwordIn(passwordFile),
 	}
 }
 
 // fence_ipmilan and ipmitool ask a BMC.
 func TestIPMI(t *testing.T) {
-	b := newBMC(t)
-	p := newProvider(t, b.config(), nil)
-	n := providers.Target{Node: "n1", ID: b.address}
-	waitFor(t, func() bool { a := ask(t, newProvider(t, b.config(), nil), n); return a.State == providers.PowerOn }) // it has started
-	b.power("0")
+	needs(t, sbin+"/fence_ipmilan", "/usr/bin/ipmitool")
+	b := ipmisim.New(t, ipmisim.Options{})
+	p := newProvider(t, ipmilan(t, b.Address(), b.PasswordFile()), nil)
+	n := providers.Target{Node: "n1", ID: "127.0.0.1"}
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
-	b.power("1")
+	must(t, b.SetPower(t.Context(), true))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
 	must(t, p.PowerOff(t.Context(), n))
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
+	if b.Running() {
+		t.Error("the machine runs")
+	}
 	must(t, p.PowerOn(t.Context(), n))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
-	if got := read(t, b.dir, "power"); got != "1" {
-		t.Errorf("the machine's power is %q", got)
+	if !b.Running() {
+		t.Error("the machine does not run")
 	}
 
 	// ipmitool's words about a wrong password do not get through.
-	b.power("0")
+	must(t, b.SetPower(t.Context(), false))
 	now := time.Now()
-	c := b.config()
-	c.Secrets = passwordIn(secret(t, "wrong"))
-	wrong := newProvider(t, c, func() time.Time { return now })
+	wrong := newProvider(t, ipmilan(t, b.Address(), secret(t, "wrong")), func() time.Time { return now })
 	var classes []string
 	for range 4 {
 		obs, err := wrong.State(t.Context(), n)
@@ -275,7 +209,7 @@ func TestIPMI(t *testing.T) {
 	if want := []string{"ok", "unreachable", "unreachable", "unreachable"}; !slices.Equal(classes, want) {
 		t.Errorf("got %q, want %q", classes, want)
 	}
-	b.stop()
+	must(t, b.Stop())
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if _, err := wrong.State(ctx, n); err == nil || !strings.Contains(err.Error(), "is not sent again for 5m0s") {
@@ -283,15 +217,23 @@ func TestIPMI(t *testing.T) {
 	}
 
 	// A BMC that hangs: the call ends, and ipmitool with it.
-	b.start()
-	waitFor(t, func() bool { a := ask(t, newProvider(t, b.config(), nil), n); return a.State == providers.PowerOff })
-	must(t, b.cmd.Process.Signal(syscall.SIGSTOP))
-	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if _, err := p.State(ctx, n); !errors.Is(err, providers.ErrUnreachable) {
-		t.Errorf("got %v", err)
+	hangs, err := net.ListenPacket("udp", "127.0.0.1:0")
+	must(t, err)
+	defer hangs.Close()
+	c := ipmilan(t, hangs.LocalAddr().String(), secret(t, "hunter2"))
+	p = newProvider(t, c, nil)
+	for within, asked := 2*time.Second, false; !asked; within *= 2 { // as long as ipmitool needs to begin
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		_, err := p.State(ctx, n)
+		cancel()
+		if !errors.Is(err, providers.ErrUnreachable) || within > timeout {
+			t.Fatalf("within %s: got %v", within, err)
+		}
+		must(t, hangs.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		_, _, err = hangs.ReadFrom(make([]byte, 1024))
+		asked = err == nil
 	}
-	if pids := left(t, "-p\x00"+b.port); len(pids) > 0 {
+	if pids := left(t, "-p\x00"+c.Options["ipport"]); len(pids) > 0 {
 		t.Errorf("ipmitool is left: %v", pids)
 	}
 }

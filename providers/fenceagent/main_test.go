@@ -41,7 +41,7 @@ const sbin = "/usr/sbin"
 
 var must = kit.Must
 
-// needs skips a test where a program of Debian's packages fence-agents, openipmi or ipmitool is missing, unless it is required.
+// needs skips a test where a program of Debian's packages fence-agents or ipmitool is missing, unless it is required.
 func needs(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
