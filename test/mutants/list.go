@@ -2330,6 +2330,14 @@ var Mutants = []Mutant{
 	},
 
 	{
+		Name: "app: a template takes a label that the node has not got for an empty one", In: "cmd/internal/config.interpreter.one",
+		Old: "!ok", New: "!ok && false",
+	},
+	{
+		Name: "app: a template's condition stands for its opposite", In: "cmd/internal/config.interpreter.choose",
+		Old: "in.truth(v)", New: "!in.truth(v)",
+	},
+	{
 		Name: "app: a rule's mode is the file's (8)", In: "cmd/internal/config.Config.Machine",
 		Old: "cmp.Or(rule.Mode, c.Mode)", New: "cmp.Or(c.Mode, rule.Mode)",
 		Tests: wiring,

@@ -159,6 +159,10 @@ var Rules = []Rule{
 		Why: "cmd wires the parts together; a part that knew cmd could not be tested without it",
 	},
 	{
+		Bind: []string{"..."}, Except: []string{"test/..."}, Never: []string{"text/template", "html/template"},
+		Why: "they call methods by names that the linker cannot know: every method of every type stays in the program, which is twice as large",
+	},
+	{
 		Bind: []string{"..."}, Except: []string{"test/..."}, Ours: []string{"", "cmd/...", "providers/...", "taint/...", "kubelet-admit/..."},
 		Why: "what only tests need is not shipped",
 	},
