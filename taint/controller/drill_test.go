@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -119,12 +121,25 @@ func (w *world) drilled(p *Drills, node string) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// The condition says whether the node could be fenced now. It is written when that changes, and at no other time; a device that is not
-// reached for once is not yet False. The metrics count each node, and each device, once.
+// reads counts what is read live.
+type reads struct {
+	client.Reader
+	n atomic.Int32
+}
+
+func (r *reads) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	r.n.Add(1)
+	return r.Reader.Get(ctx, k, o, opts...)
+}
+
+// The condition says whether the node could be fenced now. It is written when that changes, and at no other time is the API server asked;
+// a device that is not reached for once is not yet False. The metrics count each node, and each device, once.
 func TestDrillWritesTheCondition(t *testing.T) {
 	w := newWorld(t)
 	p := &Drills{Reconciler: w.r}
 	p.init()
+	live := &reads{Reader: w.r.Live}
+	w.r.Live = live
 	steps := []struct {
 		name   string
 		change func()
@@ -146,10 +161,14 @@ func TestDrillWritesTheCondition(t *testing.T) {
 	for _, tt := range steps {
 		tt.change()
 		w.told.said = nil
+		live.n.Store(0)
 		before := w.version()
 		c := w.drilled(p, "n4")
 		if c.Status != tt.status || c.Reason != tt.reason || w.version()-before != tt.writes || strings.ContainsAny(c.Message, "0") {
 			t.Errorf("%s: got %s, %s, %q, %d writes, want %s, %s, %d", tt.name, c.Status, c.Reason, c.Message, w.version()-before, tt.status, tt.reason, tt.writes)
+		}
+		if (live.n.Load() > 0) != (tt.writes > 0) {
+			t.Errorf("%s: the API server was read %d times for %d writes", tt.name, live.n.Load(), tt.writes)
 		}
 		if tt.told != "" && !w.told.has(tt.told) || tt.told == "" && tt.writes == 0 && len(w.told.said) > 0 {
 			t.Errorf("%s: got Events %q, want %q", tt.name, w.told.said, tt.told)

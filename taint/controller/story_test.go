@@ -137,7 +137,7 @@ func TestNoFenceWithoutTheRecords(t *testing.T) {
 	if r := w.record("n1"); r.ID != "" || w.marked("n1") {
 		t.Errorf("got record %+v, marked %v, want none", r, w.marked("n1"))
 	}
-	w.r.Cache = w.api
+	w.r.Cache = informers{w.api}
 	w.untilDone("n1", taint.ResultEvicted)
 }
 

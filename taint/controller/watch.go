@@ -53,7 +53,8 @@ func slim(n *corev1.Node) {
 	n.ManagedFields = nil
 	var ours []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.ProtectionCondition {
+		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.ProtectionCondition ||
+			c.Type == taint.FenceableCondition {
 			ours = append(ours, c)
 		}
 	}

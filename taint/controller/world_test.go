@@ -210,10 +210,31 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// informers are a cache that is never behind. Its Nodes lack what production's lack.
+type informers struct{ client.Reader }
+
+func (i informers) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	err := i.Reader.Get(ctx, k, o, opts...)
+	if n, ok := o.(*corev1.Node); ok && err == nil {
+		slim(n)
+	}
+	return err
+}
+
+func (i informers) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	err := i.Reader.List(ctx, l, opts...)
+	if nodes, ok := l.(*corev1.NodeList); ok && err == nil {
+		for j := range nodes.Items {
+			slim(&nodes.Items[j])
+		}
+	}
+	return err
+}
+
 // lead begins a new process, which remembers nothing. Its informers know what is there.
 func (w *world) lead() {
 	w.r = New(Options{
-		Live: w.api, Cache: w.api, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Live: w.api, Cache: informers{w.api}, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
 		Config: func() *Config {
 			return &Config{
 				Machine: w.machine, Excluded: w.exclusion,

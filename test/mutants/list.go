@@ -3092,6 +3092,10 @@ var Mutants = []Mutant{
 		Old: "for _, f := range m.Further { ... }", New: "",
 	},
 	{
+		Name: "drill: a cached Node does not hold what the drill before it found", In: "taint/controller.slim",
+		Old: "c.Type == taint.FenceableCondition", New: "false", Tests: glue,
+	},
+	{
 		Name: "devices: the drill is silent about two that disagree", In: "taint/drill.Judge",
 		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && len(s.Devices) == 0",
 	},
