@@ -10,7 +10,7 @@ LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERS
 # The longest first: most tests wait for most of their time, and so two packages run at a time.
 packages = $$($(GO) list ./test/integration ./... | grep -v '/test/sim$$')
 
-.PHONY: all demo test e2e sim mutants lint build controlplane fuzz image bench clean
+.PHONY: all demo test e2e sim mutants lint build controlplane fuzz image image-test bench clean
 
 all: build
 
@@ -56,9 +56,14 @@ fuzz: ## every fuzz test for FUZZTIME each
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
 	  $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),10s) $$p || exit 1; done; done
 
-image: ## the image of both programs for linux/amd64 and linux/arm64, in out/forcefence.oci.tar; PUSH=registry.example.net/forcefence:v1 pushes it, too
+image: ## the image of both programs for linux/amd64 and linux/arm64, in out/forcefence.oci.tar; PUSH=registry.example.net/forcefence:v1 pushes it, too; AGENTS=1 makes one with fence agents as well, from Debian's packages (AGENTS_SOURCES=FILE: of these apt sources)
 	cd .ci/image && $(GO) run . -source ../.. -out ../../out/forcefence.oci.tar \
+	  $(if $(AGENTS),-agents ../../out/forcefence-agents.oci.tar $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),) \
 	  -version "$(VERSION)" -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(PUSH),-push "$(PUSH)",)
+
+image-test: controlplane ## makes the images, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
+	$(MAKE) image AGENTS=1
+	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 $(GO) test -count=1 -run '^TestAgents$$' ./test/deploy
 
 clean:
 	rm -rf bin out

@@ -13,6 +13,8 @@
 //
 // The same sources give the same bytes: times come from SOURCE_DATE_EPOCH, paths are trimmed, the archive's entries are sorted.
 //
+// -agents writes a second archive, which has Debian's fence agents and their Python below the two programs (agents.go).
+//
 //	cd .ci/image && go run . -source ../.. -out ../../out/forcefence.oci.tar
 package main
 
@@ -68,6 +70,8 @@ func main() {
 	version := flag.String("version", "dev", "label org.opencontainers.image.version")
 	revision := flag.String("revision", "", "label org.opencontainers.image.revision")
 	push := flag.String("push", "", "where to push it as well, such as registry.example.net/forcefence:v1, with the password of docker login")
+	withAgents := flag.String("agents", "", "the archive to write with Debian's fence agents; -push pushes it under the tag with -agents behind it")
+	sources := flag.String("agents-sources", "", "file of apt's sources to take Debian's packages from; empty: Debian's mirrors")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -77,9 +81,11 @@ func main() {
 		versionLabel:                        *version,
 		"org.opencontainers.image.revision": *revision,
 	}
-	err := run(ctx, *source, *out, labels)
+	err := run(ctx, *source, variants(*out, *withAgents), *sources, labels)
 	if err == nil && *push != "" {
-		err = pushTo(ctx, *out, *push)
+		for _, v := range variants(*out, *withAgents) {
+			err = errors.Join(err, pushTo(ctx, v.out, *push+v.suffix))
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -87,7 +93,23 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, source, out string, labels map[string]string) error {
+// variant is one archive.
+type variant struct {
+	out    string
+	suffix string // of its tag; "" for the image without agents
+}
+
+func (v variant) hasAgents() bool { return v.suffix != "" }
+
+func variants(out, withAgents string) []variant {
+	all := []variant{{out, ""}}
+	if withAgents != "" {
+		all = append(all, variant{withAgents, "-agents"})
+	}
+	return all
+}
+
+func run(ctx context.Context, source string, wanted []variant, sources string, labels map[string]string) error {
 	tmp, err := os.MkdirTemp("", "forcefence-image-")
 	if err != nil {
 		return err
@@ -110,11 +132,29 @@ func run(ctx context.Context, source, out string, labels map[string]string) erro
 		}
 		layouts = append(layouts, dir)
 	}
-	clean := filepath.Join(tmp, "clean")
-	if err := merge(layouts, clean); err != nil {
+	for _, v := range wanted {
+		if err := one(ctx, v, layouts, tmp, sources, labels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one writes a variant and checks it.
+func one(ctx context.Context, v variant, layouts []string, tmp, sources string, labels map[string]string) error {
+	below := map[string]v1.Layer{}
+	if v.hasAgents() {
+		var err error
+		if below, err = agentsLayers(ctx, tmp, sources); err != nil {
+			return fmt.Errorf("add fence agents: %w", err)
+		}
+	}
+	clean := filepath.Join(tmp, "clean"+v.suffix)
+	if err := merge(layouts, below, clean); err != nil {
 		return fmt.Errorf("build image: %w", err)
 	}
-	if out, err = filepath.Abs(out); err != nil {
+	out, err := filepath.Abs(v.out)
+	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
@@ -123,7 +163,7 @@ func run(ctx context.Context, source, out string, labels map[string]string) erro
 	if err := pack(clean, out); err != nil {
 		return fmt.Errorf("write %s: %w", out, err)
 	}
-	if err := check(out, filepath.Join(tmp, "check"), labels); err != nil {
+	if err := check(out, filepath.Join(tmp, "check"+v.suffix), labels, v.hasAgents()); err != nil {
 		return fmt.Errorf("check %s: %w", out, err)
 	}
 	return nil
@@ -201,8 +241,9 @@ func ko(ctx context.Context, bin, source, program, base, dir string, labels map[
 	return nil
 }
 
-// merge puts what ko made of each program together, without the base's address: it was another port each time.
-func merge(from []string, to string) error {
+// merge puts what ko made of each program together, without the base's address: it was another port each time. below has the lowest layer
+// of each platform, if there is one.
+func merge(from []string, below map[string]v1.Layer, to string) error {
 	var made []v1.ImageIndex
 	for _, dir := range from {
 		index, err := open(dir)
@@ -213,7 +254,7 @@ func merge(from []string, to string) error {
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
-		img, err := together(made, p)
+		img, err := together(made, below[p.String()], p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
@@ -226,9 +267,15 @@ func merge(from []string, to string) error {
 	return path.AppendIndex(index)
 }
 
-// together is the image of one platform: the layers of all programs, and the configuration of the first.
-func together(made []v1.ImageIndex, p v1.Platform) (v1.Image, error) {
+// together is the image of one platform: the layers of all programs, and the configuration of the first. lowest may be nil.
+func together(made []v1.ImageIndex, lowest v1.Layer, p v1.Platform) (v1.Image, error) {
 	img, seen := emptyImage(), map[v1.Hash]bool{}
+	if lowest != nil {
+		var err error
+		if img, err = mutate.AppendLayers(img, lowest); err != nil {
+			return nil, err
+		}
+	}
 	var config *v1.ConfigFile
 	for _, index := range made {
 		one, err := of(index, p)
@@ -264,6 +311,9 @@ func together(made []v1.ImageIndex, p v1.Platform) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.RootFS, config.History = whole.RootFS, nil // it would tell of the first one's layers only
+	if lowest != nil {
+		config.Config.Env = append(slices.DeleteFunc(config.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }), agentsPath)
+	}
 	return mutate.ConfigFile(img, config)
 }
 
@@ -350,7 +400,7 @@ func pack(dir, out string) (err error) {
 }
 
 // check opens the archive again, as whoever imports it will, and holds it against what the manifests rely on.
-func check(archive, dir string, labels map[string]string) error {
+func check(archive, dir string, labels map[string]string, hasAgents bool) error {
 	if err := unpack(archive, dir); err != nil {
 		return err
 	}
@@ -374,7 +424,7 @@ func check(archive, dir string, labels map[string]string) error {
 		if err != nil {
 			return err
 		}
-		if err := checkImage(img, want, labels); err != nil {
+		if err := checkImage(img, want, labels, hasAgents); err != nil {
 			return fmt.Errorf("%s: %w", want, err)
 		}
 	}
@@ -414,7 +464,7 @@ func pushTo(ctx context.Context, archive, to string) error {
 	return nil
 }
 
-func checkImage(img v1.Image, want v1.Platform, labels map[string]string) error {
+func checkImage(img v1.Image, want v1.Platform, labels map[string]string, hasAgents bool) error {
 	c, err := img.ConfigFile()
 	if err != nil {
 		return err
@@ -427,38 +477,63 @@ func checkImage(img v1.Image, want v1.Platform, labels map[string]string) error 
 	case c.Config.User != user:
 		return fmt.Errorf("user %q, want %q", c.Config.User, user)
 	}
+	if hasAgents && !slices.Contains(c.Config.Env, agentsPath) {
+		return fmt.Errorf("environment %q, want %q", c.Config.Env, agentsPath)
+	}
 	for k, v := range labels {
 		if c.Config.Labels[k] != v {
 			return fmt.Errorf("label %s: %q, want %q", k, c.Config.Labels[k], v)
 		}
 	}
-	// The programs must be there, and of that machine: an ELF file's e_machine is 62 for amd64 and 183 for arm64.
-	machine := map[string]byte{"amd64": 62, "arm64": 183}[want.Architecture]
 	missing := map[string]bool{}
+	if hasAgents {
+		missing = agentsNeed()
+	}
 	for _, program := range programs {
 		missing["/ko-app/"+program] = true
 	}
 	r := mutate.Extract(img)
 	defer r.Close()
-	for t := tar.NewReader(r); len(missing) > 0; {
+	for t := tar.NewReader(r); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("not in it: %v", slices.Sorted(maps.Keys(missing)))
+			break
 		} else if err != nil {
 			return err
 		}
-		file := "/" + strings.TrimPrefix(h.Name, "/")
-		if !missing[file] {
-			continue
-		}
-		head := make([]byte, 20)
-		if _, err := io.ReadFull(t, head); err != nil {
+		file := "/" + strings.Trim(h.Name, "/")
+		if err := checkFile(t, h, file, want); err != nil {
 			return err
 		}
-		if !bytes.HasPrefix(head, []byte("\x7fELF")) || head[18] != machine || h.Mode&0o111 != 0o111 {
-			return fmt.Errorf("%s (mode %o) is no program for %s", file, h.Mode, want)
+		if hasAgents {
+			if err := checkRights(h, file); err != nil {
+				return err
+			}
 		}
-		delete(missing, file)
+		if h.Typeflag != tar.TypeReg || h.Size > 0 {
+			delete(missing, file)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not in it: %v", slices.Sorted(maps.Keys(missing)))
+	}
+	return nil
+}
+
+// checkFile holds what is a program or a library to be of the image's machine, and ours to be programs.
+func checkFile(t io.Reader, h *tar.Header, file string, want v1.Platform) error {
+	if h.Typeflag != tar.TypeReg {
+		return nil
+	}
+	head := make([]byte, 20)
+	if _, err := io.ReadFull(t, head); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return err
+	}
+	// An ELF file's e_machine is 62 for amd64 and 183 for arm64.
+	machine := map[string]byte{"amd64": 62, "arm64": 183}[want.Architecture]
+	isELF, ours := bytes.HasPrefix(head, []byte("\x7fELF")), strings.HasPrefix(file, "/ko-app/")
+	if isELF && head[18] != machine || ours && (!isELF || h.Mode&0o111 != 0o111) {
+		return fmt.Errorf("%s (mode %o) is no program for %s", file, h.Mode, want)
 	}
 	return nil
 }
