@@ -114,6 +114,13 @@ type Quiet interface {
 	Quiet()
 }
 
+// Slow is a Provider that takes its time before it says Off, because its devices' first word proves nothing yet. A Config that is Slow as
+// well has its timeout checked: it must be a second longer.
+type Slow interface {
+	// Takes is how long that is; it does not change. Zero is no time.
+	Takes() time.Duration
+}
+
 // Limiter tells what a target shares its limits with, where that is more than its device: a cloud's account and region, a chassis of
 // many machines. It is the unit of limits (calls per second, calls in flight) and of nothing else; "" is the device.
 type Limiter interface {
@@ -258,13 +265,15 @@ type Question struct {
 	Target   Target
 }
 
-// Patience is how long a device that has not answered keeps the answers of others waiting, from when all were asked: most of what an
-// answer is worth, in which it is to be acted on, must be left.
+// Patience is how long a device that has not answered keeps the answers of others waiting, from when the last of all was asked: most of
+// what an answer is worth, in which it is to be acted on, must be left.
 const Patience = 2 * time.Second
 
-// AskEach puts all questions at the same time, each under the rules of Ask, and returns the answers in their order. It returns when all
-// are answered, or once one is that knows something (no PowerUnknown) and Patience is over: ErrUnreachable stands for the others. What
-// was asked goes on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It blocks.
+// AskEach puts all questions, each under the rules of Ask, and returns the answers in their order. It puts them at the same time, but
+// where a provider is Slow: then the others are asked when it is about to answer, or has, so that no answer is old when all are there.
+// It returns when all are answered, or once one is that knows something (no PowerUnknown) and Patience is over: ErrUnreachable stands
+// for the others. What was asked goes on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It
+// blocks.
 func AskEach(ctx context.Context, qs []Question, now func() time.Time) []Answer {
 	if len(qs) == 1 {
 		return []Answer{Ask(ctx, qs[0].Provider, qs[0].By, qs[0].Target, now)}
@@ -276,20 +285,43 @@ func AskEach(ctx context.Context, qs []Question, now func() time.Time) []Answer 
 	sent := now()
 	out := make([]Answer, len(qs))
 	came := make(chan numbered, len(qs)) // nobody may be there any more
+	var first, then []int                // the slow ones, and the others
+	lead := time.Duration(0)             // of the slowest
 	for i, q := range qs {
-		go func() { came <- numbered{i, Ask(ctx, q.Provider, q.By, q.Target, now)} }() // its owner is ctx, and the provider's deadline
+		d := time.Duration(0)
+		if s, ok := q.Provider.(Slow); ok {
+			d = s.Takes()
+		}
+		if lead = max(lead, d); d > 0 {
+			first = append(first, i)
+		} else {
+			then = append(then, i)
+		}
 	}
-	patience := time.NewTimer(Patience)
-	defer patience.Stop()
-	over, known := false, false
+	ask := func(of []int) {
+		for _, i := range of {
+			go func() { // its owner is ctx, and the provider's deadline
+				came <- numbered{i, Ask(ctx, qs[i].Provider, qs[i].By, qs[i].Target, now)}
+			}()
+		}
+	}
+	ask(first)
+	timer := time.NewTimer(lead)
+	defer timer.Stop()
+	all, over, known := false, false, false
 	for left := len(qs); left > 0 && !(over && known); {
+		if !all && (lead == 0 || left == len(then)) { // no slow one is waited for any more
+			ask(then)
+			all = true
+			timer.Reset(Patience)
+		}
 		select {
 		case n := <-came:
 			out[n.i] = n.a
 			known = known || n.a.State != PowerUnknown
 			left--
-		case <-patience.C:
-			over = true
+		case <-timer.C:
+			lead, over = 0, all
 		}
 	}
 	for i, q := range qs {

@@ -449,6 +449,83 @@ func TestAskEach(t *testing.T) {
 	}
 }
 
+// slow is a scripted device that takes its time.
+type slow struct {
+	scripted
+	takes time.Duration
+}
+
+func (s slow) Takes() time.Duration { return s.takes }
+
+// A device that takes its time before it says Off is waited for, and those that do not are asked when it is about to answer: no answer is
+// old when all are there.
+func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
+	const off, unknown = providers.PowerOff, providers.PowerUnknown
+	pause := func(ctx context.Context, d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
+	now := func(s providers.PowerState) scripted {
+		return func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
+			at := time.Now()
+			pause(ctx, 100*time.Millisecond)
+			return providers.Observation{State: s, At: at}, nil
+		}
+	}
+	hangs := scripted(func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
+		<-ctx.Done()
+		return providers.Observation{}, ctx.Err()
+	})
+	twice := func(d time.Duration) slow { // as ec2 asks
+		return slow{func(ctx context.Context, tg providers.Target) (providers.Observation, error) {
+			pause(ctx, d)
+			return now(off)(ctx, tg)
+		}, d}
+	}
+	type said struct {
+		state providers.PowerState
+		at    time.Duration // when it was asked
+	}
+	for _, tc := range []struct {
+		name string
+		of   []providers.Provider
+		want []said
+		took time.Duration
+	}{
+		{"it says Off", []providers.Provider{twice(3 * time.Second), now(off)}, []said{{off, 3 * time.Second}, {off, 3 * time.Second}}, 3100 * time.Millisecond},
+		{"it comes second", []providers.Provider{now(off), twice(3 * time.Second)}, []said{{off, 3 * time.Second}, {off, 3 * time.Second}}, 3100 * time.Millisecond},
+		{"it knows at once", []providers.Provider{slow{now(unknown), 3 * time.Second}, now(off)}, []said{{unknown, 0}, {off, 100 * time.Millisecond}}, 200 * time.Millisecond},
+		{"it hangs", []providers.Provider{slow{hangs, 3 * time.Second}, now(off)}, []said{{unknown, 0}, {off, 3 * time.Second}}, 3*time.Second + providers.Patience},
+		{"it knows at once, and the other hangs", []providers.Provider{slow{now(off), 3 * time.Second}, hangs}, []said{{off, 0}, {unknown, 0}},
+			100*time.Millisecond + providers.Patience},
+		{"two do", []providers.Provider{twice(2 * time.Second), twice(4 * time.Second), now(off)},
+			[]said{{off, 2 * time.Second}, {off, 4 * time.Second}, {off, 4 * time.Second}}, 4100 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				var qs []providers.Question
+				for i, p := range tc.of {
+					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
+				}
+				begun := time.Now()
+				got := providers.AskEach(ctx, qs, time.Now)
+				if took := time.Since(begun); took != tc.took {
+					t.Errorf("took %s, want %s", took, tc.took)
+				}
+				for i, a := range got {
+					if at := a.At.Sub(begun); a.State != tc.want[i].state || a.State != unknown && at != tc.want[i].at {
+						t.Errorf("answer %d: got %s of %s, %v; want %s of %s", i, a.State, at, a.Err, tc.want[i].state, tc.want[i].at)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestSecretIsNeverPrinted(t *testing.T) {
 	const value = "hunter2"
 	s := providers.NewSecret(value)

@@ -122,6 +122,9 @@ func (*Config) Addresses() bool { return false }
 // ProviderIDs implements providers.ProviderIDs.
 func (*Config) ProviderIDs() {}
 
+// Takes implements providers.Slow, for the check of the timeout.
+func (c *Config) Takes() time.Duration { return c.Agree }
+
 // Canonical implements providers.IDs: there is one way to write an instance's providerID, and every other text is refused: other clouds',
 // and those of nodes that are no instances, such as Fargate's.
 func (*Config) Canonical(id string) (canonical string, hosts []string, err error) {
@@ -224,6 +227,8 @@ type Provider struct {
 
 var (
 	_ providers.ProviderIDs = (*Config)(nil)
+	_ providers.Slow        = (*Config)(nil)
+	_ providers.Slow        = (*Provider)(nil)
 	_ providers.Provider    = (*Provider)(nil)
 	_ providers.BatchStater = (*Provider)(nil)
 	_ providers.Limiter     = (*Provider)(nil)
@@ -243,6 +248,9 @@ func (p *Provider) Limits(t providers.Target) string {
 	}
 	return strings.Join(p.cfg.Regions, " ")
 }
+
+// Takes implements providers.Slow.
+func (p *Provider) Takes() time.Duration { return p.cfg.Agree }
 
 // MaxStates implements providers.BatchStater.
 func (*Provider) MaxStates() int { return maxStates }

@@ -86,6 +86,7 @@ var (
 	_ providers.BatchStater = (*Provider)(nil)
 	_ providers.Closer      = (*Provider)(nil)
 	_ providers.Grouper     = (*Provider)(nil)
+	_ providers.Slow        = (*Provider)(nil)
 )
 
 // New guards p. It starts nothing.
@@ -143,6 +144,14 @@ func (g *Provider) limits(t providers.Target) string {
 		}
 	}
 	return g.Device(t)
+}
+
+// Takes implements providers.Slow: the guard adds no time.
+func (g *Provider) Takes() time.Duration {
+	if s, ok := g.inner.(providers.Slow); ok {
+		return s.Takes()
+	}
+	return 0
 }
 
 // Close refuses further calls, waits for those in flight and closes the inner provider if it has something to close. It blocks

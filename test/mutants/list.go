@@ -3011,6 +3011,30 @@ var Mutants = []Mutant{
 		Old: "known || n.a.State != PowerUnknown", New: "true",
 	},
 	{
+		Name: "devices: one that takes its time is as any other", In: "providers.AskEach",
+		Old: "d > 0", New: "false",
+	},
+	{
+		Name: "devices: the others' answers are old when the slow one's is there", In: "providers.AskEach",
+		Old: "lead == 0 || left == len(then)", New: "true",
+	},
+	{
+		Name: "devices: the others wait for a slow one that has answered", In: "providers.AskEach",
+		Old: "left == len(then)", New: "false",
+	},
+	{
+		Name: "devices: a slow one that hangs keeps the others from being asked", In: "providers.AskEach",
+		Old: "lead, over = 0, all", New: "over = all",
+	},
+	{
+		Name: "devices: nobody learns that one takes its time", In: "providers/guard.Provider.Takes", Tests: wiring,
+		Old: "return s.Takes()", New: "return 0 * s.Takes()",
+	},
+	{
+		Name: "devices: a slow one's timeout may be too short for an Off", In: "cmd/internal/config.reader.checkProvider", Tests: wiring,
+		Old: "p.Timeout < s.Takes()+time.Second", New: "p.Timeout < 0",
+	},
+	{
 		Name: "devices: a person's word counts though they disagree", In: "taint/evict.View.letsPerson",
 		Old: "v.Disagree()", New: "false",
 	},

@@ -45,7 +45,8 @@ type configs struct {
 	done    chan struct{}
 }
 
-// linger is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline.
+// linger is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline, 5 s, begun at most 4 s after
+// that to a slow device of the same node.
 const linger = 10 * time.Second
 
 // closeTimeout bounds the closing of one provider's sessions.

@@ -4,11 +4,13 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
 )
@@ -47,6 +49,9 @@ func TestProviderIDs(t *testing.T) {
 	if err != nil || m.Target.ID != id || m.Target.Addresses != "10.0.0.7 fd00::7" || !m.Fixed || !m.Target.Claimed {
 		t.Errorf("got %+v, %v", m, err)
 	}
+	if s, ok := m.Provider.(providers.Slow); !ok || s.Takes() != 3*time.Second {
+		t.Errorf("nobody learns that the device takes its time: got %v", ok)
+	}
 	r, err := p.current().Recorded(node("aws:///eu-west-1b/i-0123456789abcdef0"), taint.Machine{Provider: "aws", ID: id, SystemUUID: uuid1})
 	if err != nil || r.Target.ID != id || r.Target.Addresses != "10.0.0.7 fd00::7" || !r.Target.Claimed {
 		t.Errorf("the machine of its fence: got %+v, %v", r, err)
@@ -54,6 +59,12 @@ func TestProviderIDs(t *testing.T) {
 	for _, other := range []string{"", "aws:///eu-west-1a/0d6c/fargate-ip-10-0-7-7.eu-west-1.compute.internal", "azure:///subscriptions/x", "i-0123456789abcdef0"} {
 		if _, err := p.current().Machine(node(other)); err == nil || other != "" && !strings.Contains(err.Error(), "is no EC2 instance") {
 			t.Errorf("%q: got error %v", other, err)
+		}
+	}
+	for settings, want := range map[string]string{"timeout: 4s": "", "timeout: 3900ms": "providers[1].timeout: must be at least 4s: 3s of it pass before"} {
+		if _, err := config.Parse("f", []byte(strings.Replace(text, "concurrency: 3", settings, 1)), all.Types()); want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", settings, err, want)
 		}
 	}
 	if _, err := config.Parse("f", []byte(strings.Replace(text, "from: providerID", "from: providerID, part: last", 1)), all.Types()); err == nil ||

@@ -174,6 +174,8 @@ func (r *reader) checkProvider(c *Config, i int) {
 	r.name("providers", i, p.Name, providerNames(c.Providers[:i]))
 	if p.Timeout < 100*time.Millisecond || p.Timeout > 5*time.Second {
 		r.report(path+".timeout", "must be from 100ms to 5s: an answer older than 5s proves nothing")
+	} else if s, ok := p.Config.(providers.Slow); ok && p.Timeout < s.Takes()+time.Second {
+		r.report(path+".timeout", "must be at least %s: %s of it pass before these devices say that a machine is off", s.Takes()+time.Second, s.Takes())
 	}
 	if p.RatePerSecond <= 0 || p.RatePerSecond > 1000 {
 		r.report(path+".ratePerSecond", "must be more than 0 and at most 1000")
