@@ -63,6 +63,10 @@ const (
 	maxStates = 1000
 )
 
+// answerTime is how long one request may take, answer and all, beside its call's deadline: the SDK gets credentials without one, once for
+// all callers, and would wait for ever for an STS that is silent.
+var answerTime = 10 * time.Second
+
 // maxBackoff is how long the SDK waits at most before it tries a call again, twice.
 var maxBackoff = 500 * time.Millisecond
 
@@ -152,7 +156,7 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) { return N
 func New(c Config, o providers.Options) (*Provider, error) {
 	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
-		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient()),
+		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime)),
 		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
 		config.WithRetryer(func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = 3, maxBackoff })
@@ -166,7 +170,11 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		p.transport = client.GetTransport() // with AWS_CA_BUNDLE
 	}
 	p.transport.MaxIdleConnsPerHost = concurrency
+	// By HTTP/2 all calls would share one connection, which nobody closes when it hangs and their time is up.
+	p.transport.ForceAttemptHTTP2, p.transport.TLSNextProto = false, nil
+	p.transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	cfg.HTTPClient = &http.Client{
+		Timeout:       answerTime,
 		Transport:     whole{p.transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

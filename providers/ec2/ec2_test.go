@@ -2,12 +2,19 @@ package ec2_test
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -532,6 +539,93 @@ func TestCredentials(t *testing.T) {
 			}
 			_ = c.Close() // and with it the connections of the SDK's own clients
 		})
+	}
+}
+
+// An STS that takes a request and never answers it costs that request and no more: all callers wait for the same credentials, which the SDK
+// gets without any caller's deadline.
+func TestCredentialsThatNeverCome(t *testing.T) {
+	const arn = "arn:aws:iam::123456789012:role/forcefence"
+	for _, web := range []bool{false, true} {
+		t.Run(fmt.Sprintf("web identity %t", web), func(t *testing.T) {
+			ec2.BriefAnswers(t)
+			c := newCloud(t)
+			var edit func(*ec2.Config)
+			if web {
+				file := filepath.Join(t.TempDir(), "token")
+				if err := os.WriteFile(file, []byte("eyJ.the.token"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				use(t.Setenv, cloud.Key{})
+				c.AddRole(arn, "eyJ.the.token", "")
+				t.Setenv("AWS_ROLE_ARN", arn)
+				t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
+			} else {
+				c.AddRole(arn, "", "")
+				edit = func(c *ec2.Config) { c.RoleARN = arn }
+			}
+			to, err := url.Parse(c.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var asked atomic.Int32
+			through := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host }}
+			sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked.Add(1) == 1 {
+					_, _ = io.Copy(io.Discard, r.Body) // else nobody sees the client go
+					<-r.Context().Done()
+					return
+				}
+				through.ServeHTTP(w, r)
+			}))
+			t.Cleanup(func() { sts.CloseClientConnections(); sts.Close() })
+			t.Setenv("AWS_ENDPOINT_URL_STS", sts.URL)
+			i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
+			p := newProvider(t, edit)
+			end := time.Now().Add(30 * time.Second)
+			for {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				obs, err := p.State(ctx, target(i, "10.0.7.7"))
+				cancel()
+				if err == nil && obs.State == providers.PowerOn {
+					break
+				}
+				if !errors.Is(err, providers.ErrUnreachable) || time.Now().After(end) {
+					t.Fatalf("got %s, %v", obs.State, err)
+				}
+			}
+			_ = c.Close()
+		})
+	}
+}
+
+// Each call has a connection for itself while it lasts: one that hangs is closed at its end, and hangs no other.
+func TestConnections(t *testing.T) {
+	c := newCloud(t)
+	to, err := url.Parse(c.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var newer atomic.Int32
+	through := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host }}
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor > 1 {
+			newer.Add(1)
+		}
+		through.ServeHTTP(w, r)
+	}))
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", ca)
+	t.Setenv("AWS_ENDPOINT_URL", front.URL)
+	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
+	if a := ask(t, newProvider(t, nil), target(i, "10.0.7.7")); a.State != providers.PowerOn || newer.Load() > 0 {
+		t.Errorf("got %s, %v, %d requests by HTTP/2", a.State, a.Err, newer.Load())
 	}
 }
 

@@ -14,6 +14,13 @@ func (p *Provider) Ran() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.ra
 // Saw is saw.
 func (p *Provider) Saw(id string, launch time.Time) { p.saw(id, launch) }
 
+// BriefAnswers makes a request end much earlier.
+func BriefAnswers(t interface{ Cleanup(func()) }) {
+	before := answerTime
+	answerTime = 300 * time.Millisecond
+	t.Cleanup(func() { answerTime = before })
+}
+
 // SlowRetries makes the SDK wait as it does in a cluster.
 func SlowRetries(t interface{ Cleanup(func()) }) {
 	before := maxBackoff

@@ -20,6 +20,9 @@ const (
 // ec2Quick are the tests of EC2's answers, without the conformance suite and the batches that hang.
 const ec2Quick = "./providers/ec2 -run Test(WhatIsOff|TwoAnswers|Terminated|Stale|Power|Canonical|Errors|OneInstance|Thousand)"
 
+// ec2Credentials are the tests of what hangs on the way to credentials, and of connections.
+var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connections)"}
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -289,6 +292,18 @@ var Mutants = []Mutant{
 	{
 		Name: "ec2: a refusal tells who we are (12)", In: "providers/ec2.explain",
 		Old: "!errors.Is(class, providers.ErrDenied)", New: "true",
+	},
+	{
+		Name: "ec2: credentials that never come are waited for ever", In: "providers/ec2.New", Tests: ec2Credentials,
+		Old: "awshttp.NewBuildableClient().WithTimeout(answerTime)", New: "awshttp.NewBuildableClient()",
+	},
+	{
+		Name: "ec2: a role that is never given is waited for ever", In: "providers/ec2.New", Tests: ec2Credentials,
+		Old: "Timeout: answerTime", New: "",
+	},
+	{
+		Name: "ec2: all calls share one connection, which hangs", In: "providers/ec2.New", Tests: ec2Credentials,
+		Old: "p.transport.ForceAttemptHTTP2, p.transport.TLSNextProto = false, nil", New: "",
 	},
 	{
 		Name: "ec2: another cloud's ID is an instance's (14)", In: "providers/ec2.parse",
