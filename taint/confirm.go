@@ -2,6 +2,7 @@ package taint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type Confirmation struct {
 	Reason  string    `json:"reason"` // how the person knows
 	NodeUID string    `json:"nodeUID"`
 	BootID  string    `json:"bootID"`
-	Fence   string    `json:"fence"` // the id of the fence that it is evidence for: the open one's, else that of one to come
+	Fence   string    `json:"fence"` // the id of the fence that it is evidence for: the open one's, else that of the next one
+	After   string    `json:"after"` // AfterFence of the record that the Node had; where it has another by now, the next fence was not this one's
 	At      time.Time `json:"at"`    // when it was said, by the person's clock
 }
 
@@ -37,6 +39,14 @@ func (c Confirmation) Encode() string {
 		return "" // a time outside years 0..9999, which none is
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// AfterFence names a Node's last fence for a Confirmation; "" is none.
+func AfterFence(r *Record) string {
+	if r == nil {
+		return ""
+	}
+	return cmp.Or(r.ID, "-") // a person's mark may be without a value
 }
 
 // ErrConfirmation is the class of a confirmation that counts for nothing.
@@ -81,6 +91,8 @@ func Confirmed(node *corev1.Node) (*Confirmation, error) {
 		return nil, fmt.Errorf("%w: it is for fence %s, and %s is open", ErrConfirmation, c.Fence, rec.ID)
 	case !rec.Open() && rec != nil && rec.ID == c.Fence:
 		return nil, fmt.Errorf("%w: its fence is done", ErrConfirmation)
+	case !rec.Open() && AfterFence(rec) != c.After:
+		return nil, fmt.Errorf("%w: another fence has been done since", ErrConfirmation)
 	}
 	return &c, nil
 }

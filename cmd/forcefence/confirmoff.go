@@ -78,7 +78,7 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		return "", fmt.Errorf("node %s: %w; to start afresh: forcefence release %s --yes", name, err, name)
 	}
 	said := taint.Confirmation{
-		By: me.Status.UserInfo.Username, Reason: reason, NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, Fence: newFence(), At: now().UTC().Truncate(time.Second),
+		By: me.Status.UserInfo.Username, Reason: reason, NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, Fence: newFence(), After: taint.AfterFence(rec), At: now().UTC().Truncate(time.Second),
 	}
 	if rec.Open() {
 		said.Fence = rec.ID

@@ -115,6 +115,10 @@ func TestConfirmOff(t *testing.T) {
 	answers(off, "unplugged it")
 	record(first.Fence, taint.PhaseDone, taint.ResultEvicted)
 	answers(unknown, "its fence is done")
+	record("f-other", taint.PhaseDone, taint.ResultEvicted) // a later one, which it did not serve
+	answers(unknown, "another fence has been done since")
+	says(time.Now) // again, for the next one
+	answers(off, "unplugged it")
 	record("f-open", taint.PhasePoweringOff, "")
 	answers(unknown, "f-open is open")
 	says(time.Now) // for the fence that is open

@@ -3026,6 +3026,18 @@ var Mutants = []Mutant{
 		Old: "known || n.a.State != PowerUnknown", New: "true",
 	},
 	{
+		Name: "confirm: a word that was used counts again after another fence (1)", In: "taint.Confirmed", Tests: []string{"./taint"},
+		Old: "!rec.Open() && AfterFence(rec) != c.After", New: "false",
+	},
+	{
+		Name: "confirm: a mark without a value is no fence (1)", In: "taint.AfterFence", Tests: []string{"./taint"},
+		Old: `cmp.Or(r.ID, "-")`, New: `cmp.Or(r.ID, "")`,
+	},
+	{
+		Name: "confirm: it does not say after which fence", In: "cmd/forcefence.confirmOff",
+		Old: "After: taint.AfterFence(rec)", New: "",
+	},
+	{
 		Name: "devices: one that takes its time is as any other", In: "providers.AskEach",
 		Old: "d > 0", New: "false",
 	},
