@@ -2,6 +2,7 @@ package pdu
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/gosnmp/gosnmp"
 
@@ -17,6 +18,8 @@ type mib struct {
 	busy    int          // its word for one
 	command string       // the column that is set
 	numbers numberFormat // how outlets are numbered
+	// cycle is for how long outlets are off in a power cycle of which no column tells, as strips come from their maker; 0: one tells.
+	cycle time.Duration
 
 	commandOff, commandOn int // its words for at once
 }
@@ -45,7 +48,7 @@ var mibs = map[string]mib{
 	"raritan": {
 		state: ".1.3.6.1.4.1.13742.6.4.1.2.1.3", on: 7, off: 8,
 		command: ".1.3.6.1.4.1.13742.6.4.1.2.1.2", commandOff: 0, commandOn: 1,
-		numbers: two,
+		numbers: two, cycle: 10 * time.Second, // globalOutletPowerCyclingPowerOffPeriod, 1 s to 1 h
 	},
 }
 

@@ -12,7 +12,7 @@
 //	    privacy: aes128               # default; also aes192, aes256, aes192c, aes256c, and for old strips des
 //	    engines: []                   # {host: strip-a.example.net, id: 8000...}: the only SNMP engine that may answer there
 //	    version: v3                   # default; v2c has no authentication: whoever sends the right packet says Off
-//	    offDelay: 5s                  # default; how long all outlets must have been seen off
+//	    offDelay: 5s                  # default; how long all outlets must have been seen off; raritan needs 12s or more
 //
 // A target's ID is host[:port]/outlet, and several with commas between them for a machine with several power supplies:
 // strip-a.example.net/7,strip-b.example.net/7. The machine is off where all of them are.
@@ -68,7 +68,7 @@ type Config struct {
 	Privacy             string        `yaml:"privacy"`             // aes128, aes192, aes256, aes192c, aes256c, des; default aes128
 	Engines             []Engine      `yaml:"engines"`             // who may answer; of other hosts the first engine that proves itself is kept
 	Version             string        `yaml:"version"`             // default v3; v2c is bad: anybody may say Off
-	OffDelay            time.Duration `yaml:"offDelay"`            // how long all outlets must have been seen off, 0s to 1m; default 5s
+	OffDelay            time.Duration `yaml:"offDelay"`            // how long all outlets must have been seen off, 0s to 1m, raritan from 12s; default 5s
 }
 
 // Engine is the SNMP engine that answers at a host.
@@ -104,6 +104,9 @@ func Type() providers.Type {
 	}
 }
 
+// settle is how much longer than a power cycle outlets must be off, where the strip does not tell of it.
+const settle = 2 * time.Second
+
 // shortest is the length that USM demands of a password (RFC 3414, 11.2).
 const shortest = 8
 
@@ -117,6 +120,9 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	if c.OffDelay < 0 || c.OffDelay > time.Minute {
 		problem("offDelay", "must be 0s to 1m")
+	} else if cycle := mibs[c.MIB].cycle; cycle > 0 && c.OffDelay < cycle+settle {
+		problem("offDelay", "must be at least %s with %s: these strips have no word for a power cycle, in which outlets are off for %s, or for what is set there",
+			cycle+settle, c.MIB, cycle)
 	}
 	switch c.Version {
 	case v2c:

@@ -373,6 +373,8 @@ func TestValidate(t *testing.T) {
 		"version":                              func(c *pdu.Config) { c.Version = "v1" },
 		"offDelay":                             func(c *pdu.Config) { c.OffDelay = -1 },
 		"offDelay ":                            func(c *pdu.Config) { c.OffDelay = time.Minute + 1 },
+		"offDelay  ":                           func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 11*time.Second }, // a cycle takes 10 s, and has no word
+		" ":                                    func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 12*time.Second },
 		"engines[1].host":                      func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a", engineA}, {"A:161", engineB}} },
 		"engines[0].host":                      func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a/7", engineA}} },
 		"engines[0].id":                        func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a", ""}} },

@@ -1094,6 +1094,10 @@ var Mutants = []Mutant{
 		Old: "off >= p.cfg.OffDelay", New: "true",
 	},
 	{
+		Name: "pdu: the middle of a power cycle that no column tells is off (2)", In: "providers/pdu.Config.Validate",
+		Old: "c.OffDelay < cycle+settle", New: "false",
+	},
+	{
 		Name: "pdu: the delay goes on while an outlet is on (2)", In: "providers/pdu.Provider.State",
 		Old: "err != nil || state != providers.PowerOff", New: "err != nil",
 	},
