@@ -65,7 +65,7 @@ type Memory struct {
 
 // Saw folds a live look in, and reports whether it shows another mark than the last.
 func (m *Memory) Saw(l taint.Look) (anew bool) {
-	if !m.looked.IsZero() && l.Sent.Sub(m.looked) > blind {
+	if !m.looked.IsZero() && l.Sent.Sub(m.looked) > Blind {
 		m.Resumed = l.Got
 	}
 	m.looked = l.Got
@@ -120,6 +120,9 @@ type Pod struct {
 	Grace      int64    // deletionGracePeriodSeconds, if Deleting
 	Finalizers []string // foreign ones: we set none
 
+	Labels      map[string]string
+	Owner       Owner
+	DeleteAt    time.Time // its deletionTimestamp; zero: nobody deleted it
 	Tolerations []corev1.Toleration
 	Volumes     []Volume // of its claims, as far as they resolve
 	Claims      bool     // it has claims, and its Volumes are not known
@@ -127,9 +130,16 @@ type Pod struct {
 	Small bool // set by Step: the pod cannot grow, write the smallest form there is
 }
 
+// Owner is what controls a pod.
+type Owner struct {
+	Kind, Name string // "" for none; a ReplicaSet that a Deployment controls is that Deployment, once Known
+	Known      bool   // the owner's own owner was looked for
+}
+
 // Volume is a persistent volume that a pod uses.
 type Volume struct {
 	PV     string
+	Driver string                  // its CSI driver; "" for one that is not CSI's
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
 }
 
@@ -200,13 +210,6 @@ const (
 	relist       = 5 * time.Second // between two live lists of attachments that a fence waits for: the cache may be behind
 	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
 	// tombstoned only after that. The last two keep a fence from hanging on a controller that is not there.
-	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
-	stockTaint    = 15 * time.Second // how long the unreachable taint may take to land after Ready left True
-	stockPatience = 60 * time.Second // how long a deletion that is due may take
-	// After an outage of the API server the stock controller may begin anew, and counts from when it sees the taint, not from when
-	// that was added.
-	blind = 20 * time.Second
-
 	clearings = 5 // of volumesAttached, at most: who writes entries back again and again does not keep the mark (invariant 16)
 )
 
@@ -368,7 +371,7 @@ func (v View) evicting() Decision {
 	var ready, waiting, tombs, resting []Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && v.stockDue(p):
+		case p.goes() && v.stock().Due(p, v.Now):
 			waiting = append(waiting, p)
 		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
 			resting = append(resting, p)
@@ -600,84 +603,7 @@ func order(pods []Pod) {
 	})
 }
 
-// stockDue reports whether the stock eviction controller is about to delete the pod by name (step 8).
-func (v View) stockDue(p Pod) bool {
-	if p.Deleting || v.ProofFrom.IsZero() {
-		return false
-	}
-	landed := false
-	for _, t := range v.Look.Taints {
-		if t.Effect != corev1.TaintEffectNoExecute {
-			continue
-		}
-		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
-		since := v.ProofFrom
-		if t.TimeAdded != nil && !t.TimeAdded.After(v.Now) { // one from the future is by another clock
-			since = t.TimeAdded.Time
-		}
-		if due, ends := stockEnds(p.Tolerations, t, since); ends && v.stockNear(due) {
-			return true
-		}
-		if due, ends := stockEnds(p.Tolerations, t, v.Resumed); ends && v.Resumed.After(since) && v.stockNear(due) {
-			return true
-		}
-	}
-	if landed || v.Now.Sub(v.ProofFrom) > stockTaint {
-		return false
-	}
-	// Ready=Unknown makes this taint land within moments.
-	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
-	due, ends := stockEnds(p.Tolerations, coming, v.Now)
-	return ends && v.stockNear(due)
-}
-
-// stockNear reports whether a deletion that is due then is to be waited for: it is near, and neither it nor the node's death is so
-// long ago that nobody will make it any more. The patience begins when it is due: after a fence that took its time it would be over
-// before the deletion began.
-func (v View) stockNear(due time.Time) bool {
-	from := due
-	if v.ProofFrom.After(due) {
-		from = v.ProofFrom
-	}
-	return due.Sub(v.Now) <= stockSoon && v.Now.Sub(from) <= stockPatience
-}
-
-// stockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.
-func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
-	tolerated, shortest := false, time.Duration(-1)
-	for _, tol := range ts {
-		if !stockTolerates(tol, t) {
-			continue
-		}
-		tolerated = true
-		if tol.TolerationSeconds == nil {
-			continue
-		}
-		if d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second; shortest < 0 || d < shortest {
-			shortest = d
-		}
-	}
-	switch {
-	case !tolerated:
-		return since, true
-	case shortest < 0:
-		return time.Time{}, false
-	default:
-		return since.Add(shortest), true
-	}
-}
-
-// stockTolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
-func stockTolerates(tol corev1.Toleration, t corev1.Taint) bool {
-	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
-		return false
-	}
-	switch tol.Operator {
-	case corev1.TolerationOpExists:
-		return true
-	case "", corev1.TolerationOpEqual:
-		return tol.Key != "" && tol.Value == t.Value
-	default:
-		return false
-	}
+// stock is what the stock eviction controller is about to do here.
+func (v View) stock() Stock {
+	return Stock{Taints: v.Look.Taints, From: v.ProofFrom, Resumed: v.Resumed}
 }

@@ -1453,8 +1453,8 @@ var Mutants = []Mutant{
 		Old: "!v.Resolved && (ends || waits || d.Act == ClearVolumes)", New: "false",
 	},
 	{
-		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.View.stockDue",
-		Old: "ends && v.Resumed.After(since) && v.stockNear(due)", New: "false && ends && due.IsZero()",
+		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.Stock.Due",
+		Old: "ends && s.Resumed.After(since) && s.near(due, now)", New: "false && ends && due.IsZero()",
 		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
 	},
 	{
@@ -1600,8 +1600,8 @@ var Mutants = []Mutant{
 		Old: "p.Terminal", New: "p.Tombstone",
 	},
 	{
-		Name: "evict: a deletion by name is not waited for (F2)", In: "taint/evict.View.stockDue",
-		Old: "p.Deleting || v.ProofFrom.IsZero()", New: "true",
+		Name: "evict: a deletion by name is not waited for (F2)", In: "taint/evict.Stock.Due",
+		Old: "p.Deleting || s.From.IsZero()", New: "true",
 	},
 	{
 		Name: "evict: volumes of pods that stay are cleared (step 10)", In: "taint/evict.View.lists",

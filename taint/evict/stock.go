@@ -1,0 +1,106 @@
+package evict
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Stock is what the stock eviction controller knows of a node that is not Ready: it queues pods by name and deletes them without a UID
+// (F2), so a pod that is ended just before costs its replacement its life.
+type Stock struct {
+	Taints  []corev1.Taint
+	From    time.Time // when this process first knew that Ready is not True; zero: it is, or nobody looked
+	Resumed time.Time // when looks came again after none had for as long as Blind; zero: they always did
+}
+
+const (
+	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
+	stockTaint    = 15 * time.Second // how long the unreachable taint may take to land after Ready left True
+	stockPatience = 60 * time.Second // how long a deletion that is due may take
+	// Blind is how long no look makes a process say that it was blind. After an outage of the API server the stock controller may begin anew, and counts from when it sees the taint, not from when
+	// that was added.
+	Blind = 20 * time.Second
+)
+
+// Due reports whether the stock eviction controller is about to delete the pod by name (step 8).
+func (s Stock) Due(p Pod, now time.Time) bool {
+	if p.Deleting || s.From.IsZero() {
+		return false
+	}
+	landed := false
+	for _, t := range s.Taints {
+		if t.Effect != corev1.TaintEffectNoExecute {
+			continue
+		}
+		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
+		since := s.From
+		if t.TimeAdded != nil && !t.TimeAdded.After(now) { // one from the future is by another clock
+			since = t.TimeAdded.Time
+		}
+		if due, ends := stockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
+			return true
+		}
+		if due, ends := stockEnds(p.Tolerations, t, s.Resumed); ends && s.Resumed.After(since) && s.near(due, now) {
+			return true
+		}
+	}
+	if landed || now.Sub(s.From) > stockTaint {
+		return false
+	}
+	// Ready=Unknown makes this taint land within moments.
+	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
+	due, ends := stockEnds(p.Tolerations, coming, now)
+	return ends && s.near(due, now)
+}
+
+// near reports whether a deletion that is due then is to be waited for: it is near, and neither it nor the node's death is so
+// long ago that nobody will make it any more. The patience begins when it is due: after a fence that took its time it would be over
+// before the deletion began.
+func (s Stock) near(due, now time.Time) bool {
+	from := due
+	if s.From.After(due) {
+		from = s.From
+	}
+	return due.Sub(now) <= stockSoon && now.Sub(from) <= stockPatience
+}
+
+// stockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.
+func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
+	tolerated, shortest := false, time.Duration(-1)
+	for _, tol := range ts {
+		if !stockTolerates(tol, t) {
+			continue
+		}
+		tolerated = true
+		if tol.TolerationSeconds == nil {
+			continue
+		}
+		if d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second; shortest < 0 || d < shortest {
+			shortest = d
+		}
+	}
+	switch {
+	case !tolerated:
+		return since, true
+	case shortest < 0:
+		return time.Time{}, false
+	default:
+		return since.Add(shortest), true
+	}
+}
+
+// stockTolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
+func stockTolerates(tol corev1.Toleration, t corev1.Taint) bool {
+	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
+		return false
+	}
+	switch tol.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case "", corev1.TolerationOpEqual:
+		return tol.Key != "" && tol.Value == t.Value
+	default:
+		return false
+	}
+}
