@@ -8,10 +8,17 @@ import (
 // terminal phase wins over whatever a kubelet reports later (F3). Its DisruptionTarget condition lets Jobs with a
 // podFailurePolicy tell it from a failure of the program. A pod that is near the limit of an object's size gets its small form: phase
 // and reason alone, 11 bytes more than before.
-const (
-	TombstoneReason  = "NodeFenced"
-	TombstoneMessage = "The node's machine is powered off; forcefence ended the pod so that it can run elsewhere (fence "
-)
+const TombstoneReason = "NodeFenced"
+
+// FenceMessage is what a tombstone of that fence says.
+func FenceMessage(id string) string {
+	return "The node's machine is powered off; forcefence ended the pod so that it can run elsewhere (fence " + id + ")."
+}
+
+// PolicyMessage is what a tombstone says that was set without proof; by names the policy and its word.
+func PolicyMessage(by string) string {
+	return "The node looks dead; forcefence ended the pod so that it can run elsewhere (" + by + ")."
+}
 
 // IsTombstone reports whether the pod carries a tombstone, of whichever fence.
 func IsTombstone(p *corev1.Pod) bool {

@@ -32,6 +32,7 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -110,6 +111,7 @@ type Config struct {
 	EvictFirst labels.Selector           // pods to evict before the others
 	Fence      fence.Settings
 	Evict      evict.Settings
+	Policies   []policy.Policy
 }
 
 // Options is all that a Reconciler is made of. Every field is required but where noted.
@@ -257,11 +259,12 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		view = f.View(name, r.Now())
 	})
 	r.tellOddLease(&node, st, view)
-	if !recovery.Idle(l, view) {
+	if !recovery.Idle(l, view) || st.course.Owes() {
 		return false, 0, nil
 	}
 	r.setState(st, reason.StateHealthy)
-	st.course, st.node, st.objects = recovery.Node{}, nil, nil
+	st.course.Rest(l)
+	st.node, st.objects = nil, nil
 	st.told.said, st.told.alerted = "", ""
 	return true, r.pin(ctx, &node, l, st), nil
 }

@@ -94,7 +94,11 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 	case recovery.ClearVolumes:
 		o = r.clear(ctx, st, s)
 	case recovery.Tombstone:
-		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, l.Record.ID) })
+		message := taint.PolicyMessage(s.Policy)
+		if s.Policy == "" {
+			message = taint.FenceMessage(l.Record.ID)
+		}
+		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, message) })
 	case recovery.Delete:
 		return r.forEach(ctx, st, s, r.writer.Delete)
 	case recovery.Spare:
@@ -163,6 +167,12 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.course.SawVolumes(of, r.Now())
+	case recovery.Owners:
+		of, err := kube.Owners(ctx, r.Live, s.Pods)
+		if err != nil {
+			return err
+		}
+		st.course.SawOwners(of, r.Now())
 	case recovery.CachedAttachments, recovery.LiveAttachments:
 		live := s.Read == recovery.LiveAttachments
 		c, opts := r.Cache, []client.ListOption{client.MatchingFields{NodeNameIndex: name}}
@@ -213,6 +223,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		facts.Nobody = st.since(err, r.Now())
 		facts.Mode, facts.Devices = m.Mode, m.proofs()
 		facts.Excluded, facts.Settings, facts.Evict = config.Excluded(node), config.Fence, config.Evict
+		facts.Policies = config.Policies
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, r.Now())
 	}

@@ -71,12 +71,12 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 	}
 	err := g.Wait()
 	if failed > 0 {
-		r.Log.Warn("Could not write some pods", "node", l.Name, "fence", l.Record.ID, "act", s.Do.String(), "failed", failed, "of", len(s.Pods), "first", first)
+		r.Log.Warn("Could not write some pods", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy, "act", s.Do.String(), "failed", failed, "of", len(s.Pods), "first", first)
 	}
 	o := recovery.Outcome{How: how}
 	switch {
 	case errors.Is(err, errProofLost):
-		r.Log.Warn("Stopped: the machine is no longer proven off", "node", l.Name, "fence", l.Record.ID)
+		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))
 	case err != nil:
 		o.Err = fmt.Errorf("%s: %w", s.Do, err)
 	default:

@@ -265,13 +265,20 @@ func stuckPods(pods []evict.StuckPod) string {
 // tellWritten tells how a batch of pods' writes ended.
 func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Pod) {
 	l := st.course.Look()
-	args := []any{"node", l.Name, "fence", l.Record.ID, "pods", len(pods)}
+	args := []any{"node", l.Name, "fence", l.Record.IDOr(""), "pods", len(pods)}
 	switch s.Do {
 	case recovery.Spare:
 		r.Log.Info("Spared pods", args...)
 	case recovery.Delete:
 		r.Log.Info("Deleted pods", args...)
 	default:
+		if s.Policy != "" {
+			r.Log.Warn("Ended pods without proof", append(args, "policy", s.Policy)...)
+			for _, p := range pods {
+				r.eventOn(reference(p), st.node, reason.PolicyEnded, "Evict", "{node}", l.Name, "{detail}", s.Policy)
+			}
+			return
+		}
 		r.Log.Info("Ended pods", args...)
 		node, id, proof := st.node, l.Record.ID, st.answer()
 		st.told.pods = append(st.told.pods, later{r.Now(), func() {

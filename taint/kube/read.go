@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -104,6 +106,31 @@ func Volumes(ctx context.Context, c client.Reader, pods []corev1.Pod) (map[strin
 	return out, nil
 }
 
+// Owners finds what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the Deployment. Each
+// ReplicaSet costs one read. One that is not there any more is the pod's owner all the same.
+func Owners(ctx context.Context, c client.Reader, pods []evict.Pod) (map[string]evict.Owner, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	out, sets := map[string]evict.Owner{}, map[client.ObjectKey]evict.Owner{}
+	for _, p := range pods {
+		key := client.ObjectKey{Namespace: p.Namespace, Name: p.Owner.Name}
+		owner, known := sets[key]
+		if !known {
+			owner = evict.Owner{Kind: p.Owner.Kind, Name: p.Owner.Name, Known: true}
+			set := &metav1.PartialObjectMetadata{}
+			set.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+			if err := c.Get(ctx, key, set); client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("reading replica set %s: %w", key, err)
+			} else if ref := metav1.GetControllerOfNoCopy(set); err == nil && ref != nil {
+				owner.Kind, owner.Name = ref.Kind, ref.Name
+			}
+			sets[key] = owner
+		}
+		out[p.UID] = owner
+	}
+	return out, nil
+}
+
 // SeePod reduces a pod to what evict.Step decides on, without its volumes.
 func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 	out := evict.Pod{
@@ -112,8 +139,15 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 		First:       first != nil && !first.Empty() && first.Matches(labels.Set(p.Labels)),
 		Deleting:    p.DeletionTimestamp != nil,
 		Finalizers:  p.Finalizers,
+		Labels:      p.Labels,
 		Tolerations: p.Spec.Tolerations,
 		Claims:      slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := claim(p, v); return has }),
+	}
+	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+		out.Owner = evict.Owner{Kind: ref.Kind, Name: ref.Name}
+	}
+	if p.DeletionTimestamp != nil {
+		out.DeleteAt = p.DeletionTimestamp.Time
 	}
 	if p.Spec.Priority != nil {
 		out.Priority = *p.Spec.Priority
@@ -144,6 +178,7 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volum
 			return nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
 		} else if err == nil && pv.Spec.CSI != nil {
 			// The name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
+			vol.Driver = pv.Spec.CSI.Driver
 			vol.Unique = corev1.UniqueVolumeName("kubernetes.io/csi/" + pv.Spec.CSI.Driver + "^" + pv.Spec.CSI.VolumeHandle)
 		}
 		out = append(out, vol)

@@ -137,11 +137,10 @@ func (w Writer) nodePatch(ctx context.Context, l taint.Look, what string, pt typ
 	return w.patch(ctx, partial("Node", "", l.Name), what, pt, body, sub...)
 }
 
-// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9).
-func (w Writer) Tombstone(ctx context.Context, p evict.Pod, fenceID string) error {
+// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of itself.
+func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) error {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
 	if !p.Small {
-		message := taint.TombstoneMessage + fenceID + ")."
 		status["message"] = message
 		status["conditions"] = []corev1.PodCondition{{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.Now()),

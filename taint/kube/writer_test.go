@@ -36,10 +36,12 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 
 // podWrites are all writes to a pod.
 var podWrites = map[string]func(context.Context, Writer, evict.Pod) error{
-	"tombstone": func(ctx context.Context, w Writer, p evict.Pod) error { return w.Tombstone(ctx, p, "f-1") },
-	"spare":     func(ctx context.Context, w Writer, p evict.Pod) error { return w.Spare(ctx, p, "f-1/then") },
-	"nudge":     func(ctx context.Context, w Writer, p evict.Pod) error { return w.Nudge(ctx, p) },
-	"delete":    func(ctx context.Context, w Writer, p evict.Pod) error { return w.Delete(ctx, p) },
+	"tombstone": func(ctx context.Context, w Writer, p evict.Pod) error {
+		return w.Tombstone(ctx, p, taint.FenceMessage("f-1"))
+	},
+	"spare":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Spare(ctx, p, "f-1/then") },
+	"nudge":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Nudge(ctx, p) },
+	"delete": func(ctx context.Context, w Writer, p evict.Pod) error { return w.Delete(ctx, p) },
 }
 
 func aRecord(l taint.Look) taint.Record {

@@ -68,6 +68,8 @@ const (
 	Retrying         Reason = "RetryingPods" // writes of some pods failed; all others are done
 	Stuck            Reason = "PodsStuck"    // an alert: pods that the API server lets nobody end or delete
 	WaitingDetach    Reason = "WaitingForDetach"
+	PolicyEnding     Reason = "PolicyEndingPods" // without proof, in the name of a policy
+	PolicyDeleting   Reason = "PolicyDeletingPods"
 	Finished         Reason = "NodeEvicted"
 	FinishedReturn   Reason = "NodeReturnedAndCleared"
 )
@@ -82,6 +84,7 @@ const (
 	Answers        Reason = "MachineAnswers"           // a machine that could not be asked can be
 	NotAnswering   Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
 	Fenced         Reason = "NodeFenced"               // on a pod: it was ended
+	PolicyEnded    Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
 	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
 	LeftBehind     Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
 )
@@ -223,6 +226,8 @@ var table = []Row{
 		"Look at the controller's log for the cause."},
 	{Stuck, Debug, "", "", ""},
 	{WaitingDetach, Info, StateEvicting, "All pods are gone. Waiting until their volumes are detached.", ""},
+	{PolicyEnding, Warning, "", "Ending {pods} pods of a node that looks dead ({why}): {detail}. Its machine may run.", ""},
+	{PolicyDeleting, Debug, "", "", ""},
 	{Finished, Warning, "", "All pods are gone and their volumes are detached: the mark is removed.", ""},
 	{FinishedReturn, Warning, "", "The node came back. All ended pods are gone and their volumes are detached: the mark is removed.", ""},
 	{NeedsPerson, Warning, "", "The fence cannot end by itself ({detail}). The mark stays. To remove it: forcefence release {node} --yes.",
@@ -239,6 +244,7 @@ var table = []Row{
 	{NotAnswering, Warning, "", "{detail}",
 		"The cause is in the Event, as for `PowerUnknown`. Look at the device."},
 	{Fenced, Warning, "", "The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).", ""},
+	{PolicyEnded, Warning, "", "Node {node} looks dead: the pod was ended so that it can run elsewhere ({detail}). Its machine may run.", ""},
 	{FinalizersKeep, Warning, "", "The pod was ended and deleted, and can never start again. Its name stays taken until its finalizers are removed: {detail}.",
 		"Look at who set the finalizers."},
 	{LeftBehind, Warning, "", "{detail}",

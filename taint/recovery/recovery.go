@@ -24,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -31,7 +32,8 @@ import (
 // Facts are what the configuration says of a node when it is looked at. The zero value is a node in mode observe.
 type Facts struct {
 	fence.Facts
-	Evict evict.Settings
+	Evict    evict.Settings
+	Policies []policy.Policy // those that may end pods without proof, in their order
 }
 
 // Do is what the executor does next.
@@ -72,11 +74,12 @@ const (
 	Volumes                   // the volumes that the claims of Step.Pods lead to, live; then SawVolumes
 	CachedAttachments         // the VolumeAttachments that name the node, from a cache that may be behind; then SawAttachments
 	LiveAttachments           // the same, from the API server
+	Owners                    // what controls the owners of Step.Pods, live; then SawOwners
 )
 
 // String names it for logs.
 func (r Reading) String() string {
-	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments"}[r]
+	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners"}[r]
 }
 
 // Step is what to do next, and why.
@@ -89,10 +92,12 @@ type Step struct {
 	Record taint.Record  // Write, Arm, Unmark
 	On     bool          // Condition
 
-	Pods     []evict.Pod               // Tombstone, Delete, Spare: in the order to begin them; Read of Volumes
+	Pods     []evict.Pod               // Tombstone, Delete, Spare: in the order to begin them; Read of Volumes and Owners
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
+
+	Policy string // Tombstone, Delete: of a policy, on an unmarked node; Tombstone: its name and word, for a person
 
 	Device int // PowerOff: the place in Facts.Devices of the one to send it through
 
@@ -106,6 +111,7 @@ type Step struct {
 type Node struct {
 	fence   fence.Memory
 	evict   evict.Memory
+	policy  policy.Memory
 	answers proof.Answers
 
 	// This look, and what was read after it.
@@ -167,6 +173,16 @@ func Idle(l taint.Look, v fleet.View) bool {
 	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
 }
 
+// Rest forgets an idle node, but for what its policies saw of it: l may be a cache's look.
+func (n *Node) Rest(l taint.Look) {
+	kept := n.policy
+	kept.Saw(l)
+	*n = Node{policy: kept}
+}
+
+// Owes reports that pods of the node were ended by a policy and not yet seen gone: it is not idle.
+func (n *Node) Owes() bool { return n.policy.Owes() }
+
 // SawLife folds a live look at the Node and its Lease in, and what the configuration says of the node now.
 func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	now := l.Got
@@ -180,6 +196,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	if n.evict.Saw(l) {
 		n.answers.Anew()
 	}
+	n.policy.Saw(l)
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
 	n.pods, n.atts, n.view = list{}, attached{}, evict.View{}
 	if len(facts.Devices) == 0 {
@@ -192,6 +209,18 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 // SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
 func (n *Node) SawPods(pods []evict.Pod, at time.Time) {
 	n.pods = list{have: true, pods: pods, at: at}
+	n.last, n.owed = at, false
+	n.policy.SawPods(pods)
+}
+
+// SawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
+func (n *Node) SawOwners(of map[string]evict.Owner, at time.Time) {
+	n.pods.pods = slices.Clone(n.pods.pods)
+	for i := range n.pods.pods {
+		if owner, ok := of[n.pods.pods[i].UID]; ok {
+			n.pods.pods[i].Owner = owner
+		}
+	}
 	n.last, n.owed = at, false
 }
 
@@ -273,6 +302,10 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 			n.kept = n.pods
 		}
 	case Tombstone, Delete, Spare:
+		if n.step.Policy != "" {
+			n.policy.Wrote(n.step.Do == Tombstone, o.How, now)
+			return
+		}
 		n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)
 	}
 }
@@ -355,6 +388,38 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 	case fence.Arm:
 		s.Do = Arm
 	case fence.Leave:
+	}
+	if s.Do == Wait || s.Do == Leave {
+		return n.byPolicy(now, v.Fleet.AllSilent(), s)
+	}
+	return s
+}
+
+// byPolicy is the turn of the policies, while a fence has nothing to do but s: to wait, or to leave the node.
+func (n *Node) byPolicy(now time.Time, alone bool, s Step) Step {
+	if n.facts.Excluded != "" {
+		return s
+	}
+	d := policy.Step(policy.View{
+		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Alone: alone, Listed: n.pods.have, Pods: n.pods.pods,
+	})
+	n.policy.Finished(d.Done)
+	switch d.Act {
+	case policy.ReadPods:
+		return Step{Do: Read, Read: Pods}
+	case policy.ReadOwners:
+		return Step{Do: Read, Read: Owners, Pods: d.Pods}
+	case policy.ReadVolumes:
+		return Step{Do: Read, Read: Volumes, Pods: d.Pods}
+	case policy.Tombstone:
+		return Step{Do: Tombstone, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Policy: d.Detail}
+	case policy.Delete:
+		return Step{Do: Delete, Why: d.Why, Pods: d.Pods, Policy: "any", Returned: true}
+	case policy.Wait:
+		if s.Do == Leave || d.After < s.After {
+			s.Do, s.After = Wait, d.After
+		}
+	case policy.Leave:
 	}
 	return s
 }
@@ -539,6 +604,12 @@ func (n *Node) Holds(now time.Time) Hold {
 	case Tombstone, ClearVolumes, Delete:
 	default:
 		return No
+	}
+	if n.step.Policy != "" && n.step.Do == Tombstone { // no proof; but no look that is older than reads make it, either
+		if now.Sub(n.last) > proof.TTL {
+			return No
+		}
+		return Yes
 	}
 	if n.step.Returned { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
 		return Yes

@@ -116,7 +116,7 @@ type object = map[string]any
 
 // tombstone is the body that taint/controller's writer sends.
 func (l *loop) tombstone(ctx context.Context, p *corev1.Pod) error {
-	message := taint.TombstoneMessage + l.id + ")."
+	message := taint.FenceMessage(l.id)
 	return l.again(ctx, p, func() error {
 		body, err := json.Marshal(object{
 			"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},

@@ -483,7 +483,7 @@ var refusals = []attempt{
 	{"a pod Succeeded", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, status), podShape},
 	{"a pod Failed for another reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), status), podShape},
 	{"a pod Failed with a message and without DisruptionTarget", us, onPod("runs", func(p *corev1.Pod) {
-		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason, taint.TombstoneMessage
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason, taint.FenceMessage("f-1")
 	}, status), podShape},
 	{"a pod Failed, and spared", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Message = corev1.PodFailed, taint.SparedMessage("")

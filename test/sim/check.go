@@ -187,11 +187,34 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 }
 
 func (c *checker) sent(g grounds, p evict.Pod) {
+	if g.Policy != "" {
+		c.byPolicy(g, "tombstone of "+p.Name)
+		return
+	}
 	c.begun(g, "tombstone of "+p.Name)
 	c.proof(g, "tombstone of "+p.Name)
 }
 
+// byPolicy is what holds of an act without proof: a policy that accepts duplicates is in force, and on its look the node was neither Ready
+// nor any fence's.
+func (c *checker) byPolicy(g grounds, what string) {
+	w, l := c.w, g.look
+	switch {
+	case w.Scenario != Accepting:
+		w.fail("1", "%s on %s by a policy, and none is in force", what, l.Name)
+	case l.IsReady() || l.Mark != nil || l.Record.Open():
+		w.fail("1", "%s on %s by a policy, and the node is Ready, marked or being fenced", what, l.Name)
+	case w.now.Sub(l.Got) > proofTTL+6*w.limits.api+30*time.Second: // reads follow the look, and none is late for ever
+		w.fail("1", "%s on %s by a policy, on a look of %s ago", what, l.Name, w.now.Sub(l.Got))
+	}
+	w.count("ended by a policy")
+}
+
 func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
+	if g.Policy != "" {
+		c.ended[p.UID] = tomb{"policy", sent}
+		return
+	}
 	c.ended[p.UID] = tomb{g.look.Record.ID, sent}
 	r := g.look.Record
 	if m := c.w.machine(g.look.Name); m.lied && m.power && (m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
@@ -203,6 +226,9 @@ func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 func (c *checker) sentDelete(g grounds, p evict.Pod) {
 	if !p.Tombstone {
 		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
+	}
+	if g.Policy != "" {
+		return // what was ended cannot start again
 	}
 	if !g.Returned {
 		c.proof(g, "delete of "+p.Name)
@@ -423,6 +449,10 @@ func (c *checker) started(m *machine, p *corev1.Pod) {
 				w.count("excused double")
 				continue
 			}
+			if w.Scenario == Accepting {
+				w.count("accepted double")
+				continue
+			}
 			w.fail("10", "%s runs on %s (%s) and now on %s (%s) too", p.Name, o.name, r.uid, m.name, p.UID)
 		}
 	}
@@ -451,6 +481,10 @@ func (c *checker) writers() {
 				continue
 			}
 			if o.excused != "" || m.excused != "" || o.lied || m.lied {
+				continue
+			}
+			if w.Scenario == Accepting {
+				w.count("accepted second writer")
 				continue
 			}
 			w.fail("10", "volume %s has writers on %s and %s", v, o.name, m.name)

@@ -8,12 +8,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -187,7 +189,8 @@ func (k *worker) watch() {
 	}
 	l := taint.See(n, lease, taint.DefaultKey, w.now, w.now)
 	v := k.fleet.View(k.m.name, w.now)
-	if recovery.Idle(l, v) {
+	if recovery.Idle(l, v) && !k.course.Owes() {
+		k.course.Rest(l)
 		k.pin(n)
 		return
 	}
@@ -368,7 +371,7 @@ func (k *worker) readLife() {
 			}
 			l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
 			k.listed, k.spent, k.led = false, false, led{}
-			facts := recovery.Facts{Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict}
+			facts := recovery.Facts{Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies()}
 			if l.Exists {
 				k.led = k.ledBy(node, l)
 				facts.Mode, facts.Devices = k.led.mode, k.led.devices()
@@ -559,7 +562,10 @@ func (k *worker) tombstone(g grounds, p evict.Pod, then func(error)) {
 				w.count("small tombstone")
 				return
 			}
-			o.Status.Message = taint.TombstoneMessage + g.look.Record.ID + ")"
+			o.Status.Message = taint.PolicyMessage(g.Policy)
+			if g.Policy == "" {
+				o.Status.Message = taint.FenceMessage(g.look.Record.ID)
+			}
 			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		})
 		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
@@ -614,10 +620,10 @@ func podsOf(list []*corev1.Pod) []evict.Pod {
 		e := evict.Pod{
 			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
 			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
-			Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
+			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
 		}
 		if e.Deleting {
-			e.Grace = *p.DeletionGracePeriodSeconds
+			e.Grace, e.DeleteAt = *p.DeletionGracePeriodSeconds, p.DeletionTimestamp.Time
 		}
 		for _, v := range volumesOf(p) {
 			e.Volumes = append(e.Volumes, evict.Volume{PV: v, Unique: unique(v)})
@@ -625,6 +631,24 @@ func podsOf(list []*corev1.Pod) []evict.Pod {
 		out = append(out, e)
 	}
 	return out
+}
+
+func ownerOf(p *corev1.Pod) evict.Owner {
+	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+		return evict.Owner{Kind: ref.Kind, Name: ref.Name, Known: true}
+	}
+	return evict.Owner{}
+}
+
+// policies are those of the scenario: one that acts at once, or one that waits for the deletionTimestamp.
+func (w *World) policies() []policy.Policy {
+	if w.Scenario != Accepting {
+		return nil
+	}
+	if w.Seed%2 == 0 {
+		return []policy.Policy{{Name: "at-once", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
+	}
+	return []policy.Policy{{Name: "terminating", When: policy.NotReady, Terminating: true, WithoutProof: policy.AcceptDuplicates}}
 }
 
 func attachedOf(list []*storagev1.VolumeAttachment) []evict.Attachment {

@@ -26,14 +26,17 @@ type Scenario uint8
 
 // The scenarios.
 const (
-	Hooked Scenario = iota // every node has the hook; machines boot at any moment
-	Held                   // no hook; a machine that is off stays off while its node carries a mark
-	Lying                  // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
-	Bare                   // no hook, boots at any moment: unsafe, and the checker must say so
+	Hooked    Scenario = iota // every node has the hook; machines boot at any moment
+	Held                      // no hook; a machine that is off stays off while its node carries a mark
+	Lying                     // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
+	Bare                      // no hook, boots at any moment: unsafe, and the checker must say so
+	Accepting                 // hooked, with policies that end pods without proof and accept duplicates: those are counted, all else holds
 )
 
 // String names the scenario in a history.
-func (s Scenario) String() string { return [...]string{"hooked", "held", "lying", "bare"}[s] }
+func (s Scenario) String() string {
+	return [...]string{"hooked", "held", "lying", "bare", "accepting"}[s]
+}
 
 // ScenarioOf spreads the seeds over the scenarios that must hold.
 func ScenarioOf(seed uint64) Scenario {

@@ -68,6 +68,27 @@ func TestBareNodesAreFoundOut(t *testing.T) {
 	t.Errorf("no history of %d without the hook broke invariant 10: the checker is blind", histories)
 }
 
+// TestPoliciesBreakWhatTheyAccept plays histories with policies that end pods without proof: the checker sees pods run twice, and nothing
+// else breaks.
+func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
+	n := uint64(2_000)
+	if testing.Short() || race {
+		n = 300
+	}
+	stats, _, failed := playMany(0, n, func(uint64) Scenario { return Accepting })
+	for i, f := range failed {
+		if t.Errorf("seed %d: %v", f.seed, f.v); i == 4 {
+			break
+		}
+	}
+	t.Logf("%d of %d histories broke another invariant", len(failed), n)
+	for _, path := range []string{"ended by a policy", "accepted double", "Unmark Done Evicted"} {
+		if stats[path] == 0 {
+			t.Errorf("no history came by %q", path)
+		}
+	}
+}
+
 // TestPathsAreTaken holds that the histories reach what they are there to judge.
 func TestPathsAreTaken(t *testing.T) {
 	stats, _, _ := playMany(0, 1200, ScenarioOf)

@@ -54,7 +54,11 @@ var Rules = []Rule{
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/recovery"}, Ours: []string{"taint", "taint/proof", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "providers"},
+		Bind: []string{"taint/policy"}, Ours: []string{"taint", "taint/evict", "taint/reason"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "which pods a policy ends is a function from what was seen, so that simulation and production end the same",
+	},
+	{
+		Bind: []string{"taint/recovery"}, Ours: []string{"taint", "taint/proof", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "taint/policy", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
 	},
@@ -72,7 +76,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/recovery", "taint/kube", "taint/drill", "providers"},
+		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/recovery", "taint/kube", "taint/drill", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -1,0 +1,200 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// down is a node that is not Ready.
+func down() taint.Look {
+	return taint.Look{Exists: true, Name: "n", Ready: corev1.ConditionUnknown, Labels: map[string]string{"rack": "a"}, Got: now}
+}
+
+// pod is one that every part of full selects.
+func pod(name string) evict.Pod {
+	return evict.Pod{
+		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"},
+		DeleteAt: now.Add(-time.Second), Deleting: true, Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
+	}
+}
+
+// full is a policy of which every part says something.
+func full() Policy {
+	return Policy{
+		Name: "p", When: NotReady, Nodes: selector("rack=a"), Namespaces: []string{"web", "db"}, Pods: selector("app=db"),
+		Owners: []string{"StatefulSet"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates,
+	}
+}
+
+// what a decision comes to.
+func what(d Decision) string {
+	var names []string
+	for _, p := range d.Pods {
+		names = append(names, p.Name)
+	}
+	switch d.Act {
+	case Leave:
+		return "leave"
+	case Wait:
+		return "wait " + d.After.String()
+	default:
+		return fmt.Sprint(map[Act]string{ReadPods: "list", ReadOwners: "owners", ReadVolumes: "volumes", Tombstone: "end", Delete: "delete"}[d.Act], names)
+	}
+}
+
+// Each part of a policy, and of what is seen, decides by itself: one that is another's saves the pod.
+func TestStep(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(v *View, p *Policy, pod *evict.Pod)
+		want   string
+	}{
+		{"all fits", func(*View, *Policy, *evict.Pod) {}, "end[a]"},
+		{"nothing was listed", func(v *View, _ *Policy, _ *evict.Pod) { v.Listed, v.Pods = false, nil }, "list[]"},
+		{"no word for doing without proof", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = Never }, "leave"},
+		{"the storage fences", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
+		{"node Ready", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"node says False", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionFalse }, "end[a]"},
+		{"node says nothing", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = "" }, "end[a]"},
+		{"node gone", func(v *View, _ *Policy, _ *evict.Pod) { v.Look = taint.Look{} }, "leave"},
+		{"node of another rack", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Labels = nil }, "leave"},
+		{"node marked", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Mark = &taint.Mark{} }, "leave"},
+		{"fence under way", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
+		}, "leave"},
+		{"fence over", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Record = &taint.Record{Phase: taint.PhaseDone} }, "end[a]"},
+		{"record unreadable", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.RecordErr = fmt.Errorf("no") }, "leave"},
+		{"all other nodes look dead", func(v *View, _ *Policy, _ *evict.Pod) { v.Alone = true }, "leave"},
+		{"other namespace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
+		{"any namespace", func(_ *View, p *Policy, pod *evict.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
+		{"other label", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Labels = nil }, "wait 30s"},
+		{"other owner", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "Job" }, "wait 30s"},
+		{"no owner", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner = evict.Owner{} }, "wait 30s"},
+		{"any owner", func(_ *View, p *Policy, pod *evict.Pod) { p.Owners, pod.Owner = nil, evict.Owner{} }, "end[a]"},
+		{"DaemonSet's", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptDaemon }, "wait 30s"},
+		{"static pod", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptStatic }, "wait 30s"},
+		{"tolerates the mark", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
+		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *evict.Pod) {
+			v.Memory.Saw(v.Look)
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+			p.Terminating, pod.DeleteAt, pod.Deleting = false, time.Time{}, false
+		}, "wait 200ms"},
+		{"stock eviction has deleted it", func(v *View, p *Policy, pod *evict.Pod) {
+			v.Memory.Saw(v.Look)
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+			p.Terminating = false
+		}, "end[a]"},
+		{"finished", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal = true }, "wait 30s"},
+		{"ReplicaSet that nobody looked at", func(_ *View, p *Policy, pod *evict.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "ReplicaSet"}
+		}, "owners[a]"},
+		{"ReplicaSet of a Deployment", func(_ *View, p *Policy, pod *evict.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "Deployment", Known: true}
+		}, "end[a]"},
+		{"ReplicaSet of nobody", func(_ *View, p *Policy, pod *evict.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "ReplicaSet", Known: true}
+		}, "wait 30s"},
+		{"ReplicaSets under a policy of StatefulSets", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
+		{"volumes not read", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Claims, pod.Volumes = true, nil }, "volumes[a]"},
+		{"volumes of another driver", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Volumes = pod.Volumes[:1] }, "wait 30s"},
+		{"any driver", func(_ *View, p *Policy, pod *evict.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
+		{"nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
+		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *evict.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
+		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond) }, "wait 1.234s"},
+		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute) }, "wait 5s"},
+		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now }, "end[a]"},
+		{"the last writes were refused", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Wrote(true, map[string]evict.Refusal{"a": evict.Denied}, now.Add(-2*time.Second))
+		}, "wait 3s"},
+		{"ended", func(v *View, _ *Policy, pod *evict.Pod) {
+			v.Wrote(true, map[string]evict.Refusal{"a": evict.Accepted}, now)
+			pod.Terminal, pod.Tombstone = true, true
+		}, "delete[a]"},
+		{"ended, and the node is back", func(v *View, _ *Policy, pod *evict.Pod) {
+			v.Wrote(true, map[string]evict.Refusal{"a": evict.Accepted}, now)
+			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
+		}, "delete[a]"},
+		{"ended by somebody else", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal, pod.Tombstone = true, true }, "wait 30s"},
+		{"the change, not seen", func(_ *View, p *Policy, _ *evict.Pod) { p.When = BecameNotReady }, "leave"},
+		{"the change, seen", func(v *View, p *Policy, _ *evict.Pod) {
+			p.When = BecameNotReady
+			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+			v.Memory.Saw(v.Look)
+			v.Memory.Saw(v.Look)
+		}, "end[a]"},
+		{"the change, done with", func(v *View, p *Policy, _ *evict.Pod) {
+			p.When = BecameNotReady
+			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+			v.Memory.Saw(v.Look)
+			v.Finished([]string{"p"})
+		}, "leave"},
+		{"the change, a second time", func(v *View, p *Policy, _ *evict.Pod) {
+			p.When = BecameNotReady
+			for range 2 {
+				v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+				v.Memory.Saw(v.Look)
+			}
+			v.Memory.done = map[string]int{"p": 1}
+		}, "end[a]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v, p, one := View{Now: now, Look: down(), Listed: true}, full(), pod("a")
+			v.Pods = []evict.Pod{{}}
+			tt.change(&v, &p, &one)
+			if v.Listed {
+				v.Pods = []evict.Pod{one}
+				v.SawPods(v.Pods)
+			}
+			v.Policies = []Policy{p}
+			if got := what(Step(v)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
+func TestFinished(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{
+		{Name: "once", When: BecameNotReady, WithoutProof: AcceptDuplicates, Pods: selector("app=x")},
+		{Name: "always", When: NotReady, WithoutProof: AcceptDuplicates, Pods: selector("app=x")},
+	}}
+	v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+	v.Memory.Saw(v.Look)
+	v.Pods = []evict.Pod{pod("a")}
+	if d := Step(v); !slices.Equal(d.Done, []string{"once"}) {
+		t.Errorf("done: got %v, want the one that looks once", d.Done)
+	}
+	v.Pods[0].Labels = map[string]string{"app": "x"}
+	if d := Step(v); len(d.Done) != 0 || d.Policy.Name != "once" || d.Why != reason.PolicyEnding {
+		t.Errorf("with a pod of theirs: got %+v, want the first policy to end it", d)
+	}
+}
+
+// Each preset is one that Kubernetes' own selectors take, and none decides for the user that a pod may run twice.
+func TestPresets(t *testing.T) {
+	for _, p := range Presets {
+		if p.Policy.WithoutProof != Never || p.Policy.When == "" || p.Does == "" || p.Trusts == "" {
+			t.Errorf("preset %s: got %+v, want a trigger, its texts, and no word for doing without proof", p.Name, p)
+		}
+		if got, ok := PresetOf(p.Name); !ok || got.Name != p.Name {
+			t.Errorf("preset %s: not found by its name", p.Name)
+		}
+	}
+	noobaa, _ := PresetOf("noobaa")
+	if !noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa"}) || noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa-2"}) {
+		t.Error("noobaa: got another selector than app=noobaa")
+	}
+}
