@@ -3154,4 +3154,76 @@ var Mutants = []Mutant{
 		Name: "devices: the drill is silent about two that disagree", In: "taint/drill.Judge",
 		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && len(s.Devices) == 0",
 	},
+	{
+		Name: "policy: no word is a word (1)", In: "taint/policy.View.due",
+		Old: "p.WithoutProof == Never", New: "false",
+	},
+	{
+		Name: "policy: a node that is Ready loses pods (1)", In: "taint/policy.View.due",
+		Old: "l.IsReady()", New: "false",
+	},
+	{
+		Name: "policy: a marked node is a policy's (1)", In: "taint/policy.View.due",
+		Old: "l.Mark != nil", New: "false",
+	},
+	{
+		Name: "policy: a running fence is overridden", In: "taint/policy.View.due",
+		Old: "l.Record.Open()", New: "false",
+	},
+	{
+		Name: "policy: acts while all nodes look dead (7)", In: "taint/policy.View.due",
+		Old: "v.Alone", New: "false",
+	},
+	{
+		Name: "policy: a change that nobody saw is replayed", In: "taint/policy.View.due",
+		Old: "v.done[p.Name] >= v.fell", New: "v.done[p.Name] > v.fell",
+	},
+	{
+		Name: "policy: exempt pods are ended (9)", In: "taint/policy.Policy.selects",
+		Old: "pod.Exempt == taint.NotExempt", New: "true",
+	},
+	{
+		Name: "policy: finished pods are ended (9)", In: "taint/policy.Policy.selects",
+		Old: "!pod.Terminal", New: "true",
+	},
+	{
+		Name: "policy: every namespace is one of its own", In: "taint/policy.Policy.selects",
+		Old: "slices.Contains(p.Namespaces, pod.Namespace)", New: "true",
+	},
+	{
+		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.step",
+		Old: "stock.Due(pod, v.Now)", New: "stock.Due(pod, v.Now) && false",
+	},
+	{
+		Name: "policy: a pod in its grace is ended", In: "taint/policy.View.step",
+		Old: "pod.DeleteAt.After(v.Now)", New: "false",
+	},
+	{
+		Name: "policy: a pod that nobody deleted is ended", In: "taint/policy.View.step",
+		Old: "pod.DeleteAt.IsZero()", New: "false",
+	},
+	{
+		Name: "policy: refused writes are sent again at once (13)", In: "taint/policy.Step",
+		Old: "v.again.After(v.Now)", New: "false",
+	},
+	{
+		Name: "policy: an excluded node loses pods (8)", In: "taint/recovery.Node.byPolicy",
+		Old: `n.facts.Excluded != ""`, New: "false",
+	},
+	{
+		Name: "policy: acts on an old list", In: "taint/recovery.Node.Holds",
+		Old: "now.Sub(n.last) > proof.TTL", New: "false",
+	},
+	{
+		Name: "policy: what was ended is forgotten when the node is back", In: "taint/recovery.Node.Owes",
+		Old: "n.policy.Owes()", New: "false",
+	},
+	{
+		Name: "policy: Longhorn is said to fence", In: "cmd/internal/config.reader.checkPolicy",
+		Old: "p.WithoutProof == policy.StorageFences && !preset.Fences", New: "false",
+	},
+	{
+		Name: "policy: nothing selects everything", In: "cmd/internal/config.reader.checkPolicy",
+		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "false",
+	},
 }

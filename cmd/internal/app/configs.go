@@ -28,12 +28,13 @@ import (
 // configs holds the configuration in force. A reload builds all providers anew and then swaps; the old ones are closed once no
 // question to them can be under way any more.
 type configs struct {
-	log     *slog.Logger
-	cache   client.Reader
-	live    client.Reader // reads from the API server, not from a cache; nil: nothing does
-	guards  *guard.Metrics
-	reloads *prometheus.CounterVec
-	good    prometheus.Gauge
+	log       *slog.Logger
+	namespace string // the controller's own
+	cache     client.Reader
+	live      client.Reader // reads from the API server, not from a cache; nil: nothing does
+	guards    *guard.Metrics
+	reloads   *prometheus.CounterVec
+	good      prometheus.Gauge
 
 	inForce atomic.Pointer[controller.Config]
 
@@ -58,7 +59,7 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	p := &configs{
-		log: o.Log, cache: cache, guards: guards, done: make(chan struct{}),
+		log: o.Log, namespace: namespace(o.Namespace), cache: cache, guards: guards, done: make(chan struct{}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
 		}, []string{"result"}),
@@ -102,7 +103,8 @@ func (p *configs) use(cfg *config.Config) error {
 		Fence: fence.Settings{
 			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
 		},
-		Evict: evict.Settings{DetachTimeout: cfg.DetachTimeout, TrustPerson: cfg.ManualMarks == config.Trust},
+		Evict:    evict.Settings{DetachTimeout: cfg.DetachTimeout, TrustPerson: cfg.ManualMarks == config.Trust},
+		Policies: cfg.Rules(p.namespace),
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

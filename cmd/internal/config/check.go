@@ -33,6 +33,9 @@ func (r *reader) check(c *Config) {
 	for i := range c.Nodes {
 		r.checkRule(c, i)
 	}
+	for i := range c.Policies {
+		r.checkPolicy(c, i)
+	}
 	r.listedTwice(c)
 	if c.Mode == Fence && len(c.Nodes) == 0 && !r.bad["nodes"] {
 		r.report("mode", "nothing to fence: no rule under nodes tells how a node finds its machine")

@@ -68,6 +68,7 @@ type Config struct {
 	LeaderElection  LeaderElection `yaml:"leaderElection"`
 	Providers       []Provider     `yaml:"providers"`
 	Nodes           []NodeRule     `yaml:"nodes"`
+	Policies        []Policy       `yaml:"policies"` // what is in force: Rules
 
 	evictFirst, excluded labels.Selector
 	digest               string

@@ -3,6 +3,7 @@ package config_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/taint/policy"
 )
 
 var update = flag.Bool("update", false, "rewrite the .want files")
@@ -117,8 +119,15 @@ func TestFull(t *testing.T) {
 				{Node: "old-1", ID: "https://10.0.0.1"}, {Node: "old-2", ID: "https://10.0.0.2"},
 			}}},
 		},
+		Policies: []config.Policy{
+			{Name: "longhorn-default", Preset: "longhorn"},
+			{Name: "longhorn", Preset: "longhorn", NodeDownPodDeletionPolicy: "delete-both-statefulset-and-deployment-pod", WithoutProof: policy.AcceptDuplicates},
+			{Name: "noobaa", Preset: "noobaa", WithoutProof: policy.AcceptDuplicates},
+			{Name: "own", When: policy.NotReady, Nodes: "rack=a", Namespaces: []string{"db"}, Pods: "app=db", Owners: []string{"StatefulSet"},
+				Drivers: []string{"csi.example.net"}, Terminating: true, WithoutProof: policy.StorageFences},
+		},
 	}
-	ignore := cmpopts.IgnoreUnexported(config.Config{}, config.NodeRule{}, config.Source{})
+	ignore := cmpopts.IgnoreUnexported(config.Policy{}, config.Config{}, config.NodeRule{}, config.Source{})
 	if diff := cmp.Diff(want, got, ignore); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -138,7 +147,7 @@ func TestDefaults(t *testing.T) {
 		Name: "a", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "redfish",
 		Config: &configtest.Redfish{Username: "root", PasswordEnv: "BMC", Auth: "auto", Poll: time.Second, Tags: []string{"default"}},
 	}}
-	ignore := cmpopts.IgnoreUnexported(config.Config{}, config.NodeRule{}, config.Source{})
+	ignore := cmpopts.IgnoreUnexported(config.Policy{}, config.Config{}, config.NodeRule{}, config.Source{})
 	if diff := cmp.Diff(want, got, ignore); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -212,7 +221,7 @@ func TestEnvironment(t *testing.T) {
 			want.PowerOffAfter, want.Listen.Metrics = 30*time.Second, "127.0.0.1:1"
 			want.ManualMarks, want.LeaderElection = config.Refuse, config.Default().LeaderElection
 			tc.want(want)
-			ignore := cmpopts.IgnoreUnexported(config.Config{}, config.NodeRule{}, config.Source{})
+			ignore := cmpopts.IgnoreUnexported(config.Policy{}, config.Config{}, config.NodeRule{}, config.Source{})
 			if diff := cmp.Diff(want, got, ignore); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -295,4 +304,31 @@ func parse(t *testing.T, text string) *config.Config {
 		t.Fatal(err)
 	}
 	return cfg
+}
+
+// TestRules: a preset's values hold where the item says nothing, do-nothing is no rule, and NooBaa's pods are those beside the controller.
+func TestRules(t *testing.T) {
+	cfg, err := config.Load(filepath.Join("testdata", "good", "full.yaml"), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range cfg.Rules("home") {
+		nodes, pods := "any", "any"
+		if p.Nodes != nil {
+			nodes = p.Nodes.String()
+		}
+		if p.Pods != nil {
+			pods = p.Pods.String()
+		}
+		got = append(got, fmt.Sprintf("%s: %s, nodes %s, in %v, pods %s, of %v, with %v, terminating %t", p, p.When, nodes, p.Namespaces, pods, p.Owners, p.Drivers, p.Terminating))
+	}
+	want := []string{
+		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [StatefulSet Deployment], with [driver.longhorn.io], terminating true",
+		"policy noobaa, without proof: accept-duplicates: BecameNotReady, nodes any, in [home], pods app=noobaa, of [], with [], terminating false",
+		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [StatefulSet], with [csi.example.net], terminating true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }
