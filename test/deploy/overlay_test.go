@@ -112,3 +112,11 @@ func TestAnyNodeOverlay(t *testing.T) {
 	where["nodeAffinity:"] = 0
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"any-node"}, nil)), where)
 }
+
+// TestLonghornOverlay: the controller may read whose a ReplicaSet is, and nothing else more.
+func TestLonghornOverlay(t *testing.T) {
+	counts := map[string]int{"replicasets": 0}
+	wantCounts(t, render(t, base), counts)
+	counts["replicasets"], counts["  - apps\n  resources:\n  - replicasets\n  verbs:\n  - get\n"] = 1, 1
+	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"longhorn"}, nil)), counts)
+}

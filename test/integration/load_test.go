@@ -59,6 +59,8 @@ func (w *world) create(objects ...any) {
 			_, err = apps.StatefulSets(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
 		case *appsv1.Deployment:
 			_, err = apps.Deployments(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
+		case *appsv1.ReplicaSet:
+			_, err = apps.ReplicaSets(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
 		case *appsv1.DaemonSet:
 			_, err = apps.DaemonSets(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
 		case *corev1.Pod:

@@ -198,6 +198,7 @@ func (w *world) clear() {
 	_ = api.AppsV1().StatefulSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.AppsV1().Deployments(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.AppsV1().DaemonSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	_ = api.AppsV1().ReplicaSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.CoreV1().Pods(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
 	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
 }
