@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A tombstone is a pod's status with phase Failed and reason NodeFenced: no kubelet admits or starts such a pod again, and the
+// TombstoneReason is the reason of a tombstone: a pod's status with phase Failed and this reason. No kubelet admits or starts such a pod again, and the
 // terminal phase wins over whatever a kubelet reports later (F3). Its DisruptionTarget condition lets Jobs with a
 // podFailurePolicy tell it from a failure of the program. A pod that is near the limit of an object's size gets its small form: phase
 // and reason alone, 11 bytes more than before.

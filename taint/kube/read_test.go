@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -220,7 +221,7 @@ func TestVolumes(t *testing.T) {
 	got, err := Volumes(t.Context(), c, pods)
 	must(t, err)
 	want := map[string][]evict.Volume{
-		"uid-of-db":    {{PV: "pv-1", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
+		"uid-of-db":    {{PV: "pv-1", Driver: "sim.example.com", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Driver: "other.example.com", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
 		"uid-of-files": {{PV: "pv-4"}, {PV: "pv-gone"}},
 		"uid-of-web":   nil,
 	}
@@ -283,11 +284,12 @@ func TestAttachmentsOfOneNode(t *testing.T) {
 
 // A pod is seen as it is.
 func TestSeePod(t *testing.T) {
-	prio, grace, now := int32(7), int64(30), metav1.Now()
+	prio, grace, now, yes := int32(7), int64(30), metav1.Now(), true
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Labels: map[string]string{"tier": "storage"}, Finalizers: []string{"f"},
 			DeletionTimestamp: &now, DeletionGracePeriodSeconds: &grace, Annotations: map[string]string{taint.SparedAnnotation: "token"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Other", Name: "o"}, {Kind: "StatefulSet", Name: "s", Controller: &yes}},
 		},
 		Spec:   corev1.PodSpec{Priority: &prio, Tolerations: []corev1.Toleration{{Key: "k"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m"},
@@ -300,16 +302,41 @@ func TestSeePod(t *testing.T) {
 		want := evict.Pod{
 			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true, Spared: "token", Message: "m", First: first, Priority: 7,
 			Deleting: true, Grace: 30, Finalizers: []string{"f"}, Tolerations: p.Spec.Tolerations,
+			Labels: p.Labels, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time,
 		}
 		if diff := cmp.Diff(want, SeePod(p, taint.DefaultKey, sel)); diff != "" {
 			t.Errorf("first %q (-want +got):\n%s", selector, diff)
 		}
 	}
-	yes := true
 	daemon := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}}}
 	finished := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	seen := SeePods([]corev1.Pod{*daemon, *finished}, taint.DefaultKey, nil)
 	if d, f := seen[0], seen[1]; d.Exempt != taint.ExemptDaemon || d.Terminal || f.Exempt != taint.NotExempt || !f.Terminal || f.Tombstone {
 		t.Errorf("a DaemonSet's pod and a finished one: got %+v", seen)
+	}
+}
+
+// Whose a ReplicaSet is is read once for all its pods; one that nobody controls, or that is gone, is the owner itself.
+func TestOwners(t *testing.T) {
+	yes := true
+	set := func(name string, refs ...metav1.OwnerReference) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, OwnerReferences: refs}}
+	}
+	c := fake.NewClientBuilder().WithObjects(
+		set("r", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", Controller: &yes}),
+		set("other", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"}), set("alone"),
+	).Build()
+	pod := func(uid, set string) evict.Pod {
+		return evict.Pod{Namespace: "ns", UID: uid, Owner: evict.Owner{Kind: "ReplicaSet", Name: set}}
+	}
+	got, err := Owners(t.Context(), c, []evict.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
+	must(t, err)
+	d := evict.Owner{Kind: "Deployment", Name: "d", Known: true}
+	want := map[string]evict.Owner{"a": d, "b": d}
+	for uid, name := range map[string]string{"c": "alone", "d": "gone", "e": "other"} {
+		want[uid] = evict.Owner{Kind: "ReplicaSet", Name: name, Known: true}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -216,7 +216,7 @@ func (v View) due() []Policy {
 
 // step is one policy's next act. Leave: none of its pods is left.
 func (v View) step(p Policy) Decision {
-	mine := v.where(func(pod evict.Pod) bool { return p.selects(pod) })
+	mine := v.where(p.selects)
 	if slices.Contains(p.Owners, "Deployment") {
 		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod evict.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
 		if len(unknown) > 0 {
