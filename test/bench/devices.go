@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -32,12 +33,15 @@ func newRedfish(_ context.Context, l *lab) (devices, error) { return redfish{l.d
 
 func (d redfish) add(m *datacenter.Machine) (string, error) { return d.dc.AddBMC(m).URL(), nil }
 
+// files writes what logs in to the BMCs and what they are trusted by, and returns their names.
+func (d redfish) files() (password, ca string, _ error) {
+	password, ca = d.folder+"/bmc-password", d.folder+"/bmc-ca.pem"
+	return password, ca, errors.Join(os.WriteFile(password, []byte(d.dc.Password()+"\n"), 0o600), d.dc.WriteCA(ca))
+}
+
 func (d redfish) config() (string, error) {
-	password, ca := d.folder+"/bmc-password", d.folder+"/bmc-ca.pem"
-	if err := os.WriteFile(password, []byte(d.dc.Password()+"\n"), 0o600); err != nil {
-		return "", err
-	}
-	if err := d.dc.WriteCA(ca); err != nil {
+	password, ca, err := d.files()
+	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf(`providers:

@@ -287,8 +287,11 @@ func (l *lab) deploy(ctx context.Context, d load) error {
 }
 
 // parallel runs f for all of them, 32 at a time, and returns the first error.
-func parallel[T any](items []T, f func(T) error) error {
-	slots, errs := make(chan struct{}, 32), make([]error, len(items))
+func parallel[T any](items []T, f func(T) error) error { return atOnce(32, items, f) }
+
+// atOnce is parallel with n at a time.
+func atOnce[T any](n int, items []T, f func(T) error) error {
+	slots, errs := make(chan struct{}, n), make([]error, len(items))
 	var wg sync.WaitGroup
 	for i, item := range items {
 		slots <- struct{}{}

@@ -10,6 +10,8 @@
 // Bench agent asks one device of each kind for its machine's state beside the programs that others run for it; their time is the floor.
 // It runs an sshd of its own for fence_virsh, where Debian's openssh-server is installed, and leaves out what is not.
 //
+// Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again.
+//
 // Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
 // says what it leaves out where real nodes cannot run.
 //
@@ -55,6 +57,7 @@ var benches = []bench{
 	{names: []string{"memory", "idle"}, run: memory},
 	{names: []string{"node"}, run: node},
 	{names: []string{"instances"}, run: instances},
+	{names: []string{"bmcs"}, run: manyBMCs},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
 
@@ -64,7 +67,16 @@ type options struct {
 	strict, logStages            bool
 }
 
-func main() { os.Exit(run()) }
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == askerArg {
+		if err := asker(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run())
+}
 
 func run() int {
 	o, err := parse(os.Args[1:])

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,11 +21,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
 const (
-	memoryLimit = 80 // MB of 1e6 bytes
+	memoryLimit = 85  // MB of 1e6 bytes, with every type of device linked in
+	startLimit  = 0.3 // seconds
 	quiet       = time.Minute
 	sampled     = time.Minute
 )
@@ -38,7 +42,9 @@ rules:
 - level: None
 `
 
-// memory measures a large cluster in which nothing happens: what forcefence keeps in memory, and what it asks of the API server.
+// memory measures a large cluster in which nothing happens: what forcefence keeps in memory, and what it asks of the API server. It does
+// so twice: while each node is drilled for the first time, which takes its pace (package drill) and writes a condition to each, and once
+// that is over.
 // Nodes are simulated kubelets with a kubelet's own heartbeats (a Lease every 10 s each): a cache that nothing changes would
 // flatter. Pods are bound to them past the scheduler.
 func memory(ctx context.Context, r *runner) error {
@@ -67,48 +73,130 @@ func memory(ctx context.Context, r *runner) error {
 		return err
 	}
 	r.say("each has 50 images and 8 conditions")
+	if err := r.startUp(ctx, l, log); err != nil {
+		return err
+	}
+	beside, err := l.rests(ctx, log, "in the first round of drills", 0)
+	if err != nil {
+		return err
+	}
+	if err := l.bind(ctx, pods); err != nil {
+		return err
+	}
+	r.say("%d pods run", pods)
+	if err := l.drilled(ctx, log); err != nil {
+		return err
+	}
+	r.say("the first round is over: each node was written once")
+	after, err := l.rests(ctx, log, "afterwards", pods)
+	if err != nil {
+		return err
+	}
+	r.add(Figure{Bench: "idle", Name: fmt.Sprintf("API requests a minute that %d pods add, beside those of drills", pods), Value: round(after - beside), Unit: "1/min"})
+	return nil
+}
+
+// rests measures one minute in which nothing happens but forcefence's drills, once what it does as it begins is over. It returns the
+// requests in a minute that are not about one node, as those of a drill are.
+func (l *lab) rests(ctx context.Context, log, when string, pods int) (beside float64, _ error) {
+	if !wait(ctx, quiet) {
+		return 0, ctx.Err()
+	}
+	before, err := requestsIn(log, everyRequest)
+	if err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	rss, err := resident(ctx, l.fence.PID(), sampled)
+	if err != nil {
+		return 0, err
+	}
+	after, err := requestsIn(log, everyRequest)
+	if err != nil {
+		return 0, err
+	}
+	kinds, all := map[string]int{}, 0
+	for what, n := range after {
+		if n -= before[what]; n == 0 {
+			continue
+		}
+		kind, one := l.ofNode(what)
+		kinds[kind] += n
+		all += n
+		if !one {
+			beside += float64(n)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		l.r.say("%s: %d x %s", when, kinds[kind], kind)
+	}
+	minutes, name := time.Since(begun).Minutes(), fmt.Sprintf("%d nodes, %d pods, %s", len(l.names), pods, when)
+	l.r.add(Figure{Bench: "idle", Name: "API requests a minute, " + name, Value: round(float64(all) / minutes), Unit: "1/min"})
+	l.r.add(rss.now.of("VmRSS, " + name).atMost(memoryLimit))
+	l.r.add(rss.peak.of("VmHWM, " + name))
+	return beside / minutes, nil
+}
+
+// ofNode takes the name of a node off what a request was, and says whether there was one.
+func (l *lab) ofNode(what string) (kind string, one bool) {
+	i := strings.LastIndexByte(what, ' ')
+	if i < 0 || !slices.Contains(l.names, what[i+1:]) {
+		return what, false
+	}
+	return strings.TrimSpace(what[:i]) + " NODE", true
+}
+
+// drilled waits until every node has been drilled once: its condition is written then, and not again while nothing changes.
+func (l *lab) drilled(ctx context.Context, log string) error {
+	long := time.Duration(len(l.names))*time.Hour/drill.Hourly + patience
+	ctx, cancel := context.WithTimeoutCause(ctx, long, fmt.Errorf("not after %s", long))
+	defer cancel()
+	for {
+		requests, err := requestsIn(log, everyRequest)
+		if err != nil {
+			return err
+		}
+		written := 0
+		for what := range requests {
+			if kind, one := l.ofNode(what); one && kind == "patch nodes/status NODE" {
+				written++
+			}
+		}
+		if written == len(l.names) {
+			return nil
+		}
+		if !wait(ctx, 5*time.Second) {
+			return fmt.Errorf("waiting for the first round of drills: %d of %d nodes: %w", written, len(l.names), context.Cause(ctx))
+		}
+	}
+}
+
+// startUp measures how large the program is, and how long it takes to start: to end where it only says its version, and to send its
+// first request for the leader's Lease.
+func (r *runner) startUp(ctx context.Context, l *lab, log string) error {
+	program, err := os.Stat(r.o.forcefence)
+	if err != nil {
+		return err
+	}
+	r.add(Figure{Name: "size of the program", Value: round(float64(program.Size()) / 1e6), Unit: "MB"})
+	var took []float64
+	for range r.o.pairs {
+		begun := time.Now()
+		if err := exec.CommandContext(ctx, r.o.forcefence, "version").Run(); err != nil {
+			return fmt.Errorf("asking for the version: %w", err)
+		}
+		took = append(took, time.Since(begun).Seconds())
+	}
+	r.add(figure("start-up, until version has ended", "s", took).atMost(startLimit))
+	begun := time.Now()
 	if err := l.startForcefence(ctx); err != nil {
 		return err
 	}
-	var requests []float64
-	for _, count := range slices.Compact([]int{0, pods}) {
-		if err := l.bind(ctx, count); err != nil {
-			return err
-		}
-		r.say("%d pods run", count)
-		// What forcefence does as it begins, and the first round in which it asks every machine, are over by then.
-		if !wait(ctx, quiet) {
-			return ctx.Err()
-		}
-		before, err := requestsIn(log, everyRequest)
-		if err != nil {
-			return err
-		}
-		begun := time.Now()
-		rss, err := resident(ctx, l.fence.PID(), sampled)
-		if err != nil {
-			return err
-		}
-		after, err := requestsIn(log, everyRequest)
-		if err != nil {
-			return err
-		}
-		n := 0
-		for _, what := range slices.Sorted(maps.Keys(after)) {
-			if d := after[what] - before[what]; d > 0 {
-				r.say("%d pods: %d x %s", count, d, what)
-				n += d
-			}
-		}
-		perMinute := float64(n) / time.Since(begun).Minutes()
-		requests = append(requests, perMinute)
-		r.add(Figure{Bench: "idle", Name: fmt.Sprintf("API requests a minute, 1000 nodes, %d pods", count), Value: round(perMinute), Unit: "1/min"})
-		r.add(rss.now.of(fmt.Sprintf("VmRSS, 1000 nodes, %d pods", count)).atMost(memoryLimit))
-		r.add(rss.peak.of(fmt.Sprintf("VmHWM, 1000 nodes, %d pods", count)))
+	first, err := firstOf(log, "leases")
+	if err != nil {
+		return err
 	}
-	if len(requests) == 2 {
-		r.add(Figure{Bench: "idle", Name: fmt.Sprintf("API requests a minute that %d pods add", pods), Value: round(requests[1] - requests[0]), Unit: "1/min"})
-	}
+	r.add(figure("start-up, until the Lease is asked for", "s", []float64{first.Sub(begun).Seconds()}).atMost(startLimit))
 	return nil
 }
 
@@ -188,20 +276,29 @@ type residence struct{ now, peak sizes }
 func resident(ctx context.Context, pid int, long time.Duration) (residence, error) {
 	var out residence
 	for range int(long / time.Second) {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		now, peak, err := residentNow(pid)
 		if err != nil {
-			return out, fmt.Errorf("reading a process' memory: %w", err)
+			return out, err
 		}
-		now, peak := kilobytes(string(b), "VmRSS"), kilobytes(string(b), "VmHWM")
-		if now == 0 || peak == 0 {
-			return out, errors.New("reading a process' memory: no VmRSS or VmHWM in its status")
-		}
-		out.now, out.peak = append(out.now, now*1024/1e6), append(out.peak, peak*1024/1e6)
+		out.now, out.peak = append(out.now, now), append(out.peak, peak)
 		if !wait(ctx, time.Second) {
 			return out, ctx.Err()
 		}
 	}
 	return out, nil
+}
+
+// residentNow is how much memory a process has, and has had at most, in MB.
+func residentNow(pid int) (now, peak float64, _ error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading a process' memory: %w", err)
+	}
+	now, peak = kilobytes(string(b), "VmRSS"), kilobytes(string(b), "VmHWM")
+	if now == 0 || peak == 0 {
+		return 0, 0, errors.New("reading a process' memory: no VmRSS or VmHWM in its status")
+	}
+	return now * 1024 / 1e6, peak * 1024 / 1e6, nil
 }
 
 // kilobytes is a field of Linux' /proc/PID/status; 0 if it is not there.
@@ -225,6 +322,32 @@ type requester struct {
 	Agent string `json:"userAgent"`
 }
 
+// event is a line of an audit log.
+type event struct {
+	requester
+	Verb      string `json:"verb"`
+	URI       string `json:"requestURI"`
+	ObjectRef struct {
+		Resource, Subresource, Namespace, Name string
+	} `json:"objectRef"`
+	At time.Time `json:"requestReceivedTimestamp"`
+}
+
+// firstOf is when the first request about such a resource came.
+func firstOf(file, resource string) (time.Time, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading audit log: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var e event
+		if json.Unmarshal([]byte(line), &e) == nil && e.ObjectRef.Resource == resource {
+			return e.At, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("reading audit log: nothing about %s", resource)
+}
+
 func everyRequest(requester) bool { return true }
 
 // requestsIn counts an audit log's requests by verb and resource: those of the requesters that counts says.
@@ -241,18 +364,11 @@ func requestsIn(file string, counts func(requester) bool) (map[string]int, error
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var e struct {
-			requester
-			Verb      string `json:"verb"`
-			URI       string `json:"requestURI"`
-			ObjectRef struct {
-				Resource, Namespace, Name string
-			} `json:"objectRef"`
-		}
+		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil || !counts(e.requester) {
 			continue // half a line, still being written, or another's
 		}
-		what := e.Verb + " " + strings.Trim(e.ObjectRef.Resource+" "+e.ObjectRef.Namespace+" "+e.ObjectRef.Name, " ")
+		what := e.Verb + " " + strings.Trim(path.Join(e.ObjectRef.Resource, e.ObjectRef.Subresource)+" "+e.ObjectRef.Namespace+" "+e.ObjectRef.Name, " ")
 		if e.ObjectRef.Resource == "" {
 			what = e.Verb + " " + e.URI
 		}

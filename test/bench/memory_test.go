@@ -14,6 +14,9 @@ func TestRequestsIn(t *testing.T) {
 {"verb":"list","user":{"username":"system:node:n1"},"userAgent":"kubelet/v1","requestURI":"/api/v1/pods","objectRef":{"resource":"pods"}}
 {"verb":"get","user":{"username":"system:node:n2"},"userAgent":"forcefence-node","objectRef":{"resource":"nodes","name":"n2"}}
 {"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node","requestURI":"/version"}
+{"verb":"patch","user":{"username":"f"},"objectRef":{"resource":"nodes","name":"n1","subresource":"status"},"requestReceivedTimestamp":"2026-03-01T12:00:01.250000Z"}
+{"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},"requestReceivedTimestamp":"2026-03-01T12:00:01.500000Z"}
+{"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},"requestReceivedTimestamp":"2026-03-01T12:00:03.500000Z"}
 {"verb":"get","user":{"userna`), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +29,7 @@ func TestRequestsIn(t *testing.T) {
 		counts func(requester) bool
 		want   map[string]int
 	}{
-		{"all", everyRequest, map[string]int{"get nodes  n1": 1, "list pods": 1, "get nodes  n2": 1, "get /version": 1}},
+		{"all", everyRequest, map[string]int{"get nodes  n1": 1, "list pods": 1, "get nodes  n2": 1, "get /version": 1, "patch nodes/status  n1": 1, "get leases a b": 2}},
 		{
 			"of one user's agent",
 			func(r requester) bool { return r.User.Username == "system:node:n1" && r.Agent == "forcefence-node" },
@@ -39,6 +42,20 @@ func TestRequestsIn(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	if got, err := firstOf(file, "leases"); err != nil || !got.Equal(at(1.5)) {
+		t.Errorf("the first about leases: got %s, %v, want %s", got, err, at(1.5))
+	}
+	if _, err := firstOf(file, "events"); err == nil {
+		t.Error("the first about events: got one, want an error")
+	}
+	l := &lab{names: []string{"n1", "n2"}}
+	for what, want := range map[string]string{
+		"patch nodes/status  n1": "patch nodes/status NODE", "get leases kube-node-lease n2": "get leases kube-node-lease NODE", "get leases a b": "", "list pods": "",
+	} {
+		if got, one := l.ofNode(what); one != (want != "") || one && got != want {
+			t.Errorf("%q: got %q, %v, want %q", what, got, one, want)
 		}
 	}
 }
