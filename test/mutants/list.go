@@ -2387,6 +2387,20 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
+		Name: "config: a kubelet writes on people's terminals", In: "cmd/internal/config.Source.canonical",
+		Old: "!unicode.IsPrint(r) || r == unicode.ReplacementChar", New: "false",
+	},
+	{
+		Name: "app: a reload forgets which passwords were refused", In: "cmd/internal/app.configs.use",
+		Old: "!reflect.DeepEqual(m.from, pc)", New: "true",
+		Tests: wiring,
+	},
+	{
+		Name: "app: a provider that changed stays as it was", In: "cmd/internal/app.configs.use",
+		Old: "!reflect.DeepEqual(m.from, pc)", New: "false",
+		Tests: wiring,
+	},
+	{
 		Name: "app: a reload closes providers that are being asked", In: "cmd/internal/app.configs.use",
 		Old: "time.After(linger)", New: "time.After(0)",
 		Tests: wiring,

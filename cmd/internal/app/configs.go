@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,8 +26,9 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 )
 
-// configs holds the configuration in force. A reload builds all providers anew and then swaps; the old ones are closed once no
-// question to them can be under way any more.
+// configs holds the configuration in force. A reload builds the providers anew that changed, and then swaps; the old ones are closed once
+// no question to them can be under way any more. Those that did not change stay, with their sessions and with what they know of refused
+// passwords: otherwise each edit of the file would send such a password once more, until the account is locked.
 type configs struct {
 	log       *slog.Logger
 	namespace string // the controller's own
@@ -39,11 +41,18 @@ type configs struct {
 	inForce atomic.Pointer[controller.Config]
 
 	mu      sync.Mutex         // guards all below
-	first   *config.Config     // what the process was started with
-	digest  string             // of the file in force
-	open    []providers.Closer // of the configuration in force
+	first   *config.Config  // what the process was started with
+	digest  string          // of the file in force
+	open    map[string]made // of the configuration in force, by name
 	closing sync.WaitGroup
 	done    chan struct{}
+}
+
+// made is a provider, and what it was made from.
+type made struct {
+	from    config.Provider
+	inner   providers.Provider
+	guarded *guard.Provider
 }
 
 // linger is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline, 5 s, begun at most 4 s after
@@ -74,28 +83,34 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 
 func (p *configs) current() *controller.Config { return p.inForce.Load() }
 
-// use makes the providers of cfg and puts it in force.
+// use makes the providers of cfg that changed and puts it in force.
 func (p *configs) use(cfg *config.Config) error {
-	made, watchers, feeds, quiet := map[string]*guard.Provider{}, map[string]providers.Watcher{}, map[string]bool{}, map[string]bool{}
-	var open []providers.Closer
+	p.mu.Lock()
+	before := p.open
+	p.mu.Unlock()
+	open := map[string]made{}
+	var fresh, old []providers.Closer
 	for _, pc := range cfg.Providers {
-		inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
-		if err != nil {
-			return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(open))
+		m, had := before[pc.Name]
+		if !had || !reflect.DeepEqual(m.from, pc) {
+			inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
+			if err != nil {
+				return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(fresh))
+			}
+			m = made{pc, inner, guard.New(inner, guard.Options{
+				Name: pc.Name, Type: pc.Type, Timeout: pc.Timeout, Rate: rate.Limit(pc.RatePerSecond), Burst: max(1, int(pc.RatePerSecond)), Concurrency: pc.Concurrency,
+				Metrics: p.guards, Log: p.log,
+			})}
+			fresh = append(fresh, m.guarded)
 		}
-		g := guard.New(inner, guard.Options{
-			Name: pc.Name, Type: pc.Type, Timeout: pc.Timeout, Rate: rate.Limit(pc.RatePerSecond), Burst: max(1, int(pc.RatePerSecond)), Concurrency: pc.Concurrency,
-			Metrics: p.guards, Log: p.log,
-		})
-		open = append(open, g)
-		made[pc.Name] = g
-		if w, ok := inner.(providers.Watcher); ok {
-			watchers[pc.Name] = w // a Watch lasts: the guard's limits are for questions
-		}
-		_, feeds[pc.Name] = inner.(providers.Feeder)
-		_, quiet[pc.Name] = inner.(providers.Quiet)
+		open[pc.Name] = m
 	}
-	maker := machines{cfg: cfg, made: made, watchers: watchers, feeds: feeds, quiet: quiet, claims: p.claims(cfg)}
+	for name, m := range before {
+		if open[name].guarded != m.guarded {
+			old = append(old, m.guarded)
+		}
+	}
+	maker := machines{cfg: cfg, made: open, claims: p.claims(cfg)}
 	now := &controller.Config{
 		Machine: maker.claimed, Recorded: maker.recorded,
 		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
@@ -108,7 +123,6 @@ func (p *configs) use(cfg *config.Config) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.open
 	p.open, p.digest = open, cfg.Digest()
 	if p.first == nil {
 		p.first = cfg
@@ -166,12 +180,9 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 
 // machines finds the machines of one configuration.
 type machines struct {
-	cfg      *config.Config
-	made     map[string]*guard.Provider
-	watchers map[string]providers.Watcher
-	feeds    map[string]bool
-	quiet    map[string]bool
-	claims   func() (*taint.Claims, error)
+	cfg    *config.Config
+	made   map[string]made
+	claims func() (*taint.Claims, error)
 }
 
 // claimed finds the machine that a node is led to now, and who else is.
@@ -211,7 +222,7 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 // recorded finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
 // caller's to set.
 func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machine, error) {
-	if f.made[m.Provider] == nil {
+	if _, ok := f.made[m.Provider]; !ok {
 		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
 	}
 	if !f.cfg.Knows(m.Provider, m.ID) {
@@ -227,10 +238,12 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 }
 
 func (f machines) machine(provider string, t providers.Target) controller.Machine {
-	g := f.made[provider]
-	return controller.Machine{
-		Provider: g, Watcher: f.watchers[provider], Name: provider, Device: provider + "/" + g.Device(t), Target: t, Mode: fence.Observe, Feeds: f.feeds[provider], Quiet: f.quiet[provider],
-	}
+	p := f.made[provider]
+	m := controller.Machine{Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.Device(t), Target: t, Mode: fence.Observe}
+	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
+	_, m.Feeds = p.inner.(providers.Feeder)
+	_, m.Quiet = p.inner.(providers.Quiet)
+	return m
 }
 
 // claims returns what all nodes claim and are pinned to, read at most once a second: there may be thousands, and each may be asked for.
@@ -301,7 +314,11 @@ func (p *configs) close() {
 	p.closing.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := closeAll(p.open); err != nil {
+	var open []providers.Closer
+	for _, m := range p.open {
+		open = append(open, m.guarded)
+	}
+	if err := closeAll(open); err != nil {
 		p.log.Warn("Could not close a provider", "error", err)
 	}
 	p.open = nil

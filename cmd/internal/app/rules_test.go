@@ -408,14 +408,14 @@ func TestClashComesAndGoes(t *testing.T) {
 	})
 }
 
-// A reload makes the providers anew, keeps the old ones open until no question to them is under way, and keeps the old policy where
-// the new one cannot be made.
+// A reload makes the providers anew that changed, keeps the old ones open until no question to them is under way, and keeps the old policy
+// where the new one cannot be made. A provider that did not change stays: it knows which password was refused.
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRules(t)
-		const file = "mode: %s\nproviders: [{name: one, device: {}}, {name: two, device: {fails: %v}}]\n" +
+		const file = "mode: %s\nproviders: [{name: one, timeout: %s, device: {}}, {name: two, device: {fails: %v}}, {name: three, device: {}}]\n" +
 			"nodes: [{name: all, provider: one, machine: {from: systemUUID}}]"
-		r.use(fmt.Sprintf(file, "observe", false))
+		r.use(fmt.Sprintf(file, "observe", "5s", false))
 		n := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831")
 		r.cache.set(nil, n)
 		mode := func() fence.Mode {
@@ -433,37 +433,42 @@ func TestReload(t *testing.T) {
 			}
 			return n
 		}
-		if mode() != fence.Observe || len(r.made) != 2 {
+		if mode() != fence.Observe || len(r.made) != 3 {
 			t.Fatalf("at first: got mode %d, %d providers", mode(), len(r.made))
 		}
-		r.p.reload(r.parse(fmt.Sprintf(file, "observe", false)))
-		if len(r.made) != 2 {
-			t.Errorf("the same file again: got %d providers, want the two", len(r.made))
+		r.p.reload(r.parse(fmt.Sprintf(file, "observe", "5s", false)))
+		if len(r.made) != 3 {
+			t.Errorf("the same file again: got %d providers, want the three", len(r.made))
 		}
 
-		r.p.reload(r.parse(fmt.Sprintf(file, "fence", true)))
+		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", true)))
 		if mode() != fence.Observe || testutil.ToFloat64(r.p.good) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
 			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
 		}
-		if got := closed(); !slices.Equal(got, []int{0, 0, 1}) {
+		if got := closed(); !slices.Equal(got, []int{0, 0, 0, 1}) {
 			t.Errorf("closed after it: got %v, want the one that was made in vain", got)
 		}
 
-		r.p.reload(r.parse(fmt.Sprintf(file, "fence", false)))
+		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", false)))
 		if mode() != fence.Fence || testutil.ToFloat64(r.p.good) != 1 || testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
 			t.Errorf("a good file: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
 		}
 		time.Sleep(linger - time.Second)
-		if got := closed(); !slices.Equal(got, []int{0, 0, 1, 0, 0}) {
+		if got := closed(); !slices.Equal(got, []int{0, 0, 0, 1, 0}) {
 			t.Errorf("closed while questions may be under way: got %v", got)
 		}
 		time.Sleep(2 * time.Second)
-		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 0, 0}) {
-			t.Errorf("closed %s after the reload: got %v, want the old ones", linger, got)
+		if got := closed(); !slices.Equal(got, []int{1, 0, 0, 1, 0}) {
+			t.Errorf("closed %s after the reload: got %v, want the old one", linger, got)
 		}
-		r.p.reload(r.parse(fmt.Sprintf(file, "observe", false)))
+		if m, err := r.p.current().Machine(&n); err != nil {
+			t.Error(err)
+		} else if _, err := m.Provider.State(t.Context(), m.Target); err != nil {
+			t.Errorf("the provider in force: %v", err)
+		}
+		r.p.reload(r.parse(fmt.Sprintf(file, "observe", "4s", false)))
 		r.p.close()
-		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 1, 1, 1, 1}) {
+		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 1, 1}) {
 			t.Errorf("closed at the end: got %v, want all", got)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -287,6 +288,9 @@ func (s *Source) id(node *corev1.Node) (string, error) {
 func (s *Source) canonical(id string) (string, error) {
 	if len(id) > maxID {
 		return "", fmt.Errorf("%w: its ID has more than %d bytes", ErrNoID, maxID)
+	}
+	if strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return "", fmt.Errorf("%w: its ID has a character that cannot be printed", ErrNoID) // it would be, on terminals of people
 	}
 	if s.ids == nil || id == "" {
 		return id, nil

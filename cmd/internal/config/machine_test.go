@@ -301,6 +301,19 @@ func TestAllow(t *testing.T) {
 	}
 }
 
+// What a kubelet says of its machine is shown to people, on terminals, too.
+func TestIDsArePrintable(t *testing.T) {
+	cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: {from: annotation, annotation: machine}}]\n")
+	for id, want := range map[string]error{
+		"rack 7, größe": nil, "\x1b]0;n1\x07": config.ErrNoID, "n1\nn2": config.ErrNoID, "n1\u202e": config.ErrNoID, "n\xff": config.ErrNoID,
+	} {
+		m, err := cfg.Machine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"machine": id} }))
+		if !errors.Is(err, want) || (err == nil) != (want == nil) || err != nil && strings.Contains(err.Error(), id) {
+			t.Errorf("%q: got machine %q, error %v, want %v", id, m.Target.ID, err, want)
+		}
+	}
+}
+
 // An operator's own list is believed as it stands, over http, too.
 func TestAllowIsForNodes(t *testing.T) {
 	cfg := parse(t, addresses+`{from: list, list: [{node: n1, id: "http://127.0.0.1:8000/"}]}}]`)
