@@ -511,6 +511,8 @@ func (v View) explain() Decision {
 		return Decision{Act: Write, Why: reason.StartedAgain, Record: rec}
 	case v.Answer.Got.IsZero():
 		return Decision{Act: Ask, Why: reason.Explaining}
+	case v.State() != providers.PowerUnknown: // of another device
+		return v.askEvery(pollMax, reason.Explaining)
 	default:
 		return v.askEvery(v.Backoff(), reason.Explaining)
 	}

@@ -484,7 +484,7 @@ func TestExplain(t *testing.T) {
 		{"nothing asked", dead(healthy, returned, told, two, back), Ask, reason.Explaining, ""},
 		{"it tells the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")), Write, reason.NeverOff, ""},
 		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), Write, reason.StartedAgain, "2"},
-		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")), Ask, reason.Explaining, ""},
+		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")), Wait, reason.Explaining, ""},
 	} {
 		if d := Step(tt.view); d.Act != tt.act || d.Why != tt.why || d.Record.Restart != tt.again {
 			t.Errorf("several devices, %s: got %s %s, restart %q", tt.name, d.Act, d.Why, d.Record.Restart)

@@ -16,6 +16,7 @@ type machine struct {
 	uuid      string
 	device    bool    // a provider speaks for it, through its BMC
 	second    bool    // another device speaks for it beside that, to which the operator's word leads
+	told      bool    // that other device tells the machine's UUID
 	deaf      [2]bool // its BMC, its second device: nobody is answered
 	power     bool
 	changing  bool // a power-off was accepted; the machine still runs
@@ -181,7 +182,7 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
-		obs, err := asked.answer(stamp, m, to.which)
+		obs, err := asked.answer(stamp, m, to)
 		lie := asked == m && m.lies && m.liar == to.which && err == nil
 		spoken := asked == m || obs.SystemUUID == m.uuid                                     // of the node's machine
 		truth := spoken && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
@@ -198,19 +199,19 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 				}
 				return w.now
 			})
-			done(a, truth && (m.uuid == obs.SystemUUID || to.which == 1), lie)
+			done(a, truth && (m.uuid == obs.SystemUUID || to.which == 1 && obs.SystemUUID == ""), lie)
 		})
 	})
 }
 
 // answer is what a device of the machine says now, to somebody who asks about a machine.
-func (m *machine) answer(stamp time.Time, about *machine, which int) (providers.Observation, error) {
-	w := m.w
+func (m *machine) answer(stamp time.Time, about *machine, to speaker) (providers.Observation, error) {
+	w, which := m.w, to.which
 	obs := providers.Observation{State: providers.PowerOn, SystemUUID: m.uuid, At: stamp}
 	if m.contained {
 		obs.Run = m.run
 	}
-	if which == 1 { // it cannot tell which machine it speaks of, and speaks of none but its own
+	if which == 1 && !m.told { // it cannot tell which machine it speaks of, and speaks of none but its own
 		obs.SystemUUID = ""
 	}
 	switch {
@@ -236,8 +237,8 @@ func (m *machine) answer(stamp time.Time, about *machine, which int) (providers.
 	case 2:
 		obs.State, obs.Raw = providers.PowerUnknown, "Paused?"
 	case 3: // another machine's device answers, and that machine may well be off
-		if which == 1 {
-			return obs, nil
+		if which == 1 && (!m.told || to.target.SystemUUID != m.uuid) {
+			return obs, nil // who it speaks of is compared with what the node tells: a kubelet that lies of itself has itself alone to lose
 		}
 		other := w.machines[w.rng.IntN(len(w.machines))]
 		obs.SystemUUID = other.uuid
@@ -266,9 +267,14 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	if m.deaf[which] {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
 	}
+	told := providers.Observation{SystemUUID: m.uuid}
 	if which == 1 {
 		w.count("PowerOff through the second")
-	} else if err := t.Identify(providers.Observation{SystemUUID: m.uuid}); err != nil {
+		if !m.told {
+			told.SystemUUID = ""
+		}
+	}
+	if err := t.Identify(told); err != nil {
 		return fmt.Errorf("powering off: %w", err)
 	}
 	if t.Node != m.name {

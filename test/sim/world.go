@@ -39,7 +39,7 @@ func (w *World) build() {
 	for i := range 3 {
 		w.machines = append(w.machines, &machine{
 			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-00000000000%d", i+1),
-			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), power: true, switched: w.now.Add(-time.Hour),
+			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), told: i > 0, power: true, switched: w.now.Add(-time.Hour),
 		})
 	}
 	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
