@@ -34,13 +34,9 @@ func newCleanup() *cobra.Command {
 			"It refuses while a controller leads, and while a node is marked or its fence is not done. With --force it\n" +
 			"continues, and ends each such fence as `forcefence release` does. Without --yes it only says what it would do.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := restConfig(kubeconfig)
-			if err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.client, err = newClient(kubeconfig); err != nil {
 				return err
-			}
-			if o.client, err = client.New(cfg, client.Options{}); err != nil {
-				return fmt.Errorf("making client: %w", err)
 			}
 			o.out = cmd.OutOrStdout()
 			return o.run(cmd.Context())

@@ -29,13 +29,9 @@ func newConfirmOff() *cobra.Command {
 			"such provider, mark it by hand instead (kubectl taint).",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := restConfig(kubeconfig)
+			c, err := newClient(kubeconfig)
 			if err != nil {
 				return err
-			}
-			c, err := client.New(cfg, client.Options{})
-			if err != nil {
-				return fmt.Errorf("making client: %w", err)
 			}
 			told, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
 			if err != nil {

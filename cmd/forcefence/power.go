@@ -33,12 +33,9 @@ func (d *desk) flags(cmd *cobra.Command) {
 func (d *desk) open(cmd *cobra.Command) (*app.Desk, error) {
 	c := d.client
 	if c == nil {
-		cfg, err := restConfig(d.kubeconfig)
-		if err != nil {
+		var err error
+		if c, err = newClient(d.kubeconfig); err != nil {
 			return nil, err
-		}
-		if c, err = client.New(cfg, client.Options{}); err != nil {
-			return nil, fmt.Errorf("making client: %w", err)
 		}
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/release"
@@ -23,13 +22,9 @@ func newRelease() *cobra.Command {
 			"any more is believed again. Without --yes it only tells what it would do.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := restConfig(kubeconfig)
+			c, err := newClient(kubeconfig)
 			if err != nil {
 				return err
-			}
-			c, err := client.New(cfg, client.Options{})
-			if err != nil {
-				return fmt.Errorf("making client: %w", err)
 			}
 			told, err := release.Node(cmd.Context(), c, args[0], key, yes, time.Now)
 			if err != nil {
