@@ -17,3 +17,6 @@ func BMCs(p *Provider) int {
 	defer p.mu.Unlock()
 	return len(p.bmcs)
 }
+
+// Asleep is what a resource says of memory that is kept.
+var Asleep = asleep

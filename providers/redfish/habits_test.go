@@ -333,6 +333,22 @@ func TestAutoWithoutSessions(t *testing.T) {
 	r.want(t, r.target(), providers.PowerOn)
 }
 
+// The property that says so may be anywhere in the resource.
+func TestAsleep(t *testing.T) {
+	for resource, want := range map[string]string{
+		`{"PowerState": "Off"}`:                                       "",
+		`{"Oem": {"Acme": {"AcpiState": "S4"}}}`:                      "AcpiState S4",
+		`{"Oem": {"Acme": [{"Id": 1}, {"HostStatus": "Suspended"}]}}`: "HostStatus Suspended",
+		`{"KnownState": ["Off", "Suspended"]}`:                        "",
+		`{"Oem": {"Acme": {"Sleep": "Suspended"}}}`:                   "",
+		`no JSON`: "",
+	} {
+		if got := redfish.Asleep([]byte(resource)); got != want {
+			t.Errorf("%s: got %q, want %q", resource, got, want)
+		}
+	}
+}
+
 // An Off that the chassis or the system's own resource contradicts is none.
 func TestOffIsContradicted(t *testing.T) {
 	type fault = datacenter.Fault

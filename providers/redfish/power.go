@@ -166,30 +166,38 @@ func (b *bmc) read(ctx context.Context, path string) (*system, error) {
 // asleep looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
 // guest's managed save. It returns the property and the word, or "".
 func asleep(resource []byte) string {
-	var o map[string]any
+	var o any
 	if json.Unmarshal(resource, &o) != nil {
 		return ""
 	}
-	return sleepIn(o, 8)
+	const deep = 12
+	return sleepIn("", o, deep)
 }
 
-func sleepIn(o map[string]any, depth int) string {
-	for name, v := range o {
-		switch v := v.(type) {
-		case string:
-			lower := strings.ToLower(name)
-			if (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(v) < 40 && sleeps.MatchString(v) {
-				return name + " " + v
+func sleepIn(name string, v any, depth int) (found string) {
+	if depth == 0 {
+		return ""
+	}
+	switch v := v.(type) {
+	case string:
+		lower := strings.ToLower(name)
+		if (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(v) < 40 && sleeps.MatchString(v) {
+			return name + " " + v
+		}
+	case map[string]any:
+		for name, e := range v {
+			if found = sleepIn(name, e, depth-1); found != "" {
+				break
 			}
-		case map[string]any:
-			if depth > 0 {
-				if found := sleepIn(v, depth-1); found != "" {
-					return found
-				}
+		}
+	case []any: // of resources; a word in a list is no property
+		for _, e := range v {
+			if found = sleepIn("", e, depth-1); found != "" {
+				break
 			}
 		}
 	}
-	return ""
+	return found
 }
 
 var sleeps = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)
