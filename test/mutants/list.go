@@ -372,6 +372,11 @@ var Mutants = []Mutant{
 		Old: "r.err != nil", New: "false",
 	},
 	{
+		Name: "redfish: a part in a list that sleeps is off (2)", In: "providers/redfish.sleepIn",
+		Old: `sleepIn("", e, depth-1)`, New: `""`,
+		Tests: []string{"./providers/redfish -run TestAsleep"},
+	},
+	{
 		Name: "redfish: a machine that sleeps is off (2)", In: "providers/redfish.bmc.power",
 		Old: `s.sleep != ""`, New: "false",
 	},
@@ -2388,16 +2393,16 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: a kubelet writes on people's terminals", In: "cmd/internal/config.Source.canonical",
-		Old: "!unicode.IsPrint(r) || r == unicode.ReplacementChar", New: "false",
+		Old: "!unicode.IsPrint(r) || r == unicode.ReplacementChar", New: "unicode.MaxRune < r",
 	},
 	{
 		Name: "app: a reload forgets which passwords were refused", In: "cmd/internal/app.configs.use",
-		Old: "!reflect.DeepEqual(m.from, pc)", New: "true",
+		Old: "!reflect.DeepEqual(m.from, pc)", New: "reflect.DeepEqual(pc, pc)",
 		Tests: wiring,
 	},
 	{
 		Name: "app: a provider that changed stays as it was", In: "cmd/internal/app.configs.use",
-		Old: "!reflect.DeepEqual(m.from, pc)", New: "false",
+		Old: "!reflect.DeepEqual(m.from, pc)", New: "!reflect.DeepEqual(pc, pc)",
 		Tests: wiring,
 	},
 	{

@@ -40,7 +40,7 @@ type configs struct {
 
 	inForce atomic.Pointer[controller.Config]
 
-	mu      sync.Mutex         // guards all below
+	mu      sync.Mutex      // guards all below
 	first   *config.Config  // what the process was started with
 	digest  string          // of the file in force
 	open    map[string]made // of the configuration in force, by name
