@@ -373,7 +373,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a part in a list that sleeps is off (2)", In: "providers/redfish.sleepIn",
-		Old: `sleepIn("", e, depth-1)`, New: `""`,
+		Old: `sleepIn("", e, depth-1)`, New: `sleepIn("", e, 0)`,
 		Tests: []string{"./providers/redfish -run TestAsleep"},
 	},
 	{
