@@ -29,16 +29,17 @@ import (
 
 // Who asks.
 const (
-	us             = "forcefence"      // the controller's ServiceAccount
-	editor         = "editor"          // may do anything to nodes, but not mark them
-	operator       = "operator"        // an editor with forcefence-operator
-	grantAlone     = "grant alone"     // forcefence-operator and nothing else
-	kubelet        = "kubelet"         // of node plain
-	markedKubelet  = "marked kubelet"  // of node marked
-	newKubelet     = "new kubelet"     // of a node that is not there yet
-	deadKubelet    = "dead kubelet"    // of node dead
-	oddKubelet     = "odd kubelet"     // one whose name NodeRestriction does not know, with an editor's rights
-	nodeController = "node controller" // the control plane's own, which taints and deletes nodes
+	us             = "forcefence"                     // the controller's ServiceAccount
+	editor         = "editor"                         // may do anything to nodes, but not mark them
+	operator       = "operator"                       // an editor with forcefence-operator
+	forger         = admin + `","reason":"it is dark` // an operator whose name is the beginning of a confirmation by admin
+	grantAlone     = "grant alone"                    // forcefence-operator and nothing else
+	kubelet        = "kubelet"                        // of node plain
+	markedKubelet  = "marked kubelet"                 // of node marked
+	newKubelet     = "new kubelet"                    // of a node that is not there yet
+	deadKubelet    = "dead kubelet"                   // of node dead
+	oddKubelet     = "odd kubelet"                    // one whose name NodeRestriction does not know, with an editor's rights
+	nodeController = "node controller"                // the control plane's own, which taints and deletes nodes
 	admin          = "admin"
 
 	deployer     = "deployer"     // may do anything to pods and workloads, and write the annotation tolerate-missing in namespace default
@@ -363,6 +364,7 @@ var refusals = []attempt{
 	{"change another's confirmation", editor, onNode("confirmed", confirms(editor)), confirmed},
 	{"confirm in another's name", operator, onNode("plain", confirms(admin)), forName},
 	{"confirm in a longer name", operator, onNode("plain", confirms(operator+" general")), forName},
+	{"confirm in another's name, which one's own begins with", forger, onNode("plain", confirms(admin)), forName},
 	{"confirm in nobody's name", operator, onNode("plain", note(taint.ConfirmAnnotation, "yes")), forName},
 	{"confirm in another's name through the status", operator, onNode("plain", confirms(admin), status), forName},
 	{"a kubelet confirms that it is off", kubelet, onNode("plain", confirms("system:node:plain")), byPolicy},
@@ -784,7 +786,7 @@ func (w *world) fixtures() {
 	kit.Must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
-	}, editor, operator, oddKubelet))
+	}, editor, operator, forger, oddKubelet))
 	for name, labels := range map[string]map[string]string{"idle": nil, "leads": {"forcefence.io/leader": "true"}} {
 		_, err := w.c.Client().CoordinationV1().Leases("default").Create(w.ctx,
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
@@ -815,6 +817,7 @@ func (w *world) accounts() map[string]kubernetes.Interface {
 		us:             w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace),
 		editor:         w.as(editor),
 		operator:       w.as(operator),
+		forger:         w.as(forger),
 		grantAlone:     w.as(grantAlone),
 		kubelet:        w.as("system:node:plain", "system:nodes"),
 		markedKubelet:  w.as("system:node:marked", "system:nodes"),
@@ -856,7 +859,7 @@ func TestPolicies(t *testing.T) {
 	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	w.install(machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack"), node)
-	kit.Must(t, w.grant("forcefence-operator", nil, operator, grantAlone))
+	kit.Must(t, w.grant("forcefence-operator", nil, operator, forger, grantAlone))
 	w.letBypass(deployer)
 	accounts := w.accounts()
 	all := slices.Concat(refusals, tolerateRefusals)
