@@ -190,3 +190,50 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Two BMCs speak for each machine. One that is down costs nothing; two that disagree prove nothing until they agree.
+func TestTwoDevices(t *testing.T) {
+	w := newWorld(t, plan{nodes: 5, seconds: 120, node: func(i int, o *cluster.NodeOptions) {
+		if i < 2 {
+			o.Labels["pair"] = ""
+		}
+	}})
+	down, wrong := w.hosts[0], w.hosts[1]
+	w.fill(down, 1, w.volumes("down", 1))
+	w.fill(wrong, 2, w.volumes("wrong", 1))
+	lost, kept := w.podsOn(down), w.podsOn(wrong)
+	list := func(of func(*host) *datacenter.BMC) string {
+		var items []string
+		for _, h := range []*host{down, wrong} {
+			items = append(items, fmt.Sprintf("{node: %s, id: %q}", h.Name(), of(h).URL()))
+		}
+		return "{from: list, list: [" + strings.Join(items, ", ") + "]}"
+	}
+	seconds := map[*host]*datacenter.BMC{down: w.dc.AddBMC(down.machine), wrong: w.dc.AddBMC(wrong.machine)}
+	c := w.start(settings{
+		Selector: "!pair,world=" + w.ns,
+		Rules: fmt.Sprintf("- name: pairs\n  selector: pair\n  provider: racks\n  machine: %s\n  levels:\n  - devices:\n    - {provider: cellar, machine: %s}",
+			list(func(h *host) *datacenter.BMC { return h.bmc }), list(func(h *host) *datacenter.BMC { return seconds[h] })),
+	})
+	down.bmc.SetFault(datacenter.Fault{Drop: true})
+	down.cut()
+	rec := w.untilDone(down, taint.ResultEvicted)
+	w.untilReplaced(down, lost)
+	for _, e := range rec.Evidence {
+		if (e.State == "Off") != strings.HasPrefix(e.From, "cellar/") {
+			t.Errorf("evidence: got %+v, want Off from the second device alone", e)
+		}
+	}
+
+	wrong.bmc.SetFault(datacenter.Fault{PowerWord: "On"})
+	wrong.cut()
+	w.untilEvent("Node", wrong.Name(), "DevicesDisagree")
+	c.untilMetric(`forcefence_nodes{state="devices_disagree"}`, 1)
+	w.during(4*time.Second, "devices that disagree", w.intact(wrong, kept))
+	wrong.bmc.SetFault(datacenter.Fault{})
+	rec = w.untilDone(wrong, taint.ResultEvicted)
+	w.untilReplaced(wrong, kept)
+	if n := len(rec.Evidence); n < 4 || rec.Evidence[n-1].From == rec.Evidence[n-2].From {
+		t.Errorf("evidence: got %+v, want both devices' Off, before the mark and after", rec.Evidence)
+	}
+}
