@@ -63,8 +63,9 @@ type Memory struct {
 	done                   map[string]int // what fell was when a policy had nothing left to do
 	since, looked, resumed time.Time      // not Ready, as far as looks tell; the last look; the first after none for long
 
-	again time.Time // writes failed: none before that
-	owed  bool      // pods were ended, and may still be there
+	again time.Time       // writes failed: none before that
+	small map[string]bool // UIDs of pods that are too large to take a whole tombstone
+	owed  bool            // pods were ended, and may still be there
 }
 
 // Saw folds a look in, live or a cache's.
@@ -113,10 +114,16 @@ const retry = 5 * time.Second
 
 // Wrote folds in how writes of pods ended, by UID.
 func (m *Memory) Wrote(ending bool, how map[string]evict.Refusal, now time.Time) {
-	for _, why := range how {
+	for uid, why := range how {
 		switch {
 		case why == evict.Accepted && ending:
 			m.owed = true
+		case why == evict.TooLarge && ending && !m.small[uid]: // at once, in its small form
+			m.small = maps.Clone(m.small)
+			if m.small == nil {
+				m.small = map[string]bool{}
+			}
+			m.small[uid] = true
 		case why != evict.Accepted && why != evict.Changed:
 			m.again = now.Add(retry)
 		}
@@ -252,6 +259,9 @@ func (v View) step(p Policy) Decision {
 	}
 	if len(end) == 0 {
 		return d
+	}
+	for i := range end {
+		end[i].Small = v.small[end[i].UID]
 	}
 	return Decision{Act: Tombstone, Why: reason.PolicyEnding, Detail: p.String(), Pods: end, Policy: p}
 }

@@ -41,6 +41,9 @@ func full() Policy {
 func what(d Decision) string {
 	var names []string
 	for _, p := range d.Pods {
+		if p.Small {
+			p.Name += " small"
+		}
 		names = append(names, p.Name)
 	}
 	switch d.Act {
@@ -117,6 +120,14 @@ func TestStep(t *testing.T) {
 		{"the last writes were refused", func(v *View, _ *Policy, _ *evict.Pod) {
 			v.Wrote(true, map[string]evict.Refusal{"a": evict.Denied}, now.Add(-2*time.Second))
 		}, "wait 3s"},
+		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Wrote(true, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+		}, "end[a small]"},
+		{"too large for any", func(v *View, _ *Policy, _ *evict.Pod) {
+			for range 2 {
+				v.Wrote(true, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+			}
+		}, "wait 5s"},
 		{"ended", func(v *View, _ *Policy, pod *evict.Pod) {
 			v.Wrote(true, map[string]evict.Refusal{"a": evict.Accepted}, now)
 			pod.Terminal, pod.Tombstone = true, true

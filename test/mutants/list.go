@@ -3226,6 +3226,10 @@ var Mutants = []Mutant{
 		Old: "v.again.After(v.Now)", New: "false",
 	},
 	{
+		Name: "policy: a pod that cannot grow is never ended (16)", In: "taint/policy.Memory.Wrote",
+		Old: "m.small[uid] = true", New: "",
+	},
+	{
 		Name: "policy: an excluded node loses pods (8)", In: "taint/recovery.Node.byPolicy",
 		Old: `n.facts.Excluded != ""`, New: "false",
 	},
