@@ -63,9 +63,9 @@ type Memory struct {
 	done                   map[string]int // what fell was when a policy had nothing left to do
 	since, looked, resumed time.Time      // not Ready, as far as looks tell; the last look; the first after none for long
 
-	again time.Time       // writes failed: none before that
-	small map[string]bool // UIDs of pods that are too large to take a whole tombstone
-	owed  bool            // pods were ended, and may still be there
+	again map[string]time.Time // by UID: a write of the pod was refused, and is not sent again before that
+	small map[string]bool      // UIDs of pods that are too large to take a whole tombstone
+	owed  bool                 // pods were ended, and may still be there
 }
 
 // Saw folds a look in, live or a cache's.
@@ -80,17 +80,23 @@ func (m *Memory) Saw(l taint.Look) {
 	case m.since.IsZero():
 		m.since = l.Got
 	}
-	switch ready := l.Exists && l.IsReady(); {
-	case ready:
-		m.again = time.Time{}
-	case m.ready:
+	ready := l.Exists && l.IsReady()
+	if m.ready && !ready {
 		m.fell++
 	}
-	m.ready = l.Exists && l.IsReady()
+	m.ready = ready
 }
 
 // SawPods folds in what is bound to the node.
-func (m *Memory) SawPods(pods []evict.Pod) { m.owed = m.owed && slices.ContainsFunc(pods, ended) }
+func (m *Memory) SawPods(pods []evict.Pod) {
+	m.owed = m.owed && slices.ContainsFunc(pods, ended)
+	gone := func(uid string) bool {
+		return !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.UID == uid })
+	}
+	m.again, m.small = maps.Clone(m.again), maps.Clone(m.small) // a View holds the maps that were there
+	maps.DeleteFunc(m.again, func(uid string, _ time.Time) bool { return gone(uid) })
+	maps.DeleteFunc(m.small, func(uid string, _ bool) bool { return gone(uid) })
+}
 
 // ended reports a pod that is still to be deleted.
 func ended(p evict.Pod) bool { return p.Tombstone && !p.Kept() }
@@ -109,23 +115,23 @@ func (m *Memory) Finished(names []string) {
 // Owes reports that pods were ended and not yet seen gone: they are deleted, whatever became of the node.
 func (m Memory) Owes() bool { return m.owed }
 
-// retry is how long a policy rests after the API server refused writes of its pods.
+// retry is how long a pod rests after the API server refused a write of it. It holds up no other (invariant 16).
 const retry = 5 * time.Second
 
 // Wrote folds in how writes of pods ended, by UID.
 func (m *Memory) Wrote(ending bool, how map[string]evict.Refusal, now time.Time) {
+	m.again, m.small = maps.Clone(m.again), maps.Clone(m.small)
+	if m.again == nil {
+		m.again, m.small = map[string]time.Time{}, map[string]bool{}
+	}
 	for uid, why := range how {
 		switch {
 		case why == evict.Accepted && ending:
 			m.owed = true
 		case why == evict.TooLarge && ending && !m.small[uid]: // at once, in its small form
-			m.small = maps.Clone(m.small)
-			if m.small == nil {
-				m.small = map[string]bool{}
-			}
 			m.small[uid] = true
 		case why != evict.Accepted && why != evict.Changed:
-			m.again = now.Add(retry)
+			m.again[uid] = now.Add(retry)
 		}
 	}
 }
@@ -179,15 +185,19 @@ func Step(v View) Decision {
 	switch {
 	case len(due) == 0 && !v.owed:
 		return Decision{Act: Leave}
-	case v.again.After(v.Now):
-		return Decision{Act: Wait, After: v.again.Sub(v.Now)}
 	case !v.Listed:
 		return Decision{Act: ReadPods}
 	}
-	if v.owed {
-		return Decision{Act: Delete, Why: reason.PolicyDeleting, Pods: v.where(ended)}
-	}
 	d := Decision{Act: Wait, After: quiet}
+	if v.owed {
+		left := v.where(ended)
+		if ready := slices.DeleteFunc(slices.Clone(left), v.rests); len(ready) > 0 {
+			return Decision{Act: Delete, Why: reason.PolicyDeleting, Pods: ready}
+		}
+		for _, pod := range left {
+			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
+		}
+	}
 	for _, p := range due {
 		one := v.step(p)
 		switch {
@@ -201,6 +211,9 @@ func Step(v View) Decision {
 	}
 	return d
 }
+
+// rests reports that a write of the pod was refused a moment ago.
+func (v View) rests(p evict.Pod) bool { return v.again[p.UID].After(v.Now) }
 
 // due are the policies whose trigger is there.
 func (v View) due() []Policy {
@@ -246,6 +259,8 @@ func (v View) step(p Policy) Decision {
 	stock := evict.Stock{Taints: v.Look.Taints, From: v.since, Resumed: v.resumed}
 	for _, pod := range mine {
 		switch {
+		case v.rests(pod):
+			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
 		case stock.Due(pod, v.Now):
 			d.After = min(d.After, pollStock)
 		case !p.Terminating:

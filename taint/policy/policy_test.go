@@ -176,6 +176,32 @@ func TestStep(t *testing.T) {
 	}
 }
 
+// A pod that the API server lets nobody delete holds up no other.
+func TestRefusedPods(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
+	stuck := pod("stuck")
+	stuck.Terminal, stuck.Tombstone = true, true
+	v.Wrote(true, map[string]evict.Refusal{"stuck": evict.Accepted}, now)
+	v.Wrote(false, map[string]evict.Refusal{"stuck": evict.Denied}, now.Add(-time.Second))
+	v.Pods = []evict.Pod{stuck, pod("next")}
+	v.SawPods(v.Pods)
+	if got := what(Step(v)); got != "end[next]" {
+		t.Errorf("beside one that may be ended: got %s", got)
+	}
+	v.Pods = v.Pods[:1]
+	if got := what(Step(v)); got != "wait 4s" {
+		t.Errorf("alone: got %s", got)
+	}
+	v.Now = now.Add(4 * time.Second)
+	if got := what(Step(v)); got != "delete[stuck]" {
+		t.Errorf("later: got %s", got)
+	}
+	v.SawPods(nil)
+	if v.Owes() || len(v.again) > 0 {
+		t.Errorf("gone: got it owed %t, remembered %v", v.Owes(), v.again)
+	}
+}
+
 // A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
 func TestFinished(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{

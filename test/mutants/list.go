@@ -3222,8 +3222,12 @@ var Mutants = []Mutant{
 		Old: "pod.DeleteAt.IsZero()", New: "false",
 	},
 	{
-		Name: "policy: refused writes are sent again at once (13)", In: "taint/policy.Step",
-		Old: "v.again.After(v.Now)", New: "false",
+		Name: "policy: refused writes are sent again at once (13)", In: "taint/policy.View.rests",
+		Old: "v.again[p.UID].After(v.Now)", New: "false",
+	},
+	{
+		Name: "policy: a pod that cannot be deleted keeps the others (16)", In: "taint/policy.Step",
+		Old: "len(ready) > 0", New: "len(left) > 0",
 	},
 	{
 		Name: "policy: a pod that cannot grow is never ended (16)", In: "taint/policy.Memory.Wrote",
