@@ -83,7 +83,7 @@ func TestJournald(t *testing.T) {
 		if err == nil {
 			t.Error("the socket took 10000 lines that nobody read")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("a write waits for a journald that hangs")
 	}
 }

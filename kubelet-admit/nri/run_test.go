@@ -143,7 +143,7 @@ func (l *lab) hook() (stop func()) {
 	case err := <-done:
 		done <- err
 		l.t.Fatalf("the hook ended: %v", err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		l.t.Fatal("the hook did not register")
 	}
 	// The runtime asks a plugin from a moment after it has registered; a pod that nobody knows is always held.
@@ -181,7 +181,7 @@ func (l *lab) createContainer(pod *corev1.Pod) string {
 func (l *lab) until(pod *corev1.Pod, word string) time.Duration {
 	l.t.Helper()
 	start := time.Now()
-	for ; time.Since(start) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
+	for ; time.Since(start) < 2*time.Minute; time.Sleep(5 * time.Millisecond) {
 		if got := l.runPod(pod); word == "" && got == "" || word != "" && strings.Contains(got, word) {
 			return time.Since(start)
 		}

@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 		t.Skip("needs a control plane")
 	}
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	ns, err := shared.CreateNamespace(ctx, "test")
 	kit.Must(t, err)
@@ -327,7 +327,7 @@ func TestJobCompletes(t *testing.T) {
 func TestSlowDetach(t *testing.T) {
 	t.Parallel()
 	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, DetachDelay: time.Hour})
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
 	kit.Must(t, err)
@@ -385,7 +385,7 @@ func TestChildrenDieWithUs(t *testing.T) {
 	if len(pids) != 4 {
 		t.Fatalf("children: got %v, want 4", pids)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, pid := range pids {
 		kit.Must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return !alive(pid), nil }))
@@ -425,7 +425,7 @@ func TestAPIServerOutage(t *testing.T) {
 	for _, p := range c.Parts() {
 		pids[p.Name()] = p.PID()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	n, err := c.AddNode(ctx, cluster.NodeOptions{Name: "n1"})
 	kit.Must(t, err)

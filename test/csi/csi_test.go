@@ -64,7 +64,7 @@ func TestAttach(t *testing.T) {
 	}
 	until := func(what string, check func(*storagev1.VolumeAttachment, error) bool, node string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		var last *storagev1.VolumeAttachment
 		if err := cluster.Until(ctx, func(ctx context.Context) (bool, error) {
@@ -113,7 +113,7 @@ func TestAttach(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := cluster.Until(ctx, func(ctx context.Context) (bool, error) {
 		claim, err := claims.Get(ctx, "claim", metav1.GetOptions{})

@@ -29,7 +29,7 @@ import (
 
 const writerImage = "forcefence.test/writer:1"
 
-const stepTimeout = 45 * time.Second // the join of two nodes takes 15 at most
+const stepTimeout = 3 * time.Minute // the join of two nodes takes 15 at most
 
 // A story of two nodes, told in order: each step begins where the one before it ended.
 func TestNodes(t *testing.T) {

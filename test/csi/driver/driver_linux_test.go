@@ -87,7 +87,7 @@ func (s *san) start(name string, attr *syscall.SysProcAttr, args ...string) *hal
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { h.conn.Close() })
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	if _, err := csi.NewIdentityClient(h.conn).Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
 		s.t.Fatal(err)
