@@ -1,0 +1,379 @@
+package storage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/interpreter"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// What an expression may cost, in CEL's own units: about one a step, ten million in a second. What it will cost is estimated when the
+// configuration is read, for lists, maps and texts of assumedSize; what it does cost is counted at each evaluation, whatever the object's
+// size. Over the limit the object is Unknown: it cannot stop the controller.
+const (
+	maxLength   = 4096       // bytes of an expression
+	assumedSize = 100        // elements or characters of what the object holds
+	maxEstimate = 10_000_000 // two such lists against each other, not three
+	maxCost     = 100_000    // about 10 ms
+)
+
+// maxText is how much of an object's or an expression's text is passed on, in bytes.
+const maxText = 200
+
+// maxName is how long what names a node or a volume may be, in bytes: names are told whole, by a Node's annotation among others.
+const maxName = 1024
+
+// Problem is what is wrong with one item of a Spec.
+type Problem struct {
+	Path string // below the Spec, as in the configuration: volume.healthy
+	Text string // what is wrong, and what to do
+}
+
+func (p Problem) String() string { return p.Path + ": " + p.Text }
+
+// Kind is a kind of object that a system tells of itself by.
+type Kind uint8
+
+// The kinds.
+const (
+	Nodes Kind = iota
+	Volumes
+	Replicas
+	kinds
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{Nodes, Volumes, Replicas}
+
+func (k Kind) String() string {
+	switch k {
+	case Nodes:
+		return "node"
+	case Volumes:
+		return "volume"
+	case Replicas:
+		return "replica"
+	default:
+		return "unknown kind"
+	}
+}
+
+// Adapter is a Spec whose expressions were compiled. It does not change, and may be used by several at the same time.
+type Adapter struct {
+	Name string
+	Spec Spec
+
+	resources   [kinds]schema.GroupVersionResource // empty: the system has none
+	exprs       map[string]*expression             // by path
+	evict, keep map[string]any
+	pods        labels.Selector
+}
+
+// Resource is the one that tells of a kind; false where the system has none.
+func (a *Adapter) Resource(k Kind) (schema.GroupVersionResource, bool) {
+	r := a.resources[k]
+	return r, r.Resource != ""
+}
+
+// expression is one that was compiled.
+type expression struct {
+	path, text string
+	wants      *cel.Type // BoolType or StringType
+	node       bool      // it sees the node as well
+	program    cel.Program
+}
+
+// item is one expression of a Spec.
+type item struct {
+	path     string
+	text     string
+	wants    *cel.Type
+	kind     Kind
+	optional bool
+}
+
+func (s Spec) items() []item {
+	return []item{
+		{"node.name", s.Node.Name, cel.StringType, Nodes, false},
+		{"node.healthy", s.Node.Healthy, cel.BoolType, Nodes, false},
+		{"node.why", s.Node.Why, cel.StringType, Nodes, true},
+		{"volume.key", s.Volume.Key, cel.StringType, Volumes, false},
+		{"volume.name", s.Volume.Name, cel.StringType, Volumes, true},
+		{"volume.healthy", s.Volume.Healthy, cel.BoolType, Volumes, false},
+		{"volume.why", s.Volume.Why, cel.StringType, Volumes, true},
+		{"replica.node", s.Replica.Node, cel.StringType, Replicas, false},
+		{"replica.volume", s.Replica.Volume, cel.StringType, Replicas, false},
+		{"replica.healthy", s.Replica.Healthy, cel.BoolType, Replicas, false},
+		{"replica.running", s.Replica.Running, cel.BoolType, Replicas, true},
+		{"replica.started", s.Replica.Started, cel.BoolType, Replicas, true},
+		{"replica.evicting", s.Replica.Evicting, cel.BoolType, Replicas, true},
+		{"replica.wanted", s.Replica.Wanted, cel.BoolType, Replicas, true},
+	}
+}
+
+// Compile checks a Spec and compiles its expressions. The Adapter is nil where there are problems.
+func Compile(name string, s Spec) (*Adapter, []Problem) {
+	a := &Adapter{Name: name, Spec: s, exprs: map[string]*expression{}}
+	var bad []Problem
+	report := func(path, format string, args ...any) { bad = append(bad, Problem{path, fmt.Sprintf(format, args...)}) }
+	if len(s.Drivers) == 0 {
+		report("drivers", "missing: which CSI drivers are the system's")
+	}
+	for i, d := range s.Drivers {
+		if d == "" || slices.Contains(s.Drivers[:i], d) {
+			report(fmt.Sprintf("drivers[%d]", i), "want the name of a CSI driver, once each")
+		}
+	}
+	if s.Namespace != "" && len(validation.IsDNS1123Label(s.Namespace)) > 0 {
+		report("namespace", "no namespace can have this name: use a-z, 0-9 and -")
+	}
+	for k, text := range []string{Nodes: s.Node.Resource, Volumes: s.Volume.Resource, Replicas: s.Replica.Resource} {
+		if text == "" {
+			continue
+		}
+		gvr, err := parseResource(text)
+		if err != nil {
+			report(Kind(k).String()+".resource", "%v", err)
+		}
+		a.resources[k] = gvr
+	}
+	if a.resources == [kinds]schema.GroupVersionResource{} && len(bad) == 0 {
+		report("", "tells nothing: write at least one of node, volume, replica")
+	}
+	bad = append(bad, a.compile()...)
+	bad = append(bad, a.rest()...)
+	if len(bad) > 0 {
+		return nil, bad
+	}
+	return a, nil
+}
+
+// compile compiles the expressions, and says which are missing or have no use.
+func (a *Adapter) compile() []Problem {
+	var bad []Problem
+	envs, err := environments(func(Kind) *cel.Type { return cel.DynType })
+	if err != nil {
+		return []Problem{{"", "CEL cannot be set up: " + err.Error()}} // not the user's fault, and found by the first test
+	}
+	for _, it := range a.Spec.items() {
+		_, has := a.Resource(it.kind)
+		has = has || a.Spec.resource(it.kind) != "" // one that is written wrongly
+		switch {
+		case it.text == "" && (!has || it.optional):
+		case it.text == "":
+			bad = append(bad, Problem{it.path, "missing: a CEL expression of type " + it.wants.String()})
+		case !has:
+			bad = append(bad, Problem{it.path, fmt.Sprintf("has no use without %s.resource", it.kind)})
+		default:
+			e := &expression{path: it.path, text: it.text, wants: it.wants, node: it.path == "replica.wanted"}
+			if e.node && a.Spec.Node.Resource == "" {
+				bad = append(bad, Problem{it.path, "sees `node`, so node.resource must be given"})
+				continue
+			}
+			program, err := e.compile(envs[it.path])
+			if err != nil {
+				bad = append(bad, Problem{it.path, err.Error()})
+				continue
+			}
+			e.program = program
+			a.exprs[it.path] = e
+		}
+	}
+	return bad
+}
+
+// rest checks what is no expression.
+func (a *Adapter) rest() []Problem {
+	s := a.Spec
+	var bad []Problem
+	if s.Volume.Resource != "" && s.Volume.Find != ByHandle && s.Volume.Find != ByPV && s.Volume.Find != ByClaim {
+		bad = append(bad, Problem{"volume.find", "must be handle, pv or claim: what of a volume the key gives"})
+	}
+	var err error
+	if s.Pods != "" {
+		if a.pods, err = labels.Parse(s.Pods); err != nil {
+			bad = append(bad, Problem{"pods", "not a label selector: " + oneLine(err.Error())})
+		} else if s.Namespace == "" {
+			bad = append(bad, Problem{"pods", "selects pods of every namespace: give namespace as well"})
+		}
+	}
+	if (s.Replica.Evict == "") != (s.Replica.Keep == "") {
+		return append(bad, Problem{"replica.evict", "evict and keep go together: how eviction is asked for, and how that is taken back"})
+	}
+	if s.Replica.Evict == "" {
+		return bad
+	}
+	if s.Replica.Evicting == "" {
+		bad = append(bad, Problem{"replica.evicting", "missing: evict asks for it, so it must be seen"})
+	}
+	for _, p := range []struct {
+		path, text string
+		to         *map[string]any
+	}{{"replica.evict", s.Replica.Evict, &a.evict}, {"replica.keep", s.Replica.Keep, &a.keep}} {
+		if err := json.Unmarshal([]byte(p.text), p.to); err != nil || len(*p.to) == 0 {
+			bad = append(bad, Problem{p.path, `must be a JSON merge patch, as {"spec": {"evictionRequested": true}}`})
+			continue
+		}
+		for _, key := range []string{"apiVersion", "kind", "metadata", "status"} {
+			if _, has := (*p.to)[key]; has {
+				bad = append(bad, Problem{p.path, "must not patch " + key})
+			}
+		}
+	}
+	return bad
+}
+
+func (s Spec) resource(k Kind) string {
+	return []string{Nodes: s.Node.Resource, Volumes: s.Volume.Resource, Replicas: s.Replica.Resource}[k]
+}
+
+// parseResource reads plural.version.group; the group of Kubernetes' core is empty.
+func parseResource(text string) (schema.GroupVersionResource, error) {
+	parts := strings.SplitN(text, ".", 3)
+	gvr := schema.GroupVersionResource{Resource: parts[0]}
+	ok := len(parts) > 1 && len(validation.IsDNS1035Label(parts[0])) == 0 && len(validation.IsDNS1035Label(parts[1])) == 0
+	if ok {
+		gvr.Version = parts[1]
+	}
+	if ok && len(parts) == 3 {
+		gvr.Group = parts[2]
+		ok = len(validation.IsDNS1123Subdomain(gvr.Group)) == 0
+	}
+	if !ok {
+		return schema.GroupVersionResource{}, errors.New("want plural.version.group, as in volumes.v1beta2.longhorn.io; persistentvolumeclaims.v1 has no group")
+	}
+	return gvr, nil
+}
+
+// environments are what expressions may see, by path: objects are of the types that typeOf says.
+func environments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[string]*cel.Env, error) {
+	base, err := cel.NewEnv(append([]cel.EnvOption{
+		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true), cel.EagerlyValidateDeclarations(true),
+		cel.HomogeneousAggregateLiterals(), cel.ParserRecursionLimit(100),
+		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
+		cel.Variable("drivers", cel.ListType(cel.StringType)),
+	}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*cel.Env{}
+	for _, it := range (Spec{}).items() {
+		vars := []cel.EnvOption{cel.Variable("object", typeOf(it.kind))}
+		if it.path == "replica.wanted" {
+			vars = append(vars, cel.Variable("node", typeOf(Nodes)))
+		}
+		if out[it.path], err = base.Extend(vars...); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// check parses an expression and checks its types.
+func (e *expression) check(env *cel.Env) (*cel.Ast, error) {
+	if len(e.text) > maxLength {
+		return nil, fmt.Errorf("has %d bytes, which is more than %d", len(e.text), maxLength)
+	}
+	ast, issues := env.Compile(e.text)
+	if issues.Err() != nil {
+		var all []string
+		for _, err := range issues.Errors() {
+			all = append(all, fmt.Sprintf("at character %d: %s", err.Location.Column()+1, oneLine(err.Message)))
+		}
+		return nil, errors.New("not a CEL expression: " + strings.Join(all[:min(3, len(all))], "; "))
+	}
+	if have := ast.OutputType(); !have.IsExactType(e.wants) && !have.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("gives %s, must give %s", have, e.wants)
+	}
+	return ast, nil
+}
+
+func (e *expression) compile(env *cel.Env) (cel.Program, error) {
+	ast, err := e.check(env)
+	if err != nil {
+		return nil, err
+	}
+	cost, err := env.EstimateCost(ast, sizes{}, checker.PresenceTestHasCost(false))
+	if err != nil {
+		return nil, fmt.Errorf("its cost cannot be estimated: %s", oneLine(err.Error()))
+	}
+	if cost.Max > maxEstimate {
+		return nil, fmt.Errorf("may cost too much (%d, the limit is %d): a list inside a list inside a list? Look at fewer of them", cost.Max, maxEstimate)
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost), cel.CostLimit(maxCost),
+		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot be made a program: %s", oneLine(err.Error()))
+	}
+	return program, nil
+}
+
+// sizes is what the estimate takes for the sizes that nobody knows.
+type sizes struct{}
+
+func (sizes) EstimateSize(checker.AstNode) *checker.SizeEstimate {
+	return &checker.SizeEstimate{Min: 0, Max: assumedSize}
+}
+
+func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
+
+// bool evaluates an expression over the variables. A value that is no bool is an error.
+func (e *expression) bool(vars map[string]any) (bool, error) {
+	v, err := e.eval(vars)
+	b, ok := v.(bool)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: gives no bool", e.path)
+	}
+	return b && err == nil, err
+}
+
+// string is the same for text.
+func (e *expression) string(vars map[string]any) (string, error) {
+	v, err := e.eval(vars)
+	s, ok := v.(string)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: gives no text", e.path)
+	}
+	if err != nil {
+		return "", err
+	}
+	return s, nil
+}
+
+func (e *expression) eval(vars map[string]any) (any, error) {
+	v, _, err := e.program.Eval(vars)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", e.path, oneLine(err.Error()))
+	}
+	if types.IsUnknownOrError(v) {
+		return nil, fmt.Errorf("%s: %s", e.path, oneLine(fmt.Sprint(v)))
+	}
+	return v.Value(), nil
+}
+
+// oneLine makes foreign text fit for a log, an Event or a condition: one line, printable, at most maxText bytes.
+func oneLine(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if !unicode.IsPrint(c) {
+			c = ' '
+		}
+		if b.Len()+len(string(c)) > maxText {
+			return b.String() + "..."
+		}
+		b.WriteRune(c)
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
