@@ -1,0 +1,422 @@
+// Package journal makes the Fencing objects (taint/api): what a person reads of a fence, out of what a process saw and did.
+//
+// It is pure: Add is a function from an object and what one moment told to the next object; Join is what two processes know together. No
+// decision hangs on any of it. Whoever writes the objects is an executor: taint/controller.
+//
+// It promises: a count is exact where its list is cut; what was told twice counts once; nothing of an object that it is given changes.
+package journal
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+)
+
+// Told is what one moment told of a fence. Only Node, At and Record are required.
+type Told struct {
+	Node   string
+	At     time.Time
+	Record taint.Record // the Node's, as it was read or written; of a shadow decision what it would be
+	Why    string       // what makes the node suspect; "" is not known
+	Shadow bool         // a shadow decision: nothing is touched, and the record is not written
+	Would  []api.Pod    // of a shadow decision: the pods that would move
+	Seen   bool         // the record was read, and not written, now: where it is Done, it ended before
+
+	Alert    *string   // why a person should look, "" for no reason; nil: nothing is known of that
+	Ended    []api.Pod // pods that were ended by now; more may have been before
+	Spared   []api.Pod // likewise
+	Left     []api.Pod // ended ones that the fence leaves behind
+	Attached *[]string // the volumes that are attached to the node now; nil: not listed
+	Gone     bool      // the Node was deleted in the middle
+}
+
+// The results that no record has: nobody is there to write one.
+const (
+	ResultNodeGone = "NodeGone" // the Node was deleted in the middle of its fence
+	ResultUnknown  = "Unknown"  // the Node has another record by now, and nobody wrote down how this fence ended
+
+	ResultWouldPowerOff = "WouldPowerOff" // a shadow decision: the machine would have been powered off
+	ResultWouldRecover  = "WouldRecover"  // a shadow decision: the node would have been marked, and its pods moved
+)
+
+// would is the result of a shadow decision.
+func would(powerOff bool) string {
+	if powerOff {
+		return ResultWouldPowerOff
+	}
+	return ResultWouldRecover
+}
+
+// Entry is what a process knows of one fence: the object as it would be without bounds. The zero value knows nothing.
+type Entry struct {
+	Object api.Fencing
+	spared map[string]bool // UIDs
+	left   map[string]bool
+	listed bool // the volumes were listed
+}
+
+// ownID is an id that forcefence made: unique by itself.
+var ownID = regexp.MustCompile(`^f-[0-9a-f]{12}$`)
+
+// maxName is how long a name may be; room is left for the id and a hash.
+const maxName = 253
+
+// Name is the name of a fence's object: the node's and the id. Where somebody else chose the id it may be any label value, and the same as
+// that of an earlier fence: a hash of what tells them apart follows.
+func Name(node string, r taint.Record) string {
+	id := strings.Trim(strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-':
+			return c
+		case c >= 'A' && c <= 'Z':
+			return c + 'a' - 'A'
+		default:
+			return '-'
+		}
+	}, r.ID), "-")
+	if r.Vouched() || !ownID.MatchString(r.ID) {
+		id = strings.TrimLeft(id+"-"+hash(r.NodeUID, r.Token()), "-")
+	}
+	return join(node, id)
+}
+
+// Name is the name of the object that this is told in: Name of its record, or, of a shadow decision, one for each life of the node and
+// decision, whoever tells it.
+func (t Told) Name() string {
+	r, word := t.Record, "would-recover-"
+	if !t.Shadow {
+		return Name(t.Node, r)
+	}
+	if r.PowerOff {
+		word = "would-power-off-"
+	}
+	return join(t.Node, word+hash(r.NodeUID, r.BootID, r.LeaseRV))
+}
+
+// join is both in one name, which they may be too long for.
+func join(node, id string) string {
+	if most := maxName - 1 - len(id); len(node) > most {
+		node = strings.TrimRight(node[:most-9], ".-") + "-" + hash(node)
+	}
+	return node + "." + id
+}
+
+// hash is 8 digits that tell texts apart.
+func hash(texts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\n")))
+	return hex.EncodeToString(sum[:4])
+}
+
+// Add returns the entry with what was told.
+func (e Entry) Add(t Told) Entry {
+	f, r := *e.Object.DeepCopy(), t.Record
+	if t.Shadow { // it is over as it is told
+		r = r.Enter(taint.PhaseDone, taint.Result(would(r.PowerOff)), r.At)
+	}
+	if f.Name == "" {
+		f.Name = t.Name()
+		f.Spec = api.FencingSpec{
+			Node: t.Node, NodeUID: r.NodeUID, BootID: r.BootID, ID: r.ID, By: r.By, Device: r.Device, StartedAt: at(r.Since), PowerOff: r.PowerOff, Shadow: t.Shadow,
+		}
+		f.Labels = map[string]string{}
+		for key, value := range map[string]string{api.NodeLabel: t.Node, api.FenceLabel: r.ID} {
+			if value != "" && len(validation.IsValidLabelValue(value)) == 0 {
+				f.Labels[key] = value
+			}
+		}
+	}
+	if why := t.Why; f.Spec.Why == "" {
+		if r.Vouched() {
+			why = "marked by " + markedBy(r.By)
+		}
+		f.Spec.Why = why
+	}
+	s := &f.Status
+	s.Timeline = timeline(append(s.Timeline, api.PhaseEntered{Phase: string(r.Phase), Result: string(r.Result), At: at(r.At)}))
+	last := s.Timeline[len(s.Timeline)-1] // a look that was overtaken by a write tells of a phase that is over
+	s.Phase, s.Result = last.Phase, last.Result
+	for _, v := range r.Evidence {
+		s.Evidence = append(s.Evidence, api.Answer{At: at(v.At), From: v.From, State: v.State, Raw: v.Raw})
+	}
+	s.Evidence = evidence(s.Evidence)
+	next := Entry{Object: f, spared: union(e.spared, t.Spared), left: union(e.left, t.Left), listed: e.listed || t.Attached != nil}
+	s = &next.Object.Status
+	before := len(s.Pods.Names)
+	s.Pods.Names = pods(s.Pods.Names, t.Ended)
+	s.Pods.Ended += int32(len(s.Pods.Names) - before)
+	if t.Shadow {
+		s.Pods.Names, s.Pods.Would = pods(nil, t.Would), int32(len(t.Would))
+	}
+	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, int32(len(next.spared))), max(s.Pods.Left, int32(len(next.left)))
+	if t.Attached != nil {
+		s.Volumes.Names, s.Volumes.Left = names(s.Volumes.Names, *t.Attached), names(nil, *t.Attached)
+	}
+	s.Volumes.Attached = max(s.Volumes.Attached, int32(len(s.Volumes.Names)))
+	s.Volumes.Detached = s.Volumes.Attached - int32(len(s.Volumes.Left))
+	if t.Gone && r.Open() {
+		next.ends(ResultNodeGone, t.At)
+	}
+	next.concludes(t)
+	return next
+}
+
+// Ends returns the entry of a fence that ended and left no record of how. A shadow decision, of which its process wrote nothing but what it
+// was about, has its own result.
+func (e Entry) Ends(result string, now time.Time) Entry {
+	if e.Object.Spec.Shadow {
+		result = would(e.Object.Spec.PowerOff)
+	}
+	e.Object = *e.Object.DeepCopy()
+	e.ends(result, now)
+	e.concludes(Told{At: now})
+	return e
+}
+
+func (e *Entry) ends(result string, now time.Time) {
+	s := &e.Object.Status
+	s.Phase, s.Result = string(taint.PhaseDone), result
+	s.Timeline = timeline(append(s.Timeline, api.PhaseEntered{Phase: s.Phase, Result: result, At: at(now)}))
+}
+
+// Open reports whether the fence is still going on, as far as the object knows.
+func Open(f *api.Fencing) bool { return f.Status.Phase != string(taint.PhaseDone) }
+
+// concludes writes what follows from the rest: when it ended, how long it took, the conditions.
+func (e *Entry) concludes(t Told) {
+	s := &e.Object.Status
+	set := func(kind string, status metav1.ConditionStatus, why, message string) {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: why, Message: message, LastTransitionTime: metav1.NewTime(t.At.UTC().Truncate(time.Second)),
+		})
+	}
+	if Open(&e.Object) {
+		set(api.Finished, metav1.ConditionFalse, cmp.Or(s.Phase, "Begun"), "")
+	} else {
+		for _, p := range s.Timeline { // the first end: that a device lied may be found out days later
+			if end := p.At; p.Phase == string(taint.PhaseDone) {
+				if s.FinishedAt = &end; !e.Object.Spec.Shadow { // which takes no time
+					s.Duration = took(end.Sub(e.Object.Spec.StartedAt.Time))
+				}
+				break
+			}
+		}
+		set(api.Finished, metav1.ConditionTrue, cmp.Or(s.Result, ResultUnknown), results[s.Result])
+	}
+	off := slices.IndexFunc(s.Evidence, func(a api.Answer) bool { return a.State == "Off" })
+	switch {
+	case s.Result == string(taint.ResultNeverPoweredOff):
+		set(api.Proven, metav1.ConditionFalse, s.Result, results[s.Result])
+	case off >= 0:
+		set(api.Proven, metav1.ConditionTrue, "MachineOff", s.Evidence[off].From+" said that the machine is off")
+	case s.Pods.Ended > 0 || s.Phase == string(taint.PhaseEvicting):
+		set(api.Proven, metav1.ConditionFalse, "NoProof", "no device said that the machine is off; "+markedBy(e.Object.Spec.By)+" vouches for it")
+	default:
+		set(api.Proven, metav1.ConditionUnknown, "NoProof", "no device said that the machine is off")
+	}
+	switch had := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); {
+	case Open(&e.Object) && t.Alert != nil && *t.Alert != "":
+		set(api.NeedsPerson, metav1.ConditionTrue, "Alert", *t.Alert)
+	case had != nil && (!Open(&e.Object) || t.Alert != nil):
+		set(api.NeedsPerson, metav1.ConditionFalse, "Over", "")
+	}
+}
+
+// results says for a person how a fence ended.
+var results = map[string]string{
+	string(taint.ResultEvicted):         "all pods are gone and all volumes are detached",
+	string(taint.ResultReturned):        "the machine came back during the eviction",
+	string(taint.ResultLifted):          "the node proved alive, or the proof failed, before any pod was touched",
+	string(taint.ResultCancelled):       "the node recovered, or was excluded, before the power-off",
+	string(taint.ResultPowerOffFailed):  "the device did not come to Off in time",
+	string(taint.ResultMarkRemoved):     "somebody took the mark off in the middle",
+	string(taint.ResultReleased):        "a person ran forcefence release",
+	string(taint.ResultNeverPoweredOff): "the node came back with the boot that it had: it was never off, though its device said so",
+	ResultNodeGone:                      "the Node was deleted in the middle",
+	ResultWouldPowerOff:                 "mode shadow: the machine would have been powered off, and the pods moved once it was off; nothing was done",
+	ResultWouldRecover:                  "mode shadow: the node would have been marked, and the pods moved; nothing was done",
+	ResultUnknown:                       "how it ended was not written down; the Node tells of another fence by now, or of none",
+}
+
+func markedBy(by string) string {
+	if by == taint.ByPerson {
+		return "a person"
+	}
+	return by
+}
+
+// took is a duration for a table.
+func took(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	default:
+		return d.Round(time.Second).String()
+	}
+}
+
+// Join is what this process knows and what another one wrote down before. Of what only one can know, this one wins. A shadow decision that is
+// told again, by another leader, stays as it was told first.
+func (e Entry) Join(found *api.Fencing) Entry {
+	if e.Object.Spec.Shadow {
+		if Open(found) { // made, but nothing was written into it
+			return e
+		}
+		return Of(found)
+	}
+	o := *e.Object.DeepCopy()
+	s, b := &o.Status, found.DeepCopy().Status
+	if why := found.Spec.Why; why != "" && !found.Spec.StartedAt.IsZero() { // the first one saw what made it suspect
+		o.Spec.Why = why
+	}
+	s.Timeline, s.Evidence = timeline(append(b.Timeline, s.Timeline...)), evidence(append(b.Evidence, s.Evidence...))
+	cut := int(b.Pods.Ended) > len(b.Pods.Names) // whether it counts ours among those that it does not name is not known
+	s.Pods.Names = pods(b.Pods.Names, s.Pods.Names)
+	if s.Pods.Ended = max(s.Pods.Ended, b.Pods.Ended); !cut {
+		s.Pods.Ended = max(s.Pods.Ended, int32(len(s.Pods.Names)))
+	}
+	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, b.Pods.Spared), max(s.Pods.Left, b.Pods.Left)
+	s.Volumes.Names = names(b.Volumes.Names, s.Volumes.Names)
+	if !e.listed { // nobody has since
+		s.Volumes.Left = b.Volumes.Left
+	}
+	s.Volumes.Attached = max(b.Volumes.Attached, s.Volumes.Attached, int32(len(s.Volumes.Names)))
+	s.Volumes.Detached = s.Volumes.Attached - int32(len(s.Volumes.Left))
+	conditions := b.Conditions
+	for _, c := range s.Conditions {
+		meta.SetStatusCondition(&conditions, c)
+	}
+	s.Conditions = conditions
+	e.Object = o
+	return e
+}
+
+// Of is the entry of an object that another process wrote.
+func Of(found *api.Fencing) Entry { return Entry{Object: *found.DeepCopy()} }
+
+// Bounded is the object as it is written: lists are cut, counts are not. What others wrote into the metadata is kept.
+func (e Entry) Bounded(found *api.Fencing) *api.Fencing {
+	o := e.Object.DeepCopy()
+	o.ObjectMeta = *found.ObjectMeta.DeepCopy()
+	o.Name, o.TypeMeta = e.Object.Name, found.TypeMeta
+	for key, value := range e.Object.Labels {
+		metav1.SetMetaDataLabel(&o.ObjectMeta, key, value)
+	}
+	s := &o.Status
+	s.Pods.Names = cut(s.Pods.Names)
+	s.Volumes.Names, s.Volumes.Left = cut(s.Volumes.Names), cut(s.Volumes.Left)
+	return o
+}
+
+func cut[T any](list []T) []T { return list[:min(len(list), api.MaxNames)] }
+
+// phases are in the order in which a fence enters them.
+var phases = []string{string(taint.PhasePoweringOff), string(taint.PhaseArmed), string(taint.PhaseEvicting), string(taint.PhaseDone)}
+
+// timeline is in order, each phase entered once; the first and the newest stay where there are too many.
+func timeline(list []api.PhaseEntered) []api.PhaseEntered {
+	list = distinct(list, func(a, b api.PhaseEntered) bool {
+		return a.Phase == b.Phase && a.Result == b.Result && a.At.Time.Equal(b.At.Time)
+	})
+	slices.SortStableFunc(list, func(a, b api.PhaseEntered) int { // the clocks of two controllers may differ
+		return cmp.Or(slices.Index(phases, a.Phase)-slices.Index(phases, b.Phase), a.At.Compare(b.At.Time))
+	})
+	return newest(list, api.MaxTimeline)
+}
+
+func evidence(list []api.Answer) []api.Answer {
+	list = distinct(list, func(a, b api.Answer) bool {
+		return a.From == b.From && a.State == b.State && a.Raw == b.Raw && a.At.Time.Equal(b.At.Time)
+	})
+	slices.SortStableFunc(list, func(a, b api.Answer) int { return a.At.Compare(b.At.Time) })
+	return newest(list, api.MaxEvidence)
+}
+
+func newest[T any](list []T, most int) []T {
+	if len(list) > most {
+		list = append(list[:1], list[len(list)-most+1:]...)
+	}
+	return list
+}
+
+func distinct[T any](list []T, same func(a, b T) bool) []T {
+	var out []T
+	for _, v := range list {
+		if !slices.ContainsFunc(out, func(o T) bool { return same(o, v) }) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// pods adds those that are not there yet.
+func pods(have, more []api.Pod) []api.Pod {
+	seen := map[string]bool{}
+	for _, p := range have {
+		seen[p.UID] = true
+	}
+	for _, p := range more {
+		if !seen[p.UID] {
+			seen[p.UID] = true
+			have = append(have, p)
+		}
+	}
+	return have
+}
+
+func names(have, more []string) []string {
+	have = append(slices.Clone(have), more...)
+	slices.Sort(have)
+	return slices.Compact(have)
+}
+
+func union(have map[string]bool, more []api.Pod) map[string]bool {
+	out := map[string]bool{}
+	for uid := range have {
+		out[uid] = true
+	}
+	for _, p := range more {
+		out[p.UID] = true
+	}
+	return out
+}
+
+func at(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond)) }
+
+// Keep is how many objects are kept, and for how long. The zero value keeps none.
+type Keep struct {
+	Count int
+	Age   time.Duration // since the fence's end
+}
+
+// Expired are the objects to delete at now: the ended ones beyond the newest, and those that ended too long ago. An open one is never.
+func (k Keep) Expired(all []api.Fencing, now time.Time) []api.Fencing {
+	ended := slices.DeleteFunc(slices.Clone(all), func(f api.Fencing) bool { return Open(&f) })
+	end := func(f api.Fencing) time.Time {
+		if f.Status.FinishedAt != nil {
+			return f.Status.FinishedAt.Time
+		}
+		return f.CreationTimestamp.Time
+	}
+	slices.SortFunc(ended, func(a, b api.Fencing) int { return cmp.Or(end(b).Compare(end(a)), strings.Compare(a.Name, b.Name)) })
+	var out []api.Fencing
+	for i, f := range ended {
+		if i >= k.Count || now.Sub(end(f)) > k.Age {
+			out = append(out, f)
+		}
+	}
+	return out
+}
