@@ -24,6 +24,16 @@ const (
 	PoweredOnCondition corev1.NodeConditionType = "forcefence.io/PoweredOnNotReady"
 	// FenceableCondition is the Node condition that tells whether the node could be fenced when its devices were last asked without need.
 	FenceableCondition corev1.NodeConditionType = "forcefence.io/Fenceable"
+	// GuardLabel is on the PodDisruptionBudgets that keep drains from taking a storage system's pods: the name of their guard.
+	GuardLabel = "forcefence.io/drain-guard"
+	// GuardedNode is their annotation that names the Kubernetes node of the pod that they were made for.
+	GuardedNode = "forcefence.io/node"
+	// DrainAnnotation is the Node annotation that tells what holds the node's drain up.
+	DrainAnnotation = "forcefence.io/drain"
+	// AutoEvictingAnnotation is the Node annotation of a node whose replicas are being evicted because forcefence asked for it: "true".
+	AutoEvictingAnnotation = "forcefence.io/auto-evicting"
+	// DelegatedAnnotation is on a storage system's own setting of a drain policy: the value that forcefence wrote into it.
+	DelegatedAnnotation = "forcefence.io/drain-policy"
 	// EffectForceEviction is the KEP's effect: read where an API server has it, never written.
 	EffectForceEviction corev1.TaintEffect = "ForceEviction"
 )
@@ -69,4 +79,26 @@ func With(taints []corev1.Taint, key, id string, at time.Time) []corev1.Taint {
 // a person's.
 func Without(taints []corev1.Taint, key, id string) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Key == key && t.Value == id })
+}
+
+// outOfService is the value of the out-of-service taint that is ours.
+const outOfService = "forcefence"
+
+// OutOfService is Kubernetes' own taint of a node that is shut down for good, as forcefence sets it: stock controllers end, and delete,
+// all pods of the node that do not tolerate it, and detach volumes without asking the node.
+func OutOfService(at time.Time) corev1.Taint {
+	added := metav1.NewTime(at.UTC().Truncate(time.Second))
+	return corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: outOfService, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}
+}
+
+// IsOutOfService reports whether that taint is there. Another value is somebody else's.
+func IsOutOfService(taints []corev1.Taint) bool { return slices.ContainsFunc(taints, isOutOfService) }
+
+func isOutOfService(t corev1.Taint) bool {
+	return t.Key == corev1.TaintNodeOutOfService && t.Value == outOfService && t.Effect == corev1.TaintEffectNoExecute
+}
+
+// InService returns a copy of taints without it.
+func InService(taints []corev1.Taint) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(taints), isOutOfService)
 }

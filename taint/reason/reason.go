@@ -76,17 +76,19 @@ const (
 
 // The Events that are no decisions.
 const (
-	NeedsPerson    Reason = "FenceNeedsPerson"         // a mark that does not come to its end
-	NoHook         Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
-	OddLease       Reason = "LeaseDurationOutOfBounds" // the Lease names a duration that is not believed
-	NotBelieved    Reason = "MachineNotBelieved"       // what leads a healthy node to its machine is not believed
-	Repinned       Reason = "MachineRepinned"          // a healthy node is led to another machine than before
-	Answers        Reason = "MachineAnswers"           // a machine that could not be asked can be
-	NotAnswering   Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
-	Fenced         Reason = "NodeFenced"               // on a pod: it was ended
-	PolicyEnded    Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
-	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
-	LeftBehind     Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
+	NeedsPerson     Reason = "FenceNeedsPerson"         // a mark that does not come to its end
+	NoHook          Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
+	OddLease        Reason = "LeaseDurationOutOfBounds" // the Lease names a duration that is not believed
+	NotBelieved     Reason = "MachineNotBelieved"       // what leads a healthy node to its machine is not believed
+	Repinned        Reason = "MachineRepinned"          // a healthy node is led to another machine than before
+	Answers         Reason = "MachineAnswers"           // a machine that could not be asked can be
+	NotAnswering    Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
+	Fenced          Reason = "NodeFenced"               // on a pod: it was ended
+	PolicyEnded     Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
+	FinalizersKeep  Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
+	DrainNotOurs    Reason = "DrainGuardedByOther"      // a PodDisruptionBudget that is not ours selects the storage pod
+	DrainNotGuarded Reason = "DrainNotGuarded"          // a storage pod that no budget of ours can be made for
+	LeftBehind      Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
 )
 
 // Severity is how much a reason matters. The zero value is for those who look for a fault of ours.
@@ -247,6 +249,10 @@ var table = []Row{
 	{PolicyEnded, Warning, "", "Node {node} looks dead: the pod was ended so that it can run elsewhere ({detail}). Its machine may run.", ""},
 	{FinalizersKeep, Warning, "", "The pod was ended and deleted, and can never start again. Its name stays taken until its finalizers are removed: {detail}.",
 		"Look at who set the finalizers."},
+	{DrainNotOurs, Warning, "", "A PodDisruptionBudget that is not forcefence's selects a pod of the storage system on this node: {detail}. forcefence makes none beside it, since a pod with two can never be evicted: whether a drain waits for the node's data is that budget's matter.",
+		"Delete that PodDisruptionBudget, or make it select other pods, if forcefence is to guard the drain."},
+	{DrainNotGuarded, Warning, "", "No PodDisruptionBudget can hold up a drain of this node for its storage: {detail}.",
+		"Correct `identity` and `pods` of the drain item. A DaemonSet's pods are not evicted by `kubectl drain`: a drain does not wait for them."},
 	{LeftBehind, Warning, "", "{detail}",
 		"Its node came back, and the pod could not be deleted (it was ended, and never starts again) or marked as spared (it lives). Look at its size and at admission webhooks."},
 }

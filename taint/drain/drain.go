@@ -1,0 +1,365 @@
+// Package drain keeps `kubectl drain` from taking the last copies of a volume away: which PodDisruptionBudgets stand before a storage
+// system's own pods, which replicas are to leave a cordoned node first, and what holds a drain up.
+//
+// It is pure: it names no client, no clock and no logger. The controller's executor and a model of it in the tests run the same functions.
+//
+// It promises: while the policy protects a volume's data, the pod before a healthy copy of it has a budget of ours, whichever nodes are
+// cordoned, one after the other or at once. What is not known lets go of nothing. A pod never gets a second budget, because the eviction API
+// refuses such a pod. An eviction is taken back only where it was asked for by us and nobody else wants it.
+package drain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Policy is what must be true before a cordoned node may lose its storage pod, by the names of Longhorn's setting node-drain-policy.
+type Policy string
+
+// The policies. The zero value holds everything up.
+const (
+	BlockIfLast            Policy = "block-if-contains-last-replica"
+	AllowIfStopped         Policy = "allow-if-replica-is-stopped"
+	AlwaysAllow            Policy = "always-allow"
+	BlockForEviction       Policy = "block-for-eviction"
+	BlockForEvictionIfLast Policy = "block-for-eviction-if-contains-last-replica"
+)
+
+// Policies are all of them, the default first.
+var Policies = []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast}
+
+// Evicts reports that replicas are asked to leave a cordoned node.
+func (p Policy) Evicts() bool { return p == BlockForEviction || p == BlockForEvictionIfLast }
+
+// Node is what matters of a Kubernetes node.
+type Node struct {
+	Cordoned bool
+	Down     bool // Ready is not True
+}
+
+// View is what was seen, for one guard. Step reads it and changes nothing.
+type View struct {
+	Guard   Guard
+	Nodes   map[string]Node // all that exist
+	Pods    []Pod           // the storage system's, of all nodes
+	Budgets []Budget        // of the pods' namespace, whosever they are
+	Storage storage.System  // nil: nothing is known of it
+
+	index *index // nil: Step and Left make their own
+}
+
+// Do is what an act does.
+type Do uint8
+
+// The acts. The zero value does nothing.
+const (
+	Nothing  Do = iota
+	Protect     // make Pod's budget
+	Restore     // give Budget, which is ours, what it has from Guard.For(Pod): somebody changed it
+	LetGo       // delete Budget, which is ours. Only after Step has said so of a live look
+	Ask         // ask for Replica's eviction, and note in the same write that it is ours. Only after a live look, too
+	TakeBack    // take the request and the note off Replica; or the note alone, where somebody took the request back. The same
+)
+
+func (d Do) String() string {
+	return [...]string{"nothing", "protect", "restore", "let go", "ask", "take back"}[d]
+}
+
+// Careful reports that the act must be found by a live look again before it is done.
+func (d Do) Careful() bool { return d >= LetGo }
+
+// Act is one thing to do.
+type Act struct {
+	Do      Do
+	Pod     Pod
+	Budget  Budget
+	Replica storage.Replica
+}
+
+// Same reports that two acts do the same to the same object, whatever version of it.
+func (a Act) Same(b Act) bool {
+	return a.Do == b.Do && a.Pod.UID == b.Pod.UID && a.Budget.UID == b.Budget.UID && a.Replica.UID == b.Replica.UID
+}
+
+// Blocker is a replica that holds its node's drain up, and why.
+type Blocker struct {
+	Replica storage.Replica
+	Why     string
+}
+
+// Odd is what a person should know of a node: nothing is done about it.
+type Odd struct {
+	Reason reason.Reason
+	Detail string
+}
+
+// Decision is what to do about one node.
+type Decision struct {
+	Acts     []Act
+	Blockers []Blocker // why the node's drain is held up; none: nothing holds it up. Of a cordoned node alone
+	Held     bool      // a budget of ours holds it up, or is about to
+	Unknown  string    // "" or why nothing is known of the storage: that holds a drain up, and no replica is touched
+	Seen     bool      // the node's replicas were seen: Auto is known
+	Auto     bool      // a replica on the node is being evicted because of us
+	Odd      []Odd
+}
+
+// Blocked reports that the node must not lose its storage pods.
+func (d Decision) Blocked() bool { return len(d.Blockers) > 0 || d.Unknown != "" }
+
+// Step decides about one node, one that does not exist any more included.
+func Step(v View, name string) Decision {
+	if v.index == nil {
+		v = v.Indexed()
+	}
+	n, exists := v.Nodes[name]
+	n.Down = n.Down || !exists
+	var d Decision
+	var replicas []storage.Replica
+	switch {
+	case v.Storage == nil:
+		d.Unknown = "nothing is known of the storage system"
+	default:
+		d.Unknown = v.Storage.Missing()
+	}
+	if d.Unknown == "" {
+		replicas, d.Seen = v.Storage.On(name), true
+	}
+	if v.Guard.Policy == AlwaysAllow {
+		d.Unknown = "" // it asks nobody
+	}
+	if !n.Cordoned {
+		d.Unknown = "" // nor does a node that nobody drains
+	}
+	for _, r := range replicas {
+		why := ""
+		if n.Cordoned {
+			why = v.blocks(r)
+		}
+		if why != "" {
+			d.Blockers = append(d.Blockers, Blocker{r, why})
+		}
+		d.Auto = d.Auto || r.Ours && r.Evicting
+		if act := v.evict(n, r, why != ""); act != Nothing {
+			d.Acts = append(d.Acts, Act{Do: act, Replica: r})
+		}
+	}
+	v.guard(name, n, &d)
+	return d
+}
+
+// evict is what to do about the eviction of a replica.
+func (v View) evict(n Node, r storage.Replica, blocks bool) Do {
+	// While the node is cordoned a request stands: to take it back because the copy that it led to is healthy would leave it to the storage
+	// system which of the two it drops.
+	want := n.Cordoned && !n.Down && v.Guard.Policy.Evicts() && (blocks || r.Ours)
+	switch {
+	case r.Unknown != "": // whether it stands, and who wants it
+		return Nothing
+	case want && !r.Evicting && !r.Ours: // where it is ours and does not stand, somebody took it back: that is not fought
+		return Ask
+	case !want && r.Ours && !(r.Evicting && r.Wanted):
+		return TakeBack
+	}
+	return Nothing
+}
+
+// blocks is why a replica on a cordoned node holds its drain up; "" if it does not.
+func (v View) blocks(r storage.Replica) string {
+	if r.Unknown != "" && v.Guard.Policy != AlwaysAllow {
+		return "not all of it is known: " + r.Unknown
+	}
+	switch v.Guard.Policy {
+	case AlwaysAllow:
+		return ""
+	case BlockForEviction:
+		switch {
+		case r.Ours && !r.Evicting:
+			return "somebody took its eviction back"
+		case v.Nodes[r.Node].Down:
+			return "the node is down, so that nothing can be copied from it"
+		}
+		return "it is still there"
+	case AllowIfStopped:
+		if !r.Running {
+			return ""
+		}
+	case BlockIfLast, BlockForEvictionIfLast:
+	default:
+		return fmt.Sprintf("the policy %q is not known", v.Guard.Policy)
+	}
+	if r.Volume == "" {
+		return "nobody knows of which volume it is"
+	}
+	all := v.Storage.Of(r.Volume)
+	// One that was never started holds no data, unless it is being built from another.
+	if !r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started }) {
+		return ""
+	}
+	why := "no other replica of the volume is healthy"
+	for _, o := range all {
+		if o.Node == r.Node || o.Node == "" || !o.Healthy || !o.Started || o.Unknown != "" {
+			continue
+		}
+		open := v.open(o.Node)
+		if o.Evicting { // it goes as soon as a copy of it is ready, which may be the one on the node that is drained
+			open = "it is being evicted"
+		}
+		if open == "" {
+			return ""
+		}
+		why = "the volume's replica on node " + o.Node + " is not safe either: " + open
+	}
+	return why
+}
+
+// open is why a healthy replica on that node could go as well; "" if nothing takes it before we let go of it.
+func (v View) open(name string) string {
+	n, exists := v.Nodes[name]
+	switch {
+	case !exists:
+		return "the node does not exist"
+	case n.Cordoned:
+		return "the node is cordoned, too"
+	case n.Down:
+		return "the node is down"
+	}
+	pods := v.on(name)
+	if len(pods) == 0 {
+		return "no pod of the storage system is on it"
+	}
+	for _, p := range pods {
+		if !p.Up {
+			return fmt.Sprintf("its pod %s/%s does not run", p.Namespace, p.Name)
+		}
+		if c := v.cover(p); !c.ok {
+			return fmt.Sprintf("its pod %s/%s has no PodDisruptionBudget of ours", p.Namespace, p.Name)
+		}
+	}
+	return ""
+}
+
+// on are the storage pods of a node that have not finished.
+func (v View) on(name string) []Pod { return v.index.on[name] }
+
+// covered is what is before a pod.
+type covered struct {
+	ok      bool      // a budget of ours, for this pod alone, and no other budget
+	ours    []sighted // the one with the pod's name first
+	foreign []sighted
+	named   *Budget // has the name of the pod's, and may be before other pods; nil: none has
+}
+
+func (v View) cover(p Pod) (c covered) {
+	at, exists := v.index.named[p.Namespace+"/"+v.Guard.budget(p)]
+	if exists {
+		c.named = &v.index.budgets[at].Budget
+	}
+	for _, i := range v.index.before[p.UID] {
+		switch b := v.index.budgets[i]; {
+		case b.Guard != v.Guard.Name:
+			c.foreign = append(c.foreign, b)
+		case exists && i == at:
+			c.ours = slices.Insert(c.ours, 0, b)
+		default:
+			c.ours = append(c.ours, b)
+		}
+	}
+	c.ok = len(c.foreign) == 0 && len(c.ours) == 1 && c.ours[0].sound(p)
+	return c
+}
+
+// sound reports that a budget of ours is as it was made and selects no other pod.
+func (b sighted) sound(p Pod) bool {
+	return b.Whole && !b.Deleting && !slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })
+}
+
+// guard decides about the budgets before the node's storage pods.
+func (v View) guard(name string, n Node, d *Decision) {
+	keep := v.Guard.Policy != AlwaysAllow && (!n.Cordoned || d.Blocked())
+	odd := map[reason.Reason][]string{}
+	for _, p := range v.on(name) {
+		c := v.cover(p)
+		who := p.Namespace + "/" + p.Name
+		drop := c.ours // what of ours goes
+		switch {
+		case !keep:
+		case len(c.foreign) > 0:
+			odd[reason.DrainNotOurs] = append(odd[reason.DrainNotOurs], fmt.Sprintf("%s (PodDisruptionBudget %s)", who, c.foreign[0].Name))
+			// Where ours came first and the node's data would be lost, both stay: the eviction API refuses such a pod, so that nothing is.
+			if d.Blocked() {
+				d.Held, drop = d.Held || len(c.ours) > 0, nil
+			}
+		case p.Daemon:
+			drop = nil
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" is a DaemonSet's, which no drain evicts")
+		case v.Guard.Identity.Of(p) == nil:
+			drop = nil
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
+				fmt.Sprintf("%s has not all of the labels that tell it from others (%s)", who, strings.Join(v.Guard.Identity, ", ")))
+		case v.twin(p) != "":
+			drop = nil // a pod may be replaced just now
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" has the same labels as "+v.twin(p))
+		case c.ok:
+			d.Held, drop = true, nil
+		case len(c.ours) == 0 && c.named == nil:
+			d.Held, drop = true, nil
+			d.Acts = append(d.Acts, Act{Do: Protect, Pod: p})
+		case len(c.ours) == 0 && c.named.Guard != v.Guard.Name:
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and somebody else has one", who, c.named.Name))
+		case len(c.ours) == 0: // somebody made ours one for other pods
+			d.Held, drop = true, nil
+			if !c.named.Deleting {
+				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: *c.named})
+			}
+		default: // one of ours is enough; a budget that is going away makes room for the next
+			d.Held, drop = true, c.ours[1:]
+			if b := c.ours[0]; !b.Deleting && !b.sound(p) {
+				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: b.Budget})
+			}
+		}
+		for _, b := range drop {
+			if !b.Deleting {
+				d.Acts = append(d.Acts, Act{Do: LetGo, Pod: p, Budget: b.Budget})
+			}
+		}
+	}
+	for _, r := range []reason.Reason{reason.DrainNotOurs, reason.DrainNotGuarded} {
+		if len(odd[r]) > 0 {
+			d.Odd = append(d.Odd, Odd{r, strings.Join(odd[r], "; ")})
+		}
+	}
+}
+
+// twin is another storage pod that the pod's budget would select as well; "" if there is none.
+func (v View) twin(p Pod) string {
+	for _, o := range v.index.alike[likeness(v.Guard.Identity.Of(p))] {
+		if o.UID != p.UID {
+			return o.Namespace + "/" + o.Name
+		}
+	}
+	return ""
+}
+
+// Left are the budgets of ours that nobody needs any more: before no pod, and of a node that is gone or has another. One whose pod is away for
+// a moment stays, so that the pod is never without.
+func Left(v View) (out []Act) {
+	if v.index == nil {
+		v = v.Indexed()
+	}
+	for _, b := range v.index.budgets {
+		if b.Guard != v.Guard.Name || b.Deleting || len(b.pods) > 0 {
+			continue
+		}
+		_, exists := v.Nodes[b.Node]
+		another := slices.ContainsFunc(v.on(b.Node), func(p Pod) bool { return v.cover(p).ok })
+		if !exists || another || v.Guard.Policy == AlwaysAllow {
+			out = append(out, Act{Do: LetGo, Budget: b.Budget})
+		}
+	}
+	return out
+}

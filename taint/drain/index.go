@@ -1,0 +1,97 @@
+package drain
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// index is what Step and Left look up of a View's pods and budgets, so that a pass over many nodes does not compare each with each.
+type index struct {
+	on      map[string][]Pod // that have not finished, by node
+	alike   map[string][]Pod // that have not finished, by the values of the guard's Identity
+	budgets []sighted
+	named   map[string]int   // of them, by namespace and name
+	before  map[string][]int // which budgets select a pod that has not finished, by its UID
+}
+
+// sighted is a budget, and the UIDs of the pods that have not finished and that it selects.
+type sighted struct {
+	Budget
+	pods []string
+}
+
+// Indexed is the View in a form in which any number of Steps costs what one does. Its Guard, Pods and Budgets must not change afterwards.
+func (v View) Indexed() View {
+	x := &index{on: map[string][]Pod{}, alike: map[string][]Pod{}, before: map[string][]int{}, named: map[string]int{}}
+	by, rest := selectors(v.Budgets)
+	for i, b := range v.Budgets {
+		x.named[b.Namespace+"/"+b.Name] = i
+		x.budgets = append(x.budgets, sighted{Budget: b})
+	}
+	for _, p := range v.Pods {
+		if p.Over {
+			continue
+		}
+		x.on[p.Node] = append(x.on[p.Node], p)
+		if values := v.Guard.Identity.Of(p); values != nil {
+			x.alike[likeness(values)] = append(x.alike[likeness(values)], p)
+		}
+		try := func(candidates []int) {
+			for _, i := range candidates {
+				if b := &x.budgets[i]; b.Selects(p) {
+					b.pods = append(b.pods, p.UID)
+					x.before[p.UID] = append(x.before[p.UID], i)
+				}
+			}
+		}
+		for key, value := range p.Labels {
+			try(by[label{key, value}])
+		}
+		try(rest)
+	}
+	for _, found := range x.before { // of several of ours the same one stays, whoever lists them
+		slices.SortFunc(found, func(a, b int) int { return strings.Compare(v.Budgets[a].Name, v.Budgets[b].Name) })
+	}
+	v.index = x
+	return v
+}
+
+func likeness(values []string) string { return strings.Join(values, "\n") }
+
+type label struct{ key, value string }
+
+// selectors are the budgets by a label that every pod has which they select: of several the one that the fewest budgets ask for. rest are
+// those that ask for no such label.
+func selectors(budgets []Budget) (by map[label][]int, rest []int) {
+	asked := make([][]label, len(budgets))
+	count := map[label]int{}
+	for i, b := range budgets {
+		requirements, _ := b.selector.Requirements()
+		for _, r := range requirements {
+			switch op := r.Operator(); {
+			case op != selection.In && op != selection.Equals && op != selection.DoubleEquals:
+			case len(r.ValuesUnsorted()) == 1:
+				l := label{r.Key(), r.ValuesUnsorted()[0]}
+				asked[i] = append(asked[i], l)
+				count[l]++
+			}
+		}
+	}
+	by = map[label][]int{}
+	for i := range budgets {
+		if len(asked[i]) == 0 {
+			rest = append(rest, i)
+			continue
+		}
+		rarest := asked[i][0]
+		for _, l := range asked[i][1:] {
+			if count[l] < count[rarest] {
+				rarest = l
+			}
+		}
+		by[rarest] = append(by[rarest], i)
+	}
+	return by, rest
+}

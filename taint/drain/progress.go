@@ -1,0 +1,137 @@
+package drain
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// Progress is how far a held drain has come, for one guard. It stands on the Node, so that whoever asks needs no controller.
+type Progress struct {
+	Guard   string    `json:"guard"`
+	Policy  Policy    `json:"policy"`
+	Since   time.Time `json:"since"`             // when the drain was first held up
+	Told    time.Time `json:"told"`              // when this was written
+	Total   int       `json:"total"`             // replicas that held it up since then
+	Left    int       `json:"left"`              // of those, still
+	Volumes []Held    `json:"volumes,omitempty"` // the first of those left
+	Unknown string    `json:"unknown,omitempty"` // why nothing is known of the storage: that holds the drain up as well
+	Bare    bool      `json:"bare,omitempty"`    // no budget of ours is there: nothing of ours holds the drain up
+}
+
+// Held is a volume that holds a drain up.
+type Held struct {
+	Volume  string `json:"volume"`
+	Replica string `json:"replica"`
+	Why     string `json:"why"`
+}
+
+// named is how many volumes a Progress names: annotations are no place for thousands.
+const named = 20
+
+// Follow is the progress after a decision; nil where nothing holds the drain up. before is what stood on the Node; nil: nothing.
+func Follow(before *Progress, g Guard, d Decision, now time.Time) *Progress {
+	if !d.Blocked() {
+		return nil
+	}
+	p := Progress{Guard: g.Name, Policy: g.Policy, Since: now, Told: now, Left: len(d.Blockers), Total: len(d.Blockers), Unknown: d.Unknown, Bare: !d.Held}
+	for i, b := range d.Blockers {
+		if i == named {
+			break
+		}
+		p.Volumes = append(p.Volumes, Held{Volume: b.Replica.Volume, Replica: b.Replica.Name, Why: b.Why})
+	}
+	if before == nil || before.Policy != g.Policy {
+		return &p
+	}
+	p.Since, p.Total = before.Since, max(before.Total, p.Left)
+	if p.Left > before.Left { // some came
+		p.Total = max(p.Total, before.Total+p.Left-before.Left)
+	}
+	if d.Unknown != "" { // how many are left is not known: what was is kept
+		p.Left, p.Total, p.Volumes = before.Left, before.Total, before.Volumes
+	}
+	if p.same(*before) {
+		return before
+	}
+	return &p
+}
+
+// same reports that two tell the same, whenever they were written.
+func (p Progress) same(o Progress) bool {
+	return p.Guard == o.Guard && p.Policy == o.Policy && p.Total == o.Total && p.Left == o.Left && p.Unknown == o.Unknown && p.Bare == o.Bare &&
+		slices.Equal(p.Volumes, o.Volumes)
+}
+
+// Rate is how many replicas left in a minute so far, and how long the rest takes at that rate; known is false until one has left.
+func (p Progress) Rate(now time.Time) (perMinute float64, rest time.Duration, known bool) {
+	gone, took := p.Total-p.Left, now.Sub(p.Since)
+	if gone <= 0 || took <= 0 {
+		return 0, 0, false
+	}
+	return float64(gone) / took.Minutes(), time.Duration(float64(took) / float64(gone) * float64(p.Left)), true
+}
+
+// Summary says it in a sentence that does not change while nothing else does.
+func (p Progress) Summary() string {
+	switch {
+	case p.Unknown != "":
+		return "nothing is known of the storage: " + p.Unknown
+	case len(p.Volumes) == 0:
+		return ""
+	}
+	v := p.Volumes[0]
+	more := ""
+	if p.Left > 1 {
+		more = fmt.Sprintf("; and %d more", p.Left-1)
+	}
+	return fmt.Sprintf("volume %s, replica %s: %s%s", cmp.Or(v.Volume, "(unknown)"), v.Replica, v.Why, more)
+}
+
+// ProgressOf reads what stands on a Node, by guard. What cannot be read is nothing, and so is what we do not write: texts that are no line, which
+// the node's own kubelet can write there, and which people see on their terminals.
+func ProgressOf(n *corev1.Node) map[string]*Progress {
+	var list []*Progress
+	if json.Unmarshal([]byte(n.Annotations[taint.DrainAnnotation]), &list) != nil {
+		return nil
+	}
+	out := map[string]*Progress{}
+	for _, p := range list {
+		if p != nil && p.printable() {
+			out[p.Guard] = p
+		}
+	}
+	return out
+}
+
+func (p Progress) printable() bool {
+	text := p.Guard + string(p.Policy) + p.Unknown
+	for _, v := range p.Volumes {
+		text += v.Volume + v.Replica + v.Why
+	}
+	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
+}
+
+// Encode is the annotation; "" for none.
+func Encode(all map[string]*Progress) string {
+	var list []*Progress
+	for _, p := range all {
+		if p != nil {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	slices.SortFunc(list, func(a, b *Progress) int { return cmp.Compare(a.Guard, b.Guard) })
+	text, _ := json.Marshal(list) // never fails: numbers and texts
+	return string(text)
+}
