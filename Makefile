@@ -8,9 +8,9 @@ VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
 
 # The longest first: most tests wait for most of their time, and so two packages run at a time.
-packages = $$($(GO) list ./test/integration ./... | grep -v '/test/sim$$')
+packages = $$($(GO) list ./test/integration ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
 
-.PHONY: all demo test e2e sim mutants lint build controlplane fuzz image image-test bench clean
+.PHONY: all demo test e2e sim explore mutants lint build controlplane fuzz image image-test bench clean
 
 all: build
 
@@ -25,21 +25,24 @@ demo: build controlplane ## a machine loses its power and its workloads come up 
 	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
 	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
 
-# Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
+# Without the race detector for simulation and exploration: their histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@$(GO) build -o bin/tally ./test/tally
 	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear two packages on two cores
 	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 2 -timeout 30m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
-	  $(GO) test -json -timeout 30m $(TESTFLAGS) ./test/sim && exit $$s; } | bin/tally -skips '$(SKIPS)'
+	  $(GO) test -json -p 1 -timeout 30m $(TESTFLAGS) ./test/sim ./test/explore && exit $$s; } | bin/tally -skips '$(SKIPS)'
 
 e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
 	@$(GO) test -c -o bin/e2e.test ./test/e2e # run by itself: go test would hide the scenarios' lines
-	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/($(or $(RUN),.))' -test.timeout 20m
+	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/($(or $(RUN),.))' -test.timeout 40m
 
 sim: ## the simulation alone
 	$(GO) test -count=1 $(TESTFLAGS) ./test/sim
 
-mutants: controlplane ## weakens the protocol one piece at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP"
+explore: ## every interleaving of a small world, up to a bound of 10 minutes and 6 GiB
+	$(GO) test -count=1 -timeout 20m -v $(TESTFLAGS) ./test/explore -explore.time 10m -explore.memory 5500000000
+
+mutants: controlplane ## weakens the protocol one piece at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP -jobs N"
 	$(GO) run ./test/mutants $(MUTANTSFLAGS)
 
 bench: build controlplane ## measures what is promised, in out/bench.jsonl; RUN=name runs one, RUN=peers what others take

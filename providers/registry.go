@@ -49,6 +49,19 @@ type ProviderIDs interface {
 	ProviderIDs()
 }
 
+// SharesPower is a Config whose devices have their power with their machines (a BMC): where that is lost they are silent, and silence is
+// not off.
+type SharesPower interface {
+	// SharesPower does nothing: having it is what is asked about.
+	SharesPower()
+}
+
+// Mute is a Config whose devices may be set to say anything but Off: they only make others be asked.
+type Mute interface {
+	// NeverOff reports that they are.
+	NeverOff() bool
+}
+
 // Problem is one fault of a configuration: where, and what is wrong and what to do.
 type Problem struct {
 	Path string // "tls.caFile", relative to the Config; "" for the whole

@@ -32,6 +32,7 @@ type Look struct {
 	MarkedBy  string // who set the mark, as it would stand in Record.By; "" without one
 	Record    *Record
 	RecordErr error // the annotation is there and cannot be read
+	Unproven  []Unproven
 
 	Taints   []corev1.Taint
 	InUse    []corev1.UniqueVolumeName
@@ -58,6 +59,7 @@ func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got t
 		l.PoweredOn = l.PoweredOn || c.Type == PoweredOnCondition && c.Status == corev1.ConditionTrue
 	}
 	l.Record, l.RecordErr = RecordOf(node)
+	l.Unproven = unprovenOf(node)
 	id := ""
 	if l.Record != nil {
 		id = l.Record.ID

@@ -83,15 +83,18 @@ type Evidence struct {
 	From  string    `json:"from"`          // the provider; where the node has several devices, provider/device
 	State string    `json:"state"`         // a PowerState's name, or "None" where no device can speak
 	Raw   string    `json:"raw,omitempty"` // the device's own word, or the error's class
+	// SystemUUID is whose machine the device says it spoke of; "" if it cannot tell.
+	SystemUUID string `json:"systemUUID,omitempty"`
 }
 
 // Bounds of a record: an annotation is not a log.
 const (
-	maxEvidence = 16 // a node's devices, at most MaxDevices, are asked for each of three phases
+	maxEvidence = 3*MaxDevices + 4 // all of a node's devices are asked for each of three phases
 	maxWord     = 120
 
-	// MaxDevices is how many devices may speak for a node.
-	MaxDevices = 4
+	// MaxDevices is how many devices may speak for a node, in all its levels: a BMC, the two outlets of two power supplies, a cloud or a
+	// hypervisor, a person.
+	MaxDevices = 6
 )
 
 // WithEvidence returns the record with the evidence added; the first entry and the newest stay when there are too many.

@@ -103,7 +103,8 @@ func TestRecordOf(t *testing.T) {
 func TestWithEvidence(t *testing.T) {
 	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
 	var r Record
-	for i := range 20 {
+	const many = 2 * maxEvidence
+	for i := range many {
 		before := r
 		kept := append([]Evidence(nil), before.Evidence...)
 		r = r.WithEvidence(Evidence{At: at(i), From: "rack-a", State: "Off"})
@@ -114,7 +115,7 @@ func TestWithEvidence(t *testing.T) {
 	if n := len(r.Evidence); n != maxEvidence {
 		t.Errorf("%d entries, want %d", n, maxEvidence)
 	}
-	if first, last := r.Evidence[0].At, r.Evidence[len(r.Evidence)-1].At; !first.Equal(at(0)) || !last.Equal(at(19)) {
+	if first, last := r.Evidence[0].At, r.Evidence[len(r.Evidence)-1].At; !first.Equal(at(0)) || !last.Equal(at(many-1)) {
 		t.Errorf("first %s, last %s, want the very first and the newest", first, last)
 	}
 	for i := 2; i < len(r.Evidence); i++ {
@@ -122,7 +123,7 @@ func TestWithEvidence(t *testing.T) {
 			t.Errorf("entries out of order: %v", r.Evidence)
 		}
 	}
-	if n := len(r.WithEvidence(Evidence{At: at(19), From: "rack-a", State: "Off"}).Evidence); n != maxEvidence {
+	if n := len(r.WithEvidence(Evidence{At: at(many - 1), From: "rack-a", State: "Off"}).Evidence); n != maxEvidence {
 		t.Errorf("%d entries after a repetition, want %d", n, maxEvidence)
 	}
 	one := Record{}.WithEvidence(Evidence{At: at(0).In(time.FixedZone("", 3600)).Add(123456), Raw: "x"})

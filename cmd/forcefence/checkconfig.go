@@ -16,7 +16,8 @@ func newCheckConfig(types providers.Registry) *cobra.Command {
 		Short: "Check a configuration file",
 		Long: `Check a configuration file as "forcefence run" would read it, and ask no device.
 
-Every fault is printed to standard error as file:line: path: problem, and the exit status is 1. A good file exits with 0.
+Every fault is printed to standard error as file:line: path: problem, and the exit status is 1. A good file exits with 0, also where a
+warning is printed of what is allowed and still no good idea.
 
 The files that the settings name (passwordFile, caFile) must be there: check where the controller will run, or with --skip-files,
 which passes over those that are not there.
@@ -28,10 +29,16 @@ as FORCEFENCE_MODE override the file here too; one that names no key is a fault.
 			if skip {
 				opts = append(opts, config.SkipFiles())
 			}
-			if _, err := config.Load(args[0], types, opts...); err != nil {
+			cfg, err := config.Load(args[0], types, opts...)
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
+			for _, w := range cfg.Warnings() {
+				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), w); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
 			return err
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,8 +29,9 @@ func newCleanup() *cobra.Command {
 	var o cleanup
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove what the controller left on the Nodes, before you uninstall it",
-		Long: "Remove from all Nodes what the controller left on them: records of fences, the pins of their machines, conditions and marks.\n" +
+		Short: "Remove what the controller left on the Nodes and before storage pods, before you uninstall it",
+		Long: "Remove from all Nodes what the controller left on them: records of fences, the pins of their machines, conditions and marks; and\n" +
+			"the PodDisruptionBudgets of its drain guards, which would hold up drains for ever without it.\n" +
 			"Labels that people set (forcefence.io/exclude) stay, and so does the hook's condition, which the hook removes itself.\n\n" +
 			"It refuses while a controller leads, and while a node is marked or its fence is not done. With --force it\n" +
 			"continues, and ends each such fence as `forcefence release` does. Without --yes it only says what it would do.",
@@ -86,6 +88,13 @@ func (o cleanup) run(ctx context.Context) error {
 			open[name] = true
 		}
 	}
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := o.client.List(ctx, &budgets, client.HasLabels{taint.GuardLabel}); err != nil {
+		return fmt.Errorf("listing PodDisruptionBudgets: %w", err)
+	}
+	for _, b := range budgets.Items {
+		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name, b.Labels[taint.GuardLabel])
+	}
 	var against []string
 	if len(leaders) > 0 {
 		against = append(against, "a controller leads ("+strings.Join(leaders, ", ")+"): stop it first")
@@ -96,11 +105,17 @@ func (o cleanup) run(ctx context.Context) error {
 	switch {
 	case len(against) > 0 && !o.force:
 		return fmt.Errorf("nothing was changed: %s; --force ignores that", strings.Join(against, "; "))
-	case len(dirty) == 0:
+	case len(dirty)+len(budgets.Items) == 0:
 		fmt.Fprintln(o.out, "no Node carries anything of the controller's")
 		return nil
 	case !o.yes:
-		return fmt.Errorf("nothing was changed: add --yes to remove this from %d nodes", len(dirty))
+		return fmt.Errorf("nothing was changed: add --yes to remove this from %d nodes, and %d PodDisruptionBudgets", len(dirty), len(budgets.Items))
+	}
+	for i := range budgets.Items {
+		b := &budgets.Items[i]
+		if err := o.client.Delete(ctx, b, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("run the command again: deleting PodDisruptionBudget %s/%s: %w", b.Namespace, b.Name, err)
+		}
 	}
 	for _, name := range dirty {
 		if open[name] {

@@ -58,6 +58,9 @@ func (c *Config) Validate() []providers.Problem {
 	}
 }
 
+// NeverOff implements providers.Mute: a taint that nobody trusts only makes others be asked.
+func (c *Config) NeverOff() bool { return c.Trust != CCM }
+
 // New makes the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return &provider{opts: o.Defaulted(), trusted: c.Trust == CCM, bare: map[string]life{}}, nil

@@ -88,6 +88,9 @@ func (c *Config) Validate() (out []providers.Problem) {
 // New makes the provider. It contacts no BMC.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
+// SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
+func (c *Config) SharesPower() {}
+
 // Addresses implements providers.IDs: an ID is its BMC's address.
 func (c *Config) Addresses() bool { return true }
 

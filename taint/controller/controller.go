@@ -31,11 +31,13 @@ import (
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Machine is what the configuration knows of one node's machine.
@@ -52,7 +54,9 @@ type Machine struct {
 	Feeds    bool          // its device gives the machine power (providers.Feeder)
 	Quiet    bool          // its device says nothing of a machine that runs (providers.Quiet)
 	NoPower  string        // "" or why its power must not be touched through this device
-	// Further are the other devices that speak for the node, in their order. The operator's word leads to each; they have no Mode.
+	Level    int           // the number of the level that its device is of; the node's own is alone in the first, 0
+	Limits   proof.Limits  // of that level
+	// Further are the devices of the other levels, in their order. The operator's word leads to each; they have no Mode.
 	Further []Machine
 }
 
@@ -67,8 +71,8 @@ func (m Machine) Devices() []Machine {
 // proofs are the devices as the pure rooms know them.
 func (m Machine) proofs() []proof.Device {
 	var out []proof.Device
-	for i, d := range m.Devices() {
-		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: i, NoPower: d.NoPower, Feeds: d.Feeds})
+	for _, d := range m.Devices() {
+		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: d.Level, Limits: d.Limits, NoPower: d.NoPower, Feeds: d.Feeds})
 	}
 	return out
 }
@@ -107,11 +111,17 @@ type Config struct {
 	Machine func(*corev1.Node) (Machine, error)
 	// Recorded returns the machine that an open fence began with.
 	Recorded   func(*corev1.Node, taint.Machine) (Machine, error)
-	Excluded   func(*corev1.Node) string // "" or why the node must be left alone
-	EvictFirst labels.Selector           // pods to evict before the others
+	Mode       func(*corev1.Node) fence.Chosen // what may be done about a node; nil: what Machine says
+	Selectors  map[string]labels.Selector      // of nodes that the file names, by where it does: one that selects none is told
+	Excluded   func(*corev1.Node) string       // "" or why the node must be left alone
+	Elsewhere  Elsewhere                       // where else that is said
+	EvictFirst labels.Selector                 // pods to evict before the others
 	Fence      fence.Settings
 	Evict      evict.Settings
 	Policies   []policy.Policy
+	Storage    []storage.System // that policies ask, by their names
+	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
+	Keep       journal.Keep     // of Fencing objects
 }
 
 // Options is all that a Reconciler is made of. Every field is required but where noted.
@@ -127,7 +137,11 @@ type Options struct {
 	Key     string       // the mark's key
 	By      string       // this process's identity in records
 	Workers int          // pod writes at the same time, for all nodes; default 64 (F6)
-	Now     func() time.Time
+	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
+	Storage func(ctx context.Context, tell func(node string))
+	// Told is told of every fence as it goes on, for Records. It must not block. nil: nobody is.
+	Told func(journal.Told)
+	Now  func() time.Time
 }
 
 // Reconciler implements reconcile.Reconciler for Nodes.
@@ -140,9 +154,12 @@ type Reconciler struct {
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet
 
-	mu    sync.Mutex            // guards nodes and met
+	mu    sync.Mutex            // guards what follows
 	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
 	met   bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
+
+	limits *fleet.Limits        // that the fleet keeps to
+	once   map[string]time.Time // refusals that are one for many nodes -> when they were told
 }
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
@@ -159,6 +176,7 @@ type nodeState struct {
 	objects []corev1.Pod // of the pods that were listed
 
 	refused    string    // why the machine of the healthy node is not believed, as told
+	still      bool      // its mode begins nothing: held pods are not nudged
 	unbelieved time.Time // since when the machine is not believed; zero: it is
 	pinAgain   time.Time // when a pin that was refused is tried again
 
@@ -185,7 +203,7 @@ const maxSteps = 250
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	st := r.state(req.Name)
 	res, err := r.advance(ctx, req, st)
-	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.tellRest(st)} {
+	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.tellRest(st), r.poll(req.Name)} {
 		if after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) {
 			res.RequeueAfter = after
 		}
@@ -219,27 +237,6 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 }
 
-// meet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
-// else silent, and an open fence would end for that.
-func (r *Reconciler) meet(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.met {
-		return nil
-	}
-	var nodes corev1.NodeList
-	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing cached nodes: %w", err)
-	}
-	r.across(func(f *fleet.Fleet) {
-		for i := range nodes.Items {
-			seeNode(f, &nodes.Items[i], r.Now())
-		}
-	})
-	r.met = true
-	return nil
-}
-
 // idle reports, from the caches alone, that there is nothing to look at: that, and once a pin, is what every healthy node costs.
 func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle bool, after time.Duration, err error) {
 	var node corev1.Node
@@ -255,17 +252,24 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	st.nudging.saw(l, status, r.Now())
 	var view fleet.View
 	r.across(func(f *fleet.Fleet) {
-		f.Know(name, r.Now())
+		f.See(l, r.Now())
 		view = f.View(name, r.Now())
 	})
 	r.tellOddLease(&node, st, view)
-	if !recovery.Idle(l, view) || st.course.Owes() {
+	config := r.Config()
+	turn := st.course.SawStorage(config.Policies, config.health(name), r.Now())
+	if !recovery.Idle(l, view) || st.course.Owes() || turn {
 		return false, 0, nil
 	}
 	r.setState(st, reason.StateHealthy)
+	mode := config.mode(&node, fence.Fence).Mode
+	r.inMode(st, mode)
 	st.course.Rest(l)
 	st.node, st.objects = nil, nil
-	st.told.said, st.told.alerted = "", ""
+	st.told.said, st.told.alerted, st.told.aside = "", "", ""
+	if mode == fence.Disabled {
+		return true, 0, nil
+	}
 	return true, r.pin(ctx, &node, l, st), nil
 }
 
@@ -288,10 +292,14 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
 		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
 	}
+	if rec := st.course.Look().Record; rec.Open() {
+		r.chronicle(name, st, journal.Told{Record: *rec, Gone: true})
+	}
 	r.send(&st.told.later)
 	r.send(&st.told.pods)
 	r.setState(st, "")
 	r.setProtection(st, "")
+	r.setMode(st, "")
 	st.nudging = nudging{}
 	r.across(func(f *fleet.Fleet) { f.Drop(name, r.Now()) })
 	r.mu.Lock()

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,6 +116,9 @@ func (p *Drills) drill(ctx context.Context, name string) {
 	if ctx.Err() != nil {
 		return
 	}
+	if len(seen.Devices) > 0 {
+		r.across(func(f *fleet.Fleet) { f.Reached(name, seen.Verdict) })
+	}
 	f := drill.Judge(seen)
 	ok = f.OK()
 	now := found{result: f.Result}
@@ -153,8 +157,12 @@ func (r *Reconciler) liar(m Machine) (by string) {
 func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine) string, now func() time.Time) drill.Seen {
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
 	led, _ := p.Machine(node)      // its mode is the rule's, also where the machine's power may not be touched
+	mode := p.mode(node, led.Mode)
+	if mode.Mode == fence.Disabled {
+		return drill.Seen{Disabled: cmp.Or(mode.By, "mode disabled")}
+	}
 	m, err := p.Believed(node, rec)
-	s := drill.Seen{None: err, NotBelieved: errors.Is(err, ErrNotBelieved), PowerOff: led.Mode == fence.Fence}
+	s := drill.Seen{None: err, NotBelieved: errors.Is(err, ErrNotBelieved), PowerOff: mode.Mode == fence.Fence || mode.Mode == fence.Shadow}
 	for _, c := range node.Status.Conditions {
 		switch {
 		case c.Type == taint.FenceableCondition:
@@ -224,6 +232,8 @@ func (p *Drills) count(name string, now found) {
 func (p *Drills) tell(node *corev1.Node, before string, f drill.Finding) {
 	switch {
 	case before == f.Result, before == "" && f.OK():
+	case f.Result == drill.Disabled:
+		p.Reconciler.Log.Info("Machine is not asked any more", "node", node.Name, "why", f.Detail)
 	case f.OK():
 		p.Reconciler.Log.Info("Machine answers again", "node", node.Name)
 		p.Reconciler.event(node, reason.Answers, "Probe", "{detail}", f.Detail)

@@ -100,6 +100,7 @@ func TestDrillOfTwoDevices(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := tc.first
 			m.Further = []Machine{tc.second}
+			m.Further[0].Level = 1
 			config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
 			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, time.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
@@ -279,6 +280,7 @@ func TestDrillOfQuietDevices(t *testing.T) {
 		m := tc.first
 		m.Further = []Machine{tc.second}
 		m.Further[0].Device += "-b"
+		m.Further[0].Level = 1
 		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
 		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(Machine) string { return "" }, time.Now)
 		if len(seen.Devices) != tc.want {

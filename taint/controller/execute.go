@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,9 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	var s recovery.Step
 	r.across(func(f *fleet.Fleet) { s = st.course.Next(r.Now(), f) })
 	if s.Do == recovery.Read {
-		return 0, true, r.read(ctx, name, st, s)
+		err = r.read(ctx, name, st, s)
+		r.called(err)
+		return 0, true, err
 	}
 	if !st.course.Look().Exists {
 		r.forget(name, st)
@@ -31,6 +35,8 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	r.reads(st)
 	r.flush(&st.told.later, false)
 	r.alert(st, s)
+	r.chronicleLook(st)
+	r.tellNotes(st, s)
 	begun := r.Now()
 	if !writes(s.Do) { // what is written is told once it is: a conflict leaves a fence that never was one
 		r.tell(st, s)
@@ -39,6 +45,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	case recovery.Leave:
 		return 0, false, nil
 	case recovery.Wait:
+		r.tellAside(st, s)
 		r.flush(&st.told.pods, false)
 		return s.After, false, nil
 	case recovery.Ask:
@@ -53,6 +60,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	switch {
 	case o.Err == nil && writes(s.Do):
 		r.tell(st, s)
+		r.chronicleWrite(st, s)
 	case s.Do == recovery.PowerOff: // the course knows it; what follows, it decides
 		return 0, true, nil
 	case o.Err != nil:
@@ -66,7 +74,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 
 // writes reports an act that is one write of the Node.
 func writes(d recovery.Do) bool {
-	return d == recovery.Write || d == recovery.Arm || d == recovery.Unmark
+	return d == recovery.Write || d == recovery.Announce || d == recovery.Arm || d == recovery.Unmark
 }
 
 // phases are the names of acts in the metric of phases.
@@ -81,6 +89,8 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 	switch s.Do {
 	case recovery.Write:
 		o.Err = r.writer.Record(ctx, l, s.Record)
+	case recovery.Announce:
+		o.Err = r.writer.Announce(ctx, l, s.Note)
 	case recovery.Arm:
 		o.Err = r.writer.Arm(ctx, l, s.Record)
 	case recovery.Unmark:
@@ -89,6 +99,11 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 		o.Err = r.writer.PoweredOn(ctx, l, s.On)
 	case recovery.ExpireReady:
 		o.Err = r.writer.ExpireReady(ctx, l)
+	case recovery.OutOfService, recovery.InService:
+		if st.course.Holds(r.Now()) != recovery.Yes {
+			return recovery.Outcome{Err: errLate, Late: true}
+		}
+		o.Err = r.writer.OutOfService(ctx, l, s.Do == recovery.OutOfService)
 	case recovery.PowerOff:
 		o = r.powerOff(ctx, st, s)
 	case recovery.ClearVolumes:
@@ -101,6 +116,8 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, message) })
 	case recovery.Delete:
 		return r.forEach(ctx, st, s, r.writer.Delete)
+	case recovery.DeleteAttachments:
+		return r.detach(ctx, st, s)
 	case recovery.Spare:
 		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Spare(ctx, p, l.Record.Token()) })
 	default:
@@ -143,7 +160,7 @@ func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) 
 	}
 	err := r.writer.Clear(ctx, l, s.InUse, s.Attached)
 	if err == nil {
-		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.ID,
+		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy,
 			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))
 	}
 	return recovery.Outcome{Err: err}
@@ -160,12 +177,14 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.objects = objects
+		r.chronicleList(st)
 		st.course.SawPods(kube.SeePods(objects, r.Key, r.Config().EvictFirst), r.Now())
 	case recovery.Volumes:
 		of, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
 			return err
 		}
+		r.Config().judge(st.only(s.Pods), of)
 		st.course.SawVolumes(of, r.Now())
 	case recovery.Owners:
 		of, err := kube.Owners(ctx, r.Live, s.Pods)
@@ -173,6 +192,26 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.course.SawOwners(of, r.Now())
+	case recovery.Rival:
+		st.course.SawRival(kube.LonghornDeletes(ctx, r.Live, r.Client.RESTMapper()), r.Now())
+	case recovery.Members:
+		members, err := kube.Members(ctx, r.Live)
+		if err != nil {
+			return err
+		}
+		st.course.SawMembers(members, r.Now())
+	case recovery.Waiting:
+		var namespaces []string
+		for _, p := range s.Pods {
+			if !slices.Contains(namespaces, p.Namespace) {
+				namespaces = append(namespaces, p.Namespace)
+			}
+		}
+		claims, err := kube.Waiting(ctx, r.Live, name, namespaces)
+		if err != nil {
+			return err
+		}
+		st.course.SawWaiting(claims, r.Now())
 	case recovery.CachedAttachments, recovery.LiveAttachments:
 		live := s.Read == recovery.LiveAttachments
 		c, opts := r.Cache, []client.ListOption{client.MatchingFields{NodeNameIndex: name}}
@@ -183,6 +222,7 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		if err != nil {
 			return err
 		}
+		r.chronicleAttached(st, atts)
 		st.course.SawAttachments(atts, live, r.Now())
 	default:
 		return fmt.Errorf("unknown reading %d", s.Read)
@@ -221,9 +261,21 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		m, err := config.Believed(node, l.Record)
 		st.machine = m
 		facts.Nobody = st.since(err, r.Now())
-		facts.Mode, facts.Devices = m.Mode, m.proofs()
+		mode := config.mode(node, m.Mode)
+		facts.Mode, facts.ModeBy, facts.Devices = mode.Mode, mode.By, m.proofs()
 		facts.Excluded, facts.Settings, facts.Evict = config.Excluded(node), config.Fence, config.Evict
-		facts.Policies = config.Policies
+		facts.Excluded = cmp.Or(facts.Excluded, fence.Excluded(node, r.Now()))
+		if facts.Excluded == "" && l.Mark == nil {
+			if facts.Excluded, err = r.excludedElsewhere(ctx, config.Elsewhere, name); err != nil {
+				return err
+			}
+		}
+		facts.KeptOn = fence.KeptOn(node, config.Fence.Cordoned)
+		if mode.PowerOffAfter > 0 {
+			facts.PowerOffAfter = mode.PowerOffAfter
+		}
+		r.inMode(st, mode.Mode)
+		facts.Policies, facts.Storage = config.Policies, config.health(name)
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, r.Now())
 	}

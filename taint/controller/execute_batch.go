@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,10 +25,43 @@ type batch struct {
 	st *nodeState
 }
 
-// forEach runs write for every pod of the step, with as many workers as are free, in the step's order. A write that fails is no error:
-// how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
-// the writes under way come to their end: one that was cut off could land after the next look.
+// item is one object that a run of writes writes.
+type item struct {
+	uid, name string
+	write     func(context.Context) error
+}
+
+// forEach runs write for every pod of the step, as each does.
 func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step, write func(context.Context, evict.Pod) error) recovery.Outcome {
+	var items []item
+	for _, p := range s.Pods {
+		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, func(ctx context.Context) error { return write(ctx, p) }})
+	}
+	o, written := r.each(ctx, st, s, items)
+	r.tellWritten(st, s, slices.DeleteFunc(slices.Clone(s.Pods), func(p evict.Pod) bool { return !written[p.UID] }))
+	return o
+}
+
+// detach deletes the attachments of the step, as each does.
+func (r *Reconciler) detach(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
+	var items []item
+	for _, a := range s.Attachments {
+		items = append(items, item{a.UID, a.Name, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
+	}
+	o, written := r.each(ctx, st, s, items)
+	for _, a := range s.Attachments {
+		if written[a.UID] {
+			r.Log.Warn("Deleted volume attachment", "node", st.course.Look().Name, "fence", st.course.Look().Record.IDOr(""), "attachment", a.Name,
+				"volume", a.PV, "policy", s.Policy)
+		}
+	}
+	return o
+}
+
+// each runs the items' writes, with as many workers as are free, in the step's order. A write that fails is no error:
+// how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
+// the writes under way come to their end: one that was cut off could land after the next look. written are those that were made, by UID.
+func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, items []item) (_ recovery.Outcome, written map[string]bool) {
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
 	defer r.batches.Add(-1)
@@ -35,12 +69,12 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 	defer r.setBatch(st, nil)
 	l := st.course.Look()
 	var mu sync.Mutex // guards the results
-	var written []evict.Pod
+	written = map[string]bool{}
 	how := map[string]evict.Refusal{}
 	var failed int
 	var first error
 	g, gctx := errgroup.WithContext(ctx)
-	for _, p := range s.Pods {
+	for _, p := range items {
 		if !r.acquire(gctx) {
 			break
 		}
@@ -49,7 +83,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 			if !b.holds(gctx) {
 				return errProofLost
 			}
-			err := write(ctx, p)
+			err := p.write(ctx)
 			if err != nil && ctx.Err() != nil {
 				return nil // this process ends
 			}
@@ -58,12 +92,12 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			how[p.UID] = kube.Refusal(err)
+			how[p.uid] = kube.Refusal(err)
 			if err == nil {
-				written = append(written, p)
+				written[p.uid] = true
 			} else if !errors.Is(err, kube.ErrAgain) {
 				if failed++; first == nil {
-					first = fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, err)
+					first = fmt.Errorf("%s: %w", p.name, err)
 				}
 			}
 			return nil
@@ -71,7 +105,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 	}
 	err := g.Wait()
 	if failed > 0 {
-		r.Log.Warn("Could not write some pods", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy, "act", s.Do.String(), "failed", failed, "of", len(s.Pods), "first", first)
+		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy, "act", s.Do.String(), "failed", failed, "of", len(items), "first", first)
 	}
 	o := recovery.Outcome{How: how}
 	switch {
@@ -82,8 +116,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 	default:
 		o.Err = ctx.Err()
 	}
-	r.tellWritten(st, s, written)
-	return o
+	return o, written
 }
 
 // acquire takes a worker's token; false when ctx ended first.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -67,7 +69,7 @@ type server struct {
 	fails       func(o runtime.Object) error // nil: nothing does
 }
 
-func (s *server) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (s *server) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if s.took != nil {
 		s.took()
 	}
@@ -78,7 +80,13 @@ func (s *server) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	}
 	switch l := list.(type) {
 	case *corev1.PodList:
-		l.Items = s.pods
+		var o client.ListOptions
+		o.ApplyOptions(opts)
+		l.Items = slices.DeleteFunc(slices.Clone(s.pods), func(p corev1.Pod) bool {
+			other := o.Namespace != "" && p.Namespace != o.Namespace
+			of := fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase)}
+			return other || o.FieldSelector != nil && !o.FieldSelector.Matches(of)
+		})
 	case *storagev1.VolumeAttachmentList:
 		l.Items = s.attachments
 	default:

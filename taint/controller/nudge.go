@@ -82,7 +82,7 @@ func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time
 	if !ok || wait > 0 {
 		return wait
 	}
-	if r.Leading() != nil {
+	if r.Leading() != nil || st.still {
 		st.nudging.pending = false
 		return 0
 	}

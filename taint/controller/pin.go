@@ -18,13 +18,23 @@ import (
 // ErrNotBelieved is the class of a machine that something leads to and that is not believed to be the node's.
 var ErrNotBelieved = errors.New("the node's machine is not believed")
 
-// Believed finds the devices that speak for a node: the first, as far as it is believed (believe), and the further ones, to which the
-// operator's word leads, but for those that another node has as well. The error is why there is none.
+// Believed finds the devices that speak for a node: the first, as far as it is believed (believe), and those of the further levels, to
+// which the operator's word leads. A level is left out whole where another node has one of its devices as well, or where one speaks
+// already: the others of it alone would prove what they must not. The error is why there is none.
 func (p *Config) Believed(node *corev1.Node, rec *taint.Record) (Machine, error) {
 	led, _ := p.Machine(node)
 	m, b, err := p.believe(node, rec, false)
 	m.NoPower = b.NoPower
-	m.Further = slices.DeleteFunc(slices.Clone(led.Further), func(f Machine) bool { return f.Clash.Refused != "" || f.Device == m.Device })
+	if m.Device != led.Device && slices.ContainsFunc(led.Further, func(f Machine) bool { return f.Device == m.Device }) {
+		m = Machine{} // the fence began with it as one of a level, and it proves with that
+	}
+	out := map[int]bool{}
+	for i, f := range led.Further {
+		if f.Clash.Refused != "" || f.Device == m.Device || slices.ContainsFunc(led.Further[:i], func(o Machine) bool { return o.Device == f.Device }) {
+			out[f.Level] = true
+		}
+	}
+	m.Further = slices.DeleteFunc(slices.Clone(led.Further), func(f Machine) bool { return out[f.Level] })
 	if len(m.Further) == 0 {
 		return m, err
 	}
@@ -45,9 +55,9 @@ func (p *Config) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Ma
 	case b.Refused != "":
 		return Machine{}, b, fmt.Errorf("%w: %s", ErrNotBelieved, b.Refused)
 	case b.Machine != m.Identity: // the record's
-		mode := m.Mode
+		mode, limits := m.Mode, m.Limits
 		if m, err = p.Recorded(node, b.Machine); err == nil {
-			m.Mode = mode
+			m.Mode, m.Limits = mode, limits
 		}
 	}
 	if err == nil && rec.Open() && rec.Machine == nil && rec.Device != "" && rec.Device != m.Device {
@@ -58,7 +68,7 @@ func (p *Config) believe(node *corev1.Node, rec *taint.Record, healthy bool) (Ma
 	}
 	m.Target.Claimed = b.Claimed
 	if b.NoPower != "" {
-		m.Mode = fence.Observe
+		m.Mode = fence.Safer(m.Mode, fence.Observe)
 	}
 	m.Further = nil
 	return m, b, nil

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -219,7 +220,10 @@ func TestIdentityWakesNode(t *testing.T) {
 func TestBelieved(t *testing.T) {
 	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
 	further := func(clash string) Machine {
-		return Machine{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Clash: taint.Clash{Refused: clash}}
+		return Machine{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Clash: taint.Clash{Refused: clash}, Level: 1}
+	}
+	outlet := func(id, clash string) Machine {
+		return Machine{Name: "strips", Device: "strips/" + id, Provider: broken{}, Clash: taint.Clash{Refused: clash}, Level: 2}
 	}
 	for _, tc := range []struct {
 		name    string
@@ -235,6 +239,8 @@ func TestBelieved(t *testing.T) {
 		{"redirected", "https://bmc2", bmc1.Pin(), []Machine{further("")}, []string{"pdus/a1"}, "", false},
 		{"led nowhere", "", bmc1.Pin(), []Machine{further("")}, []string{"pdus/a1"}, "", false},
 		{"another node has the further one", "https://bmc1", bmc1.Pin(), []Machine{further("n2 has it")}, []string{"racks/https://bmc1"}, "", false},
+		{"another node has one outlet of two", "https://bmc1", bmc1.Pin(), []Machine{outlet("a", ""), outlet("b", "n2 has it"), further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "", false},
+		{"an outlet of two is said twice", "https://bmc1", bmc1.Pin(), []Machine{outlet("a", ""), outlet("a", ""), further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "", false},
 		{"neither", "https://bmc2", bmc1.Pin(), []Machine{further("n2 has it")}, nil, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -265,5 +271,35 @@ func TestBelieved(t *testing.T) {
 				t.Errorf("got mode %s of a node that can be powered off through its second device", m.Mode)
 			}
 		})
+	}
+}
+
+// A fence that began with one outlet of a level goes on with the whole level, though the node is pinned to that outlet from before.
+func TestFenceOfALevel(t *testing.T) {
+	outlet := func(id string) Machine {
+		return Machine{Name: "racks", Device: "racks/" + id, Provider: broken{}, Level: 1, Identity: taint.Machine{Provider: "racks", ID: id}}
+	}
+	a := taint.Machine{Provider: "racks", ID: "a", SystemUUID: uuid1}
+	config := byNote()
+	recorded := config.Recorded
+	config.Machine = func(*corev1.Node) (Machine, error) {
+		return Machine{Mode: fence.Fence, Further: []Machine{outlet("a"), outlet("b")}}, errors.New("the rule has levels alone")
+	}
+	config.Recorded = func(n *corev1.Node, m taint.Machine) (Machine, error) {
+		out, err := recorded(n, m)
+		out.Provider = broken{}
+		return out, err
+	}
+	node := noted("", uuid1)
+	node.Labels[taint.PinLabel] = a.Pin()
+	for name, rec := range map[string]*taint.Record{"no fence": nil, "its fence": {ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Device: "racks/a", Machine: &a}} {
+		m, err := config.Believed(node, rec)
+		var got []string
+		for _, d := range m.proofs() {
+			got = append(got, fmt.Sprintf("%d:%s", d.Level, d.Name))
+		}
+		if want := []string{"1:racks/a", "1:racks/b"}; !slices.Equal(got, want) || err != nil || m.Mode != fence.Fence {
+			t.Errorf("%s: got %q in mode %s, error %v, want %q", name, got, m.Mode, err, want)
+		}
 	}
 }

@@ -27,8 +27,10 @@ import (
 type reported struct {
 	said       reason.Reason // the last reason that was logged and sent as an Event
 	state      reason.State  // for the metric of nodes by state
+	mode       string        // for the metric of nodes by mode
 	protection string        // for the metric of nodes by protection
 	alerted    string        // what a person was called for
+	aside      string        // why a policy ends nothing
 	answered   string        // the last answers that were logged
 	later      []later       // Events of the Node that wait for the writes that they tell of
 	pods       []later       // Events of pods, which wait for the fence's end
@@ -77,6 +79,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	if s.Record.Phase == taint.PhaseDone && writes(s.Do) && s.Why != reason.StartedAgain { // that one ended before
 		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
 	}
+	r.tellWould(st, s)
 	if st.told.said == s.Why || s.Do == recovery.Ask { // a question between two waits for the same reason is no news
 		return
 	}
@@ -84,11 +87,24 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	detail := cmp.Or(s.Detail, st.answer())
 	level := map[reason.Severity]slog.Level{reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn}[row.Severity]
 	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(s.Why), "act", s.Do.String(), "detail", detail, "suspicion", st.suspect)
+	if !r.refused(s) {
+		return
+	}
 	r.soon(st, s, s.Why, s.Do.String(), "{node}", l.Name, "{device}", cmp.Or(st.devices(), "(none)"), "{detail}", detail,
-		"{why}", st.suspect, "{raw}", strconv.Quote(st.course.Answer().Raw), "{pods}", strconv.Itoa(len(s.Pods)), "{by}", markedBy(s.Record))
+		"{why}", cmp.Or(st.suspect, "its storage is not healthy"), "{raw}", strconv.Quote(st.course.Answer().Raw), "{pods}", strconv.Itoa(len(s.Pods)), "{attachments}", strconv.Itoa(len(s.Attachments)), "{by}", markedBy(s.Record))
 	if s.Why == reason.Confirmed || s.Why == reason.Vouched {
 		r.tellNoHook(st, s, id)
 	}
+}
+
+// tellAside tells once why a policy ends nothing that it would end otherwise.
+func (r *Reconciler) tellAside(st *nodeState, s recovery.Step) {
+	before := st.told.aside
+	if st.told.aside = s.Aside; s.Aside == "" || s.Aside == before {
+		return
+	}
+	r.Log.Warn("A policy stands aside", "node", st.node.Name, "why", s.Aside)
+	r.event(st.node, reason.PolicyYields, "Evict", "{detail}", s.Aside)
 }
 
 // later is an Event, or several, that wait.
@@ -243,7 +259,7 @@ func (r *Reconciler) eventOn(about, related runtime.Object, why reason.Reason, a
 	if row.Severity == reason.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	r.Events.Eventf(about, related, kind, string(why), action, "%s", strings.NewReplacer(words...).Replace(row.Text))
+	r.Events.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
 }
 
 // stuckNames is how many stuck pods an Event names.
@@ -265,6 +281,9 @@ func stuckPods(pods []evict.StuckPod) string {
 // tellWritten tells how a batch of pods' writes ended.
 func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Pod) {
 	l := st.course.Look()
+	if s.Policy == "" {
+		r.chroniclePods(st, s.Do, pods)
+	}
 	args := []any{"node", l.Name, "fence", l.Record.IDOr(""), "pods", len(pods)}
 	switch s.Do {
 	case recovery.Spare:

@@ -17,6 +17,9 @@ type Metrics struct {
 	protections *prometheus.GaugeVec
 	drilled     *prometheus.GaugeVec
 	drillTook   *prometheus.HistogramVec
+	refusals    *prometheus.CounterVec
+	modes       *prometheus.GaugeVec
+	shadowed    *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -49,10 +52,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_nudges_total", Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
 	}, []string{"result"})
+	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_guard_refusals_total", Help: "Power-offs that were refused or put off for other nodes' sake, by rule, which is the Event's reason.",
+	}, []string{"rule"})
 	m.protections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "forcefence_node_protection", Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
 	}, []string{"protection"})
-	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook)
+	m.modes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forcefence_node_mode", Help: "Nodes by the mode that holds for them: fence, observe, shadow, disabled.",
+	}, []string{"mode"})
+	m.shadowed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_shadow_decisions_total", Help: "What would have been done in mode fence, of nodes in mode shadow, once in a node's life: power_off, recover.",
+	}, []string{"decision"})
+	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
 	return m
 }
 

@@ -232,6 +232,12 @@ func TestWhoIsLeftAlone(t *testing.T) {
 		}, "ControlPlaneNode n1"},
 		{"an excluded node", fence.Fence, func(w *world) { w.excluded = "n1"; w.silence("n1") }, ""},
 		{"an excluded node that is off", fence.Fence, func(w *world) { w.excluded = "n1"; w.cut("n1") }, ""},
+		{"a paused node", fence.Fence, func(w *world) { w.change("n1", paused("new disk")); w.silence("n1") }, "NodeExcluded n1"},
+		{"a paused node that is off", fence.Observe, func(w *world) { w.change("n1", paused("new disk")); w.cut("n1") }, "NodeExcluded n1"},
+		{"another's maintenance", fence.Fence, func(w *world) {
+			w.change("n1", setCondition("MaintenanceInProgress", corev1.ConditionTrue))
+			w.cut("n1")
+		}, "NodeExcluded n1"},
 		{"a kubelet that is heard", fence.Fence, func(w *world) { w.change("n1", setReady(corev1.ConditionFalse)) }, "KubeletHeartbeats n1"},
 		{"everybody is silent", fence.Fence, func(w *world) {
 			for n := range w.machines {
@@ -282,7 +288,7 @@ func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
 	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = rec.Encode() })
 	w.lead()
 	w.run(110 * time.Second)
-	if !w.told.has("AnotherPowerOff n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff || w.record("n1").ID != rec.ID {
+	if !w.told.has("PowerOffLimit n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff || w.record("n1").ID != rec.ID {
 		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase, w.machines["n3"].offs(), w.told.said)
 	}
 }

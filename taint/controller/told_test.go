@@ -65,6 +65,21 @@ func told(r *events.FakeRecorder) (out []string) {
 	}
 }
 
+// Why a policy stands aside is told once, and again when that changed or was over.
+func TestStandsAsideOnce(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
+	x.st.node = x.live.node
+	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
+		x.tellAside(x.st, recovery.Step{Do: recovery.Wait, Aside: why})
+	}
+	got := told(x.events)
+	for i, why := range []string{"on", "unread", "on"} {
+		if len(got) != 3 || !strings.Contains(got[i], string(reason.PolicyYields)) || !strings.Contains(got[i], ": "+why+".") {
+			t.Fatalf("got %q, want on, unread, on", got)
+		}
+	}
+}
+
 // What was not written is not told: a conflict while arming leaves an id that never was a fence's.
 func TestFenceIsToldOnceWritten(t *testing.T) {
 	for _, tc := range []struct {

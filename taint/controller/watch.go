@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -109,7 +110,26 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	}}); err != nil {
 		return fmt.Errorf("watching devices: %w", err)
 	}
+	if r.Storage == nil {
+		return nil
+	}
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
+		r.watchStorage(ctx, wake)
+		return nil
+	}}); err != nil {
+		return fmt.Errorf("watching storage systems: %w", err)
+	}
 	return nil
+}
+
+// watchStorage wakes the nodes whose storage changed, until ctx ends.
+func (r *Reconciler) watchStorage(ctx context.Context, wake chan<- event.GenericEvent) {
+	r.Storage(ctx, func(node string) {
+		select {
+		case <-ctx.Done():
+		case wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
+		}
+	})
 }
 
 // coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and
@@ -140,7 +160,7 @@ func (l leaderRunnable) Start(ctx context.Context) error { return l.run(ctx) }
 
 // nodeCame notes a Node that is new to the watch.
 func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
-	r.across(func(f *fleet.Fleet) { seeNode(f, e.Object, r.Now()) })
+	r.across(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
 	return true
 }
 
@@ -149,7 +169,7 @@ func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
 func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	o, n := taint.See(e.ObjectOld, nil, r.Key, time.Time{}, time.Time{}), taint.See(e.ObjectNew, nil, r.Key, time.Time{}, time.Time{})
 	r.across(func(f *fleet.Fleet) {
-		seeNode(f, e.ObjectNew, r.Now())
+		f.See(n, r.Now())
 		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
 		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) || said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
 			f.Hint(n.Name, r.Now())

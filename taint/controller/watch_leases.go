@@ -27,14 +27,6 @@ func (r *Reconciler) fleetView(name string) (v fleet.View) {
 	return v
 }
 
-// seeNode folds a Node of a watch or a list in. A record that does not parse tells nothing.
-func seeNode(f *fleet.Fleet, node *corev1.Node, now time.Time) {
-	f.Know(node.Name, now)
-	if rec, err := taint.RecordOf(node); err == nil {
-		f.Record(node.Name, node.ResourceVersion, rec, now)
-	}
-}
-
 // renewed folds a Lease in, and reports whether it changed.
 func (r *Reconciler) renewed(l *coordinationv1.Lease) (changed bool) {
 	r.across(func(f *fleet.Fleet) { changed = f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), r.Now()) })

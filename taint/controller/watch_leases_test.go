@@ -102,7 +102,7 @@ func TestMeetingTheNodes(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: "2", Annotations: map[string]string{taint.RecordAnnotation: off.Encode()}}},
 	}
-	r := New(Options{Now: time.Now, Key: taint.DefaultKey, Cache: cached{nodes: nodes}})
+	r := New(Options{Now: time.Now, Key: taint.DefaultKey, Cache: cached{nodes: nodes}, Config: func() *Config { return &Config{} }})
 	must(t, r.meet(t.Context()))
 	if v := r.fleetView("n1"); v.Busy != "n2" || v.Others != 1 {
 		t.Errorf("got busy %q of %d others, want n2 of one", v.Busy, v.Others)

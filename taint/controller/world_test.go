@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -41,7 +42,9 @@ type world struct {
 	api      client.Client
 	r        *Reconciler
 	mode     fence.Mode
-	excluded string // a node that is left alone
+	chosen   func(*corev1.Node) fence.Chosen // nil: mode
+	excluded string                          // a node that is left alone
+	limits   *fleet.Limits
 
 	mu  sync.Mutex // guards now and changes
 	now time.Time
@@ -237,7 +240,7 @@ func (w *world) lead() {
 		Live: w.api, Cache: informers{w.api}, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
 		Config: func() *Config {
 			return &Config{
-				Machine: w.machine, Excluded: w.exclusion,
+				Machine: w.machine, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,
 				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: 30 * time.Second, Retry: 150 * time.Second},
 				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 			}
@@ -283,7 +286,7 @@ func (w *world) machine(n *corev1.Node) (Machine, error) {
 	}
 	if w.machines[n.Name].two {
 		m.Further = []Machine{{
-			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name, Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name},
+			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name, Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name}, Level: 1,
 			Identity: taint.Machine{Provider: "pdus", ID: "outlet-" + n.Name},
 		}}
 	}

@@ -85,7 +85,11 @@ type Seen struct {
 	Verdict     providers.Answer // what the devices say together
 	PowerOff    bool             // the node's machine is to be powered off where it is On (mode fence)
 	Before      corev1.ConditionStatus
+	Disabled    string // "" or what chose that nobody is asked of this node: nobody was
 }
+
+// Disabled is the result of a node of which nobody is asked.
+const Disabled = "disabled"
 
 // Finding is whether the node could be fenced now. Message holds nothing that changes from one drill to the next while nothing is wrong;
 // Detail has the causes, for an Event.
@@ -97,11 +101,15 @@ type Finding struct {
 	Result    string // a word of a closed set, for the metric of nodes: "ok", or what is wrong first
 }
 
-// OK tells that all is well: the node can be fenced, and each of its devices answers.
-func (f Finding) OK() bool { return f.Result == "ok" }
+// OK tells that all is as it should be: the node can be fenced, and each of its devices answers; or nobody is to be asked.
+func (f Finding) OK() bool { return f.Result == "ok" || f.Result == Disabled }
 
 // Judge is the finding. A device that is not reached for once may be restarting: that is Unknown, and False when it was so before.
 func Judge(s Seen) Finding {
+	if s.Disabled != "" {
+		text := fmt.Sprintf("Its mode is disabled (%s): nobody is asked, and this node is not fenced.", s.Disabled)
+		return Finding{corev1.ConditionFalse, reason.ModeDisabled, text, text, Disabled}
+	}
 	if len(s.Devices) == 0 {
 		why := reason.NoMachine
 		if s.NotBelieved {

@@ -25,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Act is what the caller does next.
@@ -32,22 +33,26 @@ type Act uint8
 
 // The acts.
 const (
-	Leave        Act = iota // nothing, until something changes
-	Wait                    // nothing; look again after Decision.After
-	Ask                     // put the question to the machine's device
-	Write                   // PATCH Decision.Record with the Look's resourceVersion; the mark stays
-	ExpireReady             // PATCH the stale Ready=True to Unknown with the Look's resourceVersion
-	Tombstone               // end Decision.Pods, each write only while View.Holds, with UID and resourceVersion
-	ClearVolumes            // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
-	Delete                  // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
-	Unmark                  // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
-	Spare                   // mark Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
-	Read                    // read what Decision.Live and View.Resolved ask for, and decide again on the same Look
+	Leave             Act = iota // nothing, until something changes
+	Wait                         // nothing; look again after Decision.After
+	Ask                          // put the question to the machine's device
+	Write                        // PATCH Decision.Record with the Look's resourceVersion; the mark stays
+	ExpireReady                  // PATCH the stale Ready=True to Unknown with the Look's resourceVersion
+	Tombstone                    // end Decision.Pods, each write only while View.Holds, with UID and resourceVersion
+	ClearVolumes                 // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
+	Delete                       // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
+	Unmark                       // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
+	Spare                        // mark Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
+	Read                         // read what Decision.Live and View.Resolved ask for, and decide again on the same Look
+	DeleteAttachments            // delete Decision.Detach, each with UID and resourceVersion, only while View.Holds
+	OutOfService                 // PATCH: add our out-of-service taint with the Look's resourceVersion, only while View.Holds
+	InService                    // PATCH: take it off
 )
 
 // String names the act for logs.
 func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read"}[a]
+	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read",
+		"DeleteAttachments", "OutOfService", "InService"}[a]
 }
 
 // Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
@@ -58,6 +63,8 @@ type Memory struct {
 	Listed    time.Time // when the attachments were last listed live
 	Resumed   time.Time // when looks came again after none had for a while; zero: they always did
 	looked    time.Time // the last look
+	Forced    time.Time // when attachments were last deleted because they did not go; zero: never
+	emptied   time.Time // since when no pod was seen that being out of service would end; zero: one was
 	Cleared   int       // how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
 
 	troubles map[attempt]trouble // writes of pods that failed
@@ -134,11 +141,15 @@ type Pod struct {
 type Owner struct {
 	Kind, Name string // "" for none; a ReplicaSet that a Deployment controls is that Deployment, once Known
 	Known      bool   // the owner's own owner was looked for
+	Direct     string // the kind that controls the pod itself, where Kind is that one's owner; "": Kind is
 }
 
 // Volume is a persistent volume that a pod uses.
 type Volume struct {
 	PV     string
+	Handle string                  // by which its CSI driver knows it; "" for one that is not CSI's
+	Health storage.Health          // what its storage system says of it
+	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
 	Driver string                  // its CSI driver; "" for one that is not CSI's
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
 }
@@ -157,8 +168,10 @@ func (p Pod) buried() bool { return p.Tombstone && !p.stuck() }
 
 // Attachment is a VolumeAttachment that names the node.
 type Attachment struct {
-	Name     string
+	Name, UID, ResourceVersion string
+
 	PV       string // "" for an inline volume
+	Attacher string // the CSI driver
 	Deleting bool
 }
 
@@ -166,6 +179,7 @@ type Attachment struct {
 type Settings struct {
 	DetachTimeout time.Duration // how long a mark may stand armed, and an eviction take, before it is alerted
 	TrustPerson   bool          // under a person's mark evict even though the device says On
+	OnDetachTimeout
 }
 
 // View is all that Step decides on.
@@ -195,9 +209,10 @@ type Decision struct {
 	Pods     []Pod         // Tombstone, Delete, Spare: in the order to begin them
 	InUse    []corev1.UniqueVolumeName
 	Attached []corev1.AttachedVolume
-	Returned bool   // on the return path: only what is tombstoned may be deleted, and needs no proof
-	Alert    string // "" or why a person should look; the mark stays
-	Live     bool   // Read: the Attachments, from the API server, too
+	Detach   []Attachment // DeleteAttachments
+	Returned bool         // on the return path: only what is tombstoned may be deleted, and needs no proof
+	Alert    string       // "" or why a person should look; the mark stays
+	Live     bool         // Read: the Attachments, from the API server, too
 	Stuck    []StuckPod
 }
 
@@ -221,8 +236,9 @@ func Step(v View) Decision {
 	ends := d.Act == Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
 		d.Record.Result == taint.ResultNeverPoweredOff)
 	waits := d.Why == reason.WaitingDetach
-	live := !v.Live && (ends || waits && v.Now.Sub(v.Listed) >= relist)
-	if live || !v.Resolved && (ends || waits || d.Act == ClearVolumes) {
+	forces := d.Act == DeleteAttachments || d.Act == OutOfService
+	live := !v.Live && (ends || forces || waits && v.Now.Sub(v.Listed) >= relist)
+	if live || !v.Resolved && (ends || waits || forces || d.Act == ClearVolumes) {
 		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
 	}
 	return d
@@ -396,7 +412,7 @@ func (v View) evicting() Decision {
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
 		return v.retry(resting, Tombstone)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
-		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
+		return v.overtime(left)
 	case v.Holds(v.Now):
 	case person && v.nobody():
 		return v.wait(reason.ProofLost) // nobody to ask: look again
@@ -477,6 +493,8 @@ func (v View) returning() Decision {
 	order(tombs)
 	order(spare)
 	switch {
+	case taint.IsOutOfService(v.Look.Taints): // stock controllers would end pods of a machine that runs
+		return Decision{Act: InService, Why: reason.Returned, Returned: true}
 	case len(spare) > 0:
 		return Decision{Act: Spare, Why: reason.Sparing, Pods: spare, Returned: true}
 	case len(tombs) > 0:

@@ -7,14 +7,12 @@
 //
 // It promises: the mark is set, and power is cut, only on a node whose life did not change between the first look and the last;
 // the mark only after an exact Off that was asked for in between; power only in mode fence, after a silence that counts has lasted
-// for the grace, with the record already written, and for at most one machine at a time.
+// for the grace, with the record already written, and only where the storm guard allows it (guard.go).
 package fence
 
 import (
 	"cmp"
-	"errors"
-	"slices"
-	"strconv"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,45 +24,25 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Mode says what to do about a node that does not answer while its machine is on. The zero value observes.
-type Mode uint8
-
-// The modes.
-const (
-	Observe Mode = iota // say so, and keep watching
-	Fence               // power it off after the grace
-)
-
-// String returns the mode's name in the configuration.
-func (m Mode) String() string {
-	switch m {
-	case Observe:
-		return "observe"
-	case Fence:
-		return "fence"
-	default:
-		return "mode " + strconv.Itoa(int(m))
-	}
-}
-
 // Act is what the caller does next.
 type Act uint8
 
 // The acts.
 const (
-	Leave    Act = iota // nothing, until something changes
-	Wait                // nothing; look again after Decision.After
-	Look                // look live again at once
-	Ask                 // put the question to the machine's device
-	Write               // PATCH Decision.Record with the Look's resourceVersion; no mark
-	PowerOff            // power the machine off
-	Arm                 // PATCH the mark and Decision.Record in one write with the Look's resourceVersion
-	ReadLive            // list the attachments from the API server and decide again on the same Look: a cache is not believed here
+	Leave       Act = iota // nothing, until something changes
+	Wait                   // nothing; look again after Decision.After
+	Look                   // look live again at once
+	Ask                    // put the question to the machine's device
+	Write                  // PATCH Decision.Record with the Look's resourceVersion; no mark
+	PowerOff               // power the machine off
+	Arm                    // PATCH the mark and Decision.Record in one write with the Look's resourceVersion
+	ReadLive               // list the attachments from the API server and decide again on the same Look: a cache is not believed here
+	ReadMembers            // list etcd's pods from the API server and decide again on the same Look
 )
 
 // String names the act for logs.
 func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive"}[a]
+	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive", "ReadMembers"}[a]
 }
 
 // Work is whether a fence would have something to do.
@@ -80,12 +58,10 @@ const (
 // Memory is what one process remembers of one node between two looks. It is never needed for safety after a restart: it is
 // built again from new looks and new answers. The zero value remembers nothing.
 type Memory struct {
-	Begin        taint.Look // step 2: the first look at this life of the node
-	PowerOffSent time.Time  // when power-off was last sent in this fence; zero: never
-	PowerOffErr  error      // why the device did not accept it; nil: it did
-	Refusals     int        // power-offs in a row that were not accepted, by whichever device
-	ForGood      int        // of these, the last in a row that sending again does not cure
-	Through      int        // the place of the device that it was sent through
+	Begin           taint.Look // step 2: the first look at this life of the node
+	proof.PowerOffs            // that were sent in this fence
+
+	Told []reason.Reason // mode Shadow: what was said of this life that would have been done
 }
 
 // Saw folds a live look in. A heartbeat, another boot or another Node object begins anew, which is what it reports: what was answered
@@ -95,22 +71,9 @@ func (m *Memory) Saw(l taint.Look) (anew bool) {
 		*m = Memory{Begin: l}
 	}
 	if l.Record == nil || l.Record.Phase != taint.PhasePoweringOff {
-		m.PowerOffSent, m.PowerOffErr, m.Refusals, m.ForGood, m.Through = time.Time{}, nil, 0, 0, 0
+		m.PowerOffs = proof.PowerOffs{}
 	}
 	return anew
-}
-
-// SentPowerOff folds in that a power-off was sent then, through which device, and how that took it.
-func (m *Memory) SentPowerOff(at time.Time, through int, err error) {
-	m.PowerOffSent, m.PowerOffErr, m.Through = at, err, through
-	m.Refusals++
-	m.ForGood++
-	if !refusedForGood(err) {
-		m.ForGood = 0
-	}
-	if err == nil {
-		m.Refusals = 0
-	}
 }
 
 // Settings are the configured limits. All must be positive.
@@ -118,6 +81,8 @@ type Settings struct {
 	PowerOffAfter   time.Duration // fence mode: how long a node must look dead while its machine is on
 	PowerOffTimeout time.Duration // how long to ask for Off after the power-off was announced
 	Retry           time.Duration // how long to leave a node alone after a power-off that failed
+	Cordoned        bool          // a cordoned node's machine is not powered off
+	Quorum          bool          // control-plane nodes may be powered off, if etcd keeps its quorum; else they never are
 }
 
 // Facts are what the configuration, and the objects that it names, say of a node when it is looked at: an executor finds them out, and
@@ -125,7 +90,9 @@ type Settings struct {
 type Facts struct {
 	Settings
 	Mode     Mode
+	ModeBy   string         // what chose the mode, for a person; may be empty
 	Excluded string         // "" or why the node must be left alone
+	KeptOn   string         // "" or why the machine must not be powered off while it is on
 	Nobody   error          // why no device speaks for the node; nil: one does
 	Devices  []proof.Device // those that do, in their order
 	NewID    string         // the id of a fence that would begin now
@@ -134,21 +101,10 @@ type Facts struct {
 
 // NoPower is "" or why the machine's power must not be touched, through none of its devices: the mode is Observe then.
 func (f Facts) NoPower() string {
-	if len(f.powerable()) > 0 || len(f.Devices) == 0 {
+	if proof.Powerable(f.Devices) || len(f.Devices) == 0 {
 		return ""
 	}
 	return f.Devices[0].NoPower
-}
-
-// powerable are the places of the devices through which the machine may be powered off.
-func (f Facts) powerable() []int {
-	var out []int
-	for i, d := range f.Devices {
-		if d.NoPower == "" {
-			out = append(out, i)
-		}
-	}
-	return out
 }
 
 // View is all that Step decides on.
@@ -162,6 +118,7 @@ type View struct {
 	Fleet        fleet.View
 	Distrusted   string // the node whose record says that none of the devices is to be believed; "": one is
 	ControlPlane bool
+	Members      map[string]bool // the nodes on which a pod of etcd is bound, and whether it is Ready; nil: not read after this look
 	Work         Work
 }
 
@@ -171,8 +128,10 @@ type Decision struct {
 	Why    reason.Reason
 	Detail string        // a person's text beside Why; may be empty
 	After  time.Duration // Wait: when to look again
-	Record taint.Record  // Write, Arm
-	Device int           // PowerOff: the place of the device to send it through
+	Record taint.Record  // Write, Arm; with Would the one that would be written, without an id
+	Move   proof.Move    // PowerOff: the device to send it through
+	Once   string        // what the refusal is about where it is one for many nodes, so that it is told once; "" where it is not
+	Would  Act           // Wait: what would be done now in mode Fence, where the mode is Shadow; else Leave
 }
 
 // Intervals between two questions. An Off or a new suspicion is asked about at once.
@@ -182,7 +141,6 @@ const (
 	pollUnknown  = time.Second
 	pollMax      = 30 * time.Second
 	pollOff      = 250 * time.Millisecond // while a power-off of ours is under way
-	resendOff    = 10 * time.Second       // some BMCs accept a power-off and do nothing
 	recheck      = 30 * time.Second       // gates that no watch opens
 	rearm        = 5 * time.Second        // between a fence that ended and the next of the same life; doubled with every one
 	rearmMax     = 5 * time.Minute
@@ -191,11 +149,20 @@ const (
 
 // Step returns the next act for a node. It may be called as often as one likes.
 func Step(v View) Decision {
+	if rec := v.Look.Record; v.Mode != Shadow || rec.Open() {
+		return v.step()
+	}
+	v.Mode = Fence
+	return v.shadow(v.step())
+}
+
+// step is Step, in all modes but Shadow. A fence that was begun before the mode was Shadow goes on as in any mode that powers nothing off.
+func (v View) step() Decision {
 	if v.Answer.At.Before(v.Begin.Got) {
 		v.Answers = proof.Answers{}
 	}
 	if v.NoPower() != "" {
-		v.Mode = Observe
+		v.Mode = Safer(v.Mode, Observe)
 	}
 	l, rec := v.Look, v.Look.Record
 	powering := rec != nil && rec.Phase == taint.PhasePoweringOff
@@ -210,7 +177,7 @@ func Step(v View) Decision {
 		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.neverOff():
 		return v.neverPoweredOff()
-	case v.unexplained():
+	case v.unexplained() && v.Mode != Disabled:
 		return v.explain()
 	}
 	why, detail, after := v.gate()
@@ -221,7 +188,9 @@ func Step(v View) Decision {
 	case why != "" && !powering:
 		return Decision{Act: Wait, Why: why, Detail: detail, After: after}
 	case why != "" && announced:
-		return v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
+		d := v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
+		d.Detail = detail
+		return d
 	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
 		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
 	case announced && v.NoPower() != "":
@@ -230,14 +199,21 @@ func Step(v View) Decision {
 		return d
 	case announced && v.Mode != Fence:
 		return v.close(taint.ResultCancelled, reason.ModeObserve)
-	case announced && v.ControlPlane:
-		return v.close(taint.ResultCancelled, reason.ControlPlane)
 	case announced && !v.Fleet.Heard:
 		return v.close(taint.ResultCancelled, reason.MostStale)
 	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, reason.Recovered)
+	case (announced || v.Mode == Fence && v.State() == providers.PowerOn) && v.unread():
+		return Decision{Act: ReadMembers, Why: reason.Asking}
 	}
-	if powering && v.State() != providers.PowerOff && v.ForGood >= max(len(v.powerable()), 1) {
+	if announced {
+		if no := v.guard(); no.why != "" {
+			d := v.close(taint.ResultCancelled, no.why)
+			d.Detail, d.Once = no.detail, no.once
+			return d
+		}
+	}
+	if powering && v.State() != providers.PowerOff && v.Exhausted(v.Devices) {
 		d := v.close(taint.ResultPowerOffFailed, reason.PowerOffRefused)
 		d.Detail = providers.Cause(v.PowerOffErr)
 		return d
@@ -254,9 +230,11 @@ func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 	switch {
 	case v.Fleet.Suspicion(v.Look) == "":
 		return reason.Healthy, "", 0
+	case v.Mode == Disabled:
+		return reason.ModeDisabled, v.ModeBy, recheck
 	case v.Excluded != "":
 		return reason.Excluded, v.Excluded, recheck
-	case v.Mode > Fence:
+	case v.Mode > Disabled:
 		return reason.UnknownMode, v.Mode.String(), recheck
 	case v.Nobody != nil:
 		return reason.NoMachine, v.Nobody.Error(), recheck
@@ -308,9 +286,14 @@ func (v View) byAnswer(powering bool) Decision {
 	case providers.PowerOn:
 		return v.on(powering)
 	case providers.PowerChanging:
+		if powering && v.overdue() {
+			return v.on(powering)
+		}
 		return v.askEvery(pollChanging, reason.Changing)
 	case providers.PowerUnknown:
 		switch {
+		case powering && v.overdue():
+			return v.on(powering)
 		case v.Disagree() && !v.PowerOffSent.IsZero(): // one may be behind the other for a moment
 			return v.askEvery(pollUnknown, reason.AwaitingOff)
 		case v.Disagree():
@@ -323,6 +306,10 @@ func (v View) byAnswer(powering bool) Decision {
 		return Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}
 	}
 }
+
+// overdue reports that the level whose turn it is has had its time, and another would take the power-off: then that has its turn, also
+// while nobody says On any more.
+func (v View) overdue() bool { return v.Overdue(v.Now, v.Devices, v.Answers) }
 
 // tooOld reports that the Off must be asked for again before the mark: it was old already when the look after it was sent, or is very
 // old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
@@ -349,19 +336,20 @@ func (v View) on(powering bool) Decision {
 	}
 	if !powering {
 		grace := v.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)
+		no := v.guard()
 		switch {
-		case v.ControlPlane:
-			return v.askEvery(pollOn, reason.ControlPlane)
+		case no.why == reason.ControlPlane:
+			return v.refuse(no)
 		case !v.Fleet.Stale:
 			return v.askEvery(pollOn, reason.StillBeating)
 		case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():
 			return v.askEvery(pollOn, reason.MostStale)
+		case no.why != "" && no.why != reason.PowerOffLimit:
+			return v.refuse(no)
 		case grace > 0:
 			return v.askEvery(min(grace, pollOn), reason.InGrace)
-		case v.Fleet.Busy != "":
-			d := v.askEvery(time.Second, reason.OneAtATime)
-			d.Detail = v.Fleet.Busy
-			return d
+		case no.why != "":
+			return v.refuse(no)
 		case v.failedLately() > 0:
 			return v.askEvery(min(v.failedLately(), pollOn), reason.BackingOff)
 		}
@@ -378,7 +366,7 @@ func (v View) on(powering bool) Decision {
 		rec.PowerOff = true
 		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now)}
 	}
-	sent := v.Now.Sub(v.PowerOffSent)
+	next := v.Next(v.Now, v.Look.Record.At, v.Devices, v.Answers)
 	switch {
 	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
 	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
@@ -388,65 +376,32 @@ func (v View) on(powering bool) Decision {
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
 		return v.askEvery(pollOff, reason.AwaitingOff)
-	case v.PowerOffErr != nil && sent < v.resendAfter():
+	case next.Wait > 0 && next.Err != nil:
 		d := v.askEvery(pollOff, reason.NotAccepted)
-		d.Detail = providers.Cause(v.PowerOffErr)
+		d.Detail = providers.Cause(next.Err)
 		return d
-	case v.PowerOffSent.IsZero(), v.PowerOffErr != nil, sent >= resendOff:
-		// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
-		// question took long, cannot power off a node that recovered.
-		if v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
-			return v.lookAgain()
-		}
-		return Decision{Act: PowerOff, Why: reason.SendingOff, Device: v.through()}
-	default:
+	case next.Wait > 0 && v.PowerOffSent.IsZero():
+		return v.askEvery(min(next.Wait, pollOn), reason.LevelDelay)
+	case next.Wait > 0:
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	}
-}
-
-// resendAfter is how long to wait after a power-off that was not accepted: not at all before every device has refused it in turn.
-func (v View) resendAfter() time.Duration {
-	n := max(len(v.powerable()), 1)
-	if v.Refusals%n != 0 {
-		return 0
+	// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
+	// question took long, cannot power off a node that recovered.
+	if v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
+		return v.lookAgain()
 	}
-	return min(time.Second<<min(max(v.Refusals/n-1, 0), 6), resendOff)
-}
-
-// through is the place of the device to send a power-off through: the first that answers; after one that did not accept it, or on which
-// it had no effect, the next.
-func (v View) through() int {
-	may := v.powerable()
-	if len(may) == 0 {
-		return 0
+	d := Decision{Act: PowerOff, Why: reason.SendingOff, Move: next}
+	if next.Why != "" {
+		d.Why, d.Detail = reason.NextLevel, fmt.Sprintf("%s; now through %s", next.Why, v.Devices[next.Device].Name)
 	}
-	if !v.PowerOffSent.IsZero() {
-		if i := slices.IndexFunc(may, func(d int) bool { return d > v.Through }); i >= 0 {
-			return may[i]
-		}
-		return may[0]
-	}
-	if i := slices.IndexFunc(may, func(d int) bool { return v.Answers.State(d) != providers.PowerUnknown }); i >= 0 {
-		return may[i]
-	}
-	return may[0]
+	return d
 }
 
 // maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or
 // another mode, is in time for the second: somebody may have switched the machine on again on purpose.
 func (v View) maySendAgain() bool {
 	why, _, _ := v.gate()
-	return why == "" && v.Mode == Fence && !v.ControlPlane && v.Fleet.Heard
-}
-
-// refusedForGood reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
-func refusedForGood(err error) bool {
-	for _, class := range []error{providers.ErrPermanent, providers.ErrDenied, providers.ErrNotFound, providers.ErrIdentity, providers.ErrUntrusted} {
-		if errors.Is(err, class) {
-			return true
-		}
-	}
-	return false
+	return why == "" && v.Mode == Fence && v.Fleet.Heard && v.guard().why == ""
 }
 
 // askEvery asks once the last answer is older than every, and waits until then.

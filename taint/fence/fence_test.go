@@ -71,7 +71,17 @@ func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 
 var powering = recorded(taint.PhasePoweringOff, "", 3*time.Second)
 
-func sent(d time.Duration) func(*View) { return func(v *View) { v.PowerOffSent = ago(d) } }
+func sent(d time.Duration) func(*View) { return sentBy(0, d, nil) }
+
+// sentBy sends a power-off through the device, whose level begins its turn with it.
+func sentBy(device int, d time.Duration, err error) func(*View) {
+	return func(v *View) { v.Sent(ago(d), v.Devices, proof.Move{Device: device, Turn: true}, err) }
+}
+
+// refusedAt is a power-off that was not accepted.
+func refusedAt(device int, d time.Duration) func(*View) {
+	return sentBy(device, d, providers.ErrUnreachable)
+}
 
 func TestStep(t *testing.T) {
 	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
@@ -121,7 +131,7 @@ func TestStep(t *testing.T) {
 		{"off, and the look after it took 6 s", dead(saying(off, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), armed},
 		{"off, and the look after it came late", dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
 		{"off, and the look after it took for ever", dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
-		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
+		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), throughThe(0)},
 		{"on, and the look after it came late", dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
 
 		// A kubelet that itself says NotReady is alive until it misses a renewal.
@@ -158,7 +168,7 @@ func TestStep(t *testing.T) {
 		{"on, the silence begins to count later", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = now.Add(2 * time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: 4 * time.Second}},
 		{"on, in grace", dead(justNow, saying(on, time.Second)), Decision{Act: Wait, Why: reason.InGrace, After: 4 * time.Second}},
 		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = ago(28 * time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: time.Second}},
-		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.OneAtATime, Detail: "n2", After: 800 * time.Millisecond}},
+		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.PowerOffLimit, Detail: "1 of at most 1: n2", After: 800 * time.Millisecond}},
 		{"on, failed lately", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)), Decision{Act: Wait, Why: reason.BackingOff, After: 4 * time.Second}},
 		{"on, failed long ago", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)), announced},
 		{"on, announce", dead(saying(on, time.Second)), announced},
@@ -174,19 +184,34 @@ func TestStep(t *testing.T) {
 		{"announced: through the first", dead(two, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
 		{"announced: through the second, which answers", dead(two, powering, both(unknown, on, 100*time.Millisecond)), throughThe(1)},
 		{"announced: through the second, the first's power must not be touched", dead(two, firstNoPower, powering, both(on, on, 100*time.Millisecond)), throughThe(1)},
-		{"sent: refused by the first just now, through the second at once", dead(two, powering, sent(time.Millisecond), refused, both(on, on, 100*time.Millisecond)), throughThe(1)},
-		{"sent: refused by both just now", dead(two, powering, sent(900*time.Millisecond), refused, refusedToo, both(on, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
-		{"sent: refused by both, again", dead(two, powering, sent(time.Second), refused, refusedToo, both(on, on, 100*time.Millisecond)), throughThe(0)},
-		{"sent: no effect, through the other", dead(two, powering, sent(resendOff), both(on, on, 100*time.Millisecond)), throughThe(1)},
-		{"sent: refused for good by the first", dead(two, powering, sent(time.Millisecond), forGood, both(on, on, 100*time.Millisecond)), throughThe(1)},
-		{"sent: refused for good by both", dead(two, powering, sent(time.Millisecond), forGood, forGood, both(on, on, 100*time.Millisecond)), refusedNow},
-		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, sent(time.Millisecond), forGood, both(on, on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused by the first just now, through the second at once", dead(two, powering, refusedAt(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 did not accept it", 1)},
+		{"sent: refused by both just now", dead(two, powering, refusedAt(0, 910*time.Millisecond), refusedAt(1, 900*time.Millisecond), both(on, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused by both, again", dead(two, powering, refusedAt(0, time.Second), refusedAt(1, time.Second), both(on, on, 100*time.Millisecond)), next("rack-b/7 did not accept it", 0)},
+		{"sent: no effect, through the other", dead(two, powering, sent(proof.EffectAfter), both(on, on, 100*time.Millisecond)), next("rack-a/7 accepted it without effect", 1)},
+		{"sent: refused for good by the first", dead(two, powering, forGood(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 refuses the power-off for good", 1)},
+		{"sent: refused for good by both", dead(two, powering, forGood(0, time.Millisecond), forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
+
+		// Levels.
+		{"announced: the first level waits", dead(two, limited, powering, both(on, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.LevelDelay, After: 900 * time.Millisecond}},
+		{"sent: changing, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(changing, unknown, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
+		{"sent: changing, and its level has a second left", dead(two, limited, powering, sent(7*time.Second), both(changing, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Changing, After: 400 * time.Millisecond}},
+		{"sent: nobody answers, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(unknown, unknown, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
+		{"sent: nobody answers, and its level has a second left", dead(two, limited, powering, sent(7*time.Second), both(unknown, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"sent: they disagree, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(off, on, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
+		{"sent: its level's time is over, and nothing is sent to an excluded node", dead(two, limited, excluded, powering, sent(8*time.Second), both(unknown, unknown, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"announced: nobody answers, and nothing was sent", dead(two, limited, powering, both(unknown, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"announced: both of a level", dead(two, oneLevel, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
+		{"sent: the second of the level follows at once", dead(two, oneLevel, powering, sent(time.Millisecond), both(on, on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff, Move: proof.Move{Device: 1}}},
+		{"sent: one of the level is off", dead(two, oneLevel, powering, sent(time.Second), sentBy(1, time.Second, nil), both(off, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
+		{"sent: both of the level are off", dead(two, oneLevel, powering, sent(time.Second), both(off, off, 100*time.Millisecond)), armed},
+		{"one of the level is off, the other silent", dead(two, oneLevel, both(off, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
 
 		{"unknown, and its device tells of the end since", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hinted, v.Fleet.HintAt = true, ago(100*time.Millisecond) })), Decision{Act: Ask, Why: reason.Unknown}},
 		{"unknown, and its device told of the end before", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hinted, v.Fleet.HintAt = true, ago(400*time.Millisecond) })), Decision{Act: Wait, Why: reason.Unknown, After: 700 * time.Millisecond}},
 
 		// Announced, not sent: every gate wins.
-		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
+		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), throughThe(0)},
 		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
 		{"announced by another, the silence counts later", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Fleet.SilentSince = now.Add(time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
 		{"announced: nothing asked since", dead(powering), Decision{Act: Ask, Why: reason.Asking}},
@@ -199,9 +224,9 @@ func TestStep(t *testing.T) {
 		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: boot", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Look.BootID, v.Begin.BootID = "b2", "b2" })), done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
-		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), done(reason.Excluded, taint.ResultCancelled)},
-		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), done(reason.NoMachine, taint.ResultCancelled)},
-		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), done(reason.Distrusted, taint.ResultCancelled)},
+		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), detailed(done(reason.Excluded, taint.ResultCancelled), "maintenance")},
+		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), detailed(done(reason.NoMachine, taint.ResultCancelled), "two providers")},
+		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), detailed(done(reason.Distrusted, taint.ResultCancelled), "n7")},
 		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(reason.AllStale, taint.ResultCancelled)},
 		{"announced: most stale", dead(powering, saying(on, 100*time.Millisecond), mostStale), done(reason.MostStale, taint.ResultCancelled)},
 		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(reason.NoWork, taint.ResultCancelled)},
@@ -211,14 +236,14 @@ func TestStep(t *testing.T) {
 		// Sent: it is asked until Off or the deadline.
 		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
 		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: again, some BMCs do nothing", dead(powering, sent(resendOff), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
-		{"sent: refused, again", dead(powering, sent(time.Second), refused, saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
-		{"sent: refused just now", dead(powering, sent(900*time.Millisecond), refused, saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
-		{"sent: refused three times, not yet again", dead(powering, sent(3900*time.Millisecond), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.NotAccepted, Detail: "unreachable: device unreachable"}},
-		{"sent: refused three times, again", dead(powering, sent(4*time.Second), refused, set(func(v *View) { v.Refusals = 3 }), saying(on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff}},
-		{"sent: refused for good", dead(powering, sent(100*time.Millisecond), forGood, saying(on, 100*time.Millisecond)), refusedNow},
-		{"sent: refused for good, and unknown", dead(powering, sent(100*time.Millisecond), forGood, saying(unknown, 100*time.Millisecond)), refusedNow},
-		{"sent: refused for good, but off", dead(powering, sent(time.Second), forGood, saying(off, 100*time.Millisecond)), armed},
+		{"sent: again, some BMCs do nothing", dead(powering, sent(proof.EffectAfter), saying(on, 100*time.Millisecond)), throughThe(0)},
+		{"sent: refused, again", dead(powering, refusedAt(0, time.Second), saying(on, 100*time.Millisecond)), throughThe(0)},
+		{"sent: refused just now", dead(powering, refusedAt(0, 900*time.Millisecond), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused three times, not yet again", dead(powering, thrice(3900*time.Millisecond), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.NotAccepted, Detail: "unreachable: device unreachable"}},
+		{"sent: refused three times, again", dead(powering, thrice(4*time.Second), saying(on, 100*time.Millisecond)), throughThe(0)},
+		{"sent: refused for good", dead(powering, forGood(0, 100*time.Millisecond), saying(on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good, and unknown", dead(powering, forGood(0, 100*time.Millisecond), saying(unknown, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good, but off", dead(powering, forGood(0, time.Second), saying(off, 100*time.Millisecond)), armed},
 		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
 		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
 		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork), done(reason.NoWork, taint.ResultCancelled)},
@@ -226,11 +251,11 @@ func TestStep(t *testing.T) {
 		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
 		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
 		{"sent: most stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), mostStale), armed},
-		{"sent: most stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), mostStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: excluded, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: mode changed, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: all stale, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: control plane, none is sent again", dead(powering, sent(resendOff), saying(on, 250*time.Millisecond), controlPlane), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: most stale, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), mostStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: excluded, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: mode changed, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: all stale, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: control plane, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), controlPlane), Decision{Act: Ask, Why: reason.AwaitingOff}},
 		{"sent: distrusted, its Off proves nothing", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted), done(reason.Distrusted, taint.ResultCancelled)},
 		{"sent: no machine, the Off is of another", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine), done(reason.NoMachine, taint.ResultCancelled)},
 		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
@@ -294,6 +319,18 @@ func two(v *View) {
 	v.Devices = append(v.Devices, proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
 }
 
+// oneLevel puts both into the first level.
+func oneLevel(v *View) {
+	v.Devices = slices.Clone(v.Devices)
+	v.Devices[1].Level = 0
+}
+
+// limited gives the first level a delay that has a second left, and a time of 8 s.
+func limited(v *View) {
+	v.Devices = slices.Clone(v.Devices)
+	v.Devices[0].Limits = proof.Limits{Delay: 4 * time.Second, Timeout: 8 * time.Second}
+}
+
 func firstNoPower(v *View) {
 	v.Devices = slices.Clone(v.Devices)
 	v.Devices[0].NoPower = "never pinned"
@@ -303,10 +340,23 @@ func both(first, second providers.PowerState, d time.Duration) func(*View) {
 	return func(v *View) { heard(v, answer(first, d), answer(second, d)) }
 }
 
-func refusedToo(v *View) { v.Refusals, v.Through = 2, 1 }
+// thrice is refused for the third time.
+func thrice(d time.Duration) func(*View) {
+	return func(v *View) {
+		for range 3 {
+			refusedAt(0, d)(v)
+		}
+	}
+}
 
 func throughThe(device int) Decision {
-	return Decision{Act: PowerOff, Why: reason.SendingOff, Device: device}
+	return Decision{Act: PowerOff, Why: reason.SendingOff, Move: proof.Move{Device: device, Turn: true}}
+}
+
+// next is the power-off through the next level, after one that gave way.
+func next(why string, device int) Decision {
+	name := []string{"rack-a/7", "rack-b/7"}[device]
+	return Decision{Act: PowerOff, Why: reason.NextLevel, Detail: why + "; now through " + name, Move: proof.Move{Device: device, Turn: true, Why: why}}
 }
 
 // Of several devices that one is caught whose Off the record holds; the other proves in the next fence, whose record still names the liar.
@@ -345,6 +395,10 @@ func done(why reason.Reason, res taint.Result) Decision {
 func healthy(v *View) {
 	v.Look.Ready, v.Fleet.Stale, v.Fleet.Missed = corev1.ConditionTrue, false, false
 }
+func detailed(d Decision, detail string) Decision {
+	d.Detail = detail
+	return d
+}
 func excluded(v *View) { v.Excluded = "maintenance" }
 func noPower(v *View) {
 	v.Devices = []proof.Device{v.Devices[0]}
@@ -360,13 +414,15 @@ func noWork(v *View)       { v.Work = NoneToDo }
 func observe(v *View)      { v.Mode = Observe }
 func controlPlane(v *View) { v.ControlPlane = true }
 func beating(v *View)      { v.Fleet.Stale, v.Fleet.SilentSince = false, time.Time{} }
-func busy(v *View)         { v.Fleet.Busy = "n2" }
-func justNow(v *View)      { v.Fleet.SilentSince = ago(time.Second) }
-func refused(v *View)      { v.PowerOffErr, v.Refusals = providers.ErrUnreachable, 1 }
+func busy(v *View) {
+	v.Fleet.Busy = "n2"
+	v.Fleet.Storm.PowerOffs, v.Fleet.Storm.Max = 1, 1
+}
+func justNow(v *View) { v.Fleet.SilentSince = ago(time.Second) }
 
 // forGood is a device that will never take the power-off.
-func forGood(v *View) {
-	v.SentPowerOff(v.PowerOffSent, 0, providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff")))
+func forGood(device int, d time.Duration) func(*View) {
+	return sentBy(device, d, providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff")))
 }
 func heartbeat(v *View) { v.Look.LeaseRV, v.Begin.LeaseRV = "8", "8" }
 func overdue(v *View)   { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
@@ -526,7 +582,7 @@ func TestMemory(t *testing.T) {
 		{"gone", func(l *taint.Look) { *l = taint.Look{} }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := dead(powering, sent(time.Second), refused, saying(providers.PowerOff, time.Second))
+			v := dead(powering, refusedAt(0, time.Second), saying(providers.PowerOff, time.Second))
 			l := v.Look
 			tt.change(&l)
 			m := v.Memory
@@ -540,16 +596,16 @@ func TestMemory(t *testing.T) {
 			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
 				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
 			}
-			if kept := !m.PowerOffSent.IsZero() && m.PowerOffErr != nil && m.Refusals > 0; kept != tt.keeps {
+			if kept := !m.PowerOffSent.IsZero() && m.PowerOffErr != nil; kept != tt.keeps {
 				t.Errorf("power-off remembered: %v, want %v", kept, tt.keeps)
 			}
 		})
 	}
 	t.Run("a power-off is of its fence", func(t *testing.T) {
 		for _, rec := range []func(*View){func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
-			v := dead(sent(time.Second), refused, rec)
+			v := dead(refusedAt(0, time.Second), rec)
 			v.Memory.Saw(v.Look)
-			if !v.PowerOffSent.IsZero() || v.PowerOffErr != nil || v.Refusals != 0 {
+			if !v.PowerOffSent.IsZero() || v.PowerOffErr != nil {
 				t.Errorf("with record %+v the power-off is still remembered", v.Look.Record)
 			}
 		}

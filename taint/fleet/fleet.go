@@ -6,13 +6,16 @@
 // must not be called at the same time.
 //
 // It promises: a node's silence counts toward a power-off only while at least half of all nodes are heard, and begins anew when that
-// is so again after an outage (invariant 15); one machine at a time is powered off, until the fence before is done; a Lease tells
-// nothing of a Node that does not exist, and its duration is believed within bounds only.
+// is so again after an outage (invariant 15); no more machines are powered off at the same time than the limits allow, until the fences
+// before are done; a Lease tells nothing of a Node that does not exist, and its duration is believed within bounds only. What the storm
+// guard goes by is in storm.go: how many nodes are healthy, of all and of each failure domain (invariants 6 and 7).
 package fleet
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -38,8 +41,8 @@ const hintTTL = 30 * time.Second
 // restored from a backup.
 const catchUp = time.Minute
 
-// turnTTL is how long a fence with a power-off of ours may take, once its machine is off, before the next machine may be powered off
-// all the same: a volume that does not detach must not keep other nodes down (invariant 16).
+// turnTTL is how long a fence with a power-off of ours may take, once its machine is off, before another machine may be powered off in
+// its place: a volume that does not detach must not keep other nodes down (invariant 16).
 const turnTTL = 5 * time.Minute
 
 // Fleet is the memory. The zero value knows no node.
@@ -53,6 +56,14 @@ type Fleet struct {
 	changed []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]time.Time     // nodes with a power-off of ours -> when its turn ends; zero: with its fence
 	liars   map[string]*taint.Record // by the node whose record says that a device said Off of a machine that was on
+
+	limit  *Limits // nil: defaults
+	all    scope
+	scopes map[string]*scope // by name
+	plane  map[string]*node  // control-plane nodes
+	failed int               // reads of ours that failed in a row
+	cut    int               // how many those were that made us cut off last; 0: we never were
+	back   time.Time         // when that was over
 }
 
 type node struct {
@@ -69,6 +80,16 @@ type node struct {
 	node     string    // the Node's resourceVersion when its record was folded in last
 	folded   time.Time // when that was
 	reserved bool      // its power-off is about to be announced on that resourceVersion
+
+	uid    string
+	seen   string // the Node's resourceVersion when it was folded in last
+	seenAt time.Time
+	sick   bool      // not Ready, marked, or being fenced
+	etcd   bool      // a control-plane node with the label of an etcd member
+	homes  []string  // the values of its domains' labels that count
+	scopes []*scope  // its domains; nil where it has no such label
+	spoke  bool      // its devices answered once
+	mute   time.Time // since when they lately do not; zero: they do, never did, or have been silent for long
 }
 
 // View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
@@ -86,8 +107,11 @@ type View struct {
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
 	SilentSince time.Time
 	Beat        time.Time // when this process last saw the Lease change; zero: never. Its first sight of one is none
-	Busy        string    // another node whose machine is being powered off, or whose fence after that is not done; "" if none
-	OddLease    bool      // the Lease names a duration out of bounds: DefaultDuration is taken
+	// Busy names the other nodes whose machines are being powered off, or whose fences after that are not done, if they are as many as
+	// may be at once; else "".
+	Busy     string
+	Storm    Storm
+	OddLease bool // the Lease names a duration out of bounds: DefaultDuration is taken
 }
 
 // Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by its device's word. It only makes us ask. A
@@ -150,7 +174,13 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bo
 func (f *Fleet) Drop(name string, now time.Time) {
 	if n := f.nodes[name]; n != nil {
 		f.tally(n, -1)
+		for _, s := range n.scopes {
+			if s != nil && s.nodes == 0 {
+				delete(f.scopes, s.name)
+			}
+		}
 	}
+	delete(f.plane, name)
 	delete(f.nodes, name)
 	delete(f.turns, name)
 	delete(f.liars, name)
@@ -162,8 +192,9 @@ func (f *Fleet) Hint(name string, now time.Time) {
 	f.node(name, now).hint = now
 }
 
-// Answered ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
+// Answered folds an answer in. It ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
 func (f *Fleet) Answered(name string, a providers.Answer) {
+	f.Reached(name, a)
 	if n := f.nodes[name]; n != nil && a.State == providers.PowerOn && a.At.After(n.hint) {
 		n.hint = time.Time{}
 	}
@@ -193,10 +224,10 @@ func (f *Fleet) Record(name, rv string, r *taint.Record, now time.Time) {
 	}
 }
 
-// Reserve takes the turn for a node whose power-off is about to be announced, unless another has it: two nodes that are decided on at
-// the same moment cannot both announce. The next record of the node confirms it or gives it back, or Unreserve does.
+// Reserve takes a turn for a node whose power-off is about to be announced, unless others have all there are: nodes that are decided on
+// at the same moment cannot all announce. The next record of the node confirms it or gives it back, or Unreserve does.
 func (f *Fleet) Reserve(name string, now time.Time) bool {
-	if f.busy(name, now) != "" {
+	if _, others := f.busy(name, now); others != "" {
 		return false
 	}
 	f.node(name, now).reserved = true
@@ -235,8 +266,9 @@ func (f *Fleet) Tick(now time.Time) []string {
 // View says what is known of a node now.
 func (f *Fleet) View(name string, now time.Time) View {
 	f.awake(now)
-	v := View{Busy: f.busy(name, now), Others: f.known, Fresh: f.fresh}
-	if n := f.nodes[name]; n != nil {
+	v := View{Others: f.known, Fresh: f.fresh}
+	n := f.nodes[name]
+	if n != nil {
 		f.flag(name, n, now)
 		f.count(now)
 		v.Fresh = f.fresh
@@ -259,6 +291,8 @@ func (f *Fleet) View(name string, now time.Time) View {
 		}
 	}
 	v.Heard = !f.heard.IsZero()
+	v.Storm = f.storm(name, n, now)
+	v.Storm.PowerOffs, v.Busy = f.busy(name, now)
 	return v
 }
 
@@ -282,10 +316,17 @@ func (f *Fleet) node(name string, now time.Time) *node {
 
 // flag compares a node's Lease with the clock.
 func (f *Fleet) flag(name string, n *node, now time.Time) {
+	quiet := now.Sub(n.at)
+	stale, missed := quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
+	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
+	if stale == n.stale && missed == n.missed && !broken {
+		return
+	}
 	f.tally(n, -1)
 	before := n.stale
-	quiet := now.Sub(n.at)
-	n.stale, n.missed = quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
+	if n.stale, n.missed = stale, missed; broken {
+		n.spoke, n.mute = false, time.Time{}
+	}
 	f.tally(n, 1)
 	if n.stale != before && n.exists {
 		f.changed = append(f.changed, name)
@@ -303,6 +344,12 @@ func (f *Fleet) tally(n *node, by int) {
 	}
 	if !n.missed {
 		f.beating += by
+	}
+	f.all.tally(n, by)
+	for _, s := range n.scopes {
+		if s != nil {
+			s.tally(n, by)
+		}
 	}
 }
 
@@ -340,18 +387,32 @@ func (f *Fleet) turn(name string, ends time.Time) {
 	f.turns[name] = ends
 }
 
-// busy names the first other node that has a turn. There are seldom more than one: a record of before this process, a person's edit.
-func (f *Fleet) busy(name string, now time.Time) string {
-	var others []string
-	for n, ends := range f.turns {
-		if n != name && (ends.IsZero() || !now.After(ends)) {
-			others = append(others, n)
+// busy counts the other nodes that have a turn, and names them if those are all there are.
+func (f *Fleet) busy(name string, now time.Time) (n int, names string) {
+	var few []string // the first of them, by name
+	for other := range f.turns {
+		if other == name || !f.has(other, now) {
+			continue
+		}
+		n++
+		if i, _ := slices.BinarySearch(few, other); i < turnsNamed {
+			few = slices.Insert(few, i, other)[:min(len(few)+1, turnsNamed)]
 		}
 	}
-	if len(others) == 0 {
-		return ""
+	if n < f.most() {
+		return n, ""
 	}
-	return slices.Min(others)
+	names = strings.Join(few, ", ")
+	if more := n - len(few); more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return n, names
 }
+
+// turnsNamed is how many of those that have a turn are named.
+const turnsNamed = 3
+
+// most is how many may have a turn.
+func (f *Fleet) most() int { return max(f.limits().MaxPowerOffs.atMost(f.known), 1) }
 
 func share(d time.Duration, of float64) time.Duration { return time.Duration(float64(d) * of) }

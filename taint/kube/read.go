@@ -71,6 +71,29 @@ func Pods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, erro
 	return list.Items, nil
 }
 
+// Members are the nodes on which kubeadm's or RKE2's static pods of etcd are bound, and whether each is Ready: by them etcd's members are
+// known, without a credential of etcd's. A node shows what pods it likes: what its pod says counts only of a control-plane node.
+func Members(ctx context.Context, c client.Reader) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var list corev1.PodList
+	err := c.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
+	if err != nil {
+		return nil, fmt.Errorf("listing etcd's pods live: %w", err)
+	}
+	ready := map[string]bool{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; !static || p.Spec.NodeName == "" {
+			continue
+		}
+		ready[p.Spec.NodeName] = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+	}
+	return ready, nil
+}
+
 // SeePods reduces pods to what is decided on, without their volumes.
 func SeePods(list []corev1.Pod, key string, first labels.Selector) []evict.Pod {
 	out := make([]evict.Pod, len(list))
@@ -131,6 +154,33 @@ func Owners(ctx context.Context, c client.Reader, pods []evict.Pod) (map[string]
 	return out, nil
 }
 
+// Waiting finds the claims, as namespace/name, that pods of ReplicaSets wait for elsewhere: Pending ones in the namespaces, not bound to the
+// node, that nobody deleted. Each namespace costs one list.
+func Waiting(ctx context.Context, c client.Reader, node string, namespaces []string) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	out := map[string]bool{}
+	for _, ns := range namespaces {
+		var list corev1.PodList
+		if err := c.List(ctx, &list, client.InNamespace(ns), client.MatchingFields{"status.phase": string(corev1.PodPending)}); err != nil {
+			return nil, fmt.Errorf("listing pending pods of %s: %w", ns, err)
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			ref := metav1.GetControllerOfNoCopy(p)
+			if ref == nil || ref.Kind != "ReplicaSet" || p.DeletionTimestamp != nil || p.Spec.NodeName == node {
+				continue
+			}
+			for _, v := range p.Spec.Volumes {
+				if name, ok := claim(p, v); ok {
+					out[ns+"/"+name] = true
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
 // SeePod reduces a pod to what evict.Step decides on, without its volumes.
 func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 	out := evict.Pod{
@@ -158,7 +208,8 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 	return out
 }
 
-// volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it.
+// volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names
+// another claim's volume, as anybody may write who makes claims: kubelets and the attach/detach controller refuse it.
 func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volume, error) {
 	var out []evict.Volume
 	for _, v := range p.Spec.Volumes {
@@ -172,14 +223,16 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volum
 		} else if err != nil || pvc.Spec.VolumeName == "" {
 			continue
 		}
-		vol := evict.Volume{PV: pvc.Spec.VolumeName}
+		vol := evict.Volume{PV: pvc.Spec.VolumeName, Claim: claim}
 		var pv corev1.PersistentVolume
 		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
+		} else if of := pv.Spec.ClaimRef; of != nil && (of.Namespace != pvc.Namespace || of.Name != pvc.Name) {
+			continue
 		} else if err == nil && pv.Spec.CSI != nil {
 			// The name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
-			vol.Driver = pv.Spec.CSI.Driver
-			vol.Unique = corev1.UniqueVolumeName("kubernetes.io/csi/" + pv.Spec.CSI.Driver + "^" + pv.Spec.CSI.VolumeHandle)
+			vol.Driver, vol.Handle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
+			vol.Unique = corev1.UniqueVolumeName("kubernetes.io/csi/" + vol.Driver + "^" + vol.Handle)
 		}
 		out = append(out, vol)
 	}
@@ -213,7 +266,9 @@ func Attachments(ctx context.Context, c client.Reader, node string, opts ...clie
 		if va.Spec.NodeName != node {
 			continue
 		}
-		a := evict.Attachment{Name: va.Name, Deleting: va.DeletionTimestamp != nil}
+		a := evict.Attachment{
+			Name: va.Name, UID: string(va.UID), ResourceVersion: va.ResourceVersion, Attacher: va.Spec.Attacher, Deleting: va.DeletionTimestamp != nil,
+		}
 		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 			a.PV = *pv
 		}

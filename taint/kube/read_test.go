@@ -64,6 +64,11 @@ func stored(t *testing.T) client.Client {
 	}}})
 	claim("unbound", "")
 	claim("lost", "pv-gone")
+	claim("stolen", "pv-5")
+	claim("own", "pv-6")
+	for pv, of := range map[string]corev1.ObjectReference{"pv-5": {Namespace: "bank", Name: "stolen"}, "pv-6": {Namespace: "shop", Name: "own"}} {
+		create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{ClaimRef: &of}})
+	}
 	uses := func(name string) corev1.Volume {
 		return corev1.Volume{Name: "of-" + name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 	}
@@ -78,7 +83,7 @@ func stored(t *testing.T) client.Client {
 		volumes    []corev1.Volume
 	}{
 		{"db", "n1", []corev1.Volume{uses("data"), scratch}},
-		{"files", "n1", []corev1.Volume{uses("export"), uses("unbound"), uses("missing"), uses("lost")}},
+		{"files", "n1", []corev1.Volume{uses("export"), uses("unbound"), uses("missing"), uses("lost"), uses("stolen"), uses("own")}},
 		{"web", "n1", nil},
 		{"elsewhere", "n2", []corev1.Volume{uses("data")}},
 	} {
@@ -221,8 +226,8 @@ func TestVolumes(t *testing.T) {
 	got, err := Volumes(t.Context(), c, pods)
 	must(t, err)
 	want := map[string][]evict.Volume{
-		"uid-of-db":    {{PV: "pv-1", Driver: "sim.example.com", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Driver: "other.example.com", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
-		"uid-of-files": {{PV: "pv-4"}, {PV: "pv-gone"}},
+		"uid-of-db":    {{PV: "pv-1", Claim: "data", Driver: "sim.example.com", Handle: "lun-9", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Claim: "db-scratch", Driver: "other.example.com", Handle: "lun-8", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
+		"uid-of-files": {{PV: "pv-4", Claim: "export"}, {PV: "pv-gone", Claim: "lost"}, {PV: "pv-6", Claim: "own"}},
 		"uid-of-web":   nil,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -249,7 +254,7 @@ func TestVolumesOfMany(t *testing.T) {
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID(uid)}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
 		}}}})
-		want[uid] = []evict.Volume{{PV: pv}}
+		want[uid] = []evict.Volume{{PV: pv, Claim: claim}}
 	}
 	got, err := Volumes(t.Context(), c, pods)
 	must(t, err)
@@ -279,6 +284,60 @@ func TestAttachmentsOfOneNode(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", node, got, want)
 		}
+	}
+}
+
+// What the deletion of an attachment hangs on is told of it.
+func TestAttachmentIsSeenAsItIs(t *testing.T) {
+	now, pv := metav1.Now(), "pv-1"
+	scheme := runtime.NewScheme()
+	must(t, storagev1.AddToScheme(scheme))
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "u", ResourceVersion: "3", DeletionTimestamp: &now, Finalizers: []string{"f"}},
+		Spec:       storagev1.VolumeAttachmentSpec{NodeName: "n1", Attacher: "csi", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+	}).Build()
+	got, err := Attachments(t.Context(), c, "n1")
+	must(t, err)
+	if diff := cmp.Diff([]evict.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A claim is waited for by a Pending pod of a ReplicaSet that nobody deleted and that is not the node's own.
+func TestWaiting(t *testing.T) {
+	yes, now := true, metav1.Now()
+	var objects []client.Object
+	pod := func(ns, name string, change func(*corev1.Pod)) {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", Controller: &yes}}},
+			Spec: corev1.PodSpec{NodeName: "n2", Volumes: []corev1.Volume{
+				{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}},
+			}},
+			Status: corev1.PodStatus{Phase: corev1.PodPending},
+		}
+		if change != nil {
+			change(p)
+		}
+		objects = append(objects, p)
+	}
+	pod("shop", "bound", nil)
+	pod("shop", "unbound", func(p *corev1.Pod) { p.Spec.NodeName = "" })
+	pod("web", "other-namespace", nil)
+	pod("db", "not-asked", nil)
+	pod("shop", "runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
+	pod("shop", "deleted", func(p *corev1.Pod) { p.DeletionTimestamp, p.Finalizers = &now, []string{"f"} })
+	pod("shop", "dead-node", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	pod("shop", "set", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "StatefulSet" })
+	pod("shop", "nobody", func(p *corev1.Pod) { p.OwnerReferences = nil })
+	scheme := runtime.NewScheme()
+	must(t, corev1.AddToScheme(scheme))
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
+	got, err := Waiting(t.Context(), c, "n1", []string{"shop", "web"})
+	must(t, err)
+	if diff := cmp.Diff(map[string]bool{"shop/bound": true, "shop/unbound": true, "web/other-namespace": true}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

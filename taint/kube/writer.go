@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,8 +26,8 @@ import (
 var ErrAgain = errors.New("changed since it was read")
 
 // Writer sends every write of the protocol. Each Node write carries the resourceVersion of the look that it was decided on, each
-// pod write a UID and a resourceVersion, and none is sent by a process that may have lost its leadership (invariant 5). Only the
-// mark, the record, the pin, the two volume lists, Ready and forcefence's own conditions are ever written. Each blocks for the API server
+// pod write, and each deletion of an attachment, a UID and a resourceVersion, and none is sent by a process that may have lost its leadership (invariant 5). Only the
+// mark, the record, what policies do, the pin, the two volume lists, Ready and forcefence's own conditions and annotations are ever written. Each blocks for the API server
 // alone, 15 s at most, and may be repeated; its error is an ErrAgain where the object changed or is gone.
 type Writer struct {
 	Client  client.Client
@@ -38,9 +39,32 @@ type Writer struct {
 // object is a JSON object under construction.
 type object map[string]any
 
-// Record writes the record alone.
+// Record writes the record. A fence that ends with it takes its out-of-service taint along.
 func (w Writer) Record(ctx context.Context, l taint.Look, rec taint.Record) error {
-	return w.node(ctx, l, "writing record", object{"metadata": w.meta(l, rec)})
+	body := object{"metadata": w.meta(l, rec)}
+	if rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints) {
+		body["spec"] = object{"taints": taint.InService(l.Taints)}
+	}
+	return w.node(ctx, l, "writing record", body)
+}
+
+// OutOfService puts Kubernetes' own taint of nodes that are shut down for good on the node, or takes ours off.
+func (w Writer) OutOfService(ctx context.Context, l taint.Look, yes bool) error {
+	taints := taint.InService(l.Taints)
+	if yes {
+		taints = append(taints, taint.OutOfService(w.Now()))
+	}
+	return w.node(ctx, l, "writing the out-of-service taint", object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
+		"spec":     object{"taints": taints},
+	})
+}
+
+// Announce writes in whose name pods of the node are ended without proof, and nothing else.
+func (w Writer) Announce(ctx context.Context, l taint.Look, note string) error {
+	return w.node(ctx, l, "announcing a policy", object{
+		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "annotations": object{taint.PolicyAnnotation: note}},
+	})
 }
 
 // Arm sets the mark and the record in one write (step 5).
@@ -51,11 +75,11 @@ func (w Writer) Arm(ctx context.Context, l taint.Look, rec taint.Record) error {
 	})
 }
 
-// Unmark takes the marks of the record's fence off and closes the record in one write (step 13).
+// Unmark takes the marks of the record's fence off, and our out-of-service taint, and closes the record in one write (step 13).
 func (w Writer) Unmark(ctx context.Context, l taint.Look, rec taint.Record) error {
 	return w.node(ctx, l, "removing mark", object{
 		"metadata": w.meta(l, rec),
-		"spec":     object{"taints": taint.Without(l.Taints, w.Key, rec.ID)},
+		"spec":     object{"taints": taint.InService(taint.Without(l.Taints, w.Key, rec.ID))},
 	})
 }
 
@@ -71,6 +95,19 @@ func (w Writer) meta(l taint.Look, rec taint.Record) object {
 func (w Writer) Pin(ctx context.Context, l taint.Look, pin string) error {
 	return w.node(ctx, l, "pinning machine", object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "labels": object{taint.PinLabel: pin}},
+	})
+}
+
+// Annotate writes annotations of a Node as it was read live; an empty text takes its annotation off.
+func (w Writer) Annotate(ctx context.Context, n *corev1.Node, notes map[string]string) error {
+	texts := object{}
+	for key, text := range notes {
+		if texts[key] = text; text == "" {
+			texts[key] = nil
+		}
+	}
+	return w.node(ctx, taint.Look{Name: n.Name, ResourceVersion: n.ResourceVersion}, "writing annotations", object{
+		"metadata": object{"resourceVersion": n.ResourceVersion, "uid": n.UID, "annotations": texts},
 	})
 }
 
@@ -102,7 +139,7 @@ func (w Writer) Fenceable(ctx context.Context, l taint.Look, status corev1.Condi
 
 // Release takes every mark off and writes the record, in one write, whosever the marks are.
 func (w Writer) Release(ctx context.Context, l taint.Look, rec taint.Record) error {
-	left := slices.DeleteFunc(slices.Clone(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
+	left := slices.DeleteFunc(taint.InService(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
 	return w.node(ctx, l, "releasing", object{
 		"metadata": w.meta(l, rec),
 		"spec":     object{"taints": append([]corev1.Taint{}, left...)},
@@ -189,6 +226,22 @@ func (w Writer) Delete(ctx context.Context, p evict.Pod) error {
 	err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
 		client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})
 	return outcome("deleting pod", err)
+}
+
+// DeleteAttachment deletes a VolumeAttachment. Its attacher detaches the volume, and takes its finalizer off, whatever the node says.
+func (w Writer) DeleteAttachment(ctx context.Context, a evict.Attachment) error {
+	const what = "deleting volume attachment"
+	if err := w.Leading(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if a.UID == "" || a.ResourceVersion == "" {
+		return fmt.Errorf("%s: no UID or resourceVersion", what) // would delete whatever has the name
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	uid := types.UID(a.UID)
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
+	return outcome(what, w.Client.Delete(ctx, va, client.Preconditions{UID: &uid, ResourceVersion: &a.ResourceVersion}))
 }
 
 // partial names an object whose patch is answered with its metadata alone: nobody needs the rest, and a node's pods may be 1.5 MB each.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -208,6 +210,47 @@ func TestPodWritesAreRefused(t *testing.T) {
 				same(t, c, o)
 			})
 		}
+	}
+}
+
+func TestAttachmentDeletionIsRefused(t *testing.T) {
+	c := cluster.Admin(t, shared)
+	for _, r := range refusals {
+		t.Run(r.name, func(t *testing.T) {
+			pv := "pv"
+			o := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{GenerateName: "va-"}, Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "csi.example.net", NodeName: "nowhere", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+			}}
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Delete(context.Background(), o) })
+			a := evict.Attachment{Name: o.Name, UID: string(o.UID), ResourceVersion: o.ResourceVersion}
+			if r.change {
+				touch(t, c, o)
+			}
+			if r.anew {
+				again(t, c, o)
+			}
+			if r.uid {
+				a.UID = "00000000-0000-4000-8000-000000000000"
+			}
+			if r.noRV {
+				a.ResourceVersion = ""
+			}
+			err := late{r.stale}.writer(c).DeleteAttachment(t.Context(), a)
+			if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
+				t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
+			}
+			same(t, c, o)
+			a.UID, a.ResourceVersion = string(o.UID), o.ResourceVersion
+			if err := (late{}).writer(c).DeleteAttachment(t.Context(), a); err != nil {
+				t.Errorf("as it stands: got %v", err)
+			}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				t.Errorf("after its deletion: got %v, want it gone", err)
+			}
+		})
 	}
 }
 

@@ -11,16 +11,19 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Trigger is what makes a policy look at a node's pods.
@@ -49,9 +52,16 @@ type Policy struct {
 	Nodes        labels.Selector // nil: all
 	Namespaces   []string        // none: all
 	Pods         labels.Selector // nil: all
-	Owners       []string        // kinds that control the pod, a ReplicaSet of a Deployment as Deployment; none: any, and no owner at all
+	Owners       []string        // kinds that control the pod, or the ReplicaSet that does; none: any, and no owner at all
 	Drivers      []string        // a volume of the pod's claims is of one of these CSI drivers; none: volumes do not matter
+	AllVolumes   bool            // not only one volume, but all of the pod's claims
 	Terminating  bool            // only pods whose deletionTimestamp has passed
+	Yields       bool            // it ends nothing while a setting of the storage's own may do the same
+	Replaced     bool            // only pods that were deleted, and for one of whose volumes of Drivers a pod of a ReplicaSet waits
+	Keep         bool            // its pods are ended and not deleted, and only where that frees their volumes of Drivers
+	Detach       bool            // the attachments of ended pods' volumes of Drivers are deleted
+	Storage      string          // StorageUnhealthy: the adapter of the storage system that is asked; its drivers are in Drivers
+	Intervals    Intervals       // StorageUnhealthy
 	WithoutProof WithoutProof
 }
 
@@ -63,9 +73,16 @@ type Memory struct {
 	done                   map[string]int // what fell was when a policy had nothing left to do
 	since, looked, resumed time.Time      // not Ready, as far as looks tell; the last look; the first after none for long
 
-	again map[string]time.Time // by UID: a write of the pod was refused, and is not sent again before that
+	again map[string]time.Time // by UID: a write of the pod, or of the attachment, was refused, and is not sent again before that
 	small map[string]bool      // UIDs of pods that are too large to take a whole tombstone
-	owed  bool                 // pods were ended, and may still be there
+	owed  map[string]bool      // UIDs of pods that were ended to be deleted, and may still be there
+	freed map[string]bool      // UIDs of ended pods whose volumes were set loose
+	loose map[string]string    // volumes whose attachments are to be deleted, with the policy's name
+
+	spells map[string]spell // by policy: of those whose trigger is StorageUnhealthy
+	failed map[string]bool  // by UID: what was refused since the last of them began
+	free   []freed          // volumes of pods that these ended
+	boot   string           // the node's, at the last look
 }
 
 // Saw folds a look in, live or a cache's.
@@ -84,54 +101,92 @@ func (m *Memory) Saw(l taint.Look) {
 	if m.ready && !ready {
 		m.fell++
 	}
+	m.clone()
 	m.ready = ready
+	maps.DeleteFunc(m.loose, func(_, policy string) bool { // its kubelet unmounts them, or the fence detaches them
+		return l.Mark != nil || ready && !m.spells[policy].open
+	})
+	m.sawVolumes(l)
 }
 
 // SawPods folds in what is bound to the node.
 func (m *Memory) SawPods(pods []evict.Pod) {
-	m.owed = m.owed && slices.ContainsFunc(pods, ended)
-	gone := func(uid string) bool {
+	gone := func(uid string, _ bool) bool {
 		return !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.UID == uid })
 	}
-	m.again, m.small = maps.Clone(m.again), maps.Clone(m.small) // a View holds the maps that were there
-	maps.DeleteFunc(m.again, func(uid string, _ time.Time) bool { return gone(uid) })
-	maps.DeleteFunc(m.small, func(uid string, _ bool) bool { return gone(uid) })
+	m.clone()
+	maps.DeleteFunc(m.owed, func(uid string, _ bool) bool {
+		return !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.UID == uid && ended(p) })
+	})
+	maps.DeleteFunc(m.small, gone)
+	maps.DeleteFunc(m.freed, gone)
+}
+
+// clone makes maps of its own: a View holds those that were there.
+func (m *Memory) clone() {
+	m.again, m.small, m.owed, m.freed, m.loose = maps.Clone(m.again), maps.Clone(m.small), maps.Clone(m.owed), maps.Clone(m.freed), maps.Clone(m.loose)
+	m.spells, m.failed, m.free = maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.free)
 }
 
 // ended reports a pod that is still to be deleted.
 func ended(p evict.Pod) bool { return p.Tombstone && !p.Kept() }
 
-// Finished folds in that these policies have nothing left to do about the last change of the node.
-func (m *Memory) Finished(names []string) {
-	m.done = maps.Clone(m.done) // a View holds the map that was there
-	for _, name := range names {
+// Decided folds in what a decision found out beside what is to be done.
+func (m *Memory) Decided(d Decision) {
+	m.clone()
+	m.done = maps.Clone(m.done)
+	for _, name := range d.Done {
 		if m.done == nil {
 			m.done = map[string]int{}
 		}
 		m.done[name] = m.fell
 	}
+	m.decided(d)
+	for uid, volumes := range d.Found {
+		m.set(uid, volumes)
+	}
+	for _, pv := range d.Settled {
+		delete(m.loose, pv)
+	}
 }
 
 // Owes reports that pods were ended and not yet seen gone: they are deleted, whatever became of the node.
-func (m Memory) Owes() bool { return m.owed }
+func (m Memory) Owes() bool { return len(m.owed) > 0 }
 
-// retry is how long a pod rests after the API server refused a write of it. It holds up no other (invariant 16).
+// retry is how long a pod, or an attachment, rests after the API server refused a write of it. It holds up no other (invariant 16).
 const retry = 5 * time.Second
 
-// Wrote folds in how writes of pods ended, by UID.
-func (m *Memory) Wrote(ending bool, how map[string]evict.Refusal, now time.Time) {
-	m.again, m.small = maps.Clone(m.again), maps.Clone(m.small)
+// Wrote folds in how the writes of a decision's pods or attachments ended, by UID.
+func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now time.Time) {
+	m.clone()
 	if m.again == nil {
-		m.again, m.small = map[string]time.Time{}, map[string]bool{}
+		m.again = map[string]time.Time{}
 	}
+	maps.DeleteFunc(m.again, func(_ string, at time.Time) bool { return !at.After(now) })
+	ending := d.Act == Tombstone
 	for uid, why := range how {
 		switch {
 		case why == evict.Accepted && ending:
-			m.owed = true
+			m.set(uid, d.Frees[uid])
+			if m.owed == nil {
+				m.owed = map[string]bool{}
+			}
+			if !d.Policy.Keep {
+				m.owed[uid] = true
+			}
 		case why == evict.TooLarge && ending && !m.small[uid]: // at once, in its small form
+			if m.small == nil {
+				m.small = map[string]bool{}
+			}
 			m.small[uid] = true
 		case why != evict.Accepted && why != evict.Changed:
-			m.again[uid] = now.Add(retry)
+			m.again[uid] = now.Add(d.Policy.rest())
+		}
+	}
+	m.wrote(d, how)
+	for _, a := range d.Attachments {
+		if why, tried := how[a.UID]; tried && why == evict.Accepted {
+			delete(m.loose, a.PV)
 		}
 	}
 }
@@ -144,8 +199,15 @@ type View struct {
 	Policies []Policy
 	Alone    bool // every other node looks dead, too: it is the API server's fault, or ours
 
+	Rival  *string     // why a policy that yields must end nothing, "" where it may; nil: not read after Look
 	Listed bool        // Pods were listed after Look
 	Pods   []evict.Pod // all that are bound to the node
+
+	Waiting     map[string]bool    // claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere; nil: nobody looked after Look
+	Attached    bool               // Attachments were listed by the API server after Look
+	Attachments []evict.Attachment // all that name the node
+
+	Storage map[string]storage.Health // by adapter: what its system says of the node
 }
 
 // Act is what the caller does next.
@@ -158,8 +220,14 @@ const (
 	ReadPods               // list the node's pods, live
 	ReadOwners             // read who controls the owners of Decision.Pods
 	ReadVolumes            // read the volumes of Decision.Pods
+	ReadRival              // read whether a setting of the storage's own does what a policy does
 	Tombstone              // end Decision.Pods
 	Delete                 // delete Decision.Pods, which were ended, with grace 0
+
+	ReadWaiting       // read what Pending pods of the namespaces of Decision.Pods wait for
+	ReadAttachments   // list the node's attachments, live
+	DeleteAttachments // delete Decision.Attachments, of volumes that no unfinished pod of the node uses, each with UID and resourceVersion
+	ClearVolumes      // PATCH volumesInUse to Decision.InUse with the Look's resourceVersion
 )
 
 // Decision is one act and its reason.
@@ -169,8 +237,18 @@ type Decision struct {
 	Detail string
 	After  time.Duration
 	Pods   []evict.Pod
-	Policy Policy   // Tombstone: in whose name
+	Policy Policy   // Tombstone, DeleteAttachments: in whose name
+	Aside  string   // Wait: why a policy ends nothing that it would end otherwise; may be empty
 	Done   []string // policies that have nothing left to do about this change of the node
+
+	Attachments []evict.Attachment           // DeleteAttachments
+	Frees       map[string]map[string]string // Tombstone: by the pods' UIDs, the volumes that are loose once it is written, with a policy's name
+	Found       map[string]map[string]string // the same of pods that were ended before, by whatever process
+	Settled     []string                     // volumes that are loose no more
+
+	InUse []corev1.UniqueVolumeName // ClearVolumes
+	Begun map[string]time.Time      // policies whose spells begin
+	Notes []Note                    // of those that are done
 }
 
 const (
@@ -183,31 +261,65 @@ const (
 func Step(v View) Decision {
 	due := v.due()
 	switch {
-	case len(due) == 0 && !v.owed:
+	case len(due) == 0 && !v.Owes():
 		return Decision{Act: Leave}
 	case !v.Listed:
 		return Decision{Act: ReadPods}
 	}
-	d := Decision{Act: Wait, After: quiet}
-	if v.owed {
-		left := v.where(ended)
-		if ready := slices.DeleteFunc(slices.Clone(left), v.rests); len(ready) > 0 {
-			return Decision{Act: Delete, Why: reason.PolicyDeleting, Pods: ready}
-		}
-		for _, pod := range left {
-			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
-		}
+	found, bury, read := v.tombs(due)
+	if read.Act != Leave {
+		return read
+	}
+	v.Memory.Decided(Decision{Found: found})
+	d := Decision{Act: Wait, After: quiet, Found: found}
+	left := v.where(func(p evict.Pod) bool { return ended(p) && bury[p.UID] })
+	if ready := slices.DeleteFunc(slices.Clone(left), v.rests); len(ready) > 0 {
+		d.Act, d.Why, d.Pods = Delete, reason.PolicyDeleting, ready
+		return d
+	}
+	for _, pod := range left {
+		d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
 	}
 	for _, p := range due {
-		one := v.step(p)
+		step := v.step
+		if p.When == StorageUnhealthy {
+			step = v.spell
+		}
+		one := step(p)
+		d.Begun = one.begins(d.Begun)
+		if one.Act == Tombstone {
+			frees, read := v.frees(due, one.Pods)
+			if read.Act != Leave {
+				return read
+			}
+			one.Frees = frees
+		}
 		switch {
 		case one.Act > Wait:
+			one.Found, one.Begun = found, d.Begun
 			return one
 		case one.Act == Wait:
-			d.After = min(d.After, one.After)
-		case p.When == BecameNotReady:
-			d.Done = append(d.Done, p.Name)
+			d.After, d.Aside = min(d.After, one.After), cmp.Or(d.Aside, one.Aside)
+		case p.When != NotReady:
+			d.Done, d.Notes = append(d.Done, p.Name), append(d.Notes, one.Notes...)
 		}
+	}
+	one := v.clear(due)
+	if one.Act == Leave {
+		one = v.detach(due)
+	}
+	d.Settled = one.Settled
+	if one.Act == Wait {
+		d.Notes = nil // they are not done
+	}
+	d.Notes = append(d.Notes, one.Notes...)
+	switch {
+	case one.Act > Wait:
+		one.Found = found // and no policy is done before its volumes' attachments are
+		return one
+	case one.Act == Wait:
+		d.After = min(d.After, one.After)
+		d.Done = nil
 	}
 	return d
 }
@@ -218,7 +330,7 @@ func (v View) rests(p evict.Pod) bool { return v.again[p.UID].After(v.Now) }
 // due are the policies whose trigger is there.
 func (v View) due() []Policy {
 	l := v.Look
-	if !l.Exists || l.IsReady() || l.Mark != nil || l.Record.Open() || l.RecordErr != nil || v.Alone {
+	if !l.Exists || l.Mark != nil || l.Record.Open() || l.RecordErr != nil || v.Alone {
 		return nil
 	}
 	var out []Policy
@@ -226,6 +338,8 @@ func (v View) due() []Policy {
 		switch {
 		case p.WithoutProof == Never:
 		case p.Nodes != nil && !p.Nodes.Matches(labels.Set(l.Labels)):
+		case p.When == StorageUnhealthy && !v.unhealthy(p):
+		case p.When != StorageUnhealthy && l.IsReady():
 		case p.When == BecameNotReady && v.done[p.Name] >= v.fell:
 		default:
 			out = append(out, p)
@@ -236,25 +350,19 @@ func (v View) due() []Policy {
 
 // step is one policy's next act. Leave: none of its pods is left.
 func (v View) step(p Policy) Decision {
-	mine := v.where(p.selects)
-	if slices.Contains(p.Owners, "Deployment") {
-		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod evict.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
-		if len(unknown) > 0 {
-			return Decision{Act: ReadOwners, Pods: unknown}
-		}
-	}
-	mine = slices.DeleteFunc(mine, func(pod evict.Pod) bool { return !p.owns(pod) })
-	if len(p.Drivers) > 0 {
-		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod evict.Pod) bool { return !pod.Claims })
-		if len(unknown) > 0 {
-			return Decision{Act: ReadVolumes, Pods: unknown}
-		}
-		mine = slices.DeleteFunc(mine, func(pod evict.Pod) bool { return !p.stores(pod) })
+	mine, read := p.resolve(v.where(func(pod evict.Pod) bool { return !pod.Terminal }))
+	if read.Act != Leave {
+		return read
 	}
 	if len(mine) == 0 {
 		return Decision{Act: Leave}
 	}
-	d := Decision{Act: Wait, After: resync, Policy: p}
+	return v.end(p, mine)
+}
+
+// end ends those of the policy's pods whose time has come.
+func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
+	d = Decision{Act: Wait, After: resync, Policy: p}
 	var end []evict.Pod
 	stock := evict.Stock{Taints: v.Look.Taints, From: v.since, Resumed: v.resumed}
 	for _, pod := range mine {
@@ -263,6 +371,7 @@ func (v View) step(p Policy) Decision {
 			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
 		case stock.Due(pod, v.Now):
 			d.After = min(d.After, pollStock)
+		case p.Replaced && !pod.Deleting:
 		case !p.Terminating:
 			end = append(end, pod)
 		case pod.DeleteAt.IsZero(): // nobody deleted it yet
@@ -272,7 +381,27 @@ func (v View) step(p Policy) Decision {
 			end = append(end, pod)
 		}
 	}
+	if p.Replaced && len(end) > 0 {
+		if v.Waiting == nil {
+			return Decision{Act: ReadWaiting, Pods: end}
+		}
+		end = slices.DeleteFunc(end, func(pod evict.Pod) bool { return !v.claimed(p, pod) })
+	}
+	if p.Keep {
+		var read Decision
+		if end, read = v.together(p, end); read.Act != Leave {
+			return read
+		}
+	}
 	if len(end) == 0 {
+		return d
+	}
+	switch {
+	case !p.Yields:
+	case v.Rival == nil:
+		return Decision{Act: ReadRival}
+	case *v.Rival != "":
+		d.After, d.Aside = quiet, fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)
 		return d
 	}
 	for i := range end {
@@ -281,19 +410,15 @@ func (v View) step(p Policy) Decision {
 	return Decision{Act: Tombstone, Why: reason.PolicyEnding, Detail: p.String(), Pods: end, Policy: p}
 }
 
-// selects is what a pod's own words tell of it: it is unfinished, and not exempt (invariant 9).
-func (p Policy) selects(pod evict.Pod) bool {
-	return !pod.Terminal && pod.Exempt == taint.NotExempt &&
-		(len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, pod.Namespace)) &&
-		(p.Pods == nil || p.Pods.Matches(labels.Set(pod.Labels)))
-}
+func (p Policy) matches(pod evict.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }
 
 func (p Policy) owns(pod evict.Pod) bool {
-	return len(p.Owners) == 0 || slices.Contains(p.Owners, pod.Owner.Kind)
+	return len(p.Owners) == 0 || slices.Contains(p.Owners, pod.Owner.Kind) || slices.Contains(p.Owners, pod.Owner.Direct)
 }
 
 func (p Policy) stores(pod evict.Pod) bool {
-	return slices.ContainsFunc(pod.Volumes, func(v evict.Volume) bool { return slices.Contains(p.Drivers, v.Driver) })
+	of := len(p.drives(pod))
+	return of > 0 && (!p.AllVolumes || of == len(pod.Volumes))
 }
 
 func (v View) where(ok func(evict.Pod) bool) []evict.Pod {

@@ -50,9 +50,16 @@ func what(d Decision) string {
 	case Leave:
 		return "leave"
 	case Wait:
+		if d.Aside != "" {
+			return "wait " + d.After.String() + ": " + d.Aside
+		}
 		return "wait " + d.After.String()
 	default:
-		return fmt.Sprint(map[Act]string{ReadPods: "list", ReadOwners: "owners", ReadVolumes: "volumes", Tombstone: "end", Delete: "delete"}[d.Act], names)
+		for _, a := range d.Attachments {
+			names = append(names, a.Name)
+		}
+		return fmt.Sprint(map[Act]string{ReadPods: "list", ReadOwners: "owners", ReadVolumes: "volumes", ReadRival: "rival", Tombstone: "end", Delete: "delete",
+			ReadWaiting: "waiting", ReadAttachments: "attachments", DeleteAttachments: "detach"}[d.Act], names)
 	}
 }
 
@@ -111,32 +118,49 @@ func TestStep(t *testing.T) {
 		{"ReplicaSets under a policy of StatefulSets", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
 		{"volumes not read", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Claims, pod.Volumes = true, nil }, "volumes[a]"},
 		{"volumes of another driver", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Volumes = pod.Volumes[:1] }, "wait 30s"},
+		{"another driver's volume beside, where all must be its own", func(_ *View, p *Policy, _ *evict.Pod) { p.AllVolumes = true }, "wait 30s"},
+		{"no other driver's volume", func(_ *View, p *Policy, pod *evict.Pod) { p.AllVolumes, pod.Volumes = true, pod.Volumes[1:] }, "end[a]"},
+		{"no volume at all, where all must be its own", func(_ *View, p *Policy, pod *evict.Pod) { p.AllVolumes, pod.Volumes = true, nil }, "wait 30s"},
 		{"any driver", func(_ *View, p *Policy, pod *evict.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
 		{"nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
 		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *evict.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
 		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond) }, "wait 1.234s"},
 		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute) }, "wait 5s"},
 		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now }, "end[a]"},
+		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *evict.Pod) { p.Yields = true }, "rival[]"},
+		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},
+		{"the storage's own setting does the same", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("on") }, "wait 30s: policy p: on"},
+		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *evict.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
+		{"another's setting", func(v *View, _ *Policy, _ *evict.Pod) { v.Rival = new("on") }, "end[a]"},
 		{"the last writes were refused", func(v *View, _ *Policy, _ *evict.Pod) {
-			v.Wrote(true, map[string]evict.Refusal{"a": evict.Denied}, now.Add(-2*time.Second))
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Denied}, now.Add(-2*time.Second))
 		}, "wait 3s"},
 		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *evict.Pod) {
-			v.Wrote(true, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.TooLarge}, now)
 		}, "end[a small]"},
 		{"too large for any", func(v *View, _ *Policy, _ *evict.Pod) {
 			for range 2 {
-				v.Wrote(true, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+				v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.TooLarge}, now)
 			}
 		}, "wait 5s"},
 		{"ended", func(v *View, _ *Policy, pod *evict.Pod) {
-			v.Wrote(true, map[string]evict.Refusal{"a": evict.Accepted}, now)
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
 			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
 		{"ended, and the node is back", func(v *View, _ *Policy, pod *evict.Pod) {
-			v.Wrote(true, map[string]evict.Refusal{"a": evict.Accepted}, now)
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
 			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
 		}, "delete[a]"},
-		{"ended by somebody else", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal, pod.Tombstone = true, true }, "wait 30s"},
+		{"ended by somebody else", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
+		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) {
+			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second)
+		}, "wait 30s"},
+		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) {
+			pod.Terminal, pod.Tombstone, pod.Deleting, pod.DeleteAt = true, true, false, time.Time{}
+		}, "wait 30s"},
+		{"ended by somebody else, under a policy that deletes what it ended", func(_ *View, p *Policy, pod *evict.Pod) {
+			pod.Terminal, pod.Tombstone, p.Terminating = true, true, false
+		}, "wait 30s"},
 		{"the change, not seen", func(_ *View, p *Policy, _ *evict.Pod) { p.When = BecameNotReady }, "leave"},
 		{"the change, seen", func(v *View, p *Policy, _ *evict.Pod) {
 			p.When = BecameNotReady
@@ -148,7 +172,7 @@ func TestStep(t *testing.T) {
 			p.When = BecameNotReady
 			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 			v.Memory.Saw(v.Look)
-			v.Finished([]string{"p"})
+			v.Decided(Decision{Done: []string{"p"}})
 		}, "leave"},
 		{"the change, a second time", func(v *View, p *Policy, _ *evict.Pod) {
 			p.When = BecameNotReady
@@ -181,8 +205,8 @@ func TestRefusedPods(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	stuck := pod("stuck")
 	stuck.Terminal, stuck.Tombstone = true, true
-	v.Wrote(true, map[string]evict.Refusal{"stuck": evict.Accepted}, now)
-	v.Wrote(false, map[string]evict.Refusal{"stuck": evict.Denied}, now.Add(-time.Second))
+	v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"stuck": evict.Accepted}, now)
+	v.Wrote(Decision{Act: Delete}, map[string]evict.Refusal{"stuck": evict.Denied}, now.Add(-time.Second))
 	v.Pods = []evict.Pod{stuck, pod("next")}
 	v.SawPods(v.Pods)
 	if got := what(Step(v)); got != "end[next]" {
@@ -197,8 +221,8 @@ func TestRefusedPods(t *testing.T) {
 		t.Errorf("later: got %s", got)
 	}
 	v.SawPods(nil)
-	if v.Owes() || len(v.again) > 0 {
-		t.Errorf("gone: got it owed %t, remembered %v", v.Owes(), v.again)
+	if v.Owes() {
+		t.Error("gone: got it owed")
 	}
 }
 
@@ -229,6 +253,9 @@ func TestPresets(t *testing.T) {
 		if got, ok := PresetOf(p.Name); !ok || got.Name != p.Name {
 			t.Errorf("preset %s: not found by its name", p.Name)
 		}
+	}
+	if longhorn, _ := PresetOf("longhorn"); !longhorn.Policy.Yields {
+		t.Error("longhorn: does not stand aside for Longhorn's own setting")
 	}
 	noobaa, _ := PresetOf("noobaa")
 	if !noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa"}) || noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa-2"}) {

@@ -16,9 +16,10 @@ type Preset struct {
 var Presets = []Preset{
 	{
 		Name:   "longhorn",
-		Policy: Policy{When: NotReady, Drivers: []string{"driver.longhorn.io"}, Terminating: true},
+		Policy: Policy{When: NotReady, Drivers: []string{"driver.longhorn.io"}, Terminating: true, Yields: true},
 		Does: "ends the pods of a node that is not Ready once they are past their deletionTimestamp: those with a Longhorn volume, of the owners that " +
-			"`nodeDownPodDeletionPolicy` chooses (Longhorn's setting of that name)",
+			"`nodeDownPodDeletionPolicy` chooses (Longhorn's setting of that name); and releases those of ReplicaSets for other nodes, as " +
+			"`volumeAttachmentRecoveryPolicy` says",
 		Trusts: "that a node that was not Ready until Kubernetes evicted its pods does not write any more; Longhorn does not cut it off",
 	},
 	{
@@ -27,6 +28,14 @@ var Presets = []Preset{
 		Own:    true,
 		Does:   "ends NooBaa's pods (`app=noobaa`, whatever owns them) on a node at the moment that it becomes not Ready",
 		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside the new one",
+	},
+	{
+		Name:   "storageos",
+		Policy: Policy{When: StorageUnhealthy, Pods: selector("storageos.com/fenced=true"), Intervals: Document, Detach: true},
+		Fences: true,
+		Does: "ends the pods of a node that the storage system (`storage`) says is not healthy, Ready or not: those all of whose volumes there are " +
+			"healthy; then deletes the VolumeAttachments of these volumes",
+		Trusts: "the storage system: what it says of nodes and volumes; with `storage-fences` also that a node that it calls unhealthy cannot write any more",
 	},
 }
 
@@ -48,4 +57,20 @@ var Deletion = []struct {
 	{"delete-statefulset-pod", []string{"StatefulSet"}},
 	{"delete-deployment-pod", []string{"Deployment"}},
 	{"delete-both-statefulset-and-deployment-pod", []string{"StatefulSet", "Deployment"}},
+}
+
+// Recovery is a value of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with what it means here.
+var Recovery = []struct{ Value, Does string }{
+	{"never", "nothing; the default of a policy of one's own"},
+	{"wait", "ends such a pod once it, and every other pod of the node that uses one of its volumes, is past its deletionTimestamp; the preset's default, as it was Longhorn's"},
+	{"immediate", "ends such a pod once it was deleted, and a Pending pod of a ReplicaSet waits elsewhere for one of its volumes"},
+}
+
+// Recover is the rule of volume attachment recovery that stands beside the policy, for its nodes, namespaces, labels and drivers: it ends
+// pods of ReplicaSets, a Deployment's or nobody's, and keeps them, and deletes the attachments of their volumes. ok: the value is one that
+// asks for it.
+func (p Policy) Recover(value string) (rule Policy, ok bool) {
+	p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, true, true
+	p.Terminating, p.Replaced = value == "wait", value == "immediate"
+	return p, p.Terminating || p.Replaced
 }

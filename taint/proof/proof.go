@@ -1,17 +1,17 @@
 // Package proof says what the answers of a machine's devices are worth: for how long, which of them count, what they say together, and
-// when to ask again. It holds one answer per device and the verdict over all of them.
+// when to ask again. It holds one answer per device and the verdict over all of them. It is the one place that knows what a level is
+// (levels.go): what its devices say together, and in which order a power-off goes through levels and devices.
 //
 // It is pure: it names no client, no clock and no logger.
 //
 // It promises: only an exact Off of every device of a level is an Off, one that came in time, from devices that nobody has caught lying,
-// and that no other device gainsays; nothing else becomes one by waiting (invariants 1, 2 and 4).
+// and that no other level gainsays; nothing else becomes one by waiting (invariants 1, 2 and 4).
 package proof
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -25,7 +25,8 @@ const TTL = 5 * time.Second
 type Device struct {
 	Name    string        // provider/device, as it stands in records
 	Machine taint.Machine // for the record: what it is asked about
-	Level   int           // devices of one level must all say Off; of several levels, each may prove it
+	Level   int           // devices of one level must all say Off; of several levels, each may prove it. They stand in the levels' order
+	Limits  Limits        // of its level
 	NoPower string        // "" or why the machine's power must not be touched through it
 	Feeds   bool          // it gives the machine power (providers.Feeder): its On does not say that the machine runs
 }
@@ -175,120 +176,6 @@ func (a Answers) Backoff() time.Duration {
 	return min(time.Second<<min(max(a.Misses-1, 0), 6), 30*time.Second)
 }
 
-// ErrDisagree is a verdict of devices that contradict each other. It proves nothing, however long it stands.
-var ErrDisagree = fmt.Errorf("%w: its devices disagree", providers.ErrPermanent)
-
-// verdict is what the answers say together: of one device its answer, of one level what all of them say, of several levels what the
-// first says that says anything, unless another gainsays it.
-func verdict(of []said) providers.Answer {
-	if len(of) == 0 {
-		return providers.Answer{}
-	}
-	if len(of) == 1 {
-		return of[0].answer
-	}
-	var levels []said
-	for _, s := range of {
-		if n := len(levels); n > 0 && levels[n-1].device.Level == s.device.Level {
-			continue // told with the first of its level
-		}
-		same := slices.DeleteFunc(slices.Clone(of), func(o said) bool { return o.device.Level != s.device.Level })
-		levels = append(levels, said{
-			device: Device{Feeds: !slices.ContainsFunc(same, func(o said) bool { return !o.device.Feeds })},
-			answer: together(same),
-		})
-	}
-	out := first(levels)
-	var raw []string
-	for _, s := range of {
-		raw = append(raw, s.device.Name+": "+word(s.answer))
-		if s.answer.Got.After(out.Got) {
-			out.Got = s.answer.Got
-		}
-	}
-	out.Raw = strings.Join(raw, ", ")
-	if errors.Is(out.Err, ErrDisagree) {
-		out.Err = fmt.Errorf("%w: %s", ErrDisagree, out.Raw)
-	}
-	return out
-}
-
-// word is what a device said, for a person.
-func word(a providers.Answer) string {
-	switch {
-	case a.Err != nil:
-		return providers.Class(a.Err)
-	case a.Raw != "":
-		return a.Raw
-	default:
-		return a.State.String()
-	}
-}
-
-// first is the verdict over levels: the first that says anything, unless one says Off and another On, which is a disagreement. Where one
-// says Off and another that the machine is changing, it is changing. On of what feeds the machine counts only while nothing else says
-// anything: a machine that was shut down has power.
-func first(levels []said) providers.Answer {
-	if i := slices.IndexFunc(levels, func(s said) bool { return errors.Is(s.answer.Err, ErrDisagree) }); i >= 0 {
-		return levels[i].answer
-	}
-	known := slices.DeleteFunc(slices.Clone(levels), func(s said) bool { return s.answer.State == providers.PowerUnknown })
-	if len(known) == 0 {
-		return levels[0].answer
-	}
-	runs := slices.DeleteFunc(slices.Clone(known), func(s said) bool { return s.device.Feeds && s.answer.State == providers.PowerOn })
-	if len(runs) == 0 {
-		return known[0].answer
-	}
-	off, on, changing := says(runs, providers.PowerOff), says(runs, providers.PowerOn), says(runs, providers.PowerChanging)
-	switch {
-	case off >= 0 && on >= 0:
-		out := runs[off].answer
-		out.State, out.Err = providers.PowerUnknown, ErrDisagree
-		return out
-	case off >= 0 && changing >= 0:
-		return runs[changing].answer
-	default:
-		return runs[0].answer
-	}
-}
-
-// says is the place of the first that says so; negative: none does.
-func says(all []said, what providers.PowerState) int {
-	return slices.IndexFunc(all, func(s said) bool { return s.answer.State == what })
-}
-
-// together is the verdict over one level. It was asked for when the first question was sent. It proves nothing until every device has
-// answered. Off takes all of them; On beside Off is a disagreement.
-func together(of []said) providers.Answer {
-	out := of[0].answer
-	if len(of) == 1 {
-		return out
-	}
-	count := map[providers.PowerState]int{}
-	for _, s := range of {
-		count[s.answer.State]++
-		if s.answer.At.Before(out.At) {
-			out.At = s.answer.At
-		}
-		if out.Err == nil {
-			out.Err = s.answer.Err
-		}
-	}
-	out.State = providers.PowerUnknown
-	switch {
-	case count[providers.PowerOff] == len(of):
-		out.State = providers.PowerOff
-	case count[providers.PowerOff] > 0 && count[providers.PowerOn] > 0:
-		out.Err = ErrDisagree
-	case count[providers.PowerOn] > 0:
-		out.State, out.Err = providers.PowerOn, nil
-	case count[providers.PowerUnknown] == 0:
-		out.State = providers.PowerChanging
-	}
-	return out
-}
-
 // Counted returns the answer as it counts: an Off that was on its way for longer than TTL proves nothing when it arrives, so it is a
 // miss. Taken for an Off it would be asked for again at once and for ever.
 func Counted(a providers.Answer) providers.Answer {
@@ -329,5 +216,5 @@ func Evidence(a providers.Answer) taint.Evidence {
 	if a.Err != nil {
 		raw = providers.Class(a.Err) // never the error's text: it may hold what a log must not
 	}
-	return taint.Evidence{At: a.At, From: a.By, State: a.State.String(), Raw: raw}
+	return taint.Evidence{At: a.At, From: a.By, State: a.State.String(), Raw: raw, SystemUUID: a.SystemUUID}
 }

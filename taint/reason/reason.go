@@ -2,6 +2,8 @@
 // what a person does about it. It imports nothing of the project, and decides nothing.
 package reason
 
+import "strings"
+
 // Reason is why something was decided or is reported, from a closed set: it is an Event's reason and a log's key.
 type Reason string
 
@@ -17,6 +19,8 @@ const (
 	Explaining       Reason = "AskingWhichRun"            // the same, where boot ids tell no boots apart: the device is asked whether it was started
 	StartedAgain     Reason = "MachineStartedAgain"       // it was: this run of the machine is not the one that its device said was over
 	Excluded         Reason = "NodeExcluded"              // maintenance, pause, opt-out
+	ModeDisabled     Reason = "ModeDisabled"              // nobody is asked, and nothing is begun
+	MarkNotTaken     Reason = "MarkNotTakenUp"            // a person's mark, in a mode that begins nothing
 	UnknownMode      Reason = "UnknownMode"               // the mode is none that this version has
 	NoMachine        Reason = "NoMachine"                 // no provider knows the node, or two claim it
 	Distrusted       Reason = "DeviceDistrusted"          // its device said Off of a machine that was on
@@ -29,12 +33,21 @@ const (
 	Disagree         Reason = "DevicesDisagree"           // one says Off, another On: that proves nothing
 	Changing         Reason = "PowerChanging"
 	PoweredOn        Reason = "PoweredOnNotReady" // observe mode
-	ControlPlane     Reason = "ControlPlaneNode"  // not powered off without a quorum guard
+	ControlPlane     Reason = "ControlPlaneNode"  // not powered off: the configuration does not allow it
+	KeptOn           Reason = "PowerOffHeldUp"    // not powered off: a drain or a shutdown of the node is under way, or it is cordoned
 	StillBeating     Reason = "KubeletHeartbeats" // NotReady, but its kubelet renews its Lease: it can stop its pods itself
 	InGrace          Reason = "WaitingForGrace"
-	OneAtATime       Reason = "AnotherPowerOff"
+	PowerOffLimit    Reason = "PowerOffLimit"      // as many machines as may be are being powered off
+	CutOff           Reason = "ControllerCutOff"   // our own reads of the API server fail, or lately did
+	DomainLost       Reason = "DomainLost"         // most nodes of a failure domain fell silent at once: one event
+	DevicesCut       Reason = "DevicesUnreachable" // most devices of a failure domain stopped to answer: the way to them is broken
+	TooFewHealthy    Reason = "TooFewHealthy"      // the floor of healthy nodes
+	Quorum           Reason = "EtcdQuorum"         // etcd would be left without one
+	CoolDown         Reason = "StormCoolDown"      // a limit was hit lately
 	Announcing       Reason = "PoweringOff"
 	SendingOff       Reason = "SendingPowerOff"
+	LevelDelay       Reason = "WaitingForLevel" // the level has a delay
+	NextLevel        Reason = "LevelGaveWay"    // a level did not bring the machine off: the power-off goes through the next
 	AwaitingOff      Reason = "AwaitingOff"
 	NotAccepted      Reason = "PowerOffNotAccepted" // the device did not take the power-off: it is sent again
 	PowerOffRefused  Reason = "PowerOffRefused"     // nor will it: sending it again would not help
@@ -48,6 +61,9 @@ const (
 	UnexpectedAnswer Reason = "UnexpectedAnswer"
 	Released         Reason = "ReleasedByPerson"     // a person ended the last fence of this very life of the node
 	ModeObserve      Reason = "ModeObserve"          // the mode changed before the power-off was sent
+	WouldPowerOff    Reason = "WouldPowerOff"        // mode shadow: what mode fence would do now
+	WouldRecover     Reason = "WouldRecover"         // the same
+	Shadowed         Reason = "WouldAct"             // the same, and it was said of this life of the node
 	Adopting         Reason = "MarkedByPerson"       // a mark without a record of ours
 	Refused          Reason = "MarkRefusedPoweredOn" // a person's mark, and the device says On
 	MarkDisagree     Reason = "MarkRefusedDisagree"  // a person's mark, and the devices disagree
@@ -68,27 +84,44 @@ const (
 	Retrying         Reason = "RetryingPods" // writes of some pods failed; all others are done
 	Stuck            Reason = "PodsStuck"    // an alert: pods that the API server lets nobody end or delete
 	WaitingDetach    Reason = "WaitingForDetach"
-	PolicyEnding     Reason = "PolicyEndingPods" // without proof, in the name of a policy
+	ForcingDetach    Reason = "DeletingAttachments" // they are there long after their pods are gone
+	OutOfService     Reason = "TakenOutOfService"   // likewise, by the stock controllers
+	PolicyEnding     Reason = "PolicyEndingPods"    // without proof, in the name of a policy
 	PolicyDeleting   Reason = "PolicyDeletingPods"
+	PolicyClearing   Reason = "PolicyClearingVolumes"     // likewise: what ended pods had mounted
+	PolicyDetaching  Reason = "PolicyDeletingAttachments" // likewise: volumes of pods that were ended are released for other nodes
 	Finished         Reason = "NodeEvicted"
 	FinishedReturn   Reason = "NodeReturnedAndCleared"
 )
 
 // The Events that are no decisions.
 const (
-	NeedsPerson     Reason = "FenceNeedsPerson"         // a mark that does not come to its end
-	NoHook          Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
-	OddLease        Reason = "LeaseDurationOutOfBounds" // the Lease names a duration that is not believed
-	NotBelieved     Reason = "MachineNotBelieved"       // what leads a healthy node to its machine is not believed
-	Repinned        Reason = "MachineRepinned"          // a healthy node is led to another machine than before
-	Answers         Reason = "MachineAnswers"           // a machine that could not be asked can be
-	NotAnswering    Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
-	Fenced          Reason = "NodeFenced"               // on a pod: it was ended
-	PolicyEnded     Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
-	FinalizersKeep  Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
-	DrainNotOurs    Reason = "DrainGuardedByOther"      // a PodDisruptionBudget that is not ours selects the storage pod
-	DrainNotGuarded Reason = "DrainNotGuarded"          // a storage pod that no budget of ours can be made for
-	LeftBehind      Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
+	NeedsPerson    Reason = "FenceNeedsPerson"         // a mark that does not come to its end
+	NoHook         Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
+	OddLease       Reason = "LeaseDurationOutOfBounds" // the Lease names a duration that is not believed
+	NotBelieved    Reason = "MachineNotBelieved"       // what leads a healthy node to its machine is not believed
+	Repinned       Reason = "MachineRepinned"          // a healthy node is led to another machine than before
+	Answers        Reason = "MachineAnswers"           // a machine that could not be asked can be
+	NotAnswering   Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
+	Fenced         Reason = "NodeFenced"               // on a pod: it was ended
+	PolicyYields   Reason = "PolicyStandsAside"        // a setting of the storage's own does what a policy would, or cannot be read
+	PolicyEnded    Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
+	PolicySkipped  Reason = "PolicySkippedPods"        // pods that a policy leaves alone: their volumes are not known to be healthy
+	PolicyTimedOut Reason = "PolicyTimedOut"           // what a policy wanted to do with a node was refused for too long
+	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
+	LeftBehind     Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
+)
+
+// The Events about drains.
+const (
+	DrainHeld           Reason = "DrainHeldUp"         // a cordoned node's drain waits for its data
+	DrainAllowed        Reason = "DrainAllowed"        // it waits no more
+	EvictionAutomatic   Reason = "EvictionAutomatic"   // on a replica: it is asked to leave a cordoned node
+	EvictionCanceled    Reason = "EvictionCanceled"    // on a replica: that was taken back
+	DrainPolicySet      Reason = "DrainPolicySet"      // on a storage system's setting
+	DrainPolicyConflict Reason = "DrainPolicyConflict" // on the same: somebody else chose another
+	DrainNotOurs        Reason = "DrainGuardedByOther" // a PodDisruptionBudget that is not ours selects the storage pod
+	DrainNotGuarded     Reason = "DrainNotGuarded"     // a storage pod that no budget of ours can be made for
 )
 
 // Severity is how much a reason matters. The zero value is for those who look for a fault of ours.
@@ -113,6 +146,8 @@ const (
 	StateEvicting    State = "evicting"
 	StateNoMachine   State = "no_machine"
 	StateExcluded    State = "excluded"
+	StateDisabled    State = "disabled"
+	StateShadowed    State = "shadowed"
 	StateDistrusted  State = "distrusted"
 	StateBroken      State = "record_unreadable"
 	StateStuck       State = "stuck"
@@ -126,6 +161,20 @@ type Row struct {
 	State    State  // the node's, from this reason on
 	Text     string // of the Event, with words in braces to be replaced; "" where there is none
 	Do       string // what a person does about it, in Markdown; "" where nothing is to be done
+}
+
+// longest is how many bytes the API server takes as the note of an Event; it refuses a longer one.
+const longest = 1024
+
+// Note is the Event's text with words in the place of those in braces: {node}, a name, and so on. Much of that may be somebody else's text:
+// it ends in dots where it is too long for an Event.
+func (r Row) Note(words ...string) string {
+	text := strings.NewReplacer(words...).Replace(r.Text)
+	const dots = "..."
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest-len(dots)], "") + dots
+	}
+	return text
 }
 
 // Of returns a reason's row. Every reason has one.
@@ -155,7 +204,12 @@ var table = []Row{
 		"Do not trust that device. `forcefence release` once it is repaired."},
 	{Explaining, Debug, StateHealthy, "", ""},
 	{StartedAgain, Debug, StateHealthy, "", ""},
-	{Excluded, Debug, StateExcluded, "", ""},
+	{Excluded, Info, StateExcluded, "The node looks dead, and nothing is begun, because somebody says that it is to be left alone: {detail}.",
+		"Nothing, if that is meant. Else take back what the Event names. A pause whose until-time is none does not end by itself."},
+	{ModeDisabled, Warning, StateDisabled, "The node looks dead, and its mode is disabled ({detail}): nobody is asked, and nothing is done.",
+		"Nothing, if that is meant. Else take the annotation `forcefence.io/mode` off, or correct `mode` or `modes`."},
+	{MarkNotTaken, Warning, StateDisabled, "The node is marked as shut down, and its mode is {detail}: nothing is done about the mark.",
+		"Another mode takes it up. `kubectl taint node NODE forcefence.io/node-shutdown-` takes it off."},
 	{UnknownMode, Warning, StateSuspect, "The node looks dead, and this version does not know the configured {detail}: nothing is done.",
 		"Correct `mode`, or run a version that has it."},
 	{NoMachine, Warning, StateNoMachine, "The node looks dead, and no provider can tell whether its machine is off: {detail}.",
@@ -178,13 +232,31 @@ var table = []Row{
 	{PoweredOn, Warning, StateSuspect, "The node looks dead ({why}), but its machine is on: nothing is evicted ({detail}).",
 		"The machine is not dead: look at its kubelet and network. Mode `fence` powers such a machine off. If the Event ends in `never pinned`, the node names its machine itself and was not healthy since forcefence began: power it off by hand, or map it by `list`."},
 	{ControlPlane, Warning, StateSuspect, "The node looks dead and its machine is on. Control-plane nodes are not powered off.",
-		"Power it off by hand if the others are enough for etcd's quorum."},
+		"Power it off by hand if the others are enough for etcd's quorum, or set `stormGuard.controlPlane: quorum`."},
+	{KeptOn, Warning, StateSuspect, "The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
+		"If the drain or the shutdown is over: set the condition to False, `kubectl uncordon`, or power it off by hand (`forcefence power`)."},
 	{StillBeating, Info, StateSuspect, "The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
 		"Nothing: the kubelet can stop its pods itself."},
 	{InGrace, Info, StateSuspect, "The node looks dead ({why}) and its machine is on: it is powered off after the grace period.", ""},
-	{OneAtATime, Info, StateSuspect, "Waiting: another machine is being powered off.", ""},
+	{PowerOffLimit, Info, StateSuspect, "The machine is not powered off yet: others are ({detail}).",
+		"Nothing: it goes on by itself. `stormGuard.maxPowerOffs` is how many may be powered off at once."},
+	{CutOff, Warning, StateSuspect, "No machine is powered off: it may be forcefence that is cut off ({detail}).",
+		"Look at the network between forcefence and the API server."},
+	{DomainLost, Warning, StateSuspect, "A failure domain is lost: {detail}. None of its machines is powered off. Those that are off are recovered.",
+		"Look at the site and at the network to it. If it is gone for good, power its machines off by hand (`forcefence power`), or mark its nodes."},
+	{DevicesCut, Warning, StateSuspect, "The way to a failure domain's devices may be broken: {detail}. None of its machines is powered off.",
+		"Look at the network of the devices: a gateway that died, for one. Devices that have not answered for ten minutes count no more."},
+	{TooFewHealthy, Warning, StateSuspect, "The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
+		"Look at why so many nodes are not healthy at once. `stormGuard` has the floors."},
+	{Quorum, Warning, StateSuspect, "The control-plane node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
+		"Power it off by hand if the others are enough for etcd's quorum."},
+	{CoolDown, Info, StateSuspect, "The machine is not powered off yet: {detail}.",
+		"Nothing: it goes on by itself. `stormGuard.coolDown` is how long."},
 	{Announcing, Warning, StatePoweringOff, "The node looks dead ({why}) and its machine is on: powering it off through {device}.", ""},
 	{SendingOff, Debug, "", "", ""},
+	{LevelDelay, Info, StatePoweringOff, "The power-off waits for the delay of its level.", ""},
+	{NextLevel, Warning, StatePoweringOff, "A level gave way ({detail}).",
+		"The Event says which device, and why. Look at it: the node has one way less to be powered off. Outlets of it that were switched off stay off."},
 	{AwaitingOff, Info, StatePoweringOff, "Sent the power-off. Waiting until {device} says Off.", ""},
 	{NotAccepted, Warning, StatePoweringOff, "Device {device} did not accept the power-off ({detail}). It is sent again.",
 		"The Event has the cause."},
@@ -203,7 +275,12 @@ var table = []Row{
 	{LookedTooEarly, Debug, "", "", ""},
 	{UnexpectedAnswer, Debug, "", "", ""},
 	{Released, Info, StateSuspect, "A person released this node. It is left alone until it comes back.", ""},
-	{ModeObserve, Info, "", "The mode is observe now: the power-off is cancelled.", ""},
+	{ModeObserve, Info, "", "The mode is not fence any more: the power-off is cancelled.", ""},
+	{WouldPowerOff, Warning, StateShadowed, "Mode shadow: now the machine would be powered off through {device}. The node looks dead ({why}), and {detail}. Nothing is done.",
+		"If that is right, mode `fence` may be trusted with such a node. The machine runs, and its pods stay where they are."},
+	{WouldRecover, Warning, StateShadowed, "Mode shadow: now the node would be marked, and {pods} pods that are bound to it moved. The node looks dead ({why}), and {detail}. Nothing is done.",
+		"If that is right, modes `observe` and `fence` may be trusted with such a node. Its pods wait."},
+	{Shadowed, Debug, StateShadowed, "", ""},
 	{Adopting, Warning, StateArmed, "{by} marked the node as shut down.", ""},
 	{Refused, Warning, StateArmed, "The node is marked as shut down, but device {device} says that its machine is on: nothing is evicted.",
 		"Power the machine off, or take the mark off with `forcefence release`. `manualMarks: trust` believes the person."},
@@ -228,8 +305,14 @@ var table = []Row{
 		"Look at the controller's log for the cause."},
 	{Stuck, Debug, "", "", ""},
 	{WaitingDetach, Info, StateEvicting, "All pods are gone. Waiting until their volumes are detached.", ""},
+	{ForcingDetach, Warning, StateEvicting, "Volumes of ended pods are attached for longer than detachTimeout: deleting {attachments} VolumeAttachments, as onDetachTimeout says.",
+		"Look at why the attach/detach controller did not detach them."},
+	{OutOfService, Warning, StateEvicting, "Volumes of ended pods are attached for longer than detachTimeout: the node is marked as out of service until they are detached, as onDetachTimeout says.",
+		"Look at why the attach/detach controller did not detach them."},
 	{PolicyEnding, Warning, "", "Ending {pods} pods of a node that looks dead ({why}): {detail}. Its machine may run.", ""},
 	{PolicyDeleting, Debug, "", "", ""},
+	{PolicyClearing, Warning, "", "Taking volumes of ended pods off the list of what is in use on this node, so that they can be used elsewhere: {detail}. Its machine may run.", ""},
+	{PolicyDetaching, Warning, "", "Deleting {attachments} VolumeAttachments of a node that looks dead ({why}), so that their volumes can be used elsewhere: {detail}. Its machine may run.", ""},
 	{Finished, Warning, "", "All pods are gone and their volumes are detached: the mark is removed.", ""},
 	{FinishedReturn, Warning, "", "The node came back. All ended pods are gone and their volumes are detached: the mark is removed.", ""},
 	{NeedsPerson, Warning, "", "The fence cannot end by itself ({detail}). The mark stays. To remove it: forcefence release {node} --yes.",
@@ -246,13 +329,31 @@ var table = []Row{
 	{NotAnswering, Warning, "", "{detail}",
 		"The cause is in the Event, as for `PowerUnknown`. Look at the device."},
 	{Fenced, Warning, "", "The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).", ""},
+	{PolicyYields, Warning, "", "Ending no pods of this node by a policy that would: {detail}.",
+		"Two that end the same pods hide from each other what happened. Set Longhorn's setting to `do-nothing`, or take the policy out. `Forbidden`: the component `longhorn` of deploy/ grants the right to read it."},
 	{PolicyEnded, Warning, "", "Node {node} looks dead: the pod was ended so that it can run elsewhere ({detail}). Its machine may run.", ""},
+	{PolicySkipped, Info, "", "Pods of this node stay, although its storage is not healthy, because their volumes are not known to be healthy either: {detail}. They are looked at again once that has expired.", ""},
+	{PolicyTimedOut, Warning, "", "Gave up until this node's storage was healthy again, or that has expired: the API server refused what was to be done ({detail}).",
+		"The cause is in the log: an admission webhook, or a right that the controller lacks. Until then these pods wait for the proof that their machine is off, as all others."},
 	{FinalizersKeep, Warning, "", "The pod was ended and deleted, and can never start again. Its name stays taken until its finalizers are removed: {detail}.",
 		"Look at who set the finalizers."},
+	{DrainHeld, Warning, "", "A drain of this node waits for data that would be lost with it (drain guard {by}): {detail}. How far it is: forcefence drain-status {node}.",
+		"Wait, or see with `forcefence drain-status` which volumes hold it up. A policy that evicts replicas moves them by itself; else move them, or make the volumes' other replicas healthy."},
+	{DrainAllowed, Info, "", "A drain of this node waits for its data no more (drain guard {by}): {detail}.", ""},
+	{EvictionAutomatic, Info, "", "Node {node} is cordoned: the replica of volume {detail} is asked to leave it (drain guard {by}).", ""},
+	{EvictionCanceled, Info, "", "The replica of volume {detail} on node {node} need not leave it any more: the request is taken back (drain guard {by}). A copy that was begun goes on.", ""},
+	{DrainPolicySet, Info, "", "The storage system's drain policy is {detail} now (drain guard {by}).", ""},
+	{DrainPolicyConflict, Warning, "", "The storage system's drain policy is left as it is (drain guard {by}): {detail}. forcefence does not write over what somebody else chose.",
+		"Set it to the drain item's policy yourself, or back to what forcefence wrote (the annotation `forcefence.io/drain-policy` tells), or correct the item."},
 	{DrainNotOurs, Warning, "", "A PodDisruptionBudget that is not forcefence's selects a pod of the storage system on this node: {detail}. forcefence makes none beside it, since a pod with two can never be evicted: whether a drain waits for the node's data is that budget's matter.",
 		"Delete that PodDisruptionBudget, or make it select other pods, if forcefence is to guard the drain."},
 	{DrainNotGuarded, Warning, "", "No PodDisruptionBudget can hold up a drain of this node for its storage: {detail}.",
 		"Correct `identity` and `pods` of the drain item. A DaemonSet's pods are not evicted by `kubectl drain`: a drain does not wait for them."},
 	{LeftBehind, Warning, "", "{detail}",
 		"Its node came back, and the pod could not be deleted (it was ended, and never starts again) or marked as spared (it lives). Look at its size and at admission webhooks."},
+}
+
+// Guards are the reasons for which a power-off of ours is refused, or put off, for other nodes' sake.
+var Guards = []Reason{
+	ControlPlane, AllStale, MostStale, PowerOffLimit, CutOff, DomainLost, DevicesCut, TooFewHealthy, Quorum, CoolDown,
 }

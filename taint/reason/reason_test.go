@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // constants are the names and values of the package's constants of a type, as its source has them.
@@ -68,7 +69,7 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 // What a row says holds together: an Event is one that matters, its words are known, it is a sentence, and its state is one of the
 // metric's.
 func TestRows(t *testing.T) {
-	words := []string{"node", "device", "detail", "why", "raw", "pods", "by", "min", "max", "default", "fence"}
+	words := []string{"node", "device", "detail", "why", "raw", "pods", "attachments", "by", "min", "max", "default", "fence"}
 	braces := regexp.MustCompile(`\{([^{}]*)\}`)
 	var states []string
 	for _, s := range constants(t, "State") {
@@ -153,4 +154,21 @@ func note(file *ast.File, given map[string]bool) {
 		}
 		return true
 	})
+}
+
+// A note is never longer than an API server takes it: whoever names pods or volumes would keep an Event from being told.
+func TestNote(t *testing.T) {
+	row := Row{Text: "Pod {pod} is ended ({detail})."}
+	if got, want := row.Note("{pod}", "a", "{detail}", "{pod}"), "Pod a is ended ({pod})."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	short := row.Note("{pod}", "", "{detail}", "")
+	for text, whole := range map[string]bool{
+		strings.Repeat("x", 1024-len(short)): true, strings.Repeat("x", 1025-len(short)): false, strings.Repeat("\u00e4", 1024): false, strings.Repeat("x\u00e4", 1024): false,
+	} {
+		got := row.Note("{pod}", text, "{detail}", "")
+		if len(got) > 1024 || len(got) < 1020 || !utf8.ValidString(got) || strings.HasSuffix(got, ").") != whole || strings.HasSuffix(got, "...") == whole {
+			t.Errorf("%d bytes of a name: got %d bytes that end in %q, want it whole: %t", len(text), len(got), got[len(got)-5:], whole)
+		}
+	}
 }

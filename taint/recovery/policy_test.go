@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // accepted is a node whose machine is on, and a policy that ends its pods with a volume of the driver.
@@ -19,6 +22,7 @@ func accepted(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode = 0
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, WithoutProof: policy.AcceptDuplicates}}
+	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
 	c.pods = []evict.Pod{{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Owner: evict.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
 	c.volumes["mine"] = []evict.Volume{{PV: "v", Driver: "csi"}}
 	return c
@@ -43,7 +47,13 @@ func (c *course) policyStep() Step {
 		case s.Do == Read && s.Read == Pods:
 			c.node.SawPods(slices.Clone(c.pods), c.now)
 		case s.Do == Read && s.Read == CachedAttachments:
-			c.node.SawAttachments(nil, false, c.now)
+			c.node.SawAttachments(c.cached, false, c.now)
+		case s.Do == Read && s.Read == LiveAttachments:
+			c.asked = append(c.asked, "attachments")
+			c.node.SawAttachments(c.live, true, c.now)
+		case s.Do == Read && s.Read == Waiting:
+			c.asked = append(c.asked, "who waits for "+s.Pods[0].Name)
+			c.node.SawWaiting(c.waiting, c.now)
 		case s.Do == Read && s.Read == Owners:
 			of := map[string]evict.Owner{}
 			for _, p := range s.Pods {
@@ -51,6 +61,9 @@ func (c *course) policyStep() Step {
 				of[p.UID] = evict.Owner{Kind: "Deployment", Name: "d", Known: true}
 			}
 			c.node.SawOwners(of, c.now)
+		case s.Do == Read && s.Read == Rival:
+			c.asked = append(c.asked, "rival")
+			c.node.SawRival(c.rival, c.now)
 		case s.Do == Read && s.Read == Volumes:
 			of := map[string][]evict.Volume{}
 			for _, p := range s.Pods {
@@ -81,6 +94,9 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	if want := []string{"owner of mine", "volumes of mine"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
 	}
+	if got := c.node.pods.pods[0].Owner; got.Kind != "Deployment" || got.Direct != "ReplicaSet" {
+		t.Errorf("owner: got %+v, want the Deployment, by its ReplicaSet", got)
+	}
 	if h := c.node.Holds(c.now); h != Yes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
@@ -108,6 +124,129 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	c.pods = c.pods[1:]
 	if s = c.policyStep(); s.Do != Leave || c.node.Owes() {
 		t.Errorf("got %s, owed %t; want nothing left to do", s.Do, c.node.Owes())
+	}
+}
+
+// The Node tells of a policy before the first of its pods is ended, and the node is looked at again between the two.
+func TestPolicyIsAnnounced(t *testing.T) {
+	c := accepted(t)
+	c.look.Unproven, c.look.PoweredOn = nil, true
+	s := c.policyStep()
+	if s.Do != Announce || s.Policy != "" || len(s.Pods) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("got %s of %v, %q; want the policy and its word announced", s.Do, s.Pods, s.Detail)
+	}
+	c.node.Did(Outcome{}, c.now, c.fleet)
+	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+		t.Errorf("then: got %s %s, want a look", s.Do, s.Read)
+	}
+	if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.policyStep(); s.Do != Tombstone {
+		t.Errorf("once announced: got %s, want the pod to be ended", s.Do)
+	}
+}
+
+// A setting of the storage's own that does the same is read on each look, right before the act, and keeps the policy from it.
+func TestPolicyYields(t *testing.T) {
+	c := accepted(t)
+	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
+	for i := range 2 {
+		s := c.policyStep()
+		if s.Do != Wait || s.Aside != "policy p: on" {
+			t.Fatalf("got %s, aside %q; want it to wait and to say why", s.Do, s.Aside)
+		}
+		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
+			t.Errorf("reads: got %v, want %v", c.asked, want)
+		}
+	}
+	c.rival = ""
+	if s := c.policyStep(); s.Do != Tombstone || s.Aside != "" {
+		t.Errorf("with the setting off: got %s, aside %q, want the pod to be ended", s.Do, s.Aside)
+	}
+}
+
+// Attachments are deleted after a list of the API server's and on no old one, once, and not on a node that is back.
+func TestPolicyDetaches(t *testing.T) {
+	at := func(c *course) Step {
+		s := c.policyStep()
+		for s.Do == Condition {
+			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.look.PoweredOn = !c.look.PoweredOn
+			s = c.policyStep()
+		}
+		return s
+	}
+	detaching := func() *course {
+		c := accepted(t)
+		c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Replaced: true, Keep: true, Detach: true,
+			WithoutProof: policy.AcceptDuplicates}}
+		c.pods[0].Deleting, c.pods[0].DeleteAt, c.pods[1].Claims = true, c.now.Add(time.Hour), false
+		c.volumes["mine"] = []evict.Volume{{PV: "v", Claim: "data", Driver: "csi"}}
+		c.live = []evict.Attachment{{Name: "va", UID: "u-va", PV: "v", Attacher: "csi"}}
+		c.cached = []evict.Attachment{{Name: "of before", UID: "x", PV: "v", Attacher: "csi"}}
+		return c
+	}
+	c := detaching()
+	if s := at(c); s.Policy != "" {
+		t.Fatalf("nobody waits: got %s of %v", s.Do, s.Pods)
+	}
+	c.waiting = map[string]bool{"/data": true}
+	s := at(c)
+	if s.Do != Tombstone || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
+		t.Fatalf("one waits: got %s of %v, want the pod ended", s.Do, s.Pods)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
+	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
+	s = at(c)
+	if s.Do != DeleteAttachments || len(s.Attachments) != 1 || s.Attachments[0].Name != "va" || s.Policy != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("ended: got %s of %v for %q, want the attachment that was listed live", s.Do, s.Attachments, s.Policy)
+	}
+	if want := []string{"attachments"}; !slices.Equal(c.asked, want) {
+		t.Errorf("reads: got %v, want %v", c.asked, want)
+	}
+	if h := c.node.Holds(c.now); h != Yes {
+		t.Errorf("at once: got hold %d, want yes", h)
+	}
+	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+		t.Errorf("on an old list: got hold %d, want no", h)
+	}
+	c.node.last = c.now.Add(61 * time.Second)
+	if h := c.node.Holds(c.now.Add(61 * time.Second)); h != No {
+		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"u-va": evict.Failed}}, c.now, c.fleet)
+	if s = at(c); s.Policy != "" {
+		t.Errorf("refused: got %s at once, want it to rest", s.Do)
+	}
+	c.now = c.now.Add(5 * time.Second)
+	if s = at(c); s.Do != DeleteAttachments {
+		t.Errorf("refused, later: got %s", s.Do)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"u-va": evict.Accepted}}, c.now, c.fleet)
+	c.live = nil
+	if s = at(c); s.Policy != "" || c.node.Owes() {
+		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", s.Do, s.Pods, c.node.Owes())
+	}
+
+	c = detaching() // a new leader, and the node comes back
+	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
+	said := c.look.Unproven
+	c.look.Unproven = nil
+	if s = at(c); s.Do != Announce || len(s.Attachments) != 1 {
+		t.Errorf("another process' tombstone, not announced: got %s of %v", s.Do, s.Attachments)
+	}
+	c.node.Did(Outcome{}, c.now, c.fleet)
+	c.look.Unproven = said
+	if s = at(c); s.Do != DeleteAttachments {
+		t.Errorf("another process' tombstone: got %s", s.Do)
+	}
+	c.node.Did(Outcome{Late: true}, c.now, c.fleet)
+	c.look.Ready, c.look.LeaseRV = corev1.ConditionTrue, "2"
+	c.fleet.Lease("n1", "2", 0, c.now)
+	if s = at(c); s.Policy != "" {
+		t.Errorf("the node is back: got %s", s.Do)
 	}
 }
 
@@ -142,6 +281,7 @@ func TestRest(t *testing.T) {
 	c.facts.Mode = 0
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
 	c.pods = []evict.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
+	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
 	step := func() Step {
 		s := c.policyStep()
 		if s.Do == Condition {
@@ -162,5 +302,83 @@ func TestRest(t *testing.T) {
 	}
 	if s := step(); s.Do != Tombstone || s.Policy == "" {
 		t.Errorf("a change that was seen: got %s by %q, want the pod to be ended", s.Do, s.Policy)
+	}
+}
+
+// A Ready node whose storage is not healthy is not idle, its pods are ended, and nothing is cleared; that follows once it is not Ready.
+func TestStorageHasItsTurn(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.facts.Mode = 0
+	preset, _ := policy.PresetOf("storageos")
+	rule := preset.Policy
+	rule.Name, rule.Storage, rule.Drivers, rule.WithoutProof = "p", "s", []string{"csi"}, policy.StorageFences
+	c.facts.Policies = []policy.Policy{rule}
+	well, sick := storage.Health{Known: true, Healthy: true}, storage.Health{Known: true}
+	c.pods = []evict.Pod{
+		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
+		{Name: "sick", UID: "sick", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
+	}
+	c.volumes["mine"] = []evict.Volume{{PV: "v", Driver: "csi", Unique: "csi^v", Health: well}}
+	c.volumes["sick"] = []evict.Volume{{PV: "w", Driver: "csi", Unique: "csi^w", Health: sick}}
+	c.look.InUse = []corev1.UniqueVolumeName{"csi^v", "csi^w"}
+	step := func() Step {
+		s := c.policyStep()
+		for s.Do == Condition || s.Do == Announce {
+			c.node.Did(Outcome{}, c.now, c.fleet)
+			if s.Do == Condition {
+				c.look.PoweredOn = s.On
+			} else if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
+				t.Fatal(err)
+			}
+			s = c.policyStep()
+		}
+		return s
+	}
+	ready := func(s corev1.ConditionStatus) { c.look.Ready = s }
+
+	ready(corev1.ConditionTrue)
+	c.fleet.Lease("n1", "9", 0, c.now)
+	c.look.LeaseRV = "9"
+	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
+		n := Node{}
+		if got := n.SawStorage(c.facts.Policies, map[string]storage.Health{"s": says}, c.now); got != want {
+			t.Errorf("storage %+v: got turn %t, want %t", says, got, want)
+		}
+	}
+	if s := step(); s.Do != Leave {
+		t.Fatalf("nobody says anything: got %s, want nothing", s.Do)
+	}
+	c.facts.Storage = map[string]storage.Health{"s": sick}
+	s := step()
+	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: storage-fences" {
+		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", s.Do, s.Pods, s.Policy)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
+	if s = step(); s.Do != Delete {
+		t.Fatalf("got %s, want the ended pod to be deleted", s.Do)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods = c.pods[1:]
+	if s = step(); s.Do == ClearVolumes {
+		t.Fatal("a Ready node's list is cleared")
+	}
+	if len(s.Notes) != 1 || s.Notes[0].Why != reason.PolicySkipped {
+		t.Errorf("notes: got %v, want the pod whose volume is not healthy", s.Notes)
+	}
+	ready(corev1.ConditionUnknown)
+	s = step()
+	if s.Do != ClearVolumes || !slices.Equal(s.InUse, []corev1.UniqueVolumeName{"csi^w"}) || s.Policy == "" {
+		t.Fatalf("not Ready any more: got %s leaving %v by %q, want the ended pod's volume to be taken off", s.Do, s.InUse, s.Policy)
+	}
+	if h := c.node.Holds(c.now); h != Yes {
+		t.Errorf("at once: got hold %d, want yes", h)
+	}
+	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+		t.Errorf("on an old look: got hold %d, want no", h)
+	}
+	c.node.Did(Outcome{}, c.now, c.fleet) // and the kubelet writes it back
+	if s = step(); s.Do == ClearVolumes {
+		t.Errorf("cleared again, leaving %v", s.InUse)
 	}
 }

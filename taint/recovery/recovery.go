@@ -7,8 +7,8 @@
 // stories against models. No rule stands in an executor.
 //
 // It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
-// no more than that; while pods are written a proof that grew old is asked for again before the next write (Holds); and no power-off is
-// announced without a turn in the fleet.
+// no more than that; while pods are written a proof that grew old is asked for again before the next write (Holds); no power-off is announced
+// without a turn in the fleet; and what a policy does without proof is written on the Node before it is done.
 package recovery
 
 import (
@@ -27,13 +27,15 @@ import (
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Facts are what the configuration says of a node when it is looked at. The zero value is a node in mode observe.
 type Facts struct {
 	fence.Facts
 	Evict    evict.Settings
-	Policies []policy.Policy // those that may end pods without proof, in their order
+	Policies []policy.Policy           // those that may end pods without proof, in their order
+	Storage  map[string]storage.Health // what storage systems say of the node, by their adapters' names
 }
 
 // Do is what the executor does next.
@@ -41,26 +43,30 @@ type Do uint8
 
 // What to do. The zero value is nothing.
 const (
-	Leave        Do = iota // nothing until something changes
-	Wait                   // nothing; come again after Step.After
-	Read                   // Step.Read
-	Ask                    // put the question to all of the machine's devices at once; then Answered
-	Write                  // PATCH Step.Record with the look's resourceVersion; the mark stays as it is
-	Arm                    // PATCH the mark and Step.Record in one write with the look's resourceVersion
-	PowerOff               // power the machine off, through Step.Device
-	Condition              // PATCH the condition PoweredOnNotReady to Step.On with the look's resourceVersion
-	ExpireReady            // PATCH the stale Ready=True to Unknown with the look's resourceVersion
-	Tombstone              // end Step.Pods, each with UID and resourceVersion
-	ClearVolumes           // PATCH Step.InUse and Step.Attached with the look's resourceVersion
-	Delete                 // delete Step.Pods with grace 0, each with UID and resourceVersion
-	Spare                  // mark Step.Pods as spared by the record's Token, each with UID and resourceVersion
-	Unmark                 // PATCH: take the marks of Step.Record off and write it, in one write
+	Leave             Do = iota // nothing until something changes
+	Wait                        // nothing; come again after Step.After
+	Read                        // Step.Read
+	Ask                         // put the question to all of the machine's devices at once; then Answered
+	Write                       // PATCH Step.Record with the look's resourceVersion; the mark stays as it is
+	Arm                         // PATCH the mark and Step.Record in one write with the look's resourceVersion
+	PowerOff                    // power the machine off, through Step.Device
+	Condition                   // PATCH the condition PoweredOnNotReady to Step.On with the look's resourceVersion
+	ExpireReady                 // PATCH the stale Ready=True to Unknown with the look's resourceVersion
+	Tombstone                   // end Step.Pods, each with UID and resourceVersion
+	ClearVolumes                // PATCH Step.InUse and Step.Attached with the look's resourceVersion
+	Delete                      // delete Step.Pods with grace 0, each with UID and resourceVersion
+	Spare                       // mark Step.Pods as spared by the record's Token, each with UID and resourceVersion
+	Announce                    // PATCH the annotation that names policies to Step.Note with the look's resourceVersion
+	Unmark                      // PATCH: take the marks of Step.Record off and write it, in one write
+	DeleteAttachments           // delete Step.Attachments, each with UID and resourceVersion: of a policy, or after detachTimeout
+	OutOfService                // PATCH: add our out-of-service taint with the look's resourceVersion
+	InService                   // PATCH: take it off
 )
 
 // String names it for logs.
 func (d Do) String() string {
 	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone", "ClearVolumes",
-		"Delete", "Spare", "Unmark"}[d]
+		"Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService"}[d]
 }
 
 // Reading is one thing to read.
@@ -75,11 +81,14 @@ const (
 	CachedAttachments         // the VolumeAttachments that name the node, from a cache that may be behind; then SawAttachments
 	LiveAttachments           // the same, from the API server
 	Owners                    // what controls the owners of Step.Pods, live; then SawOwners
+	Rival                     // whether a setting of the storage's own ends pods as a policy does, live; then SawRival
+	Waiting                   // the claims of Step.Pods' namespaces that Pending pods of ReplicaSets wait for elsewhere, live; then SawWaiting
+	Members                   // etcd's pods, live; then SawMembers
 )
 
 // String names it for logs.
 func (r Reading) String() string {
-	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners"}[r]
+	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners", "Rival", "Waiting", "Members"}[r]
 }
 
 // Step is what to do next, and why.
@@ -89,7 +98,7 @@ type Step struct {
 	Detail string        // a person's text beside Why; may be empty
 	Read   Reading       // Read
 	After  time.Duration // Wait
-	Record taint.Record  // Write, Arm, Unmark
+	Record taint.Record  // Write, Arm, Unmark; with Would the one that would be written, without an id
 	On     bool          // Condition
 
 	Pods     []evict.Pod               // Tombstone, Delete, Spare: in the order to begin them; Read of Volumes and Owners
@@ -97,9 +106,21 @@ type Step struct {
 	Attached []corev1.AttachedVolume
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
 
-	Policy string // Tombstone, Delete: of a policy, on an unmarked node; Tombstone: its name and word, for a person
+	Attachments []evict.Attachment // DeleteAttachments
+
+	Notes []policy.Note // what policies leave undone, to be told
+
+	Would fence.Act // Wait: in mode shadow, what would be done now; said once in a life of the node
+
+	Note   string // Announce
+	Policy string // Tombstone, ClearVolumes, Delete, DeleteAttachments: of a policy, on an unmarked node; but for Delete its name and word, for a person
+
+	Once string // Decision.Once of package fence
+
+	Aside string // why a policy ends nothing that it would end otherwise; may be empty
 
 	Device int // PowerOff: the place in Facts.Devices of the one to send it through
+	move   proof.Move
 
 	Alert string           // "" or why a person should look; the mark stays
 	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete or spare
@@ -121,9 +142,13 @@ type Node struct {
 	last  time.Time // when the last of the reads was answered
 	pods  list
 	atts  attached
-	view  evict.View // what was decided on last, under a mark
-	step  Step       // the last
-	owed  bool       // it is a read, and nobody has said yet what that brought
+	rival *string         // what SawRival told; nil: not read
+	etcd  map[string]bool // what SawMembers told; nil: not read
+	wait  map[string]bool // claims that pods wait for elsewhere; nil: not read
+	view  evict.View      // what was decided on last, under a mark
+	byPol policy.Decision // the last act of a policy
+	step  Step            // the last
+	owed  bool            // it is a read, and nobody has said yet what that brought
 
 	// What is kept from look to look.
 	work     fence.Work
@@ -151,6 +176,10 @@ const (
 	// writes to 100 ms apart: it waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36,
 	// ConditionalProgressRequester). Where ten nodes are evicted at once, two seconds lie between a list and the act after the next.
 	keptHolds = 3 * time.Second
+	// policyLook is how old a look may be that a policy acts on: up to five reads follow it, each of which may take 15 s. Where all do, it waits.
+	policyLook = time.Minute
+	// modeAgain is when a mark that the mode leaves alone is looked at again: a mode that changes wakes nobody.
+	modeAgain = 30 * time.Second
 	// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark,
 	// and what a mark finds to do is listed anew.
 	workHolds = time.Second
@@ -180,6 +209,12 @@ func (n *Node) Rest(l taint.Look) {
 	*n = Node{policy: kept}
 }
 
+// SawStorage folds in what storage systems say of the node at now, and reports whether a policy has its turn for that: then it is not idle.
+// What they say is a cache's.
+func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, now time.Time) (turn bool) {
+	return n.policy.SawStorage(ps, says, now)
+}
+
 // Owes reports that pods of the node were ended by a policy and not yet seen gone: it is not idle.
 func (n *Node) Owes() bool { return n.policy.Owes() }
 
@@ -187,8 +222,8 @@ func (n *Node) Owes() bool { return n.policy.Owes() }
 func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	now := l.Got
 	f.Lease(l.Name, l.LeaseRV, l.LeaseDuration, now)
-	if l.Exists && l.RecordErr == nil {
-		f.Record(l.Name, l.ResourceVersion, l.Record, now)
+	if l.Exists {
+		f.See(l, now)
 	}
 	if n.fence.Saw(l) {
 		n.answers.Anew()
@@ -197,8 +232,9 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 		n.answers.Anew()
 	}
 	n.policy.Saw(l)
+	n.policy.SawStorage(facts.Policies, facts.Storage, now)
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
-	n.pods, n.atts, n.view = list{}, attached{}, evict.View{}
+	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
 	if len(facts.Devices) == 0 {
 		n.answers.Expect(proof.Device{}) // nobody, whose answer Next gives
 	} else {
@@ -211,6 +247,7 @@ func (n *Node) SawPods(pods []evict.Pod, at time.Time) {
 	n.pods = list{have: true, pods: pods, at: at}
 	n.last, n.owed = at, false
 	n.policy.SawPods(pods)
+	n.evict.SawPods(pods, at)
 }
 
 // SawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
@@ -218,9 +255,16 @@ func (n *Node) SawOwners(of map[string]evict.Owner, at time.Time) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		if owner, ok := of[n.pods.pods[i].UID]; ok {
+			owner.Direct = n.pods.pods[i].Owner.Kind
 			n.pods.pods[i].Owner = owner
 		}
 	}
+	n.last, n.owed = at, false
+}
+
+// SawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
+func (n *Node) SawRival(why string, at time.Time) {
+	n.rival = &why
 	n.last, n.owed = at, false
 }
 
@@ -243,7 +287,24 @@ func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) 
 	n.last, n.owed = at, false
 	if live {
 		n.evict.Listed = at
+		n.policy.SawAttachments(atts)
 	}
+}
+
+// SawWaiting folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
+func (n *Node) SawWaiting(claims map[string]bool, at time.Time) {
+	if n.wait = claims; n.wait == nil {
+		n.wait = map[string]bool{}
+	}
+	n.last, n.owed = at, false
+}
+
+// SawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
+func (n *Node) SawMembers(ready map[string]bool, at time.Time) {
+	if n.etcd = ready; n.etcd == nil {
+		n.etcd = map[string]bool{}
+	}
+	n.last, n.owed = at, false
 }
 
 // Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the API server is slow the next decision may be made on the same look:
@@ -277,10 +338,11 @@ func (n *Node) liar(f *fleet.Fleet) (by string) {
 
 // Outcome is how an act ended.
 type Outcome struct {
-	Err  error                    // PowerOff: why the device did not accept it; else why the write failed
-	Sent time.Time                // PowerOff: when it was sent
-	Late bool                     // the act did not hold any more: nothing was sent
-	How  map[string]evict.Refusal // Tombstone, Delete, Spare: how the writes of pods ended, by UID; a pod that is not in it was not tried
+	Err  error     // PowerOff: why the device did not accept it; else why the write failed
+	Sent time.Time // PowerOff: when it was sent
+	Late bool      // the act did not hold any more: nothing was sent
+	// Tombstone, Delete, Spare, DeleteAttachments: how the writes of pods or attachments ended, by UID; one that is not in it was not tried
+	How map[string]evict.Refusal
 }
 
 // Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
@@ -295,15 +357,23 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 			f.Unreserve(n.look.Name)
 		}
 	case PowerOff:
-		n.fence.SentPowerOff(o.Sent, n.step.Device, o.Err)
+		n.fence.Sent(o.Sent, n.facts.Devices, n.step.move, o.Err)
 	case ClearVolumes:
-		if o.Err == nil {
+		switch {
+		case o.Err != nil:
+		case n.step.Policy != "":
+			n.policy.Cleared(n.step.InUse)
+		default:
 			n.evict.Cleared++
 			n.kept = n.pods
 		}
-	case Tombstone, Delete, Spare:
+	case Tombstone, Delete, Spare, DeleteAttachments:
 		if n.step.Policy != "" {
-			n.policy.Wrote(n.step.Do == Tombstone, o.How, now)
+			n.policy.Wrote(n.byPol, o.How, now)
+			return
+		}
+		if n.step.Do == DeleteAttachments {
+			n.evict.Forced = now
 			return
 		}
 		n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)
@@ -352,9 +422,10 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 	l := n.look
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
-		ControlPlane: isControlPlane(l.Labels),
+		Members: n.etcd,
 	}
-	if l.Exists && v.Fleet.Suspicion(l) != "" {
+	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
+	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Mode != fence.Disabled || l.Record.Open()) {
 		work, s := n.worth(now)
 		if s.Do == Read {
 			return s
@@ -365,9 +436,13 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 	if d.Why == reason.NoWork {
 		d.Detail = staying(n.workPods)
 	}
-	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record}
+	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Once: d.Once}
+	if d.Would != fence.Leave && d.Why != reason.Shadowed {
+		n.fence.Told = append(n.fence.Told, d.Why)
+		s.Would, s.Pods = d.Would, moving(n.workPods)
+	}
 	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
-	if on := d.Why == reason.PoweredOn; l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+	if on := d.Why == reason.PoweredOn && v.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
 		return Step{Do: Condition, Why: d.Why, Detail: d.Detail, On: on}
 	}
 	switch d.Act {
@@ -379,12 +454,14 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 		s.Do = Ask
 	case fence.ReadLive:
 		s.Do, s.Read = Read, LiveAttachments
+	case fence.ReadMembers:
+		s.Do, s.Read = Read, Members
 	case fence.Write:
 		if s.Do = Write; d.Record.Phase == taint.PhasePoweringOff && !f.Reserve(l.Name, now) {
-			return Step{Do: Wait, Why: reason.OneAtATime, After: time.Second}
+			return Step{Do: Wait, Why: reason.PowerOffLimit, After: time.Second}
 		}
 	case fence.PowerOff:
-		s.Do, s.Device = PowerOff, d.Device
+		s.Do, s.Device, s.move = PowerOff, d.Move.Device, d.Move
 	case fence.Arm:
 		s.Do = Arm
 	case fence.Leave:
@@ -397,31 +474,55 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 
 // byPolicy is the turn of the policies, while a fence has nothing to do but s: to wait, or to leave the node.
 func (n *Node) byPolicy(now time.Time, alone bool, s Step) Step {
-	if n.facts.Excluded != "" {
+	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
 		return s
 	}
 	d := policy.Step(policy.View{
-		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Alone: alone, Listed: n.pods.have, Pods: n.pods.pods,
+		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Alone: alone, Rival: n.rival, Listed: n.pods.have, Pods: n.pods.pods,
+		Waiting: n.wait, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
 	})
-	n.policy.Finished(d.Done)
+	n.policy.Decided(d)
+	s.Notes = d.Notes
+	n.byPol = d
+	word := string(d.Policy.WithoutProof)
+	if (d.Act == policy.Tombstone || d.Act == policy.ClearVolumes || d.Act == policy.DeleteAttachments) && !n.look.Announced(d.Policy.Name, word) {
+		note := n.look.Announce(d.Policy.Name, word, now)
+		return Step{Do: Announce, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Attachments: d.Attachments, Note: note}
+	}
 	switch d.Act {
+	case policy.ReadWaiting:
+		return Step{Do: Read, Read: Waiting, Pods: d.Pods}
+	case policy.ReadAttachments:
+		return Step{Do: Read, Read: LiveAttachments}
+	case policy.DeleteAttachments:
+		return Step{Do: DeleteAttachments, Why: d.Why, Detail: d.Detail, Attachments: d.Attachments, Policy: d.Policy.String()}
+	case policy.ClearVolumes:
+		return Step{Do: ClearVolumes, Why: d.Why, Detail: d.Detail, InUse: d.InUse, Attached: n.look.Attached, Policy: d.Detail}
 	case policy.ReadPods:
 		return Step{Do: Read, Read: Pods}
 	case policy.ReadOwners:
 		return Step{Do: Read, Read: Owners, Pods: d.Pods}
 	case policy.ReadVolumes:
 		return Step{Do: Read, Read: Volumes, Pods: d.Pods}
+	case policy.ReadRival:
+		return Step{Do: Read, Read: Rival}
 	case policy.Tombstone:
 		return Step{Do: Tombstone, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Policy: d.Detail}
 	case policy.Delete:
 		return Step{Do: Delete, Why: d.Why, Pods: d.Pods, Policy: "any", Returned: true}
 	case policy.Wait:
+		s.Aside = d.Aside
 		if s.Do == Leave || d.After < s.After {
 			s.Do, s.After = Wait, d.After
 		}
 	case policy.Leave:
 	}
 	return s
+}
+
+// moving are the pods that a fence would move.
+func moving(pods []evict.Pod) []evict.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
 }
 
 // worth says whether a fence would have something to do, or what to read first.
@@ -503,6 +604,9 @@ func (n *Node) unresolved(all bool) Step {
 // underMark is the course of a marked node.
 func (n *Node) underMark(now time.Time) Step {
 	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
+	if !n.facts.Mode.Begins() && !n.look.Record.Open() && n.look.RecordErr == nil {
+		return Step{Do: Wait, Why: reason.MarkNotTaken, Detail: n.facts.Mode.String(), After: modeAgain}
+	}
 	v := evict.View{
 		Now: now, Look: n.look, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict, Reads: n.Reads(),
 		Devices: n.facts.Devices, By: n.facts.By,
@@ -568,6 +672,12 @@ func (n *Node) does(v evict.View, d evict.Decision) Step {
 		s.Do = Delete
 	case evict.Spare:
 		s.Do = Spare
+	case evict.DeleteAttachments:
+		s.Do, s.Attachments = DeleteAttachments, d.Detach
+	case evict.OutOfService:
+		s.Do = OutOfService
+	case evict.InService:
+		s.Do = InService
 	case evict.Unmark:
 		s.Do = Unmark
 		for _, p := range v.Pods {
@@ -599,14 +709,14 @@ func (n *Node) Holds(now time.Time) Hold {
 			return No
 		}
 		return Yes
-	case Spare:
+	case Spare, InService:
 		return Yes
-	case Tombstone, ClearVolumes, Delete:
+	case Tombstone, ClearVolumes, Delete, DeleteAttachments, OutOfService:
 	default:
 		return No
 	}
-	if n.step.Policy != "" && n.step.Do == Tombstone { // no proof; but no look that is older than reads make it, either
-		if now.Sub(n.last) > proof.TTL {
+	if n.step.Policy != "" && n.step.Do != Delete { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
+		if now.Sub(n.last) > proof.TTL || now.Sub(n.look.Sent) > policyLook {
 			return No
 		}
 		return Yes
@@ -626,13 +736,4 @@ func (n *Node) Holds(now time.Time) Hold {
 	default:
 		return AskFirst
 	}
-}
-
-// controlPlaneLabels tell a control-plane or etcd node: kubeadm's and most others', the one before it, and RKE2's and k3s' for etcd.
-var controlPlaneLabels = []string{
-	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd",
-}
-
-func isControlPlane(labels map[string]string) bool {
-	return slices.ContainsFunc(controlPlaneLabels, func(l string) bool { _, ok := labels[l]; return ok })
 }

@@ -33,6 +33,8 @@ type course struct {
 	pods         []evict.Pod
 	volumes      map[string][]evict.Volume // of pods with claims, by UID
 	cached, live []evict.Attachment
+	rival        string          // what keeps policies from ending pods
+	waiting      map[string]bool // claims that pods wait for elsewhere
 
 	reads []Reading // since the last next
 	asked []string  // the pods whose volumes were read since then
@@ -183,7 +185,19 @@ func TestHolds(t *testing.T) {
 		person(c)
 		c.facts.Devices, c.facts.Nobody = nil, errors.New("no rule")
 	}
+	overtime := func(what evict.OnDetachTimeout) func(*course) { // a volume is all that is left, for longer than it may be
+		return func(c *course) {
+			c.facts.Evict.OnDetachTimeout = what
+			c.live = []evict.Attachment{{Name: "va", UID: "va", ResourceVersion: "1", PV: "pv"}}
+			c.cached = c.live
+			c.upTo(Wait, off)
+			c.pass(c.facts.Evict.DetachTimeout + time.Minute)
+		}
+	}
 	acts := map[Do]func(*course){
+		DeleteAttachments: overtime(evict.ForceDetach),
+		OutOfService:      overtime(evict.TakeOutOfService),
+
 		Tombstone:    func(c *course) { c.pods = []evict.Pod{running("a")} },
 		ClearVolumes: func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
 		Delete:       func(c *course) { c.pods = []evict.Pod{ended("a")} },
@@ -408,17 +422,17 @@ func TestOneAnnouncement(t *testing.T) {
 	}
 	wants(one, Write, reason.Announcing)
 	wants(one, Write, reason.Announcing)
-	wants(two, Wait, reason.OneAtATime)
+	wants(two, Wait, reason.PowerOffLimit)
 	one.did(Outcome{Err: errors.New("a webhook is down")})
 	wants(two, Write, reason.Announcing)
 	one.see()
-	wants(one, Wait, reason.OneAtATime)
+	wants(one, Wait, reason.PowerOffLimit)
 	two.did(Outcome{})
 	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1", PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now)
 	two.look.Record, two.look.ResourceVersion = &rec, "2"
 	two.see()
 	one.see()
-	wants(one, Wait, reason.OneAtATime)
+	wants(one, Wait, reason.PowerOffLimit)
 	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now)
 	two.look.Record, two.look.ResourceVersion = &done, "3"
 	two.see()
@@ -432,7 +446,7 @@ func TestOneAnnouncement(t *testing.T) {
 	f.Record("n3", "4", &rec, one.now)
 	wants(one, Ask, reason.Asking)
 	one.answer(on)
-	wants(one, Wait, reason.OneAtATime)
+	wants(one, Wait, reason.PowerOffLimit)
 }
 
 // Where the question's answer would be too old by the time that another look is there, the act is decided on the look that the question

@@ -29,6 +29,20 @@ var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 // refusals are what a real API server makes of the controller's writes.
 const refusals = "./taint/kube -run WritesAreRefused"
 
+// attachmentWrites are the same of its deletions of attachments; kubeReads are what is read, without a control plane.
+var (
+	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
+	kubeReads        = []string{"./taint/kube -short"}
+	recordsWorld     = []string{"./taint/controller -run Records|KeepItems"}
+	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
+)
+
+// overtime is what is done about volumes that do not detach.
+var overtime = []string{"./taint/evict -run Overtime|Emptied"}
+
+// storageWatch is what becomes of storage systems' resources on a real API server.
+var storageWatch = []string{"./test/integration -run ^TestStorage$"}
+
 // podFailures are the controller's tests of pod writes, without a control plane.
 const podFailures = "./taint/controller -short"
 
@@ -72,6 +86,35 @@ func testsOf(m Mutant) []string {
 		tests = append(tests, sim)
 	}
 	return tests
+}
+
+// explored are weakenings that the exploration must notice by itself, beside the tests that kill them above: one that is blind to them
+// proves nothing.
+var explored = []string{
+	"fence: no second snapshot (step 4)",
+	"fence: power-off without the record (step 3)",
+	"fence: a recovered node is powered off all the same",
+	"evict: step 6 is dropped (1)",
+	"evict: an answer from before the mark proves (1)",
+	"evict: a stale Ready is not expired (step 5)",
+	"evict: an old Off proves (1)",
+	"evict: a heartbeat before the eviction does not lift (7)",
+	"evict: life in the middle is not seen (return path)",
+	"evict: no pod is spared (10)",
+	"evict: pods are ended without proof (1)",
+	"evict: exempt pods are evicted (9)",
+	"evict: the mark goes before the volumes are detached (11)",
+	"evict: the mark goes before the pods are gone (11)",
+	"evict: the return path does not wait for the tombstoned (11)",
+	"evict: the return path does not wait for volumes (11)",
+}
+
+func init() {
+	for _, name := range explored {
+		m := Mutants[slices.IndexFunc(Mutants, func(m Mutant) bool { return m.Name == name })]
+		m.Name, m.Tests = "explore: "+m.Name, []string{"./test/explore -run ^TestExplore"}
+		Mutants = append(Mutants, m)
+	}
 }
 
 // Mutants are the weakenings, by the package they weaken. The numbers are the design's invariants and steps.
@@ -517,7 +560,7 @@ var Mutants = []Mutant{
 		Old: `now != ""`, New: "true",
 	},
 	{
-		Name: "container: the same boot is not explained", In: "taint/fence.Step",
+		Name: "container: the same boot is not explained", In: "taint/fence.View.step",
 		Old: "v.unexplained()", New: "false",
 	},
 	{
@@ -1315,7 +1358,7 @@ var Mutants = []Mutant{
 		Old: "took > TTL", New: "took > 100*TTL",
 	},
 	{
-		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.Step",
+		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.View.step",
 		Old: "if v.Answer.At.Before(v.Begin.Got) { ... }", New: "",
 	},
 	{
@@ -1351,12 +1394,127 @@ var Mutants = []Mutant{
 		Old: "case !v.Fleet.Stale: ...", New: "case false: ...",
 	},
 	{
-		Name: "fence: many power-offs at once (6)", In: "taint/fence.View.on",
+		Name: "guard: many power-offs at once (6)", In: "taint/fence.View.guard",
 		Old: `v.Fleet.Busy != ""`, New: "false",
 	},
 	{
-		Name: "fence: control-plane nodes are powered off (7)", In: "taint/fence.View.on",
-		Old: "case v.ControlPlane: ...", New: "",
+		Name: "guard: control-plane nodes are powered off where nobody said so (7)", In: "taint/fence.View.guard",
+		Old: "v.ControlPlane && !v.Quorum", New: "false",
+	},
+	{
+		Name: "guard: no floor of healthy nodes (6)", In: "taint/fence.View.guard",
+		Old: "p.Undercut()", New: "false",
+	},
+	{
+		Name: "guard: a lost site's machines are powered off", In: "taint/fence.View.guard",
+		Old: "!p.Lost.IsZero()", New: "false",
+	},
+	{
+		Name: "guard: power-offs while a gateway is dead", In: "taint/fence.View.guard",
+		Old: "p.Cut()", New: "false",
+	},
+	{
+		Name: "guard: power-offs while we are cut off", In: "taint/fence.View.guard",
+		Old: "s.Back > 0", New: "false",
+	},
+	{
+		Name: "guard: no cool-down after a storm", In: "taint/fence.View.guard",
+		Old: "p.Cool > 0", New: "false",
+	},
+	{
+		Name: "guard: etcd loses its quorum (7)", In: "taint/fence.View.quorum",
+		Old: "healthy < need", New: "false",
+	},
+	{
+		Name: "guard: an even number of members has one more to spare (7)", In: "taint/fence.View.quorum",
+		Old: "len(members)/2 + 1", New: "(len(members) + 1) / 2",
+	},
+	{
+		Name: "guard: the machine counts for its own quorum (7)", In: "taint/fence.View.quorum",
+		Old: "m.Healthy && m.Name != v.Look.Name", New: "m.Healthy",
+	},
+	{
+		Name: "guard: an etcd that is not Ready counts (7)", In: "taint/fence.View.quorum",
+		Old: "ready || !listed", New: "ready || true || listed",
+	},
+	{
+		Name: "guard: unknown members, and several at once (7)", In: "taint/fence.View.quorum",
+		Old: "!known && len(turn) > 0", New: "false",
+	},
+	{
+		Name: "guard: a control-plane node without etcd's pod is known to have no member (7)", In: "taint/fence.View.etcd",
+		Old: "!listed", New: "!listed && false",
+	},
+	{
+		Name: "guard: etcd's members are not read before a decision (7)", In: "taint/fence.View.unread",
+		Old: "v.Members == nil", New: "false",
+	},
+	{
+		Name: "guard: an announced power-off passes no guard (6)", In: "taint/fence.View.step",
+		Old: `if announced {
+		if no := v.guard(); no.why != "" {
+			d := v.close(taint.ResultCancelled, no.why)
+			d.Detail, d.Once = no.detail, no.once
+			return d
+		}
+	}`, New: "",
+	},
+	{
+		Name: "fleet: the limit of power-offs is not kept (6)", In: "taint/fleet.Fleet.busy",
+		Old: "n < f.most()", New: "true",
+		Tests: []string{"./taint/fleet ./test/sim"},
+	},
+	{
+		Name: "fleet: a marked node is healthy (6)", In: "taint/fleet.Fleet.See",
+		Old: "l.Mark != nil", New: "false",
+	},
+	{
+		Name: "fleet: a node that is being fenced is healthy (6)", In: "taint/fleet.Fleet.See",
+		Old: "l.Record.Open()", New: "false",
+	},
+	{
+		Name: "fleet: a silent node is healthy (6)", In: "taint/fleet.scope.tally",
+		Old: "case n.stale: ...", New: "",
+	},
+	{
+		Name: "fleet: a floor is rounded down (6)", In: "taint/fleet.Amount.atLeast",
+		Old: "a.Percent*n + 99", New: "a.Percent * n",
+	},
+	{
+		Name: "fleet: a node moves itself into another zone (6)", In: "taint/fleet.Fleet.home",
+		Old: `d.Fixed || n.homes[i] == ""`, New: "true",
+	},
+	{
+		Name: "fleet: nodes that die one by one are a lost site", In: "taint/fleet.Fleet.losing",
+		Old: "last.Sub(n.at) <= n.duration", New: "true",
+	},
+	{
+		Name: "fleet: a device that was silent for long is news for ever (16)", In: "taint/fleet.Fleet.flag",
+		Old: "now.Sub(n.mute) > muteTTL", New: "false",
+	},
+	{
+		Name: "fleet: a device that never answered makes a dead gateway", In: "taint/fleet.Fleet.Reached",
+		Old: "n.spoke && n.mute.IsZero()", New: "n.mute.IsZero()",
+	},
+	{
+		Name: "fleet: one read that works ends it that we are cut off", In: "taint/fleet.Fleet.Called",
+		Old: "f.failed >= cutAfter", New: "false",
+	},
+	{
+		Name: "controller: a refusal by the API server is an outage", In: "taint/controller.Reconciler.called",
+		Old: "status.Status().Code >= 500", New: "true",
+	},
+	{
+		Name: "controller: a lost site is told for each of its nodes", In: "taint/controller.Reconciler.refused",
+		Old: "before && r.Now().Sub(at) < onceFor", New: "before && at.IsZero()",
+	},
+	{
+		Name: "controller: a reload does not change the limits", In: "taint/controller.Reconciler.meet",
+		Old: "r.met && limits == r.limits", New: "r.met",
+	},
+	{
+		Name: "kube: any pod that calls itself etcd's is one", In: "taint/kube.Members",
+		Old: `!static || p.Spec.NodeName == ""`, New: `false && static || p.Spec.NodeName == ""`,
 	},
 	{
 		Name: "fence: all Leases stale, and yet (7)", In: "taint/fence.View.gate",
@@ -1367,7 +1525,7 @@ var Mutants = []Mutant{
 		Old: "!v.Fleet.Heard, v.Fleet.SilentSince.IsZero()", New: "false",
 	},
 	{
-		Name: "fence: an announced power-off is sent though most are silent (15)", In: "taint/fence.Step",
+		Name: "fence: an announced power-off is sent though most are silent (15)", In: "taint/fence.View.step",
 		Old: "announced && !v.Fleet.Heard", New: "false",
 	},
 	{
@@ -1375,8 +1533,8 @@ var Mutants = []Mutant{
 		Old: "!v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince)", New: "false",
 	},
 	{
-		Name: "fence: a refusal for good is tried again and again", In: "taint/fence.Step",
-		Old: "powering && v.State() != providers.PowerOff && v.ForGood >= max(len(v.powerable()), 1)", New: "false",
+		Name: "fence: a refusal for good is tried again and again", In: "taint/fence.View.step",
+		Old: "powering && v.State() != providers.PowerOff && v.Exhausted(v.Devices)", New: "false",
 	},
 	{
 		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/fence.View.byAnswer",
@@ -1451,11 +1609,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/evict.Step",
-		Old: "ends || waits && v.Now.Sub(v.Listed) >= relist", New: "waits && v.Now.Sub(v.Listed) >= relist",
+		Old: "ends || forces || waits && v.Now.Sub(v.Listed) >= relist", New: "forces || waits && v.Now.Sub(v.Listed) >= relist",
 	},
 	{
 		Name: "evict: volumes are cleared before all are known (9)", In: "taint/evict.Step",
-		Old: "!v.Resolved && (ends || waits || d.Act == ClearVolumes)", New: "false",
+		Old: "!v.Resolved && (ends || waits || forces || d.Act == ClearVolumes)", New: "false",
 	},
 	{
 		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.Stock.Due",
@@ -1463,23 +1621,107 @@ var Mutants = []Mutant{
 		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
 	},
 	{
+		Name: "exclude: a pause that is over goes on", In: "taint/fence.Excluded",
+		Old: "!p.Over(now)", New: "true",
+	},
+	{
+		Name: "exclude: a pause does not count (8)", In: "taint/fence.Excluded",
+		Old: "!p.Over(now)", New: "false",
+	},
+	{
+		Name: "exclude: a time that is none ends a pause (8)", In: "taint/fence.NewPause",
+		Old: "p.Bad = until", New: "p.Bad, p.Until = until, time.Unix(0, 0)",
+	},
+	{
+		Name: "exclude: the label of medik8s does not count (8)", In: "taint/fence.Excluded",
+		Old: `node.Labels[excludeLabel] == "true"`, New: "false",
+	},
+	{
+		Name: "exclude: another's maintenance does not count (8)", In: "taint/fence.Excluded",
+		Old: "says(node, maintenance)", New: "false",
+	},
+	{
+		Name: "exclude: a condition counts whatever it says", In: "taint/fence.says",
+		Old: "c.Status == corev1.ConditionTrue", New: "true",
+	},
+	{
+		Name: "exclude: a cordon always counts", In: "taint/fence.KeptOn",
+		Old: "cordoned && node.Spec.Unschedulable", New: "node.Spec.Unschedulable",
+	},
+	{
+		Name: "exclude: a drain keeps no machine on (8)", In: "taint/fence.View.guard",
+		Old: `v.KeptOn != ""`, New: "false",
+	},
+	{
+		Name: "exclude: nobody reads what a Node says (8)", In: "taint/controller.Reconciler.readLife",
+		Old: "fence.Excluded(node, r.Now())", New: `""`,
+		Tests: glue,
+	},
+	{
+		Name: "exclude: nobody reads whose drain is under way (8)", In: "taint/controller.Reconciler.readLife",
+		Old: "fence.KeptOn(node, config.Fence.Cordoned)", New: `""`,
+		Tests: glue,
+	},
+	{
+		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.Reconciler.readLife",
+		Old: "r.excludedElsewhere(ctx, config.Elsewhere, name)", New: `"", nil`,
+		Tests: glue,
+	},
+	{
+		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.Reconciler.excludedElsewhere",
+		Old: "!p.Over(r.Now())", New: "false && p.Over(r.Now())",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: the Lease does not count (8)", In: "taint/controller.Reconciler.excludedElsewhere",
+		Old: "[]string{paused, maintained}", New: "[]string{paused, maintained[:0]}",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: what may not be read says nothing (8)", In: "taint/controller.Reconciler.said",
+		Old: `return fmt.Sprintf("%s %s may not be read, and so may say it", kind, key), nil`, New: `return "", nil`,
+		Tests: glue,
+	},
+	{
+		Name: "exclude: what cannot be read says nothing (8)", In: "taint/controller.Reconciler.said",
+		Old: `return "", fmt.Errorf("reading %s %s live: %w", kind, key, err)`, New: `return "", nil`,
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Lease that ran out counts", In: "taint/fence.Maintained",
+		Old: "now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))", New: "true",
+	},
+	{
+		Name: "exclude: any operator's Lease counts", In: "taint/fence.Maintained",
+		Old: "*s.HolderIdentity != maintainer", New: "false",
+	},
+	{
+		Name: "exclude: a Lease without an end is none (8)", In: "taint/fence.Maintained",
+		Old: "s.RenewTime == nil || s.LeaseDurationSeconds == nil", New: "false && (s.RenewTime == nil || s.LeaseDurationSeconds == nil)",
+	},
+	{
+		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.configs.use",
+		Old: "Cordoned: cfg.ExcludeCordoned,", New: "",
+		Tests: wiring,
+	},
+	{
 		Name: "fence: maintenance does not win (8)", In: "taint/fence.View.gate",
 		Old: `v.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "fence: maintenance comes too late for an announced power-off (8)", In: "taint/fence.Step",
+		Name: "fence: maintenance comes too late for an announced power-off (8)", In: "taint/fence.View.step",
 		Old: `why != "" && announced`, New: "false",
 	},
 	{
-		Name: "fence: a recovered node is powered off all the same", In: "taint/fence.Step",
+		Name: "fence: a recovered node is powered off all the same", In: "taint/fence.View.step",
 		Old: "powering && l.Alive(rec)", New: "false",
 	},
 	{
 		Name: "fence: a power-off is sent again under maintenance (8)", In: "taint/fence.View.maySendAgain",
-		Old: `why == "" && v.Mode == Fence && !v.ControlPlane && v.Fleet.Heard`, New: `why == "" || true`,
+		Old: `why == "" && v.Mode == Fence && v.Fleet.Heard && v.guard().why == ""`, New: `why == "" || true`,
 	},
 	{
-		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/fence.Step",
+		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/fence.View.step",
 		Old: "v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)", New: "v.byAnswer(powering)",
 	},
 	{
@@ -1495,7 +1737,7 @@ var Mutants = []Mutant{
 		Old: `v.Distrusted != ""`, New: "false",
 	},
 	{
-		Name: "fence: a node that was never off is not told", In: "taint/fence.Step",
+		Name: "fence: a node that was never off is not told", In: "taint/fence.View.step",
 		Old: "v.neverOff()", New: "false",
 	},
 	{
@@ -1503,11 +1745,11 @@ var Mutants = []Mutant{
 		Old: "v.released()", New: "false",
 	},
 	{
-		Name: "fence: an unreadable record is passed over", In: "taint/fence.Step",
+		Name: "fence: an unreadable record is passed over", In: "taint/fence.View.step",
 		Old: "l.RecordErr != nil", New: "false",
 	},
 	{
-		Name: "fence: a mark that somebody took off stays open (11)", In: "taint/fence.Step",
+		Name: "fence: a mark that somebody took off stays open (11)", In: "taint/fence.View.step",
 		Old: "rec.Open() && !powering", New: "false",
 	},
 	{
@@ -1829,7 +2071,7 @@ var Mutants = []Mutant{
 		Old: "if err := w.Leading(); err != nil { ... }", New: "",
 	},
 	{
-		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.Reconciler.forEach",
+		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.Reconciler.each",
 		Old: "!b.holds(gctx)", New: "false",
 	},
 	{
@@ -1922,7 +2164,7 @@ var Mutants = []Mutant{
 		Old: "n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)", New: "",
 	},
 	{
-		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.Reconciler.forEach",
+		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.Reconciler.each",
 		Old: "return lost", New: "_ = lost",
 		Tests: []string{podFailures},
 	},
@@ -2276,6 +2518,10 @@ var Mutants = []Mutant{
 		Old: "status == corev1.ConditionTrue", New: "false",
 		Tests: []string{noHook},
 	},
+	{
+		Name: "report: an Event may be longer than the API server takes it", In: "taint/reason.Row.Note",
+		Old: "len(text) > longest", New: "false",
+	},
 
 	// The glue: what is read, and of whom it is said.
 	{
@@ -2326,7 +2572,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: records that cannot be listed tell of no liar", In: "taint/controller.Reconciler.meet",
-		Old: `fmt.Errorf("listing cached nodes: %w", err)`, New: "nil",
+		Old: "err != nil", New: "err != nil && false",
 	},
 	{
 		Name: "look: a look is as young as its answer (step 4)", In: "taint/kube.Look",
@@ -2362,8 +2608,8 @@ var Mutants = []Mutant{
 		Old: "in.truth(v)", New: "!in.truth(v)",
 	},
 	{
-		Name: "app: a rule's mode is the file's (8)", In: "cmd/internal/config.Config.Machine",
-		Old: "cmp.Or(rule.Mode, c.Mode)", New: "cmp.Or(c.Mode, rule.Mode)",
+		Name: "app: a rule's mode is the file's (8)", In: "cmd/internal/config.Config.modeOf",
+		Old: `rule != nil && rule.Mode != ""`, New: "false",
 		Tests: wiring,
 	},
 	{
@@ -2422,7 +2668,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: control-plane nodes are not told apart (7)", In: "taint/recovery.Node.unmarked",
-		Old: "ControlPlane: isControlPlane(l.Labels)", New: "",
+		Old: "v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)", New: "",
 	},
 	{
 		Name: "controller: the device's mode is fence", In: "taint/controller.Reconciler.readLife",
@@ -2431,12 +2677,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)", In: "taint/controller.Reconciler.meet",
-		Old: "seeNode(f, &nodes.Items[i], r.Now())", New: "_ = i",
+		Old: "r.seeNode(f, &nodes.Items[i])", New: "_ = i",
 		Tests: glue,
 	},
 	{
 		Name: "controller: a new leader does not know who is powered off (6)", In: "taint/controller.Reconciler.meet",
-		Old: "seeNode(f, &nodes.Items[i], r.Now())", New: "f.Know(nodes.Items[i].Name, r.Now())",
+		Old: "r.seeNode(f, &nodes.Items[i])", New: "f.Know(nodes.Items[i].Name, r.Now())",
 		Tests: glue,
 	},
 	{
@@ -2774,14 +3020,14 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "fence: an unpinned machine is powered off (14)", In: "taint/fence.Step",
+		Name: "fence: an unpinned machine is powered off (14)", In: "taint/fence.View.step",
 		Old: `
 			if v.NoPower() != "" {
-				v.Mode = Observe
+				v.Mode = Safer(v.Mode, Observe)
 			}`, New: "",
 	},
 	{
-		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/fence.Step",
+		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/fence.View.step",
 		Old: `announced && v.NoPower() != ""`, New: "false",
 	},
 	{
@@ -3017,6 +3263,11 @@ var Mutants = []Mutant{
 		Old: "count[providers.PowerOff] == len(of)", New: "count[providers.PowerOff] > 0",
 	},
 	{
+		Name: "levels: the whole protocol believes one outlet of two (4)", In: "taint/proof.together",
+		Old: "count[providers.PowerOff] == len(of)", New: "count[providers.PowerOff] > 0",
+		Tests: []string{sim},
+	},
+	{
 		Name: "devices: On of what feeds the machine contradicts", In: "taint/proof.first",
 		Old: "s.device.Feeds && s.answer.State == providers.PowerOn", New: "false",
 	},
@@ -3124,24 +3375,102 @@ var Mutants = []Mutant{
 		Old: `by == ""`, New: `by != ""`,
 	},
 	{
-		Name: "devices: a power-off goes through the first, though it is down", In: "taint/fence.View.through",
-		Old: "v.Answers.State(d) != providers.PowerUnknown", New: "true",
+		Name: "levels: the first turn is that of one that is down", In: "taint/proof.PowerOffs.first",
+		Old: "a.State(i) == providers.PowerUnknown", New: "a.State(i) > 99",
 	},
 	{
-		Name: "devices: a refused power-off goes through the same device again", In: "taint/fence.View.through",
-		Old: "d > v.Through", New: "d >= v.Through",
+		Name: "levels: a level that gave way has the next turn", In: "taint/proof.PowerOffs.after",
+		Old: "(i + 1 + n) % len(all)", New: "(i + n) % len(all)",
 	},
 	{
-		Name: "devices: a refused power-off waits before the next device", In: "taint/fence.View.resendAfter",
-		Old: "if v.Refusals%n != 0 { ... }", New: "",
+		Name: "levels: a refused power-off waits before the next level", In: "taint/proof.PowerOffs.Next",
+		Old: "anew && p.PowerOffErr != nil", New: "p.PowerOffErr != nil",
 	},
 	{
-		Name: "devices: one that refuses for good ends the fence (16)", In: "taint/fence.Step",
-		Old: "v.ForGood >= max(len(v.powerable()), 1)", New: "v.ForGood >= 1",
+		Name: "levels: one that refuses for good ends the fence (16)", In: "taint/proof.PowerOffs.Exhausted",
+		Old: "l.may && !l.never", New: "false",
 	},
 	{
-		Name: "devices: an unpinned one's power is touched through it (14)", In: "taint/fence.Facts.powerable",
-		Old: `d.NoPower == ""`, New: `d.NoPower != "x"`,
+		Name: "levels: one that refuses for good is asked again and again", In: "taint/proof.PowerOffs.after",
+		Old: "!l.never", New: "true",
+	},
+	{
+		Name: "levels: an unpinned machine's power is touched through its level (14)", In: "taint/proof.PowerOffs.levels",
+		Old: `l.may && d.NoPower == ""`, New: "true",
+	},
+	{
+		Name: "levels: a power-off goes through the first device alone (4)", In: "taint/proof.PowerOffs.within",
+		Old: "l.places", New: "l.places[:1]",
+	},
+	{
+		Name: "levels: a level whose attempts are used up goes on", In: "taint/proof.PowerOffs.over",
+		Old: "t.sent < l.limits.attempts()", New: "true",
+	},
+	{
+		Name: "levels: a level whose device refuses for good goes on", In: "taint/proof.PowerOffs.over",
+		Old: "RefusedForGood(t.err)", New: "false",
+	},
+	{
+		Name: "levels: a level without effect goes on", In: "taint/proof.PowerOffs.over",
+		Old: "now.Sub(t.at) >= EffectAfter && a.State(i) != providers.PowerChanging", New: "false",
+	},
+	{
+		Name: "levels: a level has all the time", In: "taint/proof.PowerOffs.over",
+		Old: "end > 0 && now.Sub(p.began) >= end", New: "false",
+	},
+	{
+		Name: "levels: nobody says On any more, and the next level has no turn", In: "taint/fence.View.byAnswer",
+		Old: `
+			case powering && v.overdue():
+				return v.on(powering)`,
+		New: "",
+	},
+	{
+		Name: "levels: one that changes for ever keeps its turn", In: "taint/fence.View.byAnswer",
+		Old: "if powering && v.overdue() { ... }", New: "",
+	},
+	{
+		Name: "levels: a delay is none", In: "taint/proof.PowerOffs.Next",
+		Old: "all[i].limits.Delay - now.Sub(announced)", New: "now.Sub(now)",
+	},
+	{
+		Name: "levels: what is left of a level proves (4)", In: "cmd/internal/config.NodeRule.further",
+		Old: "of = nil", New: "",
+	},
+	{
+		Name: "levels: a device that speaks already leaves the other alone (4)", In: "cmd/internal/config.whole",
+		Old: "return twice[m.Level]", New: "return false",
+	},
+	{
+		Name: "levels: an outlet that another node has leaves the other alone (4)", In: "taint/controller.Config.Believed",
+		Old: "return out[f.Level]", New: `return f.Clash.Refused != "" || f.Device == m.Device`,
+		Tests: glue,
+	},
+	{
+		Name: "levels: the fence's machine proves alone what its level proves (4)", In: "taint/controller.Config.Believed",
+		Old: "m.Device != led.Device", New: "false",
+		Tests: glue,
+	},
+	{
+		Name: "levels: each device is a level (4)", In: "taint/controller.Machine.proofs",
+		Old: "Level: d.Level", New: "Level: len(out)",
+		Tests: glue,
+	},
+	{
+		Name: "levels: a level has two of one device (4)", In: "cmd/internal/config.reader.checkLevel",
+		Old: "o.Machine.Template == d.Machine.Template", New: "false",
+	},
+	{
+		Name: "levels: two lists that differ are none", In: "cmd/internal/config.reader.checkLevel",
+		Old: `node != ""`, New: "false",
+	},
+	{
+		Name: "levels: one that never says Off is in a level with others", In: "cmd/internal/config.reader.checkLevel",
+		Old: "m.NeverOff()", New: "!m.NeverOff()",
+	},
+	{
+		Name: "levels: an empty one", In: "cmd/internal/config.reader.checkLevel",
+		Old: "len(l.Devices) == 0", New: "false",
 	},
 	{
 		Name: "devices: the power-off goes through another than decided", In: "taint/controller.Reconciler.powerOff",
@@ -3154,11 +3483,11 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "devices: a kubelet may choose a further one (14)", In: "cmd/internal/config.reader.checkRule",
+		Name: "devices: a kubelet may choose a further one (14)", In: "cmd/internal/config.reader.checkLevel",
 		Old: "(&NodeRule{Machine: d.Machine, selector: n.selector}).claimed()", New: "false",
 	},
 	{
-		Name: "devices: a label may choose a further one (14)", In: "cmd/internal/config.reader.checkRule",
+		Name: "devices: a label may choose a further one (14)", In: "cmd/internal/config.reader.checkLevel",
 		Old: "(&NodeRule{Machine: d.Machine, selector: n.selector}).claimed()", New: "d.Machine.claimed()",
 	},
 	{
@@ -3198,27 +3527,31 @@ var Mutants = []Mutant{
 		Old: "v.done[p.Name] >= v.fell", New: "v.done[p.Name] > v.fell",
 	},
 	{
-		Name: "policy: exempt pods are ended (9)", In: "taint/policy.Policy.selects",
-		Old: "pod.Exempt == taint.NotExempt", New: "true",
+		Name: "policy: exempt pods are ended (9)", In: "taint/policy.Policy.names",
+		Old: "pod.Exempt == taint.NotExempt", New: "(pod.Exempt == taint.NotExempt || true)",
 	},
 	{
-		Name: "policy: finished pods are ended (9)", In: "taint/policy.Policy.selects",
+		Name: "policy: finished pods are ended (9)", In: "taint/policy.View.step",
 		Old: "!pod.Terminal", New: "true",
 	},
 	{
-		Name: "policy: every namespace is one of its own", In: "taint/policy.Policy.selects",
+		Name: "policy: every namespace is one of its own", In: "taint/policy.Policy.names",
 		Old: "slices.Contains(p.Namespaces, pod.Namespace)", New: "true",
 	},
 	{
-		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.step",
+		Name: "policy: one volume of its driver is as good as all", In: "taint/policy.Policy.stores",
+		Old: "of == len(pod.Volumes)", New: "true",
+	},
+	{
+		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.end",
 		Old: "stock.Due(pod, v.Now)", New: "stock.Due(pod, v.Now) && false",
 	},
 	{
-		Name: "policy: a pod in its grace is ended", In: "taint/policy.View.step",
+		Name: "policy: a pod in its grace is ended", In: "taint/policy.View.end",
 		Old: "pod.DeleteAt.After(v.Now)", New: "false",
 	},
 	{
-		Name: "policy: a pod that nobody deleted is ended", In: "taint/policy.View.step",
+		Name: "policy: a pod that nobody deleted is ended", In: "taint/policy.View.end",
 		Old: "pod.DeleteAt.IsZero()", New: "false",
 	},
 	{
@@ -3252,5 +3585,893 @@ var Mutants = []Mutant{
 	{
 		Name: "policy: nothing selects everything", In: "cmd/internal/config.reader.checkPolicy",
 		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "false",
+	},
+	{
+		Name: "policy: pods are ended before the Node tells of it", In: "taint/recovery.Node.byPolicy",
+		Old: "!n.look.Announced(d.Policy.Name, word)", New: "false",
+	},
+	{
+		Name: "policy: volumes are taken before the Node tells of it", In: "taint/recovery.Node.byPolicy",
+		Old: "d.Act == policy.DeleteAttachments", New: "false",
+	},
+	{
+		Name: "policy: what was told of another time counts", In: "taint.Unproven.same",
+		Old: "u.Since.Equal(o.Since)", New: "true",
+	},
+	{
+		Name: "policy: what was told by another word counts", In: "taint.Unproven.same",
+		Old: "u.WithoutProof == o.WithoutProof", New: "true",
+	},
+	{
+		Name: "policy: Longhorn's own setting is not asked for", In: "taint/policy.View.end",
+		Old: "!p.Yields", New: "true",
+	},
+	{
+		Name: "policy: Longhorn's own setting is on, and the policy acts", In: "taint/policy.View.end",
+		Old: `*v.Rival != ""`, New: "false",
+	},
+	{
+		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/recovery.Node.SawLife",
+		Old: "n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}", New: "n.pods, n.atts, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, evict.View{}",
+	},
+	{
+		Name: "policy: an unreadable setting of Longhorn's is none", In: "taint/kube.LonghornDeletes",
+		Old: `return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))`, New: `_ = cmp.Or(err.Error()); return ""`,
+	},
+	{
+		Name: "policy: a discovery that failed in part says that Longhorn is not there", In: "taint/kube.LonghornDeletes",
+		Old: "!errors.As(err, &failed)", New: "(!errors.As(err, &failed) || true)",
+	},
+	{
+		Name: "policy: a resource of Longhorn's that went says that Longhorn does nothing", In: "taint/kube.LonghornDeletes",
+		Old: "!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)", New: "(!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || true)",
+	},
+
+	// Drains.
+	{
+		Name: "drain: a cordoned node counts as safe", In: "taint/drain.View.open",
+		Old: "n.Cordoned", New: "false",
+	},
+	{
+		Name: "drain: a node that is down counts as safe", In: "taint/drain.View.open",
+		Old: "n.Down", New: "false",
+	},
+	{
+		Name: "drain: a node without a storage pod counts as safe", In: "taint/drain.View.open",
+		Old: "len(pods) == 0", New: "false",
+	},
+	{
+		Name: "drain: a storage pod that does not run counts as safe", In: "taint/drain.View.open",
+		Old: "!p.Up", New: "false",
+	},
+	{
+		Name: "drain: a pod without a budget counts as safe", In: "taint/drain.View.open",
+		Old: "!c.ok", New: "!c.ok && false",
+	},
+	{
+		Name: "drain: a replica that nobody knows holds up nothing", In: "taint/drain.View.blocks",
+		Old: `r.Unknown != "" && v.Guard.Policy != AlwaysAllow`, New: "false",
+	},
+	{
+		Name: "drain: a replica that nobody knows counts as a copy", In: "taint/drain.View.blocks",
+		Old: `o.Unknown != ""`, New: "false",
+	},
+	{
+		Name: "drain: a request that nobody knows is taken back", In: "taint/drain.View.evict",
+		Old: `r.Unknown != ""`, New: "false",
+	},
+	{
+		Name: "drain: a failed replica counts as a copy", In: "taint/drain.View.blocks",
+		Old: "!o.Healthy", New: "false",
+	},
+	{
+		Name: "drain: a replica that was never started counts as a copy", In: "taint/drain.View.blocks",
+		Old: "!o.Started", New: "false",
+	},
+	{
+		Name: "drain: a second replica on the node counts as a copy elsewhere", In: "taint/drain.View.blocks",
+		Old: "o.Node == r.Node", New: "false",
+	},
+	{
+		Name: "drain: a copy that is being evicted counts", In: "taint/drain.View.blocks",
+		Old: "o.Evicting", New: "false",
+	},
+	{
+		Name: "drain: a copy that is being built holds no data", In: "taint/drain.View.blocks",
+		Old: "!r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started })", New: "!r.Started",
+	},
+	{
+		Name: "drain: a replica of an unknown volume holds up nothing", In: "taint/drain.View.blocks",
+		Old: `return "nobody knows of which volume it is"`, New: `return ""`,
+	},
+	{
+		Name: "drain: a running replica is a stopped one", In: "taint/drain.View.blocks",
+		Old: "!r.Running", New: "true",
+	},
+	{
+		Name: "drain: an unknown policy allows", In: "taint/drain.View.blocks",
+		Old: `return fmt.Sprintf("the policy %q is not known", v.Guard.Policy)`, New: `return ""`,
+	},
+	{
+		Name: "drain: nothing known lets go", In: "taint/drain.Decision.Blocked",
+		Old: `d.Unknown != ""`, New: "false",
+	},
+	{
+		Name: "drain: block-for-eviction lets a replica go", In: "taint/drain.View.blocks",
+		Old: `return "it is still there"`, New: `return ""`,
+	},
+	{
+		Name: "drain: asked on a node that is down", In: "taint/drain.View.evict",
+		Old: "!n.Down", New: "true",
+	},
+	{
+		Name: "drain: asked on a node that stays", In: "taint/drain.View.evict",
+		Old: "n.Cordoned", New: "true",
+	},
+	{
+		Name: "drain: a policy that does not evict asks", In: "taint/drain.View.evict",
+		Old: "v.Guard.Policy.Evicts()", New: "true",
+	},
+	{
+		Name: "drain: a request that somebody took back is sent again", In: "taint/drain.View.evict",
+		Old: "want && !r.Evicting && !r.Ours", New: "want && !r.Evicting",
+	},
+	{
+		Name: "drain: somebody else's request is noted as ours", In: "taint/drain.View.evict",
+		Old: "want && !r.Evicting && !r.Ours", New: "want && !r.Ours",
+	},
+	{
+		Name: "drain: somebody else's request is taken back", In: "taint/drain.View.evict",
+		Old: "!want && r.Ours", New: "!want",
+	},
+	{
+		Name: "drain: a request that somebody else wants as well is taken back", In: "taint/drain.View.evict",
+		Old: "r.Evicting && r.Wanted", New: "false",
+	},
+	{
+		Name: "drain: a request is taken back before the replica is gone", In: "taint/drain.View.evict",
+		Old: "(blocks || r.Ours)", New: "blocks",
+	},
+	{
+		Name: "drain: a second budget is made beside somebody's", In: "taint/drain.View.guard",
+		Old: "len(c.foreign) > 0", New: "false",
+	},
+	{
+		Name: "drain: ours goes for somebody else's while the data would be lost", In: "taint/drain.View.guard",
+		Old: "d.Held, drop = d.Held || len(c.ours) > 0, nil", New: "",
+	},
+	{
+		Name: "drain: a budget is made that selects two pods", In: "taint/drain.View.guard",
+		Old: `v.twin(p) != ""`, New: "false",
+	},
+	{
+		Name: "drain: whatever a kubelet writes is shown", In: "taint/drain.ProgressOf",
+		Old: "p.printable()", New: "true",
+	},
+	{
+		Name: "drain: another pod's budget stays in the place of the pod's own", In: "taint/drain.View.cover",
+		Old: "slices.Insert(c.ours, 0, b)", New: "append(c.ours, b)",
+	},
+	{
+		Name: "drain: somebody else's budget with our name is taken for ours", In: "taint/drain.View.guard",
+		Old: "c.named.Guard != v.Guard.Name", New: "false",
+	},
+	{
+		Name: "drain: a budget that was made one for other pods is left so", In: "taint/drain.View.cover",
+		Old: "c.named = &v.index.budgets[at].Budget", New: "if b := &v.index.budgets[at].Budget; b.Selects(p) { c.named = b }",
+	},
+	{
+		Name: "drain: no budget before the cordon", In: "taint/drain.View.guard",
+		Old: "!n.Cordoned || d.Blocked()", New: "d.Blocked()",
+	},
+	{
+		Name: "drain: a budget that somebody changed counts", In: "taint/drain.sighted.sound",
+		Old: "b.Whole", New: "true",
+	},
+	{
+		Name: "drain: a budget that goes counts", In: "taint/drain.sighted.sound",
+		Old: "!b.Deleting", New: "true",
+	},
+	{
+		Name: "drain: a budget before two pods counts", In: "taint/drain.sighted.sound",
+		Old: "!slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })", New: "true",
+	},
+	{
+		Name: "drain: somebody else's budget counts as ours", In: "taint/drain.View.cover",
+		Old: "b.Guard != v.Guard.Name", New: "false",
+	},
+	{
+		Name: "drain: a pod that is being replaced loses its budget", In: "taint/drain.Left",
+		Old: "!exists || another", New: "!exists || another || !another",
+	},
+	{
+		Name: "drain: somebody else's budget is swept", In: "taint/drain.Left",
+		Old: "b.Guard != v.Guard.Name", New: "false",
+	},
+	{
+		Name: "drain: a selector that cannot be read selects nothing", In: "taint/drain.SeeBudget",
+		Old: "labels.Everything()", New: "labels.Nothing()",
+	},
+	{
+		Name: "drain: a pod that is being deleted is up", In: "taint/drain.SeePod",
+		Old: "p.DeletionTimestamp == nil", New: "true",
+	},
+	{
+		Name: "drain: a node whose Ready is Unknown is up", In: "taint/drain.SeeNode",
+		Old: "c.Status != corev1.ConditionTrue", New: "c.Status == corev1.ConditionFalse",
+	},
+	{
+		Name: "drain: a budget selects other pods with the same label", In: "taint/drain.Guard.For",
+		Old: "selector := g.Pods.DeepCopy()", New: "selector := &metav1.LabelSelector{}",
+	},
+	{
+		Name: "drain: Longhorn's setting is fought over", In: "taint/drain.Delegate",
+		Old: `s.Ours != "" && s.Value != s.Ours`, New: "false",
+	},
+	{
+		Name: "drain: a person's setting is written over", In: "taint/drain.Delegate",
+		Old: `s.Ours == "" && !untouched`, New: `s.Ours == "" && !untouched && false`,
+	},
+	{
+		Name: "drain: careful acts are done on a cache", In: "taint/drain.Do.Careful",
+		Old: "d >= LetGo", New: "d > LetGo",
+	},
+	{
+		Name: "drain: a budget goes without a live look", In: "taint/keeper.Keeper.lookAgain",
+		Old: "v, err = k.look(ctx, g)", New: "v, err = see(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
+	},
+	{
+		Name: "drain: somebody who does not lead changes budgets", In: "taint/keeper.Keeper.write",
+		Old: "k.Leading()", New: "error(nil)",
+	},
+	{
+		Name: "drain: a budget that changed since the look is deleted", In: "taint/keeper.Keeper.write",
+		Old: "client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion}", New: "client.Preconditions{UID: &uid}",
+	},
+	{
+		Name: "drain: a guard that is no more keeps its budgets", In: "taint/keeper.Keeper.inForce",
+		Old: "gone.Policy, gone.Seen = drain.AlwaysAllow, nil", New: "",
+	},
+	{
+		Name: "drain: somebody who does not lead writes the setting", In: "taint/keeper.Keeper.set",
+		Old: "k.Leading()", New: "error(nil)",
+	},
+	{
+		Name: "drain: an Event of a request that is nobody's", In: "taint/keeper.Keeper.tellProgress",
+		Old: "!p.Bare", New: "p.Bare",
+	},
+	{
+		Name: "drain: Longhorn's replicas are asked beside it", In: "cmd/internal/config.reader.checkDrain",
+		Old: "longhorn && !d.Delegate", New: "false",
+	},
+	{
+		Name: "drain: two guards for one storage", In: "cmd/internal/config.reader.checkDrain",
+		Old: `d.Storage != "" && e.Storage == d.Storage`, New: "false",
+	},
+	{
+		Name: "drain: a guard that cannot tell pods apart", In: "cmd/internal/config.reader.guardPods",
+		Old: "len(d.Identity) == 0", New: "false",
+	},
+	{
+		Name: "drain: a policy that evicts where nobody says how", In: "cmd/internal/config.reader.guardPods",
+		Old: "!can && d.Policy.Evicts()", New: "!can && d.Policy.Evicts() && false",
+	},
+
+	{
+		Name: "drain: a budget counts before pods that it does not select", In: "taint/drain.View.Indexed",
+		Old: "b.Selects(p)", New: "true",
+	},
+	{
+		Name: "drain: a pod that has finished keeps what is before it", In: "taint/drain.View.Indexed",
+		Old: "p.Over", New: "false",
+	},
+	{
+		Name: "drain: a budget that asks for no one label is before nobody", In: "taint/drain.View.Indexed",
+		Old: "try(rest)", New: "try(rest[:0])",
+	},
+	{
+		Name: "drain: a selector for one of several values is for the first", In: "taint/drain.selectors",
+		Old: "len(r.ValuesUnsorted()) == 1", New: "len(r.ValuesUnsorted()) > 0",
+	},
+	{
+		Name: "drain: a selector for other values is for them", In: "taint/drain.selectors",
+		Old: "op != selection.In && op != selection.Equals && op != selection.DoubleEquals", New: "op == selection.Exists",
+	},
+	{
+		Name: "drain: what a storage system says later wakes nobody", In: "taint/keeper.Keeper.sights",
+		Old: "one.version = one.system.Version()", New: "",
+	},
+	{
+		Name: "drain: a pod that changed wakes nobody", In: "taint/keeper.same",
+		Old: "drain.SeePod(before).Same(drain.SeePod(now))", New: "before != nil",
+	},
+	{
+		Name: "drain: a budget that changed wakes nobody", In: "taint/keeper.same",
+		Old: "drain.SeeBudget(before).Same(drain.SeeBudget(now))", New: "before != nil",
+	},
+	{
+		Name: "drain: what a live look refused is not looked at again", In: "taint/keeper.Keeper.keep",
+		Old: "k.again || acts+len(left) > 0", New: "k.again",
+	},
+	{
+		Name: "drain: a Node that was deleted keeps its requests", In: "taint/keeper.Keeper.keep",
+		Old: "v.Storage.Asked()", New: "[]string(nil)",
+	},
+	{
+		Name: "drain: a setting that changed wakes nobody", In: "taint/keeper.Keeper.inForce",
+		Old: "k.follows[g.Name] = k.followSetting(ctx, g)", New: "",
+	},
+	{
+		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/keeper.Keeper.sweep",
+		Old: "k.Now().Sub(k.begun) < sweepAfter", New: "false",
+	},
+	{
+		Name: "drain: a guard's own budgets are swept", In: "taint/keeper.Keeper.sweepBudgets",
+		Old: `kept[b.Namespace+"/"+b.Guard]`, New: "false",
+	},
+	{
+		Name: "drain: somebody's budget with our label is swept", In: "taint/keeper.Keeper.sweepBudgets",
+		Old: `!strings.HasPrefix(b.Name, "forcefence-"+b.Guard+"-")`, New: `!strings.HasPrefix(b.Name, "")`,
+	},
+	{
+		Name: "drain: a budget without our annotation is swept", In: "taint/keeper.Keeper.sweepBudgets",
+		Old: `b.Node == ""`, New: "false",
+	},
+	{
+		Name: "drain: what a guard left elsewhere stays", In: "taint/keeper.Keeper.inForce",
+		Old: "k.swept, k.again = false, true", New: "",
+	},
+	{
+		Name: "drain: requests of a guard that was removed meanwhile stay", In: "taint/keeper.Keeper.sweepRequests",
+		Old: "drain.Step(drain.View{Guard: g.Guard, Storage: system}, node).Acts", New: "[]drain.Act(nil)",
+	},
+	{
+		Name: "storage: what is lost changes no version", In: "taint/storage.State.Lost",
+		Old: "s.version++", New: "",
+	},
+	{
+		Name: "storage: what is read changes no version", In: "taint/storage.State.Replace",
+		Old: "s.version++", New: "",
+	},
+	{
+		Name: "storage: a replica that changed changes no version", In: "taint/storage.State.putReplica",
+		Old: "s.version++", New: "",
+	},
+	{
+		Name: "storage: an object that went changes no version", In: "taint/storage.State.remove",
+		Old: "s.version++", New: "",
+	},
+	{
+		Name: "storage: a node that changed changes no version", In: "taint/storage.State.nodeChanged",
+		Old: "s.version++", New: "",
+	},
+	{
+		Name: "storage: a person's request changes no version", In: "taint/storage.State.nodeAgain",
+		Old: "s.version++", New: "",
+	},
+
+	// Volume attachment recovery.
+	{
+		Name: "attach: a pod is ended though another keeps its volume attached", In: "taint/policy.View.together",
+		Old: "kept[vol.PV] = true", New: "kept[vol.PV] = false",
+	},
+	{
+		Name: "attach: volumes of other pods are not asked for before a pod is ended", In: "taint/policy.View.together",
+		Old: "len(end) > 0 && len(unknown) > 0", New: "false",
+	},
+	{
+		Name: "attach: a volume in use loses its attachment", In: "taint/policy.View.detach",
+		Old: "delete(loose, vol.PV)", New: "",
+	},
+	{
+		Name: "attach: volumes of other pods are not asked for before an attachment goes", In: "taint/policy.View.detach",
+		Old: "len(unknown) > 0", New: "false",
+	},
+	{
+		Name: "attach: another attacher's attachment goes", In: "taint/policy.View.detach",
+		Old: "!slices.Contains(drivers[policy], a.Attacher)", New: "false",
+	},
+	{
+		Name: "attach: one that is going is deleted again", In: "taint/policy.View.detach",
+		Old: "a.Deleting", New: "false",
+	},
+	{
+		Name: "attach: refused deletions are sent again at once (13)", In: "taint/policy.View.detach",
+		Old: "v.again[a.UID].After(v.Now)", New: "false",
+	},
+	{
+		Name: "attach: what is loose outlives the node coming back (1)", In: "taint/policy.Memory.Saw",
+		Old: "l.Mark != nil || ready && !m.spells[policy].open", New: "false",
+	},
+	{
+		Name: "attach: what is not attached any more stays loose", In: "taint/policy.Memory.SawAttachments",
+		Old: "a.PV == pv && !a.Deleting", New: "true",
+	},
+	{
+		Name: "attach: pods that are to stay are deleted", In: "taint/policy.Memory.Wrote",
+		Old: "!d.Policy.Keep", New: "true",
+	},
+	{
+		Name: "attach: pods that are to be deleted stay", In: "taint/policy.Memory.Wrote",
+		Old: "m.owed[uid] = true", New: "",
+	},
+	{
+		Name: "attach: volumes of a pod that somebody else deletes are forgotten", In: "taint/policy.Memory.Wrote",
+		Old: "m.set(uid, d.Frees[uid])", New: "",
+	},
+	{
+		Name: "attach: what was deleted is deleted again", In: "taint/policy.Memory.Wrote",
+		Old: "delete(m.loose, a.PV)", New: "",
+	},
+	{
+		Name: "attach: immediate: nobody need wait", In: "taint/policy.View.end",
+		Old: "!v.claimed(p, pod)", New: "false",
+	},
+	{
+		Name: "attach: immediate: nobody need have deleted the pod", In: "taint/policy.View.end",
+		Old: "p.Replaced && !pod.Deleting", New: "false",
+	},
+	{
+		Name: "attach: a claim of that name in another namespace is the pod's", In: "taint/policy.View.claimed",
+		Old: `v.Waiting[pod.Namespace+"/"+vol.Claim]`, New: `v.Waiting[pod.Namespace+"/"+vol.Claim] || v.Waiting["db/"+vol.Claim]`,
+	},
+	{
+		Name: "attach: a tombstone that nobody deleted is released", In: "taint/policy.View.frees",
+		Old: "!pod.Deleting", New: "false",
+	},
+	{
+		Name: "attach: a tombstone is deleted in its grace", In: "taint/policy.View.tombs",
+		Old: "pod.DeleteAt.After(v.Now)", New: "false",
+	},
+	{
+		Name: "attach: a tombstone that nobody deleted is deleted", In: "taint/policy.View.tombs",
+		Old: "pod.DeleteAt.IsZero()", New: "false",
+	},
+	{
+		Name: "attach: done before the attachments are", In: "taint/policy.Step",
+		Old: "d.Done = nil", New: "",
+	},
+	{
+		Name: "attach: a Deployment's pod is none of a ReplicaSet's", In: "taint/recovery.Node.SawOwners",
+		Old: "owner.Direct = n.pods.pods[i].Owner.Kind", New: "",
+	},
+	{
+		Name: "attach: by a cached list", In: "taint/recovery.Node.byPolicy",
+		Old: "n.atts.have && n.atts.live", New: "n.atts.have",
+	},
+	{
+		Name: "attach: acts on an old look", In: "taint/recovery.Node.Holds",
+		Old: "now.Sub(n.look.Sent) > policyLook", New: "false",
+	},
+	{
+		Name: "attach: never releases", In: "taint/policy.Policy.Recover",
+		Old: "p.Terminating || p.Replaced", New: "true", Tests: []string{"./cmd/internal/config -run Test(Rules|Broken)"},
+	},
+	{
+		Name: "attach: wait waits for nothing", In: "taint/policy.Policy.Recover",
+		Old: `value == "wait"`, New: `value == "never"`, Tests: []string{"./cmd/internal/config -run Test(Rules|Broken)"},
+	},
+	{
+		Name: "attach: released pods are deleted", In: "taint/policy.Policy.Recover",
+		Old: `p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, true, true`, New: `p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, false, true`, Tests: []string{"./cmd/internal/config -run Test(Rules|Broken)"},
+	},
+	{
+		Name: "attach: a rule that only releases needs no word", In: "cmd/internal/config.reader.checkPolicy",
+		Old: "len(rules) == 0", New: "len(rules) <= 1",
+	},
+	{
+		Name: "attach: every volume is a driver's", In: "cmd/internal/config.reader.recovery",
+		Old: "len(rule.Drivers) == 0", New: "false",
+	},
+	{
+		Name: "attach: a lone pod is a replacement", In: "taint/kube.Waiting",
+		Old: `ref.Kind != "ReplicaSet"`, New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "attach: a pod that is being deleted is a replacement", In: "taint/kube.Waiting",
+		Old: "p.DeletionTimestamp != nil", New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "kube: whoever makes a claim has anybody's volume", In: "taint/kube.volumes",
+		Old: "of.Namespace != pvc.Namespace || of.Name != pvc.Name", New: "false",
+		Tests: kubeReads,
+	},
+	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.Now.Sub(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
+	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
+	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
+	{Name: "overtime: again and again", In: "taint/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
+	{Name: "overtime: by a cache", In: "taint/evict.Step", Old: "ends || forces || waits && v.Now.Sub(v.Listed) >= relist", New: "ends || waits && v.Now.Sub(v.Listed) >= relist", Tests: overtime},
+	{Name: "overtime: beside volumes that are not known", In: "taint/evict.Step", Old: "ends || waits || forces || d.Act == ClearVolumes", New: "ends || waits || d.Act == ClearVolumes", Tests: overtime},
+	{Name: "overtime: out of service over a pod", In: "taint/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
+	{Name: "overtime: out of service over what caches still have", In: "taint/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},
+	{Name: "overtime: nobody looked whether a pod was there", In: "taint/evict.View.takeOutOfService", Old: "v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten", New: "v.Now.Sub(v.emptied) < forgotten", Tests: overtime},
+	{Name: "overtime: a toleration for a while is one for good", In: "taint/evict.ending", Old: "!ends || p.stuck()", New: "!ends || len(p.Tolerations) > 0 || p.stuck()", Tests: overtime},
+	{Name: "overtime: a pod that was there is forgotten", In: "taint/evict.Memory.SawPods", Old: "len(ending(pods)) > 0", New: "false", Tests: overtime},
+	{Name: "overtime: a node that lives stays out of service", In: "taint/evict.View.returning", Old: "taint.IsOutOfService(v.Look.Taints)", New: "false", Tests: overtime},
+	{Name: "overtime: another's taint is ours", In: "taint.isOutOfService", Old: "t.Value == outOfService", New: "true", Tests: overtime},
+	{
+		Name: "attach: a pod of the dead node's own is a replacement", In: "taint/kube.Waiting",
+		Old: "p.Spec.NodeName == node", New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "attach: by name alone", In: "taint/kube.Writer.DeleteAttachment",
+		Old: "UID: &uid", New: "UID: func() *types.UID { _ = uid; return nil }()", Tests: attachmentWrites,
+	},
+	{
+		Name: "attach: without a resourceVersion", In: "taint/kube.Writer.DeleteAttachment",
+		Old: "ResourceVersion: &a.ResourceVersion", New: "", Tests: attachmentWrites,
+	},
+	{
+		Name: "attach: without a resourceVersion to name", In: "taint/kube.Writer.DeleteAttachment",
+		Old: `a.ResourceVersion == ""`, New: "false", Tests: attachmentWrites,
+	},
+	{
+		Name: "attach: by a stale leader", In: "taint/kube.Writer.DeleteAttachment",
+		Old: "w.Leading()", New: "error(nil)", Tests: attachmentWrites,
+	},
+
+	// What storage systems say (taint/storage).
+	{
+		Name: "storage: a field that does not evaluate is false", In: "taint/storage.asking.bool",
+		Old: "if err != nil { ... }", New: "_ = err",
+	},
+	{
+		Name: "storage: an error is a healthy volume", In: "taint/storage.asking.bool",
+		Old: "return unknown, false", New: "return true, true",
+	},
+	{
+		Name: "storage: what is no bool is true", In: "taint/storage.expression.bool",
+		Old: "v.(bool)", New: "v != nil, true",
+	},
+	{
+		Name: "storage: what an expression gives does not matter", In: "taint/storage.expression.check",
+		Old: "!have.IsExactType(e.wants)", New: "false",
+	},
+	{
+		Name: "storage: an expression may cost whatever it likes", In: "taint/storage.expression.compile",
+		Old: "cost.Max > maxEstimate", New: "false",
+	},
+	{
+		Name: "storage: an object may cost whatever it likes", In: "taint/storage.expression.compile",
+		Old: "cel.CostLimit(maxCost)", New: "cel.CostLimit(1 << 62)",
+	},
+	{
+		Name: "storage: an expression may be of any length", In: "taint/storage.expression.check",
+		Old: "len(e.text) > maxLength", New: "false",
+	},
+	{
+		Name: "storage: objects of another namespace count", In: "taint/storage.State.put",
+		Old: "o.GetNamespace() != s.Spec.Namespace", New: "false",
+	},
+	{
+		Name: "storage: a list that was not read is empty", In: "taint/storage.NewState",
+		Old: `s.missing[k] = "not read yet"`, New: "_ = k",
+	},
+	{
+		Name: "storage: what was lost is still known", In: "taint/storage.State.Lost",
+		Old: "s.missing[k] = oneLine(why)", New: "_ = why",
+	},
+	{
+		Name: "storage: nodes that are not known are", In: "taint/storage.State.Node",
+		Old: `s.missing[Nodes] != ""`, New: "false",
+	},
+	{
+		Name: "storage: volumes that are not known are", In: "taint/storage.State.Volume",
+		Old: `s.missing[Volumes] != ""`, New: "false",
+	},
+	{
+		Name: "storage: replicas that are not known are", In: "taint/storage.State.list",
+		Old: `s.missing[Replicas] != ""`, New: "false",
+	},
+	{
+		Name: "storage: a volume is as good as its replicas that are not known", In: "taint/storage.State.withReplicas",
+		Old: `s.missing[Replicas] != ""`, New: "false",
+	},
+	{
+		Name: "storage: a volume without a replica is healthy", In: "taint/storage.State.withReplicas",
+		Old: "len(s.replicasOf[v.name]) == 0", New: "false",
+	},
+	{
+		Name: "storage: another driver's volume is looked for", In: "taint/storage.State.Volume",
+		Old: "!slices.Contains(s.Spec.Drivers, v.Driver)", New: "false",
+	},
+	{
+		Name: "storage: one of several objects speaks for a volume", In: "taint/storage.State.Volume",
+		Old: "len(found) > 1", New: "false",
+	},
+	{
+		Name: "storage: one of several objects speaks for a node", In: "taint/storage.State.one",
+		Old: "len(found) > 1", New: "false",
+	},
+	{
+		Name: "storage: a replica of which not all is known stands in", In: "taint/storage.State.putReplica",
+		Old: "now.Healthy = false", New: "_ = now",
+	},
+	{
+		Name: "storage: a replica that nobody can place is on no node", In: "taint/storage.State.On",
+		Old: "s.replicas[key].lost", New: "false",
+	},
+	{
+		Name: "storage: a person's request that nobody can tell is none", In: "taint/storage.State.want",
+		Old: `q.bool("replica.wanted", false, true)`, New: `q.bool("replica.wanted", false, false)`,
+	},
+	{
+		Name: "storage: a node without an object has no request", In: "taint/storage.State.want",
+		Old: "node == nil", New: "node == nil && false",
+	},
+	{
+		Name: "storage: a person's request on a node is not looked at again", In: "taint/storage.State.nodeAgain",
+		Old: "s.want(r)", New: "_ = r",
+	},
+	{
+		Name: "storage: an eviction may meet another state", In: "taint/storage.Adapter.Eviction",
+		Old: `"resourceVersion": r.ResourceVersion`, New: `"labels": nil`,
+	},
+	{
+		Name: "storage: an eviction may meet another object", In: "taint/storage.Adapter.Eviction",
+		Old: `"uid": r.UID`, New: `"labels": nil`,
+	},
+	{
+		Name: "storage: an eviction may patch metadata", In: "taint/storage.Adapter.rest",
+		Old: `[]string{"apiVersion", "kind", "metadata", "status"}`, New: "[]string{}",
+	},
+	{
+		Name: "storage: text of an object is shown as it is", In: "taint/storage.oneLine",
+		Old: "!unicode.IsPrint(c)", New: "!unicode.IsPrint(c) && false",
+	},
+	{
+		Name: "storage: a name may be anything", In: "taint/storage.asking.string",
+		Old: "!unicode.IsPrint(c)", New: "!unicode.IsPrint(c) && false",
+	},
+	{
+		Name: "storage: a name may be of any length", In: "taint/storage.asking.string",
+		Old: "len(v) > maxName", New: "false",
+	},
+	{
+		Name: "storage: a field that the cluster does not have fits", In: "taint/storage.provider.FindStructFieldType",
+		Old: "return nil, false", New: "return &types.FieldType{Type: cel.DynType}, true",
+	},
+	{
+		Name: "storage: a system that is not in use any more is believed", In: "taint/storage/watch.system.stop",
+		Old: `s.state.Lost(k, "the configuration does not use it any more")`, New: "_ = k", Tests: storageWatch,
+	},
+	{
+		Name: "storage: a changed adapter goes on as it was", In: "taint/storage/watch.Watcher.Use",
+		Old: "!reflect.DeepEqual(s.adapter.Spec, a.Spec)", New: "!reflect.DeepEqual(s.adapter.Spec, s.adapter.Spec)", Tests: storageWatch,
+	},
+	{
+		Name: "storage: a resource that has gone is still known", In: "taint/storage/watch.system.lost",
+		Old: "s.state.Lost(k, why)", New: "_ = k", Tests: storageWatch,
+	},
+	{
+		Name: "storageos: what is unknown is unhealthy", In: "taint/policy.Memory.SawStorage",
+		Old: `h.Known`, New: "true",
+	},
+	{
+		Name: "storageos: a node that expired is never looked at again", In: "taint/policy.Memory.SawStorage",
+		Old: `now.Sub(s.since) >= p.Intervals.Expiry`, New: "false",
+	},
+	{
+		Name: "storageos: healthy and unhealthy again is not seen", In: "taint/policy.Memory.SawStorage",
+		Old: `s.healthy != h.Healthy`, New: "false",
+	},
+	{
+		Name: "storageos: a healthy node's volumes are cleared", In: "taint/policy.Memory.SawStorage",
+		Old: `!ok || s.healthy`, New: "!ok || s.healthy && false",
+	},
+	{
+		Name: "storageos: acts while nobody knows", In: "taint/policy.View.unhealthy",
+		Old: `h.Known`, New: "true",
+	},
+	{
+		Name: "storageos: a node that is done is looked at again", In: "taint/policy.View.spell",
+		Old: `!v.spells[p.Name].open`, New: "false",
+	},
+	{
+		Name: "storageos: what is refused is tried for ever (13)", In: "taint/policy.View.over",
+		Old: `v.Now.Sub(s.begun) >= p.Intervals.Timeout`, New: "false",
+	},
+	{
+		Name: "storageos: refused at once again (13)", In: "taint/policy.Policy.rest",
+		Old: `p.When == StorageUnhealthy`, New: "false",
+	},
+	{
+		Name: "storageos: a volume of which nobody knows is healthy", In: "taint/policy.Policy.sick",
+		Old: `!(vol.Health.Known && vol.Health.Healthy)`, New: "vol.Health.Known && !vol.Health.Healthy",
+	},
+	{
+		Name: "storageos: a pod goes with an unhealthy volume", In: "taint/policy.View.spell",
+		Old: `sick != ""`, New: "false",
+	},
+	{
+		Name: "storageos: a Ready node's list is cleared", In: "taint/policy.View.inUse",
+		Old: `v.Look.IsReady()`, New: "false",
+	},
+	{
+		Name: "storageos: clears where the storage does not fence", In: "taint/policy.View.inUse",
+		Old: `p.WithoutProof != StorageFences`, New: "false",
+	},
+	{
+		Name: "storageos: fights a kubelet for its list", In: "taint/policy.View.inUse",
+		Old: `!f.cleared`, New: "true",
+	},
+	{
+		Name: "storageos: clears what another pod uses (9)", In: "taint/policy.View.clear",
+		Old: `delete(off, vol.Unique)`, New: "_ = vol",
+	},
+	{
+		Name: "storageos: clears after another boot", In: "taint/policy.Memory.sawVolumes",
+		Old: `f.boot != l.BootID`, New: "false",
+	},
+	{
+		Name: "storageos: an answer that was lost leaves a pod ended for ever (16)", In: "taint/policy.Memory.wrote",
+		Old: `why == evict.Failed`, New: "false",
+	},
+	{
+		Name: "storageos: attachments are tried for ever (13)", In: "taint/policy.View.gaveUp",
+		Old: `v.over(p)`, New: "false",
+	},
+	{
+		Name: "storageos: a Ready node is not looked at", In: "taint/controller.Reconciler.idle",
+		Old: `!recovery.Idle(l, view) || st.course.Owes() || turn`, New: "!recovery.Idle(l, view) || st.course.Owes() || turn && false",
+		Tests: storedWorld,
+	},
+	{
+		Name: "storageos: nobody looks without an event", In: "taint/controller.Reconciler.poll",
+		Old: `every == 0`, New: "false",
+		Tests: storedWorld,
+	},
+	{
+		Name: "storageos: another system tells of a volume", In: "taint/controller.Config.judge",
+		Old: `slices.Contains(s.Drivers(), v.Driver)`, New: "true",
+		Tests: storedWorld,
+	},
+	{
+		Name: "storageos: another system tells of a node", In: "taint/controller.Config.health",
+		Old: `s.Name() == p.Storage`, New: "true",
+		Tests: storedWorld,
+	},
+	{
+		Name: "storageos: a volume without a system's word is any system's", In: "cmd/internal/config.reader.storageUnhealthy",
+		Old: `!slices.Contains(own, d)`, New: "d == \"\"",
+	},
+	{
+		Name: "storageos: a policy asks nobody", In: "cmd/internal/config.Config.Asked",
+		Old: `rule.Storage`, New: "rule.Name",
+	},
+
+	// Modes.
+	{
+		Name: "modes: shadow marks a node", In: "taint/fence.Step",
+		Old: "v.shadow(v.step())", New: "v.step()",
+	},
+	{
+		Name: "modes: shadow announces a power-off", In: "taint/fence.View.shadow",
+		Old: "d.Act == Write && d.Record.Phase == taint.PhasePoweringOff", New: "false",
+	},
+	{
+		Name: "modes: shadow says it again and again", In: "taint/fence.View.shadow",
+		Old: "slices.Contains(v.Told, would)", New: "false",
+	},
+	{
+		Name: "modes: shadow says nothing of the next life", In: "taint/fence.Memory.Saw",
+		Old: "*m = Memory{Begin: l}", New: "*m = Memory{Begin: l, Told: m.Told}",
+	},
+	{
+		Name: "modes: a fence that was begun hangs in shadow (11)", In: "taint/fence.Step",
+		Old: "rec.Open()", New: "rec.Open() && false",
+	},
+	{
+		Name: "modes: disabled asks", In: "taint/fence.View.gate",
+		Old: "v.Mode == Disabled", New: "false",
+	},
+	{
+		Name: "modes: disabled asks which run it is", In: "taint/fence.View.step",
+		Old: "v.unexplained() && v.Mode != Disabled", New: "v.unexplained()",
+	},
+	{
+		Name: "modes: disabled lists pods", In: "taint/recovery.Node.unmarked",
+		Old: "(v.Mode != fence.Disabled || l.Record.Open())", New: "true",
+	},
+	{
+		Name: "modes: shadow takes a person's mark up", In: "taint/recovery.Node.underMark",
+		Old: "!n.facts.Mode.Begins()", New: "false",
+	},
+	{
+		Name: "modes: a policy ends pods in shadow", In: "taint/recovery.Node.byPolicy",
+		Old: "!n.facts.Mode.Begins()", New: "false",
+	},
+	{
+		Name: "modes: an annotation raises a mode", In: "taint/fence.Chosen.Lowered",
+		Old: "Safer(m, c.Mode)", New: "m",
+	},
+	{
+		Name: "modes: a misspelt annotation is none", In: "taint/fence.Chosen.Lowered",
+		Old: "!known", New: "!known && false",
+	},
+	{
+		Name: "modes: a node's annotation is not asked for", In: "cmd/internal/app.chosen",
+		Old: "c.Lowered(n.Annotations)", New: "c",
+		Tests: wiring,
+	},
+	{
+		Name: "modes: a mode that nobody knows does something", In: "cmd/internal/app.chosen",
+		Old: "fence.Disabled", New: "fence.Observe",
+		Tests: wiring,
+	},
+	{
+		Name: "modes: selectors overlap", In: "cmd/internal/config.reader.checkModes",
+		Old: "!apart(m.selector, o)", New: "false",
+	},
+	{
+		Name: "modes: a grace below two renewals", In: "cmd/internal/config.reader.grace",
+		Old: "d < LeastGrace", New: "d < LeastGrace/2",
+	},
+	{
+		Name: "modes: a node's own grace is not in force", In: "taint/controller.Reconciler.readLife",
+		Old: "mode.PowerOffAfter > 0", New: "false",
+		Tests: glue,
+	},
+	{
+		Name: "modes: a drill asks in disabled", In: "taint/controller.Config.Drill",
+		Old: "mode.Mode == fence.Disabled", New: "false",
+		Tests: glue,
+	},
+	{
+		Name: "modes: disabled pins", In: "taint/controller.Reconciler.idle",
+		Old: "mode == fence.Disabled", New: "false",
+		Tests: glue,
+	},
+	{
+		Name: "modes: shadow nudges pods", In: "taint/controller.Reconciler.nudge",
+		Old: "r.Leading() != nil || st.still", New: "r.Leading() != nil",
+		Tests: glue,
+	},
+
+	// Records of fences: beside the protocol, by the leader alone.
+	{
+		Name: "records: written by one that does not lead", In: "taint/controller.Records.send",
+		Old: `c.Leading()`, New: "error(nil)",
+		Tests: recordsWorld,
+	},
+	{
+		Name: "records: a write that hangs holds up all others", In: "taint/controller.Records.send",
+		Old: `context.WithTimeoutCause(ctx, recordDeadline, fmt.Errorf("no answer within %s", recordDeadline))`, New: "context.WithCancel(ctx)",
+		Tests: recordsWorld,
+	},
+	{
+		Name: "records: what waits has no bound", In: "taint/controller.Records.room",
+		Old: `len(c.fences) < recordsMost`, New: "len(c.fences) >= 0",
+		Tests: recordsWorld,
+	},
+	{
+		Name: "records: a newer version's fields go", In: "taint/controller.keepItems",
+		Old: `same >= 0`, New: "false",
+		Tests: recordsWorld,
+	},
+	{
+		Name: "records: an open fence is deleted", In: "taint/journal.Keep.Expired",
+		Old: `Open(&f)`, New: "false",
+	},
+	{
+		Name: "records: a person's word used again is the same fence", In: "taint/journal.Name",
+		Old: `r.Vouched() || !ownID.MatchString(r.ID)`, New: "false",
+	},
+	{
+		Name: "records: each leader makes its own object of a shadow decision", In: "taint/journal.Told.Name",
+		Old: `hash(r.NodeUID, r.BootID, r.LeaseRV)`, New: "hash(r.NodeUID, r.Token())",
+	},
+	{
+		Name: "records: a shadow decision is still going on, and kept for ever", In: "taint/journal.Entry.Add",
+		Old: `r = r.Enter(taint.PhaseDone, taint.Result(would(r.PowerOff)), r.At)`, New: "_ = r",
+	},
+	{
+		Name: "records: a shadow decision told again is another", In: "taint/journal.Entry.Join",
+		Old: `e.Object.Spec.Shadow`, New: "false",
+	},
+	{
+		Name: "records: a shadow decision looks like a fence", In: "taint/controller.Reconciler.tellWould",
+		Old: `Shadow: true`, New: "Shadow: false",
+		Tests: glue,
 	},
 }

@@ -20,11 +20,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Mutant is one weakening.
@@ -56,6 +60,7 @@ func run() int {
 	only := flag.String("only", "", "a regular expression: run the mutants whose name or declaration matches")
 	with := flag.String("with", "", "arguments of go test that are to kill them, in place of the mutants' own: what would the simulation alone find?")
 	list := flag.Bool("list", false, "print the mutants and end")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many to try at the same time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,7 +85,7 @@ func run() int {
 			chosen[i].Tests = []string{*with}
 		}
 	}
-	if err := hunt(ctx, os.Stdout, chosen); err != nil {
+	if err := hunt(ctx, os.Stdout, chosen, *jobs); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -88,7 +93,7 @@ func run() int {
 }
 
 // hunt tries the mutants and prints one line for each. The error names those that survived, and those that cannot be tried.
-func hunt(ctx context.Context, out io.Writer, mutants []Mutant) error {
+func hunt(ctx context.Context, out io.Writer, mutants []Mutant, jobs int) error {
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
@@ -112,12 +117,21 @@ func hunt(ctx context.Context, out io.Writer, mutants []Mutant) error {
 		return err
 	}
 	begin := time.Now()
-	for i, m := range placed {
-		start := time.Now()
-		by, err := h.kill(ctx, m)
+	var mu sync.Mutex // guards out, survivors and faults
+	tried := 0
+	try := func(i int, m Mutant) error {
+		start, one := time.Now(), h
+		one.scratch = filepath.Join(scratch, strconv.Itoa(i))
+		if err := os.Mkdir(one.scratch, 0o700); err != nil {
+			return fmt.Errorf("making scratch folder: %w", err)
+		}
+		by, err := one.kill(ctx, m)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		tried++
 		verdict := "killed by " + by
 		switch {
 		case err != nil:
@@ -128,7 +142,16 @@ func hunt(ctx context.Context, out io.Writer, mutants []Mutant) error {
 			survivors = append(survivors, m.Name)
 		}
 		dir, _ := m.where()
-		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", i+1, len(placed), time.Since(start).Seconds(), dir, m.Name, verdict)
+		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", tried, len(placed), time.Since(start).Seconds(), dir, m.Name, verdict)
+		return nil
+	}
+	var work errgroup.Group
+	work.SetLimit(max(1, jobs))
+	for i, m := range placed {
+		work.Go(func() error { return try(i, m) })
+	}
+	if err := work.Wait(); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "%d mutants, %d killed, %d survived, %.1f minutes\n",
 		len(mutants), len(mutants)-len(survivors)-len(faults), len(survivors), time.Since(begin).Minutes())

@@ -185,7 +185,7 @@ func TestUnplacedAreTold(t *testing.T) {
 		{Name: "moved", In: "kubelet-admit/admit.Undecide", Old: "n.Marked", New: "false"},
 		{Name: "placed", In: "kubelet-admit/admit.Decide", Old: "n.Marked", New: "false", Tests: tests},
 		{Name: "gone", In: "kubelet-admit/admit.Decide", Old: "n.Nothing", New: "false", Tests: tests},
-	})
+	}, 2)
 	want := regexp.MustCompile(`^NOT PLACED  moved: kubelet-admit/admit declares no Undecide \(but in Decide\)
 NOT PLACED  gone: does not stand in kubelet-admit/admit.Decide: n.Nothing
  .* passes without a mutant: ./kubelet-admit/admit

@@ -14,11 +14,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // source is the module's packages as go compiles them here, read when they are asked for.
 type source struct {
 	root string
+
+	mu   sync.Mutex // guards what follows
 	fset *token.FileSet
 	pkgs map[string]map[string]*goFile // by folder below root, by path
 }
@@ -70,6 +73,8 @@ func (s *source) pkg(dir string) (map[string]*goFile, error) {
 
 // weaken returns the mutant's file as it is to be laid over the source.
 func (s *source) weaken(m Mutant) (path, text string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	dir, name := m.where()
 	files, err := s.pkg(dir)
 	if err != nil {

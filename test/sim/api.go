@@ -258,6 +258,32 @@ func (s *server) putAttachment(a *storagev1.VolumeAttachment) {
 	put(s, &s.attachments, attachments, a)
 }
 
+// deleteAttachment is a DELETE: the attacher detaches the volume, whatever the node says, and its finalizer keeps the object until then.
+// The attach/detach controller notices later, and then writes volumesAttached.
+func (s *server) deleteAttachment(name, uid, rv string) error {
+	a := s.attachment(name)
+	switch {
+	case a == nil:
+		return errNotFound
+	case string(a.UID) != uid || a.ResourceVersion != rv:
+		return errConflict
+	case a.DeletionTimestamp != nil:
+		return nil
+	}
+	w, b, node := s.w, *a, a.Spec.NodeName
+	at := metav1.NewTime(w.now)
+	b.DeletionTimestamp = &at
+	s.putAttachment(&b)
+	w.count("attachment deleted")
+	w.after(w.between(20*time.Millisecond, time.Second), func() {
+		if a := s.attachment(name); a != nil && string(a.UID) == uid {
+			s.dropAttachment(name)
+		}
+		w.after(w.between(0, time.Minute), func() { w.writeAttached(node, nil) })
+	})
+	return nil
+}
+
 func (s *server) dropAttachment(name string) { drop(s, &s.attachments, attachments, name) }
 
 // setReady writes the Ready condition.
@@ -304,11 +330,13 @@ func isReady(n *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-func setRecord(n *corev1.Node, text string) {
+func setRecord(n *corev1.Node, text string) { note(n, taint.RecordAnnotation, text) }
+
+func note(n *corev1.Node, key, text string) {
 	a := maps.Clone(n.Annotations)
 	if a == nil {
 		a = map[string]string{}
 	}
-	a[taint.RecordAnnotation] = text
+	a[key] = text
 	n.Annotations = a
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -33,18 +34,21 @@ type checker struct {
 	fooled   map[string]string    // node -> fence and boot: we ended pods of a machine that ran, on its device's word
 	late     map[string]bool      // UIDs of pods that a stale scheduler bound to a marked node
 	alerts   map[string][]string
+	freed    map[string]map[corev1.UniqueVolumeName]bool // node -> volumes of pods that a policy ended there
 }
 
 // tomb is a tombstone of ours.
 type tomb struct {
 	fence string
 	at    time.Time // when it was sent
+	ready bool      // the node was Ready on the look: a policy's, for its storage's sake
 }
 
 func (c *checker) begin() {
 	c.byPerson, c.marked, c.phases = map[string]bool{}, map[string]time.Time{}, map[string]bool{}
 	c.late, c.fooled = map[string]bool{}, map[string]string{}
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
+	c.freed = map[string]map[corev1.UniqueVolumeName]bool{}
 }
 
 func (c *checker) alert(node, why string) {
@@ -60,7 +64,9 @@ func ours(by string) bool { return strings.HasPrefix(by, "ff-") }
 // nodeWrite is invariant 5 for a Node, and remembers what was committed when.
 func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 	w := c.w
-	key := func(t corev1.Taint) bool { return t.Key == taint.DefaultKey }
+	key := func(t corev1.Taint) bool {
+		return t.Key == taint.DefaultKey || taint.IsOutOfService([]corev1.Taint{t})
+	}
 	if ours(by) {
 		if rv == "" {
 			w.fail("5", "%s writes node %s without a resourceVersion", by, n.Name)
@@ -189,6 +195,9 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 func (c *checker) sent(g grounds, p evict.Pod) {
 	if g.Policy != "" {
 		c.byPolicy(g, "tombstone of "+p.Name)
+		if c.w.pool != nil {
+			c.endedFor(p)
+		}
 		return
 	}
 	c.begun(g, "tombstone of "+p.Name)
@@ -202,20 +211,56 @@ func (c *checker) byPolicy(g grounds, what string) {
 	switch {
 	case w.Scenario != Accepting:
 		w.fail("1", "%s on %s by a policy, and none is in force", what, l.Name)
-	case l.IsReady() || l.Mark != nil || l.Record.Open():
+	case l.IsReady() && w.pool == nil || l.Mark != nil || l.Record.Open():
 		w.fail("1", "%s on %s by a policy, and the node is Ready, marked or being fenced", what, l.Name)
-	case w.now.Sub(l.Got) > proofTTL+6*w.limits.api+30*time.Second: // reads follow the look, and none is late for ever
+	case !slices.ContainsFunc(l.Unproven, func(u taint.Unproven) bool {
+		return "policy "+u.Policy+", without proof: "+u.WithoutProof == g.Policy && u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
+	}):
+		w.fail("record", "%s on %s by a policy that the Node does not tell of: %v", what, l.Name, l.Unproven)
+	case w.now.Sub(l.Got) > time.Minute: // reads follow the look
 		w.fail("1", "%s on %s by a policy, on a look of %s ago", what, l.Name, w.now.Sub(l.Got))
+	}
+	if w.pool != nil {
+		c.byStorage(g, what)
 	}
 	w.count("ended by a policy")
 }
 
+// outOfService is the taint that makes stock controllers end pods: none is there that they would end, by what was read or by name (F2).
+func (c *checker) outOfService(g grounds) {
+	w, node := c.w, g.look.Name
+	c.proof(g, "out of service")
+	at := w.api.asOf(g.look.Got)
+	for _, p := range at.podsOn(node) {
+		if _, ends := patience(p.Spec.Tolerations, []corev1.Taint{taint.OutOfService(w.now)}); ends && p.DeletionTimestamp == nil {
+			w.fail("9", "%s is taken out of service, which ends pod %s", node, p.Name)
+		}
+	}
+	if mark, ok := taint.Find(w.api.node(node), taint.DefaultKey, ""); !ok || mark.Value != g.look.Record.ID {
+		return // the write is refused: the Node changed
+	}
+	w.count("out of service")
+}
+
+// detach is the deletion of an attachment, as it reaches the API server: no pod that stood on the node when it was looked at goes on
+// using the volume. Another that a scheduler with an old cache binds there gets a new one.
+func (c *checker) detach(g grounds, a evict.Attachment) {
+	w := c.w
+	for _, p := range w.api.asOf(g.look.Got).podsOn(g.look.Name) {
+		now := w.api.pod(p.Name)
+		if now != nil && now.UID == p.UID && !taint.IsTerminal(now) && slices.Contains(volumesOf(now), a.PV) {
+			w.fail("9", "attachment %s is deleted, and pod %s goes on using the volume", a.Name, p.Name)
+		}
+	}
+}
+
 func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 	if g.Policy != "" {
-		c.ended[p.UID] = tomb{"policy", sent}
+		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady()}
+		c.free(g.look.Name, p)
 		return
 	}
-	c.ended[p.UID] = tomb{g.look.Record.ID, sent}
+	c.ended[p.UID] = tomb{g.look.Record.ID, sent, false}
 	r := g.look.Record
 	if m := c.w.machine(g.look.Name); m.lied && m.power && (m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
 		c.fooled[m.name] = r.ID + "/" + m.run
@@ -421,7 +466,8 @@ func (c *checker) accused(m *machine, r taint.Record) {
 }
 
 // stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended when it was due within half a minute.
-// What it queued under a taint that has gone since, or for a pod it had deleted already, cannot be known to anybody.
+// What it queued under a taint that has gone since, or for a pod it had deleted already, cannot be known to anybody, nor can a taint that
+// lands when a policy has looked at a node that was Ready.
 func (c *checker) stockDelete(p *corev1.Pod, t *timer) {
 	if string(p.UID) == t.uid {
 		return
@@ -432,6 +478,10 @@ func (c *checker) stockDelete(p *corev1.Pod, t *timer) {
 		return x.Effect == corev1.TaintEffectNoExecute && x.TimeAdded.Equal(&t.since)
 	}
 	ended, ours := c.ended[t.uid]
+	if ended.ready {
+		c.w.count("became NotReady after a policy's look")
+		return
+	}
 	if ours && !t.again && t.due.Sub(ended.at) <= stockSoon && n != nil && slices.ContainsFunc(n.Spec.Taints, same) {
 		c.w.fail("F2", "taint-eviction queued %s (%s) and deletes its replacement %s", p.Name, t.uid, p.UID)
 	}
@@ -449,7 +499,7 @@ func (c *checker) started(m *machine, p *corev1.Pod) {
 				w.count("excused double")
 				continue
 			}
-			if w.Scenario == Accepting {
+			if w.Scenario == Accepting && (w.pool == nil || len(r.volumes) > 0) {
 				w.count("accepted double")
 				continue
 			}
@@ -464,6 +514,7 @@ func (c *checker) started(m *machine, p *corev1.Pod) {
 func (c *checker) writers() {
 	w := c.w
 	by := map[string]*machine{}
+	var kept []string
 	for _, m := range w.machines {
 		var vols []string
 		for _, r := range m.running {
@@ -475,6 +526,10 @@ func (c *checker) writers() {
 			}
 		}
 		for _, v := range vols {
+			if w.pool.keeps(m, v) {
+				kept = append(kept, v)
+				continue
+			}
 			o := by[v]
 			if o == nil || o == m {
 				by[v] = m
@@ -483,11 +538,18 @@ func (c *checker) writers() {
 			if o.excused != "" || m.excused != "" || o.lied || m.lied {
 				continue
 			}
-			if w.Scenario == Accepting {
-				w.count("accepted second writer")
+			if w.Scenario == Accepting && (w.pool == nil || !w.pool.fences) {
+				if w.count("accepted second writer"); w.pool != nil && w.pool.rule.WithoutProof == policy.StorageFences {
+					w.count("second writer by a storage that lies")
+				}
 				continue
 			}
 			w.fail("10", "volume %s has writers on %s and %s", v, o.name, m.name)
+		}
+	}
+	for _, v := range kept {
+		if by[v] != nil {
+			w.count("kept from writing")
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
 type speaker struct {
 	proof.Device
 	of     *machine // whose device it is
-	which  int      // 0 its BMC, 1 its second device
+	which  int      // 0 its BMC, 1 its second device or first outlet, 2 its second outlet
 	target providers.Target
 }
 
@@ -70,6 +70,16 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 			s.target.SystemUUID = b.Machine.SystemUUID
 		}
 		out.to = append(out.to, s)
+	}
+	if k.m.split {
+		for i, strip := range []string{"strip-a", "strip-b"} {
+			id := taint.Machine{Provider: strip, ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
+			out.to = append(out.to, speaker{
+				Device: proof.Device{Name: strip + "/" + k.m.name, Machine: id, Level: 1, Feeds: true, Limits: proof.Limits{Timeout: 20 * time.Second}},
+				of:     k.m, which: 1 + i, target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
+			})
+		}
+		return out
 	}
 	if k.m.second {
 		id := taint.Machine{Provider: "alt", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}

@@ -312,6 +312,7 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 			for _, v := range vols {
 				if !slices.Contains(m.mounted, v) {
 					m.mounted = append(slices.Clone(m.mounted), v)
+					w.pool.mounted(m, v)
 				}
 			}
 			w.check.writers()
@@ -323,7 +324,7 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 // admit asks the hook, and starts the container.
 func (k *kubelet) admit(p *corev1.Pod, again func(time.Duration)) {
 	w := k.m.w
-	if w.Scenario == Hooked || w.Scenario == Lying {
+	if w.Scenario != Held && w.Scenario != Bare {
 		exempt := taint.Exempt(p, taint.DefaultKey) != taint.NotExempt
 		ok, why := admit.Decide(k.hook.node, admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID))})
 		if !ok {

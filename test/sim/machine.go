@@ -17,7 +17,9 @@ type machine struct {
 	device    bool    // a provider speaks for it, through its BMC
 	second    bool    // another device speaks for it beside that, to which the operator's word leads
 	told      bool    // that other device tells the machine's UUID
-	deaf      [2]bool // its BMC, its second device: nobody is answered
+	split     bool    // it is the two outlets that feed the machine, each a device, of one level
+	unfed     [2]bool // which of them are off
+	deaf      [3]bool // its BMC, its second device, its third: nobody is answered
 	power     bool
 	changing  bool // a power-off was accepted; the machine still runs
 	switched  time.Time
@@ -84,7 +86,7 @@ func (m *machine) cutPower(why string) {
 	m.power, m.changing, m.hung, m.switched = false, false, false, m.w.now
 	m.k, m.running, m.mounted, m.troubled = nil, nil, nil, m.w.now
 	if m.device && m.second && m.w.chance(0.3) { // a BMC dies with the power of its rack
-		m.deaf = [2]bool{0: true}
+		m.deaf = [3]bool{0: true}
 		m.w.count("one device down")
 	}
 	for _, p := range m.w.procs {
@@ -104,6 +106,7 @@ func (m *machine) powerOn(why string) {
 	}
 	m.w.booted++
 	m.deaf[0] = m.deaf[0] && m.w.calm // comes back with the power; in the calm it may stay down, beside the other
+	m.unfed = [2]bool{}
 	m.power, m.switched, m.run = true, m.w.now, fmt.Sprintf("boot-%d", m.w.booted)
 	if !m.contained {
 		m.bootID = m.run
@@ -149,8 +152,21 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 			return
 		}
 		over = true
-		on := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.State == providers.PowerOn })
+		on, outlets := false, 0
 		for i, a := range out {
+			on = on || a.State == providers.PowerOn && !to[i].Feeds
+			if a.State == providers.PowerOff && to[i].Feeds { // each tells of its own outlet: together they tell of the machine
+				outlets++
+			}
+		}
+		for i, a := range out {
+			if to[i].Feeds && outlets < 2 {
+				truth[i] = false
+			} else if to[i].Feeds { // by the time that the later one answered
+				for j := range to {
+					truth[i] = truth[i] || to[j].Feeds && truth[j]
+				}
+			}
 			if a.Got.IsZero() {
 				w.count("one device does not answer in time")
 				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: w.now, Err: providers.ErrUnreachable}
@@ -166,6 +182,9 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 	}
 	for i, s := range to {
 		w.askOne(m, s, func(a providers.Answer, t, l bool) {
+			if over { // it came after its time: who asked has the others' answers, though a stopped process may not have read them yet
+				return
+			}
 			out[i], truth[i], lie[i] = a, t, l
 			finish()
 		})
@@ -199,7 +218,7 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 				}
 				return w.now
 			})
-			done(a, truth && (m.uuid == obs.SystemUUID || to.which == 1 && obs.SystemUUID == ""), lie)
+			done(a, truth && (m.uuid == obs.SystemUUID || to.which >= 1 && obs.SystemUUID == ""), lie)
 		})
 	})
 }
@@ -211,16 +230,20 @@ func (m *machine) answer(stamp time.Time, about *machine, to speaker) (providers
 	if m.contained {
 		obs.Run = m.run
 	}
-	if which == 1 && !m.told { // it cannot tell which machine it speaks of, and speaks of none but its own
+	if which >= 1 && (!m.told || to.Feeds) { // it cannot tell which machine it speaks of, and speaks of none but its own
 		obs.SystemUUID = ""
 	}
 	switch {
-	case m.deaf[which]:
+	case m.deaf[which] && !(m.split && w.calm): // outlets that are on say nothing of a machine whose BMC is silent
 		return providers.Observation{}, fmt.Errorf("asking: %w", providers.ErrUnreachable)
 	case m.lies && m.liar == which:
 		m.lied = true
 		obs.State, obs.Raw = providers.PowerOff, "Off"
 		return obs, nil
+	case to.Feeds:
+		if m.unfed[which-1] || w.calm && !m.power { // outlets alone do not tell of a machine that is off: a person pulls its plugs in the end
+			obs.State = providers.PowerOff
+		}
 	case m.changing:
 		obs.State, obs.Raw = providers.PowerChanging, "PoweringOff"
 	case !m.power:
@@ -237,7 +260,7 @@ func (m *machine) answer(stamp time.Time, about *machine, to speaker) (providers
 	case 2:
 		obs.State, obs.Raw = providers.PowerUnknown, "Paused?"
 	case 3: // another machine's device answers, and that machine may well be off
-		if which == 1 && (!m.told || to.target.SystemUUID != m.uuid) {
+		if which >= 1 && (!m.told || to.Feeds || to.target.SystemUUID != m.uuid) {
 			return obs, nil // who it speaks of is compared with what the node tells: a kubelet that lies of itself has itself alone to lose
 		}
 		other := w.machines[w.rng.IntN(len(w.machines))]
@@ -264,13 +287,13 @@ func (m *machine) answer(stamp time.Time, about *machine, to speaker) (providers
 // orderOff is a device taking a hard off: obeyed, obeyed later, or accepted and forgotten.
 func (m *machine) orderOff(t providers.Target, which int) error {
 	w := m.w
-	if m.deaf[which] {
+	if m.deaf[which] && !(m.split && w.calm) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
 	}
 	told := providers.Observation{SystemUUID: m.uuid}
-	if which == 1 {
+	if which >= 1 {
 		w.count("PowerOff through the second")
-		if !m.told {
+		if !m.told || m.split {
 			told.SystemUUID = ""
 		}
 	}
@@ -283,10 +306,26 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	if !w.calm && w.chance(0.15) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
 	}
-	if ignored := !w.calm && w.chance(0.15); ignored || !m.power {
+	outlet := m.split && which >= 1
+	if ignored := !w.calm && w.chance(0.15); ignored || !m.power && !outlet {
 		return nil
 	}
 	run := m.run
+	if outlet {
+		w.after(w.between(10*time.Millisecond, 3*time.Second), func() {
+			if m.run != run {
+				return
+			}
+			m.unfed[which-1] = true
+			w.count("one outlet off")
+			if m.unfed == [2]bool{true, true} {
+				w.count("both outlets off")
+				m.cutPower("its outlets")
+				m.deaf[0] = true
+			}
+		})
+		return nil
+	}
 	m.changing = w.chance(0.5)
 	d := w.between(10*time.Millisecond, 2*time.Second)
 	if !w.calm && w.chance(0.1) {

@@ -30,6 +30,7 @@ type Process struct {
 	index   int
 	life    int  // what belongs to an earlier life is dropped
 	leading bool // it believes so
+	since   time.Time
 	paused  bool // SIGSTOP: nothing of it runs until it is resumed
 	stopped []func()
 	heldUp  time.Duration // how much longer the next request is on its way
@@ -37,6 +38,8 @@ type Process struct {
 	fleet   fleet.Fleet
 	cacheAt time.Time // how old its cache of attachments is
 	stuck   time.Time // until when that cache misses every event
+
+	poolAt, poolRead time.Time // how old its cache of the storage system is, and since when it is there
 
 	fence fence.Settings
 	evict evict.Settings
@@ -50,20 +53,20 @@ type worker struct {
 	course recovery.Node
 	led    led // whom the last look leads to
 
-	busy  bool                   // in the middle of a step
-	spent bool                   // the last look: a wait or a failed read came after it
-	asked bool                   // and nothing was read since
-	said  []providers.PowerState // what each device said last
-	turn  int                    // counts looks: a wait that was cut short is dropped
-	seen  string                 // what the last look saw: nothing to do until it differs
+	busy   bool                   // in the middle of a step
+	spent  bool                   // the last look: a wait or a failed read came after it
+	asked  bool                   // and nothing was read since
+	said   []providers.PowerState // what each device said last
+	turn   int                    // counts looks: a wait that was cut short is dropped
+	seen   string                 // what the last look saw: nothing to do until it differs
+	polled time.Time              // when it looked last
 
 	pods   []evict.Pod // that were listed last, with their volumes
 	listed bool        // since the last look
 	atts   []evict.Attachment
 
-	heard     *corev1.Node // a write makes another one
-	record    *taint.Record
-	recordErr error
+	heard *corev1.Node // a write makes another one
+	told  taint.Look   // what the watch told of it
 
 	leaseRV string // the watch on leases
 	pinning bool
@@ -74,8 +77,12 @@ func (p *Process) begin() {
 	p.life++
 	p.workers, p.stopped, p.paused = nil, nil, false
 	p.fleet, p.stuck = fleet.Fleet{}, time.Time{}
+	p.fleet.Limit(&p.w.storm.limits)
 	for _, m := range p.w.machines {
 		p.workers = append(p.workers, &worker{Process: p, m: m})
+	}
+	if p.w.pool != nil {
+		p.poolAt, p.poolRead = time.Time{}, p.w.now.Add(p.w.between(0, 3*time.Second))
 	}
 	p.after(0, p.tick)
 }
@@ -126,6 +133,7 @@ func (p *Process) call(do func() error, then func(error)) {
 	answer := func(err error) {
 		if !answered {
 			answered = true
+			p.fleet.Called(errors.Is(err, errTimeout), w.now)
 			then(err)
 		}
 	}
@@ -166,14 +174,11 @@ func (k *worker) hear() {
 		k.fleet.Drop(k.m.name, w.now)
 		return
 	}
-	k.fleet.Know(k.m.name, w.now)
 	if n != k.heard {
 		k.heard = n
-		k.record, k.recordErr = taint.RecordOf(n)
+		k.told = taint.See(n, nil, taint.DefaultKey, w.now, w.now)
 	}
-	if k.recordErr == nil {
-		k.fleet.Record(k.m.name, n.ResourceVersion, k.record, w.now)
-	}
+	k.fleet.See(k.told, w.now)
 	if lease != nil {
 		k.leaseRV = lease.ResourceVersion
 		k.fleet.Lease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), w.now)
@@ -189,12 +194,13 @@ func (k *worker) watch() {
 	}
 	l := taint.See(n, lease, taint.DefaultKey, w.now, w.now)
 	v := k.fleet.View(k.m.name, w.now)
-	if recovery.Idle(l, v) && !k.course.Owes() {
+	turn := w.pool != nil && k.course.SawStorage(w.policies(), k.storage(k.m.name), w.now)
+	if recovery.Idle(l, v) && !k.course.Owes() && !turn {
 		k.course.Rest(l)
 		k.pin(n)
 		return
 	}
-	if k.seen != n.ResourceVersion+k.leaseRV+v.Suspicion(l) {
+	if k.seen != n.ResourceVersion+k.leaseRV+v.Suspicion(l) || w.pool != nil && w.now.Sub(k.polled) >= w.pool.rule.Intervals.Poll {
 		k.look()
 	}
 }
@@ -254,6 +260,9 @@ func (k *worker) next() {
 		w.fail("look", "%s of %s after a wait, on the look before it", s.Do, k.m.name)
 	}
 	w.logf("%s: %s: %s %s %s", k.name, k.m.name, s.Do, s.Why, s.Detail)
+	for _, n := range s.Notes {
+		w.count(string(n.Why))
+	}
 	if s.Alert != "" {
 		w.check.alert(k.m.name, s.Alert)
 	}
@@ -274,12 +283,25 @@ func (k *worker) next() {
 		if s.Why == reason.NeverOff {
 			w.check.accused(k.m, s.Record)
 		}
-		k.patch(l, s.Record, nil, string(s.Why))
+		k.patch(l, s.Record, func(n *corev1.Node) {
+			if s.Record.Phase == taint.PhaseDone {
+				n.Spec.Taints = taint.InService(n.Spec.Taints)
+			}
+		}, string(s.Why))
+	case recovery.Announce:
+		k.patchNode(l, func(n *corev1.Node) { note(n, taint.PolicyAnnotation, s.Note) }, "Announce")
 	case recovery.Arm:
 		w.check.arm(k.grounds(s))
 		k.patch(l, s.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
 		}, "Arm")
+	case recovery.OutOfService:
+		w.check.outOfService(k.grounds(s))
+		k.patchNode(l, func(n *corev1.Node) {
+			n.Spec.Taints = append(taint.InService(n.Spec.Taints), taint.OutOfService(w.now))
+		}, "OutOfService")
+	case recovery.InService:
+		k.patchNode(l, func(n *corev1.Node) { n.Spec.Taints = taint.InService(n.Spec.Taints) }, "InService")
 	case recovery.PowerOff:
 		k.powerOff(s)
 	case recovery.Condition:
@@ -295,13 +317,15 @@ func (k *worker) next() {
 		k.each(s, k.delete)
 	case recovery.Spare:
 		k.each(s, k.spare)
+	case recovery.DeleteAttachments:
+		k.detach(s)
 	case recovery.Unmark:
 		if s.Why == reason.NeverOff {
 			w.check.accused(k.m, s.Record)
 		}
 		w.check.unmark(k.grounds(s))
 		k.patch(l, s.Record, func(n *corev1.Node) {
-			n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, s.Record.ID)
+			n.Spec.Taints = taint.InService(taint.Without(n.Spec.Taints, taint.DefaultKey, s.Record.ID))
 		}, "Unmark")
 	}
 }
@@ -331,8 +355,9 @@ func (k *worker) read(s recovery.Step) {
 	case recovery.Volumes:
 		k.call(func() error { return nil }, then(func() {
 			of := map[string][]evict.Volume{}
-			for _, p := range k.pods {
-				of[p.UID] = p.Volumes // claims and volumes do not change in here
+			for i, p := range k.pods {
+				of[p.UID] = w.judged(p.Volumes) // claims and volumes do not change in here
+				k.pods[i].Volumes = of[p.UID]
 			}
 			k.course.SawVolumes(of, w.now)
 		}))
@@ -340,6 +365,12 @@ func (k *worker) read(s recovery.Step) {
 		k.atts = attachedOf(k.cachedAttachments(name))
 		k.course.SawAttachments(k.atts, false, w.now)
 		k.next()
+	case recovery.Members:
+		var members map[string]bool
+		k.call(func() error { members = w.members(); return nil }, then(func() { k.course.SawMembers(members, w.now) }))
+	case recovery.Waiting:
+		var claims map[string]bool
+		k.call(func() error { claims = w.waiting(name); return nil }, then(func() { k.course.SawWaiting(claims, w.now) }))
 	case recovery.LiveAttachments:
 		if k.course.Look().Mark == nil {
 			w.count("live before the mark")
@@ -370,8 +401,10 @@ func (k *worker) readLife() {
 				return
 			}
 			l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
-			k.listed, k.spent, k.led = false, false, led{}
-			facts := recovery.Facts{Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies()}
+			k.listed, k.spent, k.led, k.polled = false, false, led{}, w.now
+			facts := recovery.Facts{
+				Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies(), Storage: k.storage(name),
+			}
 			if l.Exists {
 				k.led = k.ledBy(node, l)
 				facts.Mode, facts.Devices = k.led.mode, k.led.devices()
@@ -404,8 +437,15 @@ func (k *worker) ask(then func()) {
 	w.ask(k.m, to, func(all []providers.Answer) {
 		k.within(life, 0, func() {
 			k.said = nil
+			known := false
+			for i, a := range all {
+				known = known || !to[i].Feeds && a.State != providers.PowerUnknown
+			}
 			for i, a := range all {
 				w.logf("%s: %s is %s (%s, asked %s ago)", k.name, to[i].Name, a.State, a.Raw, w.now.Sub(a.At))
+				if to[i].Feeds && a.State == providers.PowerOn && known { // a machine that was shut down keeps its outlets
+					continue
+				}
 				k.said = append(k.said, a.State)
 			}
 			k.course.Answered(all, w.now, &k.fleet)
@@ -429,6 +469,7 @@ func (k *worker) powerOff(s recovery.Step) {
 	}
 	w.count("PowerOff")
 	w.check.powerOff(l, k.Process)
+	w.check.guards(l, k.Process)
 	sent, life := w.now, k.life
 	w.after(w.latency(), func() {
 		err := by.of.orderOff(by.target, by.which)
@@ -476,10 +517,16 @@ func (k *worker) clear(s recovery.Step) {
 		k.did(recovery.Outcome{Late: true})
 		return
 	}
-	w.check.clear(k.grounds(s))
+	what := "ClearVolumes"
+	if s.Policy == "" {
+		w.check.clear(k.grounds(s))
+	} else {
+		w.check.clearedFor(k.grounds(s))
+		what = "cleared by a policy"
+	}
 	k.patchNode(k.course.Look(), func(n *corev1.Node) {
 		n.Status.VolumesInUse, n.Status.VolumesAttached = s.InUse, s.Attached
-	}, "ClearVolumes")
+	}, what)
 }
 
 // grounds are what the step was decided on, for the checker.
@@ -533,6 +580,38 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 		}
 	}
 	more()
+}
+
+// detach deletes attachments one after the other, each only while that holds.
+func (k *worker) detach(s recovery.Step) {
+	w, list, how := k.w, s.Attachments, map[string]evict.Refusal{}
+	var next func()
+	next = func() {
+		if len(list) == 0 || k.course.Holds(w.now) != recovery.Yes {
+			k.did(recovery.Outcome{How: how})
+			return
+		}
+		a := list[0]
+		list = list[1:]
+		g := k.grounds(s)
+		w.jolt(k.Process, k.m)
+		if s.Policy != "" {
+			w.check.byPolicy(g, "deletion of attachment "+a.Name)
+		} else {
+			w.check.proof(g, "deletion of attachment "+a.Name)
+			w.count("attachment deleted after its time")
+		}
+		k.call(func() error {
+			w.check.detach(g, a)
+			err := w.api.deleteAttachment(a.Name, a.UID, a.ResourceVersion)
+			w.logf("%s: %s: deletes attachment %s (%s): %v", k.name, k.m.name, a.Name, a.UID, err)
+			return err
+		}, func(err error) {
+			how[a.UID] = refusal(err)
+			next()
+		})
+	}
+	next()
 }
 
 // refusal sorts what a pod's write came to.
@@ -626,7 +705,7 @@ func podsOf(list []*corev1.Pod) []evict.Pod {
 			e.Grace, e.DeleteAt = *p.DeletionGracePeriodSeconds, p.DeletionTimestamp.Time
 		}
 		for _, v := range volumesOf(p) {
-			e.Volumes = append(e.Volumes, evict.Volume{PV: v, Unique: unique(v)})
+			e.Volumes = append(e.Volumes, evict.Volume{PV: v, Claim: v, Driver: "sim", Unique: unique(v)})
 		}
 		out = append(out, e)
 	}
@@ -640,22 +719,71 @@ func ownerOf(p *corev1.Pod) evict.Owner {
 	return evict.Owner{}
 }
 
-// policies are those of the scenario: one that acts at once, or one that waits for the deletionTimestamp.
+// What the storage system of a history does, by its seed; those below have none.
+const (
+	firstPool       = 8
+	fencing         = firstPool + iota - 1 // it fences, and the policy deletes attachments
+	fencingOnly                            // it fences, and the policy does not
+	lying                                  // it is said to fence, and does not
+	asWritten                              // nobody says that it fences
+	kindsOfPolicies                        // how many there are
+)
+
+// policies are those of the scenario: one that acts at once, or one that waits for the deletionTimestamp; without and with what deletes
+// attachments, and that alone; or one that asks the storage.
 func (w *World) policies() []policy.Policy {
 	if w.Scenario != Accepting {
 		return nil
 	}
-	if w.Seed%2 == 0 {
-		return []policy.Policy{{Name: "at-once", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
+	accept := func(p policy.Policy) policy.Policy {
+		p.WithoutProof = policy.AcceptDuplicates
+		return p
 	}
-	return []policy.Policy{{Name: "terminating", When: policy.NotReady, Terminating: true, WithoutProof: policy.AcceptDuplicates}}
+	atOnce := accept(policy.Policy{Name: "at-once", When: policy.BecameNotReady})
+	terminating := accept(policy.Policy{Name: "terminating", When: policy.NotReady, Terminating: true})
+	wait := accept(policy.Policy{Name: "wait", When: policy.NotReady, Drivers: []string{"sim"}, Terminating: true, Keep: true, Detach: true})
+	immediate := wait
+	immediate.Name, immediate.Terminating, immediate.Replaced = "immediate", false, true
+	if w.pool != nil {
+		return []policy.Policy{w.pool.rule}
+	}
+	switch w.Seed % kindsOfPolicies {
+	case 0, 2:
+		return []policy.Policy{atOnce}
+	case 1, 3:
+		return []policy.Policy{terminating}
+	case 4:
+		atOnce.Drivers, atOnce.Detach = wait.Drivers, true
+		return []policy.Policy{atOnce}
+	case 5:
+		return []policy.Policy{terminating, wait}
+	case 6:
+		return []policy.Policy{terminating, immediate}
+	default:
+		return []policy.Policy{wait}
+	}
+}
+
+// waiting are the claims that Pending pods wait for, but on that node. Here a pod that is terminating is as good: a StatefulSet has no
+// replacement beside it.
+func (w *World) waiting(node string) map[string]bool {
+	out := map[string]bool{}
+	for _, p := range w.api.pods {
+		if p.Status.Phase == corev1.PodPending && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
+			for _, v := range volumesOf(p) {
+				out[p.Namespace+"/"+v] = true
+			}
+		}
+	}
+	return out
 }
 
 func attachedOf(list []*storagev1.VolumeAttachment) []evict.Attachment {
 	var out []evict.Attachment
 	for _, a := range list {
 		out = append(out, evict.Attachment{
-			Name: a.Name, PV: *a.Spec.Source.PersistentVolumeName, Deleting: a.DeletionTimestamp != nil,
+			Name: a.Name, UID: string(a.UID), ResourceVersion: a.ResourceVersion, PV: *a.Spec.Source.PersistentVolumeName, Attacher: a.Spec.Attacher,
+			Deleting: a.DeletionTimestamp != nil,
 		})
 	}
 	return out
@@ -664,7 +792,7 @@ func attachedOf(list []*storagev1.VolumeAttachment) []evict.Attachment {
 // lead makes p the leader. The one before may not know yet.
 func (p *Process) lead() {
 	p.w.leader = p.index
-	p.leading = true
+	p.leading, p.since = true, p.w.now
 	p.w.logf("%s: leads", p.name)
 	p.begin()
 }

@@ -5,11 +5,10 @@
 // One seed is one history: a single queue of events in virtual time, whose order, delays and faults all come from one generator,
 // so a failing seed replays exactly. Nothing here starts a goroutine, reads a clock or sleeps.
 //
-// It promises to check the invariants of the design (1-3, 5, 8-11, and "the record before the act") after every write and every
+// It promises to check the invariants of the design (1-3, 5-11, and "the record before the act") after every write and every
 // start of a container, and that every mark is lifted and every workload runs again once the world calms down.
 //
-// What is left out of the model, so that nobody reads more into it: storm guard, topology, quorum of control-plane nodes,
-// device-specific providers, and client machinery (informers, work queues), which have tests of their own.
+// What is left out of the model, so that nobody reads more into it: failure domains, device-specific providers, and client machinery (informers, work queues), which have tests of their own.
 package sim
 
 import (
@@ -17,6 +16,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 )
@@ -30,7 +31,7 @@ const (
 	Held                      // no hook; a machine that is off stays off while its node carries a mark
 	Lying                     // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
 	Bare                      // no hook, boots at any moment: unsafe, and the checker must say so
-	Accepting                 // hooked, with policies that end pods without proof and accept duplicates: those are counted, all else holds
+	Accepting                 // hooked, with policies that end pods without proof: duplicates that one accepts are counted, all else holds
 )
 
 // String names the scenario in a history.
@@ -85,16 +86,19 @@ type World struct {
 	queue  queue
 	events int
 
-	api      *server
-	machines []*machine
-	procs    []*Process
-	leader   int // index of the process that holds the leader's lease; -1 none
-	stock    []*controller
-	detach   *controller
-	ids      []identity
-	limits   limits
-	truth    map[proofKey]bool // every Off that a device said: was the machine off then
-	check    checker
+	api        *server
+	machines   []*machine
+	procs      []*Process
+	leader     int // index of the process that holds the leader's lease; -1 none
+	stock      []*controller
+	detach     *controller
+	ids        []identity
+	limits     limits
+	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
+	storm      storm
+	pool       *pool             // the storage system that policies ask; nil: none
+	truth      map[proofKey]bool // every Off that a device said: was the machine off then
+	check      checker
 
 	calm   bool // the faults are over
 	down   bool // nobody reaches the API server
@@ -115,6 +119,7 @@ type limits struct {
 	events     bool          // devices tell when a machine goes off
 	api        time.Duration // how long every request of ours takes, in the calm, too
 	lostEvents bool          // caches of attachments miss events
+	overtime   bool          // attach/detach overlooks attachments, and a fence does something about that
 	large      string        // a pod that its owner made as large as the API server takes
 }
 

@@ -82,7 +82,11 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d histories broke another invariant", len(failed), n)
-	for _, path := range []string{"ended by a policy", "accepted double", "Unmark Done Evicted"} {
+	for _, path := range []string{
+		"Announce", "ended by a policy", "accepted double", "Unmark Done Evicted", "attachment deleted", "accepted second writer", "cleared by a policy",
+		"kept from writing", "nobody knows the storage", "by a policy, on a Ready node", "PolicySkippedPods", "PolicyTimedOut",
+		"second writer by a storage that lies",
+	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)
 		}
@@ -100,7 +104,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies",
 		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",
-		"one device down", "one device does not answer in time", "devices disagree", "a lie is gainsaid", "one of two is accused", "PowerOff through the second",
+		"PowerOff of the control plane", "one device down", "one device does not answer in time", "devices disagree", "a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off", "both outlets off",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)

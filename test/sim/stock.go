@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 )
@@ -188,7 +189,11 @@ func (w *World) runAttachDetach(v *state) {
 			continue
 		}
 		n := v.node(node)
-		if n != nil && slices.Contains(n.Status.VolumesInUse, unique(vol)) {
+		out := n != nil && taint.IsOutOfService(n.Spec.Taints)
+		if !out && w.overlooks(a) {
+			continue
+		}
+		if n != nil && !out && slices.Contains(n.Status.VolumesInUse, unique(vol)) {
 			c := readyOf(n)
 			if c == nil || c.Status == corev1.ConditionTrue {
 				continue
@@ -211,6 +216,28 @@ func (w *World) runAttachDetach(v *state) {
 	}
 }
 
+// overlooks reports that the controller does not get to detaching this attachment, for minutes: the histories in which somebody else has to.
+func (w *World) overlooks(a *storagev1.VolumeAttachment) bool {
+	if !w.limits.overtime || w.calm {
+		return false
+	}
+	until, known := w.overlooked[a.UID]
+	if !known {
+		if w.chance(0.5) {
+			until = w.now.Add(w.between(time.Minute, 10*time.Minute))
+		}
+		if w.overlooked == nil {
+			w.overlooked = map[types.UID]time.Time{}
+		}
+		w.overlooked[a.UID] = until
+	}
+	if left := until.Sub(w.now); left > 0 {
+		w.detach.later(left)
+		return true
+	}
+	return false
+}
+
 // attach makes a VolumeAttachment unless the volume has one already, anywhere.
 func (w *World) attach(vol, node string) {
 	for _, a := range w.api.attachments {
@@ -223,7 +250,7 @@ func (w *World) attach(vol, node string) {
 	}
 	name := attachmentName(vol, node)
 	w.api.putAttachment(&storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(w.id("va-"))},
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: "sim", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol},
 		},

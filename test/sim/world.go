@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,23 +28,29 @@ func (w *World) build() {
 		events:     w.chance(0.6),
 		lostEvents: w.chance(0.3),
 	}
+	w.storm = drawStorm(w.Seed)
 	if w.chance(0.1) {
 		w.limits.api = 6 * time.Second
 	}
 	if w.chance(0.2) {
 		w.limits.large = "db-0"
 	}
+	w.limits.overtime = w.Seed%7 == 3 // drawn, it would change what all other histories draw
 	w.check.begin()
 	w.api = &server{w: w}
 	w.api.past = []state{{at: w.now.Add(-time.Hour)}}
-	for i := range 3 {
+	for i := range w.storm.nodes {
 		w.machines = append(w.machines, &machine{
 			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-00000000000%d", i+1),
 			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), told: i > 0, power: true, switched: w.now.Add(-time.Hour),
 		})
 	}
+	for i, m := range w.machines { // no draw: the other histories stay what they were
+		m.split = m.second && w.Scenario != Lying && (w.Seed+uint64(i))%3 == 0
+	}
 	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
 	w.buildObjects()
+	w.addPool()
 
 	w.addStock(w.runSets, pods)
 	w.addStock(w.runScheduler, pods, nodes)
@@ -58,14 +65,18 @@ func (w *World) build() {
 		mode = fence.Fence
 	}
 	trust := w.chance(0.15)
+	overtime := evict.Alert
+	if w.limits.overtime {
+		overtime = [...]evict.OnDetachTimeout{evict.ForceDetach, evict.TakeOutOfService}[w.rng.IntN(2)]
+	}
 	for i := range 2 {
 		w.procs = append(w.procs, &Process{
 			w: w, name: fmt.Sprintf("ff-%d", i), index: i, mode: mode,
 			fence: fence.Settings{
 				PowerOffAfter: w.between(10*time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
-				Retry: w.between(10*time.Second, 60*time.Second),
+				Retry: w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum,
 			},
-			evict: evict.Settings{DetachTimeout: w.between(30*time.Second, 5*time.Minute), TrustPerson: trust},
+			evict: evict.Settings{DetachTimeout: w.between(10*time.Second, 5*time.Minute), OnDetachTimeout: overtime, TrustPerson: trust},
 		})
 	}
 	w.procs[1].begin()
@@ -96,7 +107,7 @@ func (w *World) buildObjects() {
 		if m.bootID, m.contained = m.run, !m.second && w.chance(0.3); m.contained {
 			m.bootID = "boot-of-its-host"
 		}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Annotations: map[string]string{noteBMC: m.name}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: w.storm.labels(), Annotations: map[string]string{noteBMC: m.name}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
 		setReady(n, corev1.ConditionTrue, w.now)
 		_ = w.api.createNode(n)
@@ -128,7 +139,7 @@ func (w *World) buildObjects() {
 		for _, v := range m.mounted {
 			w.api.putAttachment(&storagev1.VolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Name: attachmentName(v, m.name)}, Status: storagev1.VolumeAttachmentStatus{Attached: true},
-				Spec: storagev1.VolumeAttachmentSpec{NodeName: m.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v}},
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: "sim", NodeName: m.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v}},
 			})
 			attached = append(attached, corev1.AttachedVolume{Name: unique(v)})
 			inUse = append(inUse, unique(v))
@@ -303,7 +314,7 @@ func (w *World) anyFault(m *machine) {
 	}
 	if m.device && m.second && w.chance(0.1) { // one of its devices goes down, and the other comes back
 		which := w.rng.IntN(2)
-		m.deaf = [2]bool{which == 0, which == 1}
+		m.deaf = [3]bool{which == 0, which == 1, which == 1 && !m.power}
 		w.count("one device down")
 		w.logf("%s: device %d is down", m.name, which)
 	}
@@ -447,7 +458,7 @@ func (w *World) release(m *machine) {
 		r = *rec
 	}
 	_ = w.api.patchNode("person", m.name, n.ResourceVersion, func(n *corev1.Node) {
-		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		n.Spec.Taints = slices.DeleteFunc(taint.InService(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		setRecord(n, r.Enter(taint.PhaseDone, taint.ResultReleased, w.now).Encode())
 	})
 }
@@ -455,6 +466,7 @@ func (w *World) release(m *machine) {
 // calmDown ends every fault. Machines stay as they are or are switched on; what needs a person gets one.
 func (w *World) calmDown() {
 	w.calm = true
+	w.pool.calm()
 	w.endOutage()
 	for _, p := range w.procs {
 		p.leading = false
@@ -463,6 +475,11 @@ func (w *World) calmDown() {
 	w.procs[0].lead()
 	for i, m := range w.machines {
 		m.lies = false
+		if n := w.api.node(m.name); n != nil {
+			if r, _ := taint.RecordOf(n); r.Open() && strings.HasPrefix(r.Device, "alt/") {
+				m.deaf[1] = false // begun when the first was not believed: this fence keeps to the second
+			}
+		}
 		w.heal(m)
 		w.mend(m)
 		if m.k != nil && !m.k.ready {

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -35,6 +37,10 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/keeper"
+	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/storage/watch"
 )
 
 // Options is what the command line adds to the configuration file.
@@ -104,14 +110,27 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	confs.live = mgr.GetAPIReader()
+	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
+		return err
+	}
 	if err := confs.use(cfg); err != nil {
 		return err
 	}
+	confs.warn(cfg)
 	defer confs.close()
+	fencings, err := controller.NewRecordsClient(restConfig)
+	if err != nil {
+		return err
+	}
+	records := controller.NewRecords(controller.RecordsOptions{
+		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Registry: reg, Leading: leading, Now: time.Now,
+		Keep: func() journal.Keep { return confs.current().Keep },
+	})
 	rec := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
 		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewMetrics(reg),
 		Config: confs.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
+		Storage: confs.storage.Changed, Told: records.Tell,
 	})
 	if err := rec.SetupWithManager(ctx, mgr); err != nil {
 		return err
@@ -121,8 +140,22 @@ func Run(ctx context.Context, o Options) error {
 			return fmt.Errorf("adding to manager: %w", err)
 		}
 	}
+	api, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+	keep := keeper.New(keeper.Options{
+		REST: restConfig, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(), Dynamic: api,
+		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: keeper.NewMetrics(reg),
+		Guards: func() []keeper.Guarded { return *confs.drains.Load() }, Adapters: func() []*storage.Adapter { return *confs.asked.Load() },
+		Leading: leading, Now: time.Now,
+	})
 	if err := errors.Join(
 		mgr.Add(&controller.Drills{Reconciler: rec}),
+		mgr.Add(keep),
+		mgr.Add(records),
+		mgr.Add(&controller.Policies{Reconciler: rec}),
+		mgr.Add(everywhere(confs.storage.Run)), // so that a new leader knows
 		mgr.Add(everywhere(func(ctx context.Context) error {
 			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
 		})),
@@ -144,6 +177,19 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// newWatcher makes what follows storage systems.
+func newWatcher(rc *rest.Config, log *slog.Logger, reg prometheus.Registerer) (*watch.Watcher, error) {
+	resources, err := dynamic.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	server, err := discovery.NewDiscoveryClientForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	return watch.New(watch.Options{Client: resources, Discovery: server, Log: log, Registry: reg})
 }
 
 // stopping is the libraries' log: what fails once the process was told to stop is news and no error. The manager takes every end of the

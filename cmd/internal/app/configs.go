@@ -24,6 +24,9 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/keeper"
+	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/storage/watch"
 )
 
 // configs holds the configuration in force. A reload builds the providers anew that changed, and then swaps; the old ones are closed once
@@ -37,8 +40,11 @@ type configs struct {
 	guards    *guard.Metrics
 	reloads   *prometheus.CounterVec
 	good      prometheus.Gauge
+	storage   *watch.Watcher // nil: no policy is carried out
 
 	inForce atomic.Pointer[controller.Config]
+	drains  atomic.Pointer[[]keeper.Guarded]
+	asked   atomic.Pointer[[]*storage.Adapter] // that a drain guard may have asked
 
 	mu      sync.Mutex      // guards all below
 	first   *config.Config  // what the process was started with
@@ -113,13 +119,27 @@ func (p *configs) use(cfg *config.Config) error {
 	maker := machines{cfg: cfg, made: open, claims: p.claims(cfg)}
 	now := &controller.Config{
 		Machine: maker.claimed, Recorded: maker.recorded,
-		Excluded:   func(n *corev1.Node) string { return excluded(cfg, n) },
+		Mode:      func(n *corev1.Node) fence.Chosen { return chosen(cfg, n) },
+		Selectors: cfg.Selectors(),
+		Excluded:  func(n *corev1.Node) string { return excluded(cfg, n) },
+		Elsewhere: controller.Elsewhere{
+			Pause:  client.ObjectKey{Namespace: namespace(cfg.LeaderElection.Namespace, p.namespace), Name: cfg.PauseConfigMap},
+			Leases: cfg.MaintenanceLeases,
+		},
 		EvictFirst: cfg.EvictFirstSelector(),
 		Fence: fence.Settings{
 			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
+			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
 		},
-		Evict:    evict.Settings{DetachTimeout: cfg.DetachTimeout, TrustPerson: cfg.ManualMarks == config.Trust},
+		Evict: evict.Settings{
+			DetachTimeout: cfg.DetachTimeout, OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout], TrustPerson: cfg.ManualMarks == config.Trust,
+		},
 		Policies: cfg.Rules(p.namespace),
+		Limits:   cfg.StormGuard.Limits(),
+		Keep:     cfg.Records.Kept(),
+	}
+	if p.storage != nil {
+		now.Storage = p.storage.Use(cfg.Asked())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,6 +148,17 @@ func (p *configs) use(cfg *config.Config) error {
 		p.first = cfg
 	}
 	p.inForce.Store(now)
+	guards := cfg.Guards()
+	for i, g := range guards {
+		for _, s := range now.Storage {
+			if g.Adapter != nil && g.Adapter.Name == s.Name() {
+				guards[i].Seen = func() storage.System { return s }
+			}
+		}
+	}
+	p.drains.Store(&guards)
+	asked := cfg.Evictable()
+	p.asked.Store(&asked)
 	if len(old) > 0 {
 		p.closing.Go(func() {
 			select {
@@ -197,7 +228,7 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	}
 	led := func(m config.Machine) controller.Machine {
 		out := f.machine(m.Provider, m.Target)
-		out.Identity, out.Fixed = m.Identity(), m.Fixed
+		out.Identity, out.Fixed, out.Level, out.Limits = m.Identity(), m.Fixed, m.Level, m.Limits
 		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
 		return out
 	}
@@ -208,14 +239,11 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	for _, other := range m.Further {
 		out.Further = append(out.Further, led(other))
 	}
-	switch m.Mode {
-	case config.Observe:
-		out.Mode = fence.Observe
-	case config.Fence:
-		out.Mode = fence.Fence
-	default: // a mode that the configuration learned and this did not must not pass for another
+	mode, known := fence.ParseMode(string(m.Mode))
+	if !known { // a mode that the configuration learned and this did not must not pass for another
 		return controller.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
 	}
+	out.Mode = mode
 	return out, none
 }
 
@@ -270,12 +298,29 @@ func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, error) {
 	}
 }
 
+// chosen is what may be done about a node: what the file says, lowered by its annotation. A mode that this does not know does nothing.
+func chosen(cfg *config.Config, n *corev1.Node) fence.Chosen {
+	m, after, by := cfg.ModeOf(n)
+	c := fence.Chosen{Mode: fence.Disabled, By: by, PowerOffAfter: after}
+	if mode, known := fence.ParseMode(string(m)); known {
+		c.Mode = mode
+	}
+	return c.Lowered(n.Annotations)
+}
+
 // excluded says why a node must be left alone; "" if it need not.
 func excluded(cfg *config.Config, n *corev1.Node) string {
 	if cfg.Excluded(n) {
 		return "excludeSelector " + cfg.ExcludeSelector
 	}
 	return ""
+}
+
+// warn tells once of what the file says and is no good idea.
+func (p *configs) warn(cfg *config.Config) {
+	for _, w := range cfg.Warnings() {
+		p.log.Warn("The configuration may be better", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why", strings.TrimPrefix(w.Problem, "warning: "))
+	}
 }
 
 // reload puts a changed file in force.
@@ -293,6 +338,7 @@ func (p *configs) reload(cfg *config.Config) {
 	}
 	p.reloads.WithLabelValues("ok").Inc()
 	p.good.Set(1)
+	p.warn(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -159,9 +159,9 @@ type Sent struct {
 	Err    error // nil: accepted, which is neither off nor on yet
 }
 
-// Send powers the machine off or on, through the first device that takes it. Each is asked first who its machine is (providers/guard). Just
-// before, the node is looked at once more: a machine is not powered on in the middle of a fence, ErrFenced. Off is sent at any time: it
-// takes nothing from a fence. It returns what each device said, and an error where none took it.
+// Send powers the machine off or on, through all devices of the first level that takes it. Each is asked first who its machine is
+// (providers/guard). Just before, the node is looked at once more: a machine is not powered on in the middle of a fence, ErrFenced. Off is
+// sent at any time: it takes nothing from a fence. It returns what each device said, and an error where no level took it.
 func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 	now, err := p.desk.Power(ctx, p.Node)
 	switch {
@@ -171,7 +171,11 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 		return nil, fmt.Errorf("node %s: %s: %w", p.Node, now.Fence, ErrFenced)
 	}
 	var errs []error
-	for _, d := range now.Machine.Devices() {
+	devices, given := now.Machine.Devices(), -1 // the level that gave way last
+	for i, d := range devices {
+		if d.Level == given {
+			continue
+		}
 		act := d.Provider.PowerOff
 		if on {
 			act = d.Provider.PowerOn
@@ -181,10 +185,13 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 			err = act(ctx, d.Target)
 		}
 		sent = append(sent, Sent{d.Device, err})
-		if err == nil {
+		last := i == len(devices)-1 || devices[i+1].Level != d.Level
+		switch {
+		case err != nil:
+			errs, given = append(errs, err), d.Level
+		case last:
 			return sent, nil
 		}
-		errs = append(errs, err)
 	}
 	return sent, errors.Join(errs...)
 }

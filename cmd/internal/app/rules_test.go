@@ -221,6 +221,13 @@ func TestModeOfTheRule(t *testing.T) {
 				if err != nil || m.Mode != want {
 					t.Errorf("%s: got mode %d, error %v, want %d", node.Name, m.Mode, err, want)
 				}
+				if c := r.p.current().Mode(node); c.Mode != want {
+					t.Errorf("%s: got mode %s, want %s", node.Name, c.Mode, want)
+				}
+				node.Annotations = map[string]string{fence.ModeAnnotation: "shadow"}
+				if c := r.p.current().Mode(node); c.Mode != fence.Shadow {
+					t.Errorf("%s, annotated: got mode %s, want shadow", node.Name, c.Mode)
+				}
 			}
 		})
 	}
@@ -305,6 +312,9 @@ func TestUnknownMode(t *testing.T) {
 	}
 	n2 := aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 	r.cache.set(nil, n2)
+	if c := r.p.current().Mode(&n2); c.Mode != fence.Disabled {
+		t.Errorf("got mode %s of an unknown word, want disabled", c.Mode)
+	}
 	if m, err := r.p.current().Machine(&n2); err == nil || !strings.Contains(err.Error(), `"pause"`) {
 		t.Errorf("got mode %s, error %v; want an error that names the mode", m.Mode, err)
 	}
@@ -354,6 +364,19 @@ func TestPolicyIsTheFile(t *testing.T) {
 				t.Errorf("%s: its provider %s was not asked", node.Name, inst.name)
 			}
 		}
+	}
+	if cordoned := r.p.current().Fence.Cordoned; cordoned {
+		t.Error("cordoned nodes are kept on, and the file does not say so")
+	}
+	if got := r.p.current().Elsewhere; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "medik8s-leases" {
+		t.Errorf("elsewhere: got %+v", got)
+	}
+	r.use(fmt.Sprintf("excludeCordoned: true\npauseConfigMap: stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
+	if got := r.p.current().Elsewhere; got.Pause.String() != "fencing/stop" || got.Leases != "ops" {
+		t.Errorf("elsewhere: got %+v, want what the file says", got)
+	}
+	if !r.p.current().Fence.Cordoned {
+		t.Error("cordoned nodes are not kept on, and the file says so")
 	}
 	out := aNode("out", "", config.DefaultExclude)
 	if p := r.p.current(); p.Excluded(&out) == "" || p.Excluded(&n1) != "" {

@@ -11,35 +11,46 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint"
 )
 
 // check looks at the values of a decoded file, and parses its selectors and templates.
 func (r *reader) check(c *Config) {
-	oneOf(r, "mode", c.Mode, Observe, Fence)
-	oneOf(r, "onDetachTimeout", c.OnDetachTimeout, Alert)
+	oneOf(r, "mode", c.Mode, modes...)
+	oneOf(r, "onDetachTimeout", c.OnDetachTimeout, Alert, DeleteAttachments, OutOfService)
 	oneOf(r, "manualMarks", c.ManualMarks, Refuse, Trust)
 	r.taintKey("taintKey", c.TaintKey)
-	r.atLeast("powerOffAfter", c.PowerOffAfter, 10*time.Second)
+	r.grace("powerOffAfter", c.PowerOffAfter)
 	r.atLeast("powerOffTimeout", c.PowerOffTimeout, 5*time.Second)
 	r.atLeast("detachTimeout", c.DetachTimeout, 10*time.Second)
 	c.evictFirst = r.selector("evictFirst", c.EvictFirst, labels.Nothing())
 	c.excluded = r.selector("excludeSelector", c.ExcludeSelector, labels.Nothing())
+	if c.PauseConfigMap != "" && len(validation.IsDNS1123Subdomain(c.PauseConfigMap)) > 0 {
+		r.report("pauseConfigMap", "no ConfigMap can have this name: use a-z, 0-9 and -")
+	}
+	if c.MaintenanceLeases != "" && len(validation.IsDNS1123Label(c.MaintenanceLeases)) > 0 {
+		r.report("maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
+	}
+	r.checkStorm(c.StormGuard)
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
+	r.records(c.Records)
 	for i := range c.Providers {
 		r.checkProvider(c, i)
 	}
 	for i := range c.Nodes {
 		r.checkRule(c, i)
 	}
+	for i := range c.Storage { // what follows names its items
+		r.checkStorage(c, i)
+	}
 	for i := range c.Policies {
 		r.checkPolicy(c, i)
 	}
-	r.listedTwice(c)
-	if c.Mode == Fence && len(c.Nodes) == 0 && !r.bad["nodes"] {
-		r.report("mode", "nothing to fence: no rule under nodes tells how a node finds its machine")
+	for i := range c.Drain {
+		r.checkDrain(c, i)
 	}
+	r.listedTwice(c)
+	r.checkModes(c)
 }
 
 // oneOf demands one of the words; the empty text is none of them.
@@ -47,15 +58,20 @@ func oneOf[T ~string](r *reader, path string, have T, words ...T) {
 	if slices.Contains(words, have) {
 		return
 	}
-	all := make([]string, len(words))
-	for i, w := range words {
-		all[i] = string(w)
-	}
+	all := spelled(words)
 	if near := nearest(string(have), all); near != "" {
 		r.report(path, "must be %s: did you mean %q?", either(all), near)
 		return
 	}
 	r.report(path, "must be %s", either(all))
+}
+
+func spelled[T ~string](words []T) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = string(w)
+	}
+	return out
 }
 
 func either(words []string) string {
@@ -204,29 +220,12 @@ func (r *reader) checkRule(c *Config, i int) {
 	}
 	r.name("nodes", i, n.Name, earlier)
 	if n.Mode != "" {
-		oneOf(r, path+".mode", n.Mode, Observe, Fence)
+		oneOf(r, path+".mode", n.Mode, modes...)
 	} else if _, given := r.lines[path+".mode"]; given {
-		r.report(path+".mode", "must be observe or fence; without the key the mode above holds")
+		r.report(path+".mode", "must be %s; without the key the mode above holds", either(spelled(modes)))
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
-	r.checkMachine(c, n.Provider, &n.Machine, path)
-	if len(n.Levels) >= taint.MaxDevices {
-		r.report(path+".levels", "has %d: with the first, at most %d devices may speak for a node", len(n.Levels), taint.MaxDevices)
-	}
-	for j := range n.Levels {
-		at := item(path+".levels", j) + ".devices"
-		ds := n.Levels[j].Devices
-		if len(ds) != 1 {
-			r.report(at, "must have exactly one device: one after the other is a level for each")
-			continue
-		}
-		d, at := &ds[0], item(at, 0)
-		r.checkMachine(c, d.Provider, &d.Machine, at)
-		unread := d.Machine.From == FromTemplate && d.Machine.tmpl == nil || !sources[d.Machine.From] // told already
-		if !unread && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed() {
-			r.report(at+".machine", "a kubelet could choose this device, by its labels or by what it says of itself; only the first device may be found like that: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
-		}
-	}
+	r.checkLevels(c, i)
 }
 
 // checkMachine checks a device of a rule: its provider, and how it finds machines.

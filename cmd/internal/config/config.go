@@ -26,15 +26,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-)
-
-// Mode says what forcefence does about a dead node whose machine is still On.
-type Mode string
-
-// The modes.
-const (
-	Observe Mode = "observe" // say so and keep watching; a machine that is Off is fenced in this mode too
-	Fence   Mode = "fence"   // power it off
+	"github.com/forcefence/forcefence/taint/evict"
 )
 
 // ManualMarks says what to do with a person's mark on a node whose device says On.
@@ -46,32 +38,52 @@ const (
 	Trust  ManualMarks = "trust"
 )
 
-// DetachAction says what happens when volumes are not detached by DetachTimeout.
+// DetachAction says what happens when volumes are not detached by DetachTimeout. Whatever it is, there is an alert, and the mark stays.
 type DetachAction string
 
-// Alert keeps the mark and alerts. It is the only action.
-const Alert DetachAction = "alert"
+// What may be done about such volumes, while the machine is proven off. See evict.OnDetachTimeout.
+const (
+	Alert             DetachAction = "alert"
+	DeleteAttachments DetachAction = "delete-attachments"
+	OutOfService      DetachAction = "out-of-service"
+)
+
+// OnDetach are the pure room's words for them.
+var OnDetach = map[DetachAction]evict.OnDetachTimeout{Alert: evict.Alert, DeleteAttachments: evict.ForceDetach, OutOfService: evict.TakeOutOfService}
 
 // Config is a checked configuration file. It is not changed after Load or Parse returned it. The fresh proof's 5 s are no
 // setting: they are an invariant.
 type Config struct {
-	Mode            Mode           `yaml:"mode"`            // default observe
-	TaintKey        string         `yaml:"taintKey"`        // default taint.DefaultKey
-	PowerOffAfter   time.Duration  `yaml:"powerOffAfter"`   // at least 10s; default 60s
-	PowerOffTimeout time.Duration  `yaml:"powerOffTimeout"` // at least 5s; default 60s
-	DetachTimeout   time.Duration  `yaml:"detachTimeout"`   // at least 10s; default 5m
-	OnDetachTimeout DetachAction   `yaml:"onDetachTimeout"` // default alert
-	ManualMarks     ManualMarks    `yaml:"manualMarks"`     // default refuse
-	EvictFirst      string         `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
-	ExcludeSelector string         `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "" none. See Excluded
-	Listen          Listen         `yaml:"listen"`
-	LeaderElection  LeaderElection `yaml:"leaderElection"`
-	Providers       []Provider     `yaml:"providers"`
-	Nodes           []NodeRule     `yaml:"nodes"`
-	Policies        []Policy       `yaml:"policies"` // what is in force: Rules
+	Mode            Mode          `yaml:"mode"`            // default observe
+	TaintKey        string        `yaml:"taintKey"`        // default taint.DefaultKey
+	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See ModeOf
+	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least LeastGrace; default 60s
+	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
+	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // at least 10s; default 5m
+	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
+	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
+	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
+	ExcludeSelector string        `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "" none. See Excluded
+	ExcludeCordoned bool          `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
+	// PauseConfigMap is the ConfigMap that, while it is there, pauses the whole cluster, in the namespace of the leader's Lease; default
+	// forcefence-pause, "": none.
+	PauseConfigMap string `yaml:"pauseConfigMap"`
+	// MaintenanceLeases is the namespace of medik8s' Leases; default medik8s-leases, "": they are not read.
+	MaintenanceLeases string `yaml:"maintenanceLeases"`
+
+	StormGuard     StormGuard     `yaml:"stormGuard"`
+	Listen         Listen         `yaml:"listen"`
+	LeaderElection LeaderElection `yaml:"leaderElection"`
+	Records        Records        `yaml:"records"`
+	Providers      []Provider     `yaml:"providers"`
+	Nodes          []NodeRule     `yaml:"nodes"`
+	Storage        []Storage      `yaml:"storage"`
+	Policies       []Policy       `yaml:"policies"` // what is in force: Rules
+	Drain          []Drain        `yaml:"drain"`    // what is in force: Guards
 
 	evictFirst, excluded labels.Selector
 	digest               string
+	warnings             Errors
 }
 
 // Listen holds the addresses of the HTTP servers, as host:port; "" for no server.
@@ -107,15 +119,18 @@ const DefaultExclude = "forcefence.io/exclude"
 // Default returns what an empty mapping would give: nothing is fenced, nobody is asked.
 func Default() *Config {
 	return &Config{
-		Mode:            Observe,
-		TaintKey:        taint.DefaultKey,
-		PowerOffAfter:   60 * time.Second,
-		PowerOffTimeout: 60 * time.Second,
-		DetachTimeout:   5 * time.Minute,
-		ExcludeSelector: DefaultExclude,
-		OnDetachTimeout: Alert,
-		ManualMarks:     Refuse,
-		Listen:          Listen{Metrics: "127.0.0.1:8080", Health: "127.0.0.1:8081"},
+		Mode:              Observe,
+		TaintKey:          taint.DefaultKey,
+		PowerOffAfter:     60 * time.Second,
+		PowerOffTimeout:   60 * time.Second,
+		DetachTimeout:     5 * time.Minute,
+		ExcludeSelector:   DefaultExclude,
+		PauseConfigMap:    "forcefence-pause",
+		MaintenanceLeases: "medik8s-leases",
+		OnDetachTimeout:   Alert,
+		ManualMarks:       Refuse,
+		StormGuard:        defaultStorm(),
+		Listen:            Listen{Metrics: "127.0.0.1:8080", Health: "127.0.0.1:8081"},
 		LeaderElection: LeaderElection{
 			Enabled:       true,
 			Name:          "forcefence",
@@ -123,6 +138,7 @@ func Default() *Config {
 			RenewDeadline: 10 * time.Second,
 			RetryPeriod:   2 * time.Second,
 		},
+		Records:    defaultRecords,
 		evictFirst: labels.Nothing(),
 		excluded:   labels.Nothing(), // parsed by check
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/policy"
 )
 
@@ -79,19 +80,26 @@ func TestFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &config.Config{
-		Mode:            config.Fence,
-		TaintKey:        "example.net/fenced",
-		PowerOffAfter:   90 * time.Second,
-		PowerOffTimeout: 2 * time.Minute,
-		DetachTimeout:   90 * time.Minute,
-		OnDetachTimeout: config.Alert,
-		ManualMarks:     config.Trust,
-		EvictFirst:      "app in (csi-controller, rook)",
-		ExcludeSelector: "example.net/never-fence",
-		Listen:          config.Listen{Metrics: "", Health: "[::1]:8081"},
+		Mode:              config.Fence,
+		TaintKey:          "example.net/fenced",
+		PowerOffAfter:     90 * time.Second,
+		PowerOffTimeout:   2 * time.Minute,
+		DetachTimeout:     90 * time.Minute,
+		OnDetachTimeout:   config.Alert,
+		ManualMarks:       config.Trust,
+		EvictFirst:        "app in (csi-controller, rook)",
+		ExcludeSelector:   "example.net/never-fence",
+		ExcludeCordoned:   true,
+		MaintenanceLeases: "operators",
+		StormGuard: config.StormGuard{
+			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, CoolDown: 90 * time.Second, ControlPlane: config.Quorum,
+			Domains: []config.FailureDomain{{Label: "rack", MinHealthy: &fleet.Amount{Number: 2}}, {Label: "a.node-restriction.kubernetes.io/row"}},
+		},
+		Listen: config.Listen{Metrics: "", Health: "[::1]:8081"},
 		LeaderElection: config.LeaderElection{
 			Namespace: "fencing", Name: "ff", LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
 		},
+		Records: config.Records{Keep: 7, MaxAge: 48 * time.Hour},
 		Providers: []config.Provider{
 			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Type: "redfish", Config: &configtest.Redfish{
 				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
@@ -120,11 +128,12 @@ func TestFull(t *testing.T) {
 			}}},
 		},
 		Policies: []config.Policy{
-			{Name: "longhorn-default", Preset: "longhorn"},
+			{Name: "longhorn-idle", Preset: "longhorn", NodeDownPodDeletionPolicy: "do-nothing", VolumeAttachmentRecoveryPolicy: "never"},
+			{Name: "longhorn-default", Preset: "longhorn", WithoutProof: policy.AcceptDuplicates},
 			{Name: "longhorn", Preset: "longhorn", NodeDownPodDeletionPolicy: "delete-both-statefulset-and-deployment-pod", WithoutProof: policy.AcceptDuplicates},
 			{Name: "noobaa", Preset: "noobaa", WithoutProof: policy.AcceptDuplicates},
 			{Name: "own", When: policy.NotReady, Nodes: "rack=a", Namespaces: []string{"db"}, Pods: "app=db", Owners: []string{"StatefulSet"},
-				Drivers: []string{"csi.example.net"}, Terminating: true, WithoutProof: policy.StorageFences},
+				Drivers: []string{"csi.example.net"}, Volumes: "all", Terminating: true, VolumeAttachmentRecoveryPolicy: "immediate", WithoutProof: policy.StorageFences},
 		},
 	}
 	ignore := cmpopts.IgnoreUnexported(config.Policy{}, config.Config{}, config.NodeRule{}, config.Source{})
@@ -202,7 +211,7 @@ func TestEnvironment(t *testing.T) {
 			},
 			err: "f:1: leaderElection.enabled: want true or false, have text" +
 				" (set by the environment variable FORCEFENCE_LEADER_ELECTION_ENABLED)\n" +
-				"f:1: mode: must be observe or fence: did you mean \"fence\"? (set by the environment variable FORCEFENCE_MODE)\n" +
+				"f:1: mode: must be observe, fence, shadow or disabled: did you mean \"fence\"? (set by the environment variable FORCEFENCE_MODE)\n" +
 				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable FORCEFENCE_POWER_OFF_AFTER)",
 		},
 	} {
@@ -306,7 +315,7 @@ func parse(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// TestRules: a preset's values hold where the item says nothing, do-nothing is no rule, and NooBaa's pods are those beside the controller.
+// TestRules: a preset's values hold where the item says nothing, do-nothing and never are no rules, of a ReplicaSet's pods there is a rule of its own, and NooBaa's pods are those beside the controller.
 func TestRules(t *testing.T) {
 	cfg, err := config.Load(filepath.Join("testdata", "good", "full.yaml"), configtest.Types())
 	if err != nil {
@@ -321,14 +330,50 @@ func TestRules(t *testing.T) {
 		if p.Pods != nil {
 			pods = p.Pods.String()
 		}
-		got = append(got, fmt.Sprintf("%s: %s, nodes %s, in %v, pods %s, of %v, with %v, terminating %t", p, p.When, nodes, p.Namespaces, pods, p.Owners, p.Drivers, p.Terminating))
+		does := "deletes"
+		if p.Keep && p.Detach && p.Replaced {
+			does = "releases for a replacement"
+		} else if p.Keep && p.Detach {
+			does = "releases"
+		}
+		got = append(got, fmt.Sprintf("%s: %s, nodes %s, in %v, pods %s, of %v, with %v, all %t, terminating %t, %s", p, p.When, nodes, p.Namespaces, pods, p.Owners, p.Drivers, p.AllVolumes,
+			p.Terminating, does))
 	}
 	want := []string{
-		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [StatefulSet Deployment], with [driver.longhorn.io], terminating true",
-		"policy noobaa, without proof: accept-duplicates: BecameNotReady, nodes any, in [home], pods app=noobaa, of [], with [], terminating false",
-		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [StatefulSet], with [csi.example.net], terminating true",
+		"policy longhorn-default, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [ReplicaSet], with [driver.longhorn.io], all false, terminating true, releases",
+		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [StatefulSet Deployment], with [driver.longhorn.io], all false, terminating true, deletes",
+		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [ReplicaSet], with [driver.longhorn.io], all false, terminating true, releases",
+		"policy noobaa, without proof: accept-duplicates: BecameNotReady, nodes any, in [home], pods app=noobaa, of [], with [], all false, terminating false, deletes",
+		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [StatefulSet], with [csi.example.net], all true, terminating true, deletes",
+		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [ReplicaSet], with [csi.example.net], all true, terminating false, releases for a replacement",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What the storm guard keeps to: a domain without a floor of its own has half, and only a label that no kubelet can write is followed
+// when it changes.
+func TestStormGuard(t *testing.T) {
+	got, err := config.Load(filepath.Join("testdata", "good", "full.yaml"), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &fleet.Limits{
+		MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, CoolDown: 90 * time.Second,
+		Domains: []fleet.Domain{
+			{Label: "rack", MinHealthy: fleet.Amount{Number: 2}},
+			{Label: "a.node-restriction.kubernetes.io/row", MinHealthy: fleet.Amount{Percent: 50}, Fixed: true},
+		},
+	}
+	if diff := cmp.Diff(want, got.StormGuard.Limits()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	byDefault := fleet.DefaultLimits()
+	if diff := cmp.Diff(&byDefault, config.Default().StormGuard.Limits()); diff != "" {
+		t.Errorf("by default (-want +got):\n%s", diff)
+	}
+	if config.Default().StormGuard.ControlPlane != config.Never {
+		t.Error("control-plane nodes are powered off where nobody said so")
 	}
 }

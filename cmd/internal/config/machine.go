@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,32 +12,21 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/proof"
 )
 
 // NodeRule tells how the nodes that it claims find their machines. A rule claims the nodes its selector matches; a rule with a
 // list claims only those that the list names as well.
 type NodeRule struct {
-	Name     string `yaml:"name"`     // unique, a DNS label; for messages
-	Selector string `yaml:"selector"` // label selector; "" for all nodes
-	Provider string `yaml:"provider"` // the name of one of Config.Providers
-	Mode     Mode   `yaml:"mode"`     // "": Config.Mode
-	Machine  Source `yaml:"machine"`
-	// Levels are further devices, in order, which speak for the machine beside the first. Each level has one so far.
-	Levels []Level `yaml:"levels"`
+	Name     string  `yaml:"name"`     // unique, a DNS label; for messages
+	Selector string  `yaml:"selector"` // label selector; "" for all nodes
+	Provider string  `yaml:"provider"` // the name of one of Config.Providers
+	Mode     Mode    `yaml:"mode"`     // "": Config.Mode. Not beside Config.Modes
+	Machine  Source  `yaml:"machine"`
+	Levels   []Level `yaml:"levels"` // those after the first, which is Provider and Machine; or all of them
 
 	selector labels.Selector
-}
-
-// Level is one more way to know of a machine's power, and to end it.
-type Level struct {
-	Devices []Device `yaml:"devices"` // exactly one
-}
-
-// Device is one that speaks for the machine beside the first of its rule. No kubelet may choose it: its machine is written in a list, or
-// made by a template over the node's name alone.
-type Device struct {
-	Provider string `yaml:"provider"` // the name of one of Config.Providers
-	Machine  Source `yaml:"machine"`
+	limits   []proof.Limits // of each level, the first included
 }
 
 // From is where a machine's ID comes from.
@@ -140,7 +128,10 @@ type Machine struct {
 	Mode     Mode
 	Fixed    bool   // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Rule     string // the rule that claims the node
-	// Further are the other devices that speak for the node's machine, in their order, as Provider and Target. None of them is Claimed.
+	Level    int    // the number of its level: the rule's own device is alone in the first, 0
+	Limits   proof.Limits
+	// Further are the devices of the other levels that speak for the node's machine, in their order, as Provider, Target, Level and
+	// Limits. None of them is Claimed.
 	Further []Machine
 }
 
@@ -150,6 +141,9 @@ var (
 	ErrTwoMachines = errors.New("more than one rule claims the node")
 	ErrNoID        = errors.New("the node does not tell its machine") // a label, annotation, providerID or system UUID is missing or wrong
 	ErrNotAllowed  = errors.New("the node names a device that it may not name")
+
+	// errOnlyLevels is that of a rule whose levels are all under levels: none of its devices is what a node names.
+	errOnlyLevels = fmt.Errorf("%w: its rule has levels alone, and none of them knows the node", ErrNoID)
 )
 
 // maxID bounds an ID that a node tells: it goes into a record.
@@ -179,44 +173,24 @@ func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 		return Machine{}, fmt.Errorf("finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "))
 	}
 	further := rule.further(node)
-	m, err := rule.Machine.machine(node, rule.Provider)
+	var m Machine
+	err := errOnlyLevels
+	if rule.Provider != "" {
+		m, err = rule.Machine.machine(node, rule.Provider)
+		m.Limits = rule.limits[0]
+	}
 	if err != nil {
 		if err = fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err); len(further) == 0 {
 			return Machine{}, err
 		}
 	}
 	m.Target.Claimed = m.Provider != "" && rule.claimed()
-	m.Mode, m.Rule = cmp.Or(rule.Mode, c.Mode), rule.Name
-	for _, f := range further {
-		if f.Provider != m.Provider || f.Target.ID != m.Target.ID { // said twice it is one device
-			m.Further = append(m.Further, f)
-		}
+	m.Rule = rule.Name
+	m.Mode, _, _ = c.modeOf(node, rule)
+	if all := whole(append([]Machine{m}, further...)); len(all) > 1 {
+		m.Further = all[1:]
 	}
 	return m, err
-}
-
-// further are the other devices that know the node, in their order.
-func (n *NodeRule) further(node *corev1.Node) []Machine {
-	var out []Machine
-	for _, d := range n.devices() {
-		m, err := d.Machine.machine(node, d.Provider)
-		same := func(o Machine) bool { return o.Provider == m.Provider && o.Target.ID == m.Target.ID }
-		if err == nil && !slices.ContainsFunc(out, same) { // a list that leaves the node out has nothing to say of it
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// devices are those of all levels.
-func (n *NodeRule) devices() []*Device {
-	var out []*Device
-	for i := range n.Levels {
-		for j := range n.Levels[i].Devices {
-			out = append(out, &n.Levels[i].Devices[j])
-		}
-	}
-	return out
 }
 
 // machine is a provider's machine of the node.

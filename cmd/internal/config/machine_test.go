@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/proof"
 )
 
 const (
@@ -348,8 +350,10 @@ nodes:
 			}
 		}
 	}
-	machine := func(node, provider, id string) config.Machine {
-		return config.Machine{Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid}}
+	machine := func(node, provider, id string, level int) config.Machine {
+		return config.Machine{
+			Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid}, Level: level, Limits: proof.Limits{Timeout: 15 * time.Second},
+		}
 	}
 	for _, tc := range []struct {
 		name    string
@@ -357,9 +361,9 @@ nodes:
 		first   string
 		further []config.Machine
 	}{
-		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1", []config.Machine{machine("n1", "pdus", "a1"), machine("n1", "people", "n1")}},
-		{"not listed", with(node("n3"), bmc("b3")), "b3", []config.Machine{machine("n3", "people", "n3"), machine("n3", "pdus", "a3")}},
-		{"the first does not know it", with(node("n2"), bmc("")), "", []config.Machine{machine("n2", "pdus", "a2"), machine("n2", "people", "n2")}},
+		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1", []config.Machine{machine("n1", "pdus", "a1", 1), machine("n1", "people", "n1", 2)}},
+		{"not listed", with(node("n3"), bmc("b3")), "b3", []config.Machine{machine("n3", "people", "n3", 2), machine("n3", "pdus", "a3", 3)}},
+		{"the first does not know it", with(node("n2"), bmc("")), "", []config.Machine{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := cfg.Machine(tc.node)

@@ -3,11 +3,13 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Policy is one item of policies: which pods of a node that looks dead are ended although nothing proves that its machine is off.
@@ -20,28 +22,39 @@ type Policy struct {
 	Pods         string              `yaml:"pods"`         // label selector; "": all
 	Owners       []string            `yaml:"owners"`       // kinds that control the pod; none: any
 	Drivers      []string            `yaml:"drivers"`      // CSI drivers, one of which has a volume of the pod's; none: volumes do not matter
+	Volumes      string              `yaml:"volumes"`      // any (the default) or all: how many of the pod's volumes must be of these drivers
 	Terminating  bool                `yaml:"terminating"`  // only pods past their deletionTimestamp
+	Storage      string              `yaml:"storage"`      // the item of storage that says how the node is; its drivers are those of drivers. StorageUnhealthy needs it
 	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // must be said
 
 	// Of the preset longhorn: Longhorn's setting of that name. Default do-nothing.
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`
 
-	rule *policy.Policy
-	own  bool
+	// Of the trigger StorageUnhealthy: StorageOS' -node-poll-interval, -node-expiry-interval, -node-fencer-timeout and
+	// -node-fencer-retry-interval.
+	PollInterval   time.Duration `yaml:"pollInterval"`   // at least 1s; default 5s
+	ExpiryInterval time.Duration `yaml:"expiryInterval"` // more than timeout; default 1h
+	Timeout        time.Duration `yaml:"timeout"`        // at least retryInterval; default 25s
+	RetryInterval  time.Duration `yaml:"retryInterval"`  // at least 1s; default 5s
+
+	// A setting that Longhorn had: when attachments of the drivers' volumes are deleted, of pods of ReplicaSets. Default wait with the
+	// preset longhorn, else never.
+	VolumeAttachmentRecoveryPolicy string `yaml:"volumeAttachmentRecoveryPolicy"`
+
+	rules []policy.Policy // pods that are deleted come first
+	own   bool
 }
 
 // Rules are the policies in force. own is the controller's namespace, which is where a preset looks for its system's own pods.
 func (c *Config) Rules(own string) []policy.Policy {
 	var out []policy.Policy
 	for _, p := range c.Policies {
-		if p.rule == nil {
-			continue
+		for _, rule := range p.rules {
+			if p.own {
+				rule.Namespaces = []string{own}
+			}
+			out = append(out, rule)
 		}
-		rule := *p.rule
-		if p.own {
-			rule.Namespaces = []string{own}
-		}
-		out = append(out, rule)
 	}
 	return out
 }
@@ -73,7 +86,7 @@ func (r *reader) checkPolicy(c *Config, i int) {
 		if rule.When = p.When; !given("when") {
 			rule.When = policy.NotReady
 		}
-		oneOf(r, path+".when", rule.When, policy.NotReady, policy.BecameNotReady)
+		oneOf(r, path+".when", rule.When, policy.NotReady, policy.BecameNotReady, policy.StorageUnhealthy)
 	}
 	if given("nodes") {
 		rule.Nodes = r.selector(path+".nodes", p.Nodes, labels.Everything())
@@ -100,28 +113,65 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	if given("drivers") {
 		rule.Drivers = p.Drivers
 	}
+	r.storageUnhealthy(c, p, path, &rule, given)
+	if given("volumes") {
+		oneOf(r, path+".volumes", p.Volumes, "any", "all")
+		if len(rule.Drivers) == 0 {
+			r.report(path+".volumes", "says how many of a pod's volumes must be of the drivers: write drivers, too")
+		}
+		rule.AllVolumes = p.Volumes == "all"
+	}
 	if given("terminating") {
 		rule.Terminating = p.Terminating
 	}
 	if !given("preset") && len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0 && strings.TrimSpace(p.Pods) == "" && !r.bad[path+".pods"] {
 		r.report(path, "selects every pod of such a node: write at least one of namespaces, pods, owners, drivers")
 	}
-	idle := r.deletion(p, path, &rule, given)
+	var rules []policy.Policy
+	if idle := r.deletion(p, path, &rule, given); !idle {
+		rules = append(rules, rule)
+	}
+	unsaid := ""
+	if release, ok := r.recovery(p, path, rule, given); ok {
+		if rules = append(rules, release); len(rules) == 1 && !given("volumeAttachmentRecoveryPolicy") {
+			unsaid = ". volumeAttachmentRecoveryPolicy is wait where this preset says nothing; with never it does nothing and needs no word"
+		}
+	}
 	p.own = preset.Own && len(rule.Namespaces) == 0
-	if idle {
+	if len(rules) == 0 {
 		return
 	}
 	const mayRun = "this policy ends pods of machines that may run, so that"
 	switch {
 	case p.WithoutProof == policy.Never:
-		r.report(path+".withoutProof", "missing: %s a pod may run twice. If you accept that, write accept-duplicates; if the storage itself cuts such a node off, storage-fences. Without a policy its pods wait for the proof that their machine is off", mayRun)
+		r.report(path+".withoutProof", "missing: %s a pod may run twice. If you accept that, write accept-duplicates; if the storage itself cuts such a node off, storage-fences. Without a policy its pods wait for the proof that their machine is off%s", mayRun, unsaid)
 		return
 	case p.WithoutProof == policy.StorageFences && !preset.Fences:
 		r.report(path+".withoutProof", "%s does not cut off a node that looks dead, and its document does not say so: %s a pod may run twice. If you accept that, write accept-duplicates", p.Preset, mayRun)
 		return
 	}
 	oneOf(r, path+".withoutProof", p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
-	p.rule = &rule
+	p.rules = rules
+}
+
+// recovery is the rule of volume attachment recovery, if the item asks for one.
+func (r *reader) recovery(p *Policy, path string, rule policy.Policy, given func(string) bool) (release policy.Policy, ok bool) {
+	const key = "volumeAttachmentRecoveryPolicy"
+	value := p.VolumeAttachmentRecoveryPolicy
+	if !given(key) && p.Preset == "longhorn" {
+		value = "wait" // as in Longhorn
+	}
+	if given(key) {
+		var values []string
+		for _, v := range policy.Recovery {
+			values = append(values, v.Value)
+		}
+		oneOf(r, path+"."+key, value, values...)
+	}
+	if release, ok = rule.Recover(value); ok && len(rule.Drivers) == 0 {
+		r.report(path+"."+key, "says when attachments of the drivers' volumes are deleted: write drivers, too")
+	}
+	return release, ok
 }
 
 // deletion is Longhorn's setting, as the owners whose pods are ended. idle: it says that nothing is.
@@ -151,3 +201,80 @@ func (r *reader) deletion(p *Policy, path string, rule *policy.Policy, given fun
 	rule.Owners = policy.Deletion[i].Owners
 	return len(rule.Owners) == 0
 }
+
+// storageUnhealthy is what belongs to that trigger alone: whom to ask, and the intervals.
+func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *policy.Policy, given func(string) bool) {
+	intervals := []struct {
+		key   string
+		have  time.Duration
+		set   *time.Duration
+		least time.Duration
+	}{
+		{"pollInterval", p.PollInterval, &rule.Intervals.Poll, time.Second},
+		{"retryInterval", p.RetryInterval, &rule.Intervals.Retry, time.Second},
+		{"timeout", p.Timeout, &rule.Intervals.Timeout, 0},
+		{"expiryInterval", p.ExpiryInterval, &rule.Intervals.Expiry, 0},
+	}
+	const trigger = `belongs to "when: StorageUnhealthy"`
+	if rule.When != policy.StorageUnhealthy {
+		for _, i := range intervals {
+			if given(i.key) {
+				r.report(path+"."+i.key, trigger)
+			}
+		}
+		if given("storage") {
+			r.report(path+".storage", trigger+": the other triggers ask no storage system; to choose pods by their volumes write drivers")
+		}
+		return
+	}
+	rule.Intervals = policy.Document
+	for _, i := range intervals {
+		if given(i.key) {
+			*i.set = i.have
+			r.atLeast(path+"."+i.key, i.have, i.least)
+		}
+	}
+	v := rule.Intervals
+	if v.Timeout < v.Retry {
+		r.report(path+".timeout", "must be at least retryInterval, %s: else nothing is tried again", short(v.Retry))
+	}
+	if v.Expiry <= v.Timeout {
+		r.report(path+".expiryInterval", "must be more than timeout, %s: a node would be looked at anew before the last look has ended", short(v.Timeout))
+	}
+	if given("terminating") && p.Terminating {
+		r.report(path+".terminating", "does not go with StorageUnhealthy: a node is done before Kubernetes has deleted its pods")
+	}
+	if given("volumeAttachmentRecoveryPolicy") {
+		r.report(path+".volumeAttachmentRecoveryPolicy", "does not go with StorageUnhealthy: leave it out")
+	}
+	rule.Storage = p.Storage
+	var names, own []string
+	for _, s := range c.Storage {
+		names = append(names, s.Name)
+	}
+	adapter := c.Adapter(p.Storage)
+	if adapter != nil {
+		own = adapter.Spec.Drivers
+	}
+	switch {
+	case !given("storage"):
+		r.report(path, "storage is missing: write the name of the item of storage that says which nodes are not healthy")
+	case len(names) == 0:
+		r.report(path+".storage", "no storage system is configured: describe it under storage, at the top of the file")
+	case !slices.Contains(names, p.Storage):
+		oneOf(r, path+".storage", p.Storage, names...)
+	case adapter == nil: // its own faults are told
+	case !tells(adapter, storage.Nodes), !tells(adapter, storage.Volumes):
+		r.report(path+".storage", "%s does not tell of nodes and of volumes, and what it does not tell is unknown: describe both under storage", p.Storage)
+	case !given("drivers"):
+		rule.Drivers = own
+	default:
+		for j, d := range p.Drivers {
+			if !slices.Contains(own, d) {
+				r.report(item(path+".drivers", j), "is none of the drivers of storage %s, which could not say whether its volumes are healthy: leave drivers out", p.Storage)
+			}
+		}
+	}
+}
+
+func tells(a *storage.Adapter, k storage.Kind) bool { _, ok := a.Resource(k); return ok }

@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // reader collects what is wrong with one file.
@@ -132,6 +133,7 @@ func names(fields []field) []string {
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	providerType = reflect.TypeFor[Provider]()
+	amountType   = reflect.TypeFor[fleet.Amount]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
@@ -597,6 +599,8 @@ func scalar(n *yaml.Node, t reflect.Type) (v any, problem string) {
 		switch {
 		case n.Kind != yaml.ScalarNode:
 			return wrong("text")
+		case tag == "!!int" && t == amountType: // as Kubernetes' IntOrString
+			return ownText(n.Value, t)
 		case tag != "!!str":
 			return nil, "want text, have " + describe(n) + ": put it in quotes"
 		case isText(t):

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	fileA   = "mode: observe\npowerOffAfter: 11s\n"
-	fileB   = "mode: observe\npowerOffAfter: 12s\n"
-	fileC   = "mode: observe\npowerOffAfter: 13s\n"
+	fileA   = "mode: observe\npowerOffAfter: 21s\n"
+	fileB   = "mode: observe\npowerOffAfter: 22s\n"
+	fileC   = "mode: observe\npowerOffAfter: 23s\n"
 	fileBad = "mode: observe\npowerOffAfter: 1s\n"
 )
 
@@ -112,15 +112,15 @@ func TestWatch(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, fileA)
 	w := watch(t, file)
-	w.good(11 * time.Second)
+	w.good(21 * time.Second)
 
 	overwrite(t, file, fileB)
-	w.good(12 * time.Second)
+	w.good(22 * time.Second)
 
 	write(t, file, fileB) // the same again
 	write(t, filepath.Join(filepath.Dir(file), "other"), "x")
 	write(t, file, fileA)
-	w.good(11 * time.Second)
+	w.good(21 * time.Second)
 
 	write(t, file, fileBad)
 	var errs config.Errors
@@ -129,14 +129,14 @@ func TestWatch(t *testing.T) {
 	}
 	write(t, file, fileBad) // once per content
 	write(t, file, fileC)
-	w.good(13 * time.Second)
+	w.good(23 * time.Second)
 
 	do(t, os.Remove(file))
 	if err := w.bad(); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("got %v, want fs.ErrNotExist", err)
 	}
 	write(t, file, fileC) // what is in force: told, since the trouble is over
-	w.good(13 * time.Second)
+	w.good(23 * time.Second)
 }
 
 // TestWatchConfigMap does to a folder what a kubelet does when a ConfigMap changes.
@@ -153,20 +153,20 @@ func TestWatchConfigMap(t *testing.T) {
 	publish("..2024_1", fileA)
 	do(t, os.Symlink(filepath.Join("..data", "config.yaml"), file))
 	w := watch(t, file)
-	w.good(11 * time.Second)
+	w.good(21 * time.Second)
 
 	publish("..2024_2", fileB)
 	do(t, os.RemoveAll(filepath.Join(dir, "..2024_1")))
-	w.good(12 * time.Second)
+	w.good(22 * time.Second)
 
 	publish("..2024_3", fileB) // another key of the map changed
 	publish("..2024_4", fileC)
-	w.good(13 * time.Second)
+	w.good(23 * time.Second)
 
 	publish("..2024_5", fileBad)
 	w.bad()
 	publish("..2024_6", fileA)
-	w.good(11 * time.Second)
+	w.good(21 * time.Second)
 }
 
 // TestWatchLinked changes the file that a link elsewhere leads to.
@@ -175,9 +175,9 @@ func TestWatchLinked(t *testing.T) {
 	write(t, target, fileA)
 	do(t, os.Symlink(target, link))
 	w := watch(t, link)
-	w.good(11 * time.Second)
+	w.good(21 * time.Second)
 	overwrite(t, target, fileB)
-	w.good(12 * time.Second)
+	w.good(22 * time.Second)
 }
 
 func TestWatchBeginsWithoutFile(t *testing.T) {
@@ -185,5 +185,5 @@ func TestWatchBeginsWithoutFile(t *testing.T) {
 	w := watch(t, file)
 	w.bad()
 	write(t, file, fileA)
-	w.good(11 * time.Second)
+	w.good(21 * time.Second)
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drain"
+)
+
+// newDrainStatus tells what a drain waits for.
+func newDrainStatus() *cobra.Command {
+	var kubeconfig, format string
+	cmd := &cobra.Command{
+		Use:   "drain-status NODE",
+		Short: "Tell what holds up the drain of a node: the volumes, how many replicas are left, and how long they will take",
+		Long: "Tell what holds up the drain of a node, as the controller wrote it on the Node: the volumes and why, how many replicas are left, at\n" +
+			"what rate they left so far and how long the rest takes at that rate. It asks the API server alone, and changes nothing.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "table" && format != "json" {
+				return fmt.Errorf("--output: %q is neither table nor json", format)
+			}
+			c, err := newClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			s, err := drainStatusOf(cmd.Context(), c, args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(s)
+			}
+			return s.print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	f.StringVarP(&format, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// drainStatus is what is known of a node's drain, as JSON has it.
+type drainStatus struct {
+	Node         string       `json:"node"`
+	Cordoned     bool         `json:"cordoned"`
+	AutoEvicting bool         `json:"autoEvicting"`
+	Guards       []heldGuard  `json:"guards"`  // that hold a drain up
+	Budgets      []heldBudget `json:"budgets"` // of ours before the node's storage pods
+}
+
+type heldGuard struct {
+	drain.Progress
+	Budget      string  `json:"budget"` // namespace/name; "" if there is none
+	HeldSeconds float64 `json:"heldSeconds"`
+	PerMinute   float64 `json:"replicasPerMinute,omitempty"` // 0: none has left so far
+	RestSeconds float64 `json:"restSeconds,omitempty"`
+}
+
+type heldBudget struct {
+	Guard  string `json:"guard"`
+	Budget string `json:"budget"`
+}
+
+func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.Time) (drainStatus, error) {
+	var node corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return drainStatus{}, fmt.Errorf("reading node: %w", err)
+	}
+	var list policyv1.PodDisruptionBudgetList
+	if err := c.List(ctx, &list, client.HasLabels{taint.GuardLabel}); err != nil {
+		return drainStatus{}, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
+	}
+	s := drainStatus{Node: name, Cordoned: node.Spec.Unschedulable, AutoEvicting: node.Annotations[taint.AutoEvictingAnnotation] == "true",
+		Guards: []heldGuard{}, Budgets: []heldBudget{}}
+	for i := range list.Items {
+		if b := &list.Items[i]; b.Annotations[taint.GuardedNode] == name {
+			s.Budgets = append(s.Budgets, heldBudget{b.Labels[taint.GuardLabel], b.Namespace + "/" + b.Name})
+		}
+	}
+	for _, p := range drain.ProgressOf(&node) {
+		g := heldGuard{Progress: *p, HeldSeconds: now.Sub(p.Since).Seconds()}
+		if i := slices.IndexFunc(s.Budgets, func(b heldBudget) bool { return b.Guard == p.Guard }); i >= 0 {
+			g.Budget = s.Budgets[i].Budget
+		}
+		if rate, rest, known := p.Rate(now); known {
+			g.PerMinute, g.RestSeconds = rate, rest.Seconds()
+		}
+		s.Guards = append(s.Guards, g)
+	}
+	slices.SortFunc(s.Guards, func(a, b heldGuard) int { return cmp.Compare(a.Guard, b.Guard) })
+	return s, nil
+}
+
+func (s drainStatus) print(out io.Writer) error {
+	word := "is not cordoned"
+	if s.Cordoned {
+		word = "is cordoned"
+	}
+	switch {
+	case len(s.Guards) > 0:
+		fmt.Fprintf(out, "Node %s %s.\n", s.Node, word)
+	case len(s.Budgets) == 0:
+		fmt.Fprintf(out, "Node %s %s. Nothing of forcefence's holds its drain up.\n", s.Node, word)
+	default:
+		fmt.Fprintf(out, "Node %s %s. Nothing holds its drain up now; it is guarded by:\n", s.Node, word)
+		for _, b := range s.Budgets {
+			fmt.Fprintf(out, "  drain guard %s, PodDisruptionBudget %s\n", b.Guard, b.Budget)
+		}
+	}
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
+	for _, g := range s.Guards {
+		by := "PodDisruptionBudget " + g.Budget
+		if g.Budget == "" {
+			by = "but no PodDisruptionBudget of forcefence's is there, so that nothing of it holds the drain up"
+		}
+		fmt.Fprintf(out, "\nDrain guard %s, policy %s: held up for %s, %s\n", g.Guard, g.Policy, seconds(g.HeldSeconds), by)
+		if g.Unknown != "" {
+			fmt.Fprintf(out, "Nothing is known of the storage system: %s. Until it is, the drain waits.\n", g.Unknown)
+		}
+		fmt.Fprintf(out, "Replicas: %d of %d left it, %d hold it up", g.Total-g.Left, g.Total, g.Left)
+		if g.PerMinute > 0 {
+			fmt.Fprintf(out, "; %.1f a minute so far, so that the rest takes about %s", g.PerMinute, seconds(g.RestSeconds))
+		} else {
+			fmt.Fprint(out, "; how long that takes is not known until one has left")
+		}
+		fmt.Fprintf(out, "\n\n")
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprint(w, "VOLUME\tREPLICA\tWHY\n")
+		for _, v := range g.Volumes {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", cmp.Or(v.Volume, "-"), v.Replica, strings.TrimSpace(v.Why))
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		if more := g.Left - len(g.Volumes); more > 0 {
+			fmt.Fprintf(out, "and %d more\n", more)
+		}
+	}
+	return nil
+}

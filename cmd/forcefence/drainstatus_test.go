@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// What the command reads is what stands on the Node and the budgets that are there: it needs no controller.
+func TestDrainStatus(t *testing.T) {
+	admin := cluster.Admin(t, shared)
+	ctx := t.Context()
+	now := time.Now().Truncate(time.Second)
+	held := drain.Progress{
+		Guard: "disks", Policy: drain.BlockForEviction, Since: now.Add(-10 * time.Minute), Told: now, Total: 30, Left: 25,
+		Volumes: []drain.Held{{Volume: "vol-7", Replica: "vol-7-r1", Why: "it is still there"}},
+	}
+	blind := drain.Progress{Guard: "blind", Policy: drain.BlockIfLast, Since: now.Add(-time.Minute), Unknown: "replicas were not listed yet"}
+	for _, n := range []*corev1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "drained", Annotations: map[string]string{
+			taint.DrainAnnotation:        drain.Encode(map[string]*drain.Progress{"disks": &held, "blind": &blind}),
+			taint.AutoEvictingAnnotation: "true",
+		}}, Spec: corev1.NodeSpec{Unschedulable: true}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "guarded"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "bare"}},
+	} {
+		if err := admin.Create(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Delete(ctx, n)
+	}
+	g := drain.Guard{Name: "disks", Pods: &metav1.LabelSelector{}, Identity: drain.Identity{"node"}}
+	var budgets []*policyv1.PodDisruptionBudget
+	for _, node := range []string{"drained", "guarded"} {
+		b := g.For(drain.Pod{Namespace: "default", Node: node, Labels: map[string]string{"node": node}})
+		if err := admin.Create(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		budgets = append(budgets, b)
+	}
+	for node, want := range map[string][]string{
+		"drained": {
+			"Node drained is cordoned.\n",
+			fmt.Sprintf("Drain guard disks, policy block-for-eviction: held up for 10m0s, PodDisruptionBudget default/%s\n", budgets[0].Name),
+			"Replicas: 5 of 30 left it, 25 hold it up; 0.5 a minute so far, so that the rest takes about 50m0s\n",
+			"vol-7   vol-7-r1  it is still there\nand 24 more\n",
+			"Drain guard blind, policy block-if-contains-last-replica: held up for 1m0s, but no PodDisruptionBudget of forcefence's is there",
+			"Nothing is known of the storage system: replicas were not listed yet.",
+			"how long that takes is not known",
+		},
+		"guarded": {"Node guarded is not cordoned. Nothing holds its drain up now; it is guarded by:\n  drain guard disks, PodDisruptionBudget default/" + budgets[1].Name},
+		"bare":    {"Node bare is not cordoned. Nothing of forcefence's holds its drain up.\n"},
+	} {
+		s, err := drainStatusOf(ctx, admin, node, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.AutoEvicting != (node == "drained") {
+			t.Errorf("%s: auto-evicting: got %t", node, s.AutoEvicting)
+		}
+		var out bytes.Buffer
+		if err := s.print(&out); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range want {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("%s: want %q in:\n%s", node, text, &out)
+			}
+		}
+	}
+	if _, err := drainStatusOf(ctx, admin, "nobody", now); err == nil {
+		t.Error("a node that does not exist: got no error")
+	}
+
+	// What holds drains up goes with the controller, by the command that cleans up after it.
+	var out bytes.Buffer
+	c := cleanup{client: admin, out: &out, key: taint.DefaultKey}
+	if err := c.run(ctx); err == nil || !strings.Contains(out.String(), "PodDisruptionBudget default/"+budgets[0].Name) {
+		t.Errorf("cleanup without --yes: got %v\n%s", err, &out)
+	}
+	c.yes = true
+	if err := c.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := drainStatusOf(ctx, admin, "drained", now); err != nil || len(s.Budgets)+len(s.Guards) > 0 {
+		t.Errorf("after cleanup: got %+v, %v", s, err)
+	}
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/keeper"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Drain is one item of drain: what `kubectl drain` waits for on nodes that hold a storage system's data.
+type Drain struct {
+	Name     string       `yaml:"name"`     // unique, a DNS label; Events name it
+	Storage  string       `yaml:"storage"`  // an item of storage, by its name
+	Policy   drain.Policy `yaml:"policy"`   // default block-if-contains-last-replica
+	Identity []string     `yaml:"identity"` // the label keys that tell a storage pod from the others
+	Delegate bool         `yaml:"delegate"` // the storage system carries the policy out itself: its own setting is written, and nothing else
+
+	guard *keeper.Guarded
+}
+
+// Guards are the drain guards in force. What they see of their storage system is the caller's to add.
+func (c *Config) Guards() []keeper.Guarded {
+	var out []keeper.Guarded
+	for _, d := range c.Drain {
+		if d.guard != nil {
+			out = append(out, *d.guard)
+		}
+	}
+	return out
+}
+
+// longhornDriver is whose eviction requests nobody but Longhorn's own node controller may write.
+const longhornDriver = "driver.longhorn.io"
+
+// checkDrain checks one item and makes its guard.
+func (r *reader) checkDrain(c *Config, i int) {
+	d, path := &c.Drain[i], item("drain", i)
+	var earlier []string
+	for _, e := range c.Drain[:i] {
+		earlier = append(earlier, e.Name)
+		if d.Storage != "" && e.Storage == d.Storage {
+			r.report(path+".storage", "has a drain item already (%s): two would take each other's PodDisruptionBudgets for somebody else's", e.Name)
+			return
+		}
+	}
+	r.name("drain", i, d.Name, earlier)
+	if d.Policy == "" {
+		d.Policy = drain.BlockIfLast
+	}
+	r.drainPolicy(path+".policy", d.Policy)
+	if d.Storage == "" {
+		r.report(path+".storage", "missing: an item of storage, by its name")
+		return
+	}
+	adapter := c.Adapter(d.Storage)
+	if adapter == nil {
+		var names []string
+		for _, s := range c.Storage {
+			names = append(names, s.Name)
+		}
+		switch near := nearest(d.Storage, names); {
+		case slices.Contains(names, d.Storage): // it has faults of its own
+		case near != "":
+			r.report(path+".storage", "there is no such item of storage: did you mean %q?", near)
+		default:
+			r.report(path+".storage", "there is no such item of storage")
+		}
+		return
+	}
+	longhorn := slices.Contains(adapter.Spec.Drivers, longhornDriver)
+	g := keeper.Guarded{Guard: drain.Guard{Name: d.Name, Policy: d.Policy, Identity: d.Identity}, Adapter: adapter}
+	switch {
+	case longhorn && !d.Delegate:
+		r.report(path, "Longhorn guards drains itself, and its node controller writes over what anybody else asks of its replicas: say delegate: true, and its setting node-drain-policy, which holds for the whole cluster, is set to the policy; or leave the item out and set it yourself")
+		return
+	case longhorn && len(d.Identity) > 0:
+		r.report(path+".identity", "has no meaning with delegate: Longhorn makes its PodDisruptionBudgets itself")
+		return
+	case longhorn:
+		setting := keeper.Longhorn
+		if ns := adapter.Spec.Namespace; ns != "" {
+			setting.Namespace = ns
+		}
+		g.Setting, g.Adapter = &setting, nil
+	case d.Delegate:
+		r.report(path+".delegate", "only Longhorn (%s) has a setting for this: leave it out, and forcefence guards the drains itself", longhornDriver)
+		return
+	case !r.guardPods(d, path, adapter, &g):
+		return
+	}
+	d.guard = &g
+}
+
+// guardPods is which pods are guarded, and how one is told from the others.
+func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *keeper.Guarded) bool {
+	before := len(r.errs)
+	ns, pods := a.Pods()
+	if ns == "" || pods == nil || pods.Empty() {
+		r.report(path+".storage", "this item of storage does not say which pods serve its replicas: write its namespace and pods")
+		return false
+	}
+	var err error
+	if g.Pods, err = metav1.ParseToLabelSelector(pods.String()); err != nil {
+		r.report(path+".storage", "a PodDisruptionBudget cannot have this selector of pods: %s", oneLine(err.Error()))
+	}
+	g.Namespace = ns
+	if _, ok := a.Resource(storage.Replicas); !ok && d.Policy != drain.AlwaysAllow {
+		r.report(path+".storage", "this item of storage does not tell of replicas: write its replica")
+	}
+	if _, can := storage.NewState(a).Eviction(storage.Replica{}, true); !can && d.Policy.Evicts() {
+		r.report(path+".policy", "this item of storage does not say how a replica's eviction is asked for: write its replica.evict and replica.keep, or choose a policy that evicts nothing")
+	}
+	if len(d.Identity) == 0 {
+		r.report(path+".identity", "missing: the keys of the labels by which one storage pod is told from the others, such as statefulset.kubernetes.io/pod-name. Each gets a PodDisruptionBudget of its own. A DaemonSet's pods have none, and no drain evicts them")
+	}
+	for j, key := range d.Identity {
+		switch {
+		case len(validation.IsQualifiedName(key)) > 0:
+			r.report(item(path+".identity", j), "no label can have this key: it must look like example.net/name")
+		case slices.Contains([]string{"controller-revision-hash", "pod-template-hash", "pod-template-generation"}, key):
+			r.report(item(path+".identity", j), "all pods of a set have the same value here: use a label whose value no other pod has, such as statefulset.kubernetes.io/pod-name. A DaemonSet's pods have none, and no drain evicts them")
+		}
+	}
+	return len(r.errs) == before
+}
+
+// drainPolicy answers the spellings of Longhorn's documents as well.
+func (r *reader) drainPolicy(path string, p drain.Policy) {
+	if slices.Contains(drain.Policies, p) {
+		return
+	}
+	plain := func(s string) string {
+		s = strings.ToLower(strings.NewReplacer("-", "", " ", "", "_", "").Replace(s))
+		return strings.NewReplacer("contains", "", "replicais", "").Replace(strings.ReplaceAll(s, "lastreplicaisstopped", "replicaisstopped"))
+	}
+	for _, known := range drain.Policies {
+		if plain(string(known)) == plain(string(p)) {
+			r.report(path, "is not written like that here: write %q", known)
+			return
+		}
+	}
+	oneOf(r, path, p, drain.Policies...)
+}

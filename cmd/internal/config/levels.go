@@ -1,0 +1,225 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/proof"
+)
+
+// Level is one way to know of a machine's power, and to end it: devices that must all say Off, such as those of the two outlets that feed
+// a server.
+type Level struct {
+	Devices []Device `yaml:"devices"`
+	// Delay is how long it waits before its first power-off: from the announcement, or from when the level before it gave way. Default 0s.
+	Delay time.Duration `yaml:"delay"`
+	// Timeout is how long it has from then on until the machine is off; then the next level has its turn. Default: the levels that have
+	// none share what others leave of powerOffTimeout.
+	Timeout  time.Duration `yaml:"timeout"`
+	Attempts int           `yaml:"attempts"` // power-offs through each of its devices before it gives way, 1 to 10; default 1
+}
+
+// Device is one that speaks for the machine beside the first of its rule. No kubelet may choose it: its machine is written in a list, or
+// made by a template over the node's name alone.
+type Device struct {
+	Provider string `yaml:"provider"` // the name of one of Config.Providers
+	Machine  Source `yaml:"machine"`
+}
+
+// further are the devices of the levels that know the node, in their order. A level that has a device which does not know it is left out.
+func (n *NodeRule) further(node *corev1.Node) []Machine {
+	var out []Machine
+	for i, l := range n.Levels {
+		of := make([]Machine, 0, len(l.Devices))
+		for j := range l.Devices {
+			d := &l.Devices[j]
+			m, err := d.Machine.machine(node, d.Provider)
+			if err != nil { // a list that leaves the node out has nothing to say of it, and the others of its level alone prove nothing
+				of = nil
+				break
+			}
+			m.Level, m.Limits = i+1, n.limits[i+1]
+			of = append(of, m)
+		}
+		out = append(out, of...)
+	}
+	return out
+}
+
+// whole leaves out the levels that have a device which speaks already, in an earlier level or in their own: said twice it is one, and the
+// others of its level alone would prove what they must not.
+func whole(all []Machine) []Machine {
+	twice := map[int]bool{}
+	for i, m := range all {
+		same := func(o Machine) bool {
+			return !twice[o.Level] && o.Provider != "" && o.Provider == m.Provider && o.Target.ID == m.Target.ID
+		}
+		if slices.ContainsFunc(all[:i], same) {
+			twice[m.Level] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m Machine) bool { return twice[m.Level] })
+}
+
+// devices are those of all levels.
+func (n *NodeRule) devices() []*Device {
+	var out []*Device
+	for i := range n.Levels {
+		for j := range n.Levels[i].Devices {
+			out = append(out, &n.Levels[i].Devices[j])
+		}
+	}
+	return out
+}
+
+// checkLevels checks the devices of a rule.
+func (r *reader) checkLevels(c *Config, i int) {
+	n, path := &c.Nodes[i], item("nodes", i)
+	_, provider := r.lines[path+".provider"]
+	_, machine := r.lines[path+".machine"]
+	own := provider || machine || len(n.Levels) == 0 // else all of its levels are under levels
+	count := len(n.devices())
+	if own {
+		count++
+		r.checkMachine(c, n.Provider, &n.Machine, path)
+	}
+	if count > taint.MaxDevices {
+		r.report(path+".levels", "%d devices would speak for a node: at most %d may", count, taint.MaxDevices)
+	}
+	for j := range n.Levels {
+		r.checkLevel(c, n, j, item(path+".levels", j))
+	}
+	r.shareTimeout(c, n, path+".levels", own)
+	if r.bad[path+".levels"] {
+		return
+	}
+	r.warnOfSharedPower(c, n, path, own)
+}
+
+// checkLevel checks one level: one that nothing could satisfy, and one that less than its operator meant would satisfy.
+func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
+	l, at := &n.Levels[j], path+".devices"
+	if len(l.Devices) == 0 {
+		r.report(at, "missing: a level without a device would be off with nobody saying so")
+	}
+	if l.Delay < 0 {
+		r.report(path+".delay", "must not be negative")
+	}
+	if _, given := r.lines[path+".timeout"]; given && l.Timeout < shortestTurn {
+		r.report(path+".timeout", "must be at least %s", short(shortestTurn))
+	}
+	if _, given := r.lines[path+".attempts"]; given && (l.Attempts < 1 || l.Attempts > 10) {
+		r.report(path+".attempts", "must be from 1 to 10")
+	}
+	for k := range l.Devices {
+		d, at := &l.Devices[k], item(at, k)
+		r.checkMachine(c, d.Provider, &d.Machine, at)
+		unread := d.Machine.From == FromTemplate && d.Machine.tmpl == nil || !sources[d.Machine.From] // told already
+		if !unread && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed() {
+			r.report(at+".machine", "a kubelet could choose this device, by its labels or by what it says of itself; only the first device may be found like that: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+		}
+		if m, ok := c.settings(d.Provider).(providers.Mute); ok && m.NeverOff() && len(l.Devices) > 1 {
+			r.report(at+".provider", "never says Off as it is set, so this level could never be off: give it a level of its own")
+		}
+		for e := range k {
+			o := &l.Devices[e]
+			switch {
+			case o.Provider != d.Provider || o.Machine.From != d.Machine.From:
+			case d.Machine.From == FromTemplate && o.Machine.Template == d.Machine.Template:
+				r.report(at, "is the device on line %d once more: the level would be off when that one is", r.lines[item(path+".devices", e)])
+			}
+			if node := unlisted(&o.Machine, &d.Machine); node != "" {
+				r.report(at+".machine.list", "%s is in the list of only one of this level's devices: for it, the level would be left out", oneLine(node))
+			}
+		}
+	}
+}
+
+// unlisted is a node that only one of two lists has; "" if there is none, or one of them is no list.
+func unlisted(a, b *Source) string {
+	if a.From != FromList || b.From != FromList {
+		return ""
+	}
+	has := func(s *Source, node string) bool {
+		return slices.ContainsFunc(s.List, func(e Listed) bool { return e.Node == node })
+	}
+	for _, e := range a.List {
+		if !has(b, e.Node) {
+			return e.Node
+		}
+	}
+	for _, e := range b.List {
+		if !has(a, e.Node) {
+			return e.Node
+		}
+	}
+	return ""
+}
+
+// settings are those of the provider of that name; nil where there is none.
+func (c *Config) settings(name string) providers.Config {
+	if i := slices.IndexFunc(c.Providers, func(p Provider) bool { return p.Name == name }); i >= 0 {
+		return c.Providers[i].Config
+	}
+	return nil
+}
+
+// shortestTurn is the least that a level may have: a BMC takes seconds to power a machine off.
+const shortestTurn = 5 * time.Second
+
+// shareTimeout gives each level its part of powerOffTimeout.
+func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
+	levels := n.Levels
+	n.limits = []proof.Limits{{}}
+	left, without, given := c.PowerOffTimeout, 0, false
+	if own {
+		without++
+	}
+	for _, l := range levels {
+		n.limits = append(n.limits, proof.Limits{Delay: l.Delay, Timeout: l.Timeout, Attempts: l.Attempts})
+		left -= l.Delay + l.Timeout
+		given = given || l.Delay > 0 || l.Timeout > 0
+		if l.Timeout == 0 {
+			without++
+		}
+	}
+	if given && (left < 0 || without > 0 && left/time.Duration(without) < shortestTurn) {
+		needs := c.PowerOffTimeout - left + time.Duration(without)*shortestTurn
+		r.report(path, "with their delays and timeouts the levels need %s to have their turns: powerOffTimeout is %s", short(needs), short(c.PowerOffTimeout))
+	}
+	if without == 0 || own && len(levels) == 0 || !own && len(levels) == 1 { // one level alone has nobody to give way to
+		return
+	}
+	share := left / time.Duration(without)
+	for j := range n.limits {
+		if n.limits[j].Timeout == 0 {
+			n.limits[j].Timeout = share
+		}
+	}
+}
+
+// warnOfSharedPower tells of a rule all of whose devices die with their machines' power.
+func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool) {
+	var all []string
+	if own {
+		all = append(all, n.Provider)
+	}
+	for _, d := range n.devices() {
+		all = append(all, d.Provider)
+	}
+	for _, name := range all {
+		if _, shares := c.settings(name).(providers.SharesPower); !shares {
+			return
+		}
+	}
+	c.warnings = append(c.warnings, Error{File: r.file, Line: max(r.lines[path], 1), Path: path, Problem: "warning: " +
+		"where a machine loses its power, its BMC is silent with it, and silence is not off: such a node waits for a person. " +
+		"Give the rule a level that outlives the machine's power, such as the outlets that feed it"})
+}
+
+// Warnings are what is not wrong in the file, and still no good idea; each says so.
+func (c *Config) Warnings() Errors { return c.warnings }

@@ -1,0 +1,166 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/proof"
+)
+
+// twoSupplies is a server whose BMC comes first, and then the two outlets that feed it.
+const twoSupplies = `
+powerOffTimeout: 60s
+providers: [{name: racks, plain: }, {name: strips-a, plain: }, {name: strips-b, plain: }, {name: people, plain: }]
+nodes:
+- name: all
+  provider: racks
+  machine: {from: annotation, annotation: bmc}
+  levels:
+  - delay: 5s
+    attempts: 3
+    devices:
+    - {provider: strips-a, machine: {from: list, list: [{node: n1, id: a/1}, {node: n2, id: a/2}, {node: n4, id: a/4}]}}
+    - {provider: strips-b, machine: {from: template, template: '%s'}}
+  - timeout: 15s
+    devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]
+`
+
+// said writes devices as level:provider/id.
+func said(m config.Machine) (out []string) {
+	for _, f := range m.Further {
+		out = append(out, fmt.Sprintf("%d:%s/%s", f.Level, f.Provider, f.Target.ID))
+	}
+	return out
+}
+
+// A level stands whole or not at all: what is left of one whose other device does not know the node, or speaks already, would prove more
+// than it knows.
+func TestLevelsAreWhole(t *testing.T) {
+	bmc := func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }
+	for _, tc := range []struct {
+		name, text string
+		node       *corev1.Node
+		want       []string
+	}{
+		{"both outlets", fmt.Sprintf(twoSupplies, `b/{{ .Name | trimPrefix "n" }}`), with(node("n1"), bmc), []string{"1:strips-a/a/1", "1:strips-b/b/1", "2:people/n1"}},
+		{"the first has nothing to do with it", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), node("n2"), []string{"1:strips-a/a/2", "1:strips-b/b/n2", "2:people/n2"}},
+		{"only one outlet is known", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), with(node("n3"), bmc), []string{"2:people/n3"}},
+		{"only the other outlet is known", `
+providers: [{name: strips-a, plain: }, {name: strips-b, plain: }, {name: people, plain: }]
+nodes:
+- name: all
+  levels:
+  - devices:
+    - {provider: strips-a, machine: {from: template, template: 'a/{{ .Name }}'}}
+    - {provider: strips-b, machine: {from: list, list: [{node: n1, id: b/1}]}}
+  - devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]
+`, node("n3"), []string{"2:people/n3"}},
+		{"two templates lead to one outlet", strings.Replace(fmt.Sprintf(twoSupplies, `a/{{ .Name | trimPrefix "n" }}`), "provider: strips-b", "provider: strips-a", 1),
+			with(node("n4"), bmc), []string{"2:people/n4"}},
+		{"an outlet is the rule's own device", strings.Replace(fmt.Sprintf(twoSupplies, "b"), "provider: strips-b", "provider: racks", 1),
+			with(node("n4"), bmc), []string{"2:people/n4"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, _ := parse(t, tc.text).Machine(tc.node)
+			if diff := cmp.Diff(tc.want, said(m)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Each level has its limits. Those without a timeout share what is left of powerOffTimeout.
+func TestLevelLimits(t *testing.T) {
+	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{{ .Name }}")).Machine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	strips := proof.Limits{Delay: 5 * time.Second, Timeout: 20 * time.Second, Attempts: 3}
+	got := []proof.Limits{m.Limits}
+	for _, f := range m.Further {
+		got = append(got, f.Limits)
+	}
+	if diff := cmp.Diff([]proof.Limits{{Timeout: 20 * time.Second}, strips, strips, {Timeout: 15 * time.Second}}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// A rule may have all of its levels under levels: none of its devices is what a node names, and two outlets may be the first level.
+func TestOnlyLevels(t *testing.T) {
+	cfg := parse(t, `
+mode: fence
+providers: [{name: strips, plain: }]
+nodes:
+- name: all
+  levels:
+  - devices:
+    - {provider: strips, machine: {from: template, template: 'a/{{ .Name }}'}}
+    - {provider: strips, machine: {from: template, template: 'b/{{ .Name }}'}}
+`)
+	m, err := cfg.Machine(node("n1"))
+	if diff := cmp.Diff([]string{"1:strips/a/n1", "1:strips/b/n1"}, said(m)); diff != "" || err == nil || m.Provider != "" || m.Mode != config.Fence {
+		t.Errorf("got %+v, error %v, -want +got:\n%s", m, err, diff)
+	}
+	claims := taint.NewClaims(cfg.Claims([]*corev1.Node{node("n1"), node("n2")}))
+	thief := taint.Claim{Node: "n3", Machine: taint.Machine{Provider: "strips", ID: "b/n1"}, Claimed: true}
+	if c := claims.Clash(thief); !strings.Contains(c.Refused, "node n1") {
+		t.Errorf("another node takes an outlet: got %+v", c)
+	}
+}
+
+// check-config warns, once for a rule, where silence is all that is left once the power is gone.
+func TestWarnings(t *testing.T) {
+	t.Setenv("PW", "12345678")
+	const providers = `
+providers:
+- {name: racks, redfish: {username: u, passwordEnv: PW}}
+- {name: older, ipmi: {username: u, passwordEnv: PW}}
+- {name: strips, pdu: {mib: apc-rpdu2, username: u, passwordEnv: PW}}
+- {name: cloud, cloudtaint: {trust: nobody}}
+nodes:
+`
+	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{{ .Name }}'}\n"
+	level := func(provider, id string) string {
+		return fmt.Sprintf("  - devices: [{provider: %s, machine: {from: template, template: '%s'}}]\n", provider, id)
+	}
+	for _, tc := range []struct {
+		name, rules string
+		want        []string // paths
+	}{
+		{"a BMC alone", "- name: a\n  " + bmc, []string{"nodes[0]"}},
+		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}"), []string{"nodes[0]"}},
+		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}/1"), nil},
+		{"the second of two rules", "- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + level("strips", "{{ .Name }}/1") + "- name: b\n  selector: node-role.kubernetes.io/b\n  " + bmc, []string{"nodes[1]"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := config.Parse("f", []byte(providers+tc.rules), all.Types())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, w := range cfg.Warnings() {
+				got = append(got, w.Path)
+				if !strings.HasPrefix(w.Problem, "warning: ") || w.Line == 0 {
+					t.Errorf("got %q", w)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	// What never says Off holds its whole level up.
+	_, err := config.Parse("f", []byte(providers+"- name: a\n  levels:\n  - devices:\n    - {provider: strips, machine: {from: template, template: '{{ .Name }}/1'}}\n"+
+		"    - {provider: cloud, machine: {from: template, template: '{{ .Name }}'}}\n"), all.Types())
+	if err == nil || !strings.Contains(err.Error(), "devices[1].provider: never says Off") {
+		t.Errorf("got error %v", err)
+	}
+}

@@ -1,0 +1,181 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Mode says what forcefence may do about a node that looks dead.
+type Mode string
+
+// The modes. In which a node is: ModeOf.
+const (
+	Observe  Mode = "observe"  // recover from a machine that is Off; of one that is On say so, and keep watching
+	Fence    Mode = "fence"    // power that off after the grace, too
+	Shadow   Mode = "shadow"   // decide as in Fence, say it, and begin nothing
+	Disabled Mode = "disabled" // ask nobody, and begin nothing
+)
+
+var modes = []Mode{Observe, Fence, Shadow, Disabled}
+
+// LeastGrace is the least powerOffAfter: two renewals of a Lease, which a kubelet renews every 10 s where it is not told otherwise.
+const LeastGrace = 20 * time.Second
+
+// ModeItem is the mode of the nodes that its selector matches. No node can match two.
+type ModeItem struct {
+	Selector      string        `yaml:"selector"`      // label selector, not ""
+	Mode          Mode          `yaml:"mode"`          // must be said
+	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // of Fence and Shadow; default Config.PowerOffAfter
+
+	selector labels.Selector
+}
+
+// ModeOf is a node's mode: that of the item of modes that matches it, else its rule's, else the file's. It is lowered by nothing that the
+// node says of itself. powerOffAfter is zero where Config.PowerOffAfter holds; by says what chose the mode. It is a pure function of the
+// Config and the node.
+func (c *Config) ModeOf(node *corev1.Node) (mode Mode, powerOffAfter time.Duration, by string) {
+	var rule *NodeRule
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Mode != "" && n.claims(node) {
+			rule = n
+		}
+	}
+	return c.modeOf(node, rule)
+}
+
+// modeOf is ModeOf for a node whose rule is known; nil is one without a mode.
+func (c *Config) modeOf(node *corev1.Node, rule *NodeRule) (Mode, time.Duration, string) {
+	for i := range c.Modes {
+		if m := &c.Modes[i]; m.selector != nil && m.selector.Matches(labels.Set(node.Labels)) {
+			return m.Mode, m.PowerOffAfter, fmt.Sprintf("modes, selector %q", m.Selector)
+		}
+	}
+	if rule != nil && rule.Mode != "" {
+		return rule.Mode, 0, "mode of the rule " + rule.Name
+	}
+	return c.Mode, 0, "mode of the configuration"
+}
+
+// Selectors are those of the file's selectors of nodes of which each should select some node of the cluster, by their paths.
+func (c *Config) Selectors() map[string]labels.Selector {
+	out := map[string]labels.Selector{}
+	for i := range c.Modes {
+		out[item("modes", i)+".selector"] = c.Modes[i].selector
+	}
+	return out
+}
+
+// grace checks how long a machine that is On is left on.
+func (r *reader) grace(path string, d time.Duration) {
+	if d < LeastGrace {
+		r.report(path, "must be at least %s: a kubelet that lives may miss two renewals of its Lease", short(LeastGrace))
+	}
+}
+
+// checkModes checks the items of modes, and what belongs to modes together.
+func (r *reader) checkModes(c *Config) {
+	fences := c.Mode == Fence
+	for i := range c.Modes {
+		m, path := &c.Modes[i], item("modes", i)
+		given := func(key string) bool { _, ok := r.lines[path+"."+key]; return ok }
+		if m.Mode == "" && !r.bad[path+".mode"] {
+			r.report(path+".mode", "missing: %s", either(spelled(modes)))
+		} else {
+			oneOf(r, path+".mode", m.Mode, modes...)
+		}
+		fences = fences || m.Mode == Fence
+		switch {
+		case !given("powerOffAfter"):
+		case m.Mode == Observe, m.Mode == Disabled:
+			r.report(path+".powerOffAfter", `belongs to "mode: fence" and "mode: shadow"`)
+		default:
+			r.grace(path+".powerOffAfter", m.PowerOffAfter)
+		}
+		at := path + ".selector"
+		if strings.TrimSpace(m.Selector) == "" {
+			r.report(at, "missing: a label selector of nodes. The mode of all nodes stands under mode, at the top of the file")
+			continue
+		}
+		faults := len(r.errs)
+		if m.selector = r.selector(at, m.Selector, labels.Nothing()); len(r.errs) > faults {
+			m.selector = nil // matches no node, and overlaps with no other
+			continue
+		}
+		if apart(m.selector, labels.Everything()) {
+			r.report(at, "selects no node: what it demands of a label contradicts itself")
+			continue
+		}
+		for j := range c.Modes[:i] {
+			if o := c.Modes[j].selector; o != nil && !apart(m.selector, o) {
+				r.report(at, "a node can match this and that of %s, on line %d, too: make them exclude each other, such as by zone=a and zone!=a",
+					item("modes", j), cmp.Or(r.lines[item("modes", j)+".selector"], r.lines[item("modes", j)]))
+				break
+			}
+		}
+	}
+	for i := range c.Nodes {
+		if path := item("nodes", i) + ".mode"; len(c.Modes) > 0 && c.Nodes[i].Mode != "" {
+			r.report(path, "stands beside modes, on line %d: write the modes of nodes there alone", r.lines["modes"])
+		}
+	}
+	if fences && len(c.Nodes) == 0 && !r.bad["nodes"] {
+		path := "mode"
+		if c.Mode != Fence {
+			path = "modes"
+		}
+		r.report(path, "nothing to fence: no rule under nodes tells how a node finds its machine")
+	}
+}
+
+// apart reports that no labels match both selectors: they demand of one label what cannot be together.
+func apart(a, b labels.Selector) bool {
+	demands := map[string][]labels.Requirement{}
+	for _, s := range []labels.Selector{a, b} {
+		all, selectable := s.Requirements()
+		if !selectable {
+			return true
+		}
+		for _, q := range all {
+			demands[q.Key()] = append(demands[q.Key()], q)
+		}
+	}
+	for key, all := range demands {
+		if !slices.ContainsFunc(candidates(all), func(value *string) bool {
+			set := labels.Set{}
+			if value != nil {
+				set[key] = *value
+			}
+			return !slices.ContainsFunc(all, func(q labels.Requirement) bool { return !q.Matches(set) })
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// candidates are values of a label such that, if any value satisfies all of the demands, one of these does: no label at all, the values
+// that are named, their neighbours among the numbers, and one that nobody names.
+func candidates(all []labels.Requirement) []*string {
+	out := []*string{nil}
+	add := func(s string) { out = append(out, &s) }
+	other := "x"
+	for _, q := range all {
+		for v := range q.Values() {
+			add(v)
+			other += v
+			if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+				add(strconv.FormatInt(n+1, 10))
+				add(strconv.FormatInt(n-1, 10))
+			}
+		}
+	}
+	add(other)
+	return out
+}

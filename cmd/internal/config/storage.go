@@ -1,0 +1,118 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Storage is one item of storage: a storage system, by its resources and what they say. Policies and drains name it.
+type Storage struct {
+	Name         string           `yaml:"name"`   // unique, a DNS label
+	Preset       string           `yaml:"preset"` // a system that we know, whose values hold where this item says nothing; "": none
+	storage.Spec `yaml:",inline"` // what is left out is not told
+
+	adapter *storage.Adapter
+}
+
+// Adapter finds the item of storage of that name; nil: there is none, or it has faults.
+func (c *Config) Adapter(name string) *storage.Adapter {
+	i := slices.IndexFunc(c.Storage, func(s Storage) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return c.Storage[i].adapter
+}
+
+// Asked are the storage systems that something in force asks. No other is followed.
+func (c *Config) Asked() []*storage.Adapter {
+	var names []string // of those that policies and drains ask
+	for _, g := range c.Guards() {
+		if g.Adapter != nil {
+			names = append(names, g.Adapter.Name)
+		}
+	}
+	for _, p := range c.Policies {
+		for _, rule := range p.rules {
+			names = append(names, rule.Storage)
+		}
+	}
+	var out []*storage.Adapter
+	for _, s := range c.Storage {
+		if slices.Contains(names, s.Name) {
+			out = append(out, s.adapter)
+		}
+	}
+	return out
+}
+
+// Evictable are the storage systems whose replicas a drain guard may ask to leave a node, guarded or not.
+func (c *Config) Evictable() []*storage.Adapter {
+	var out []*storage.Adapter
+	for _, s := range c.Storage {
+		if s.adapter == nil || slices.Contains(s.adapter.Spec.Drivers, longhornDriver) {
+			continue
+		}
+		if _, can := s.adapter.Eviction(storage.Replica{}, true); can {
+			out = append(out, s.adapter)
+		}
+	}
+	return out
+}
+
+// checkStorage checks one item and compiles its expressions.
+func (r *reader) checkStorage(c *Config, i int) {
+	s, path := &c.Storage[i], item("storage", i)
+	var earlier []string
+	for _, e := range c.Storage[:i] {
+		earlier = append(earlier, e.Name)
+	}
+	r.name("storage", i, s.Name, earlier)
+	spec := s.Spec
+	if _, given := r.lines[path+".preset"]; given {
+		var names []string
+		for _, p := range storage.Presets {
+			names = append(names, p.Name)
+		}
+		oneOf(r, path+".preset", s.Preset, names...)
+		p, ok := storage.PresetOf(s.Preset)
+		if !ok {
+			return
+		}
+		spec = p.Spec
+		r.overlay(reflect.ValueOf(&spec).Elem(), reflect.ValueOf(s.Spec), path)
+	}
+	a, bad := storage.Compile(s.Name, spec)
+	for _, p := range bad {
+		at := path
+		if p.Path != "" {
+			at = join(path, p.Path)
+		}
+		r.report(at, "%s", p.Text)
+	}
+	for _, e := range c.Storage[:i] {
+		for j, d := range spec.Drivers {
+			if e.adapter != nil && slices.Contains(e.adapter.Spec.Drivers, d) {
+				r.report(item(path+".drivers", j), "%s is a driver of storage %s already: of a volume only one may tell", d, e.Name)
+			}
+		}
+	}
+	s.adapter = a
+}
+
+// overlay puts the values that the file gives in the place of a preset's.
+func (r *reader) overlay(to, from reflect.Value, path string) {
+	for i := range to.NumField() {
+		name, _, _ := strings.Cut(to.Type().Field(i).Tag.Get("yaml"), ",")
+		at := join(path, name)
+		switch _, given := r.lines[at]; {
+		case !given:
+		case to.Field(i).Kind() == reflect.Struct:
+			r.overlay(to.Field(i), from.Field(i), at)
+		default:
+			to.Field(i).Set(from.Field(i))
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// What an item says wins over its preset, key by key, and the rest of the preset stays. No system is followed that nothing asks.
+func TestStorage(t *testing.T) {
+	cfg, err := config.Parse("x.yaml", []byte(`
+storage:
+- name: longhorn
+  preset: longhorn
+  namespace: storage
+  volume: {healthy: object.status.robustness == "healthy"}
+- name: own
+  drivers: [csi.example.net]
+  node: {resource: nodes.v1.example.net, name: object.metadata.name, healthy: object.status.ready}
+`), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := storage.PresetOf("longhorn")
+	want.Spec.Namespace, want.Spec.Volume.Healthy = "storage", `object.status.robustness == "healthy"`
+	if diff := cmp.Diff(want.Spec, cfg.Adapter("longhorn").Spec); diff != "" {
+		t.Errorf("over the preset: -want +got:\n%s", diff)
+	}
+	if a := cfg.Adapter("own"); a == nil || a.Name != "own" {
+		t.Errorf("one of one's own: got %+v", a)
+	}
+	if a := cfg.Adapter("none"); a != nil {
+		t.Errorf("one that is not there: got %+v", a)
+	}
+	if asked := cfg.Asked(); len(asked) > 0 {
+		t.Errorf("nothing asks a system: got %d followed", len(asked))
+	}
+}
+
+// docs/storage.md has a sample that is one, and every preset with whose word it takes.
+func TestStoragePage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "storage.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := samples.FindStringSubmatch(string(page))
+	if sample == nil {
+		t.Fatal("no sample")
+	}
+	cfg, err := config.Parse("docs/storage.md", []byte(sample[1]), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := storage.NewState(cfg.Adapter("example")).Eviction(storage.Replica{}, true); !ok {
+		t.Error("the sample does not say how a replica's eviction is asked for")
+	}
+	for _, p := range storage.Presets {
+		if !strings.Contains(string(page), "| `"+p.Name+"` | "+p.Trusts+" |") {
+			t.Errorf("the page does not say whom %s trusts: %s", p.Name, p.Trusts)
+		}
+	}
+}

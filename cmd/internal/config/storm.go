@@ -1,0 +1,97 @@
+package config
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/taint/fleet"
+)
+
+// StormGuard limits the power-offs that forcefence sends. What it limits is new ones: a machine that is off is recovered in any case, and a
+// fence that runs goes on.
+type StormGuard struct {
+	MaxPowerOffs fleet.Amount       `yaml:"maxPowerOffs"` // at once; rounded down, never below 1; default 1+5%
+	MinHealthy   fleet.Amount       `yaml:"minHealthy"`   // of all nodes; rounded up; default 50%
+	Domains      []FailureDomain    `yaml:"domains"`      // default topology.kubernetes.io/zone
+	CoolDown     time.Duration      `yaml:"coolDown"`     // default 1m
+	ControlPlane ControlPlanePolicy `yaml:"controlPlane"` // default never
+}
+
+// FailureDomain are the nodes with one value of a label, such as a zone or a rack.
+type FailureDomain struct {
+	Label      string        `yaml:"label"`
+	MinHealthy *fleet.Amount `yaml:"minHealthy"` // of the domain's nodes; rounded up; default 50%
+}
+
+// ControlPlanePolicy says whether control-plane nodes may be powered off.
+type ControlPlanePolicy string
+
+// The policies.
+const (
+	Never  ControlPlanePolicy = "never"
+	Quorum ControlPlanePolicy = "quorum" // if etcd keeps a majority of healthy members beside it
+)
+
+// defaultStorm is what holds where the file says nothing.
+func defaultStorm() StormGuard {
+	l := fleet.DefaultLimits()
+	g := StormGuard{MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, CoolDown: l.CoolDown, ControlPlane: Never}
+	for _, d := range l.Domains {
+		g.Domains = append(g.Domains, FailureDomain{Label: d.Label, MinHealthy: &d.MinHealthy})
+	}
+	return g
+}
+
+// Limits are what the storm guard keeps to.
+func (g StormGuard) Limits() *fleet.Limits {
+	l := &fleet.Limits{MaxPowerOffs: g.MaxPowerOffs, MinHealthy: g.MinHealthy, CoolDown: g.CoolDown}
+	for _, d := range g.Domains {
+		floor := fleet.Amount{Percent: 50}
+		if d.MinHealthy != nil {
+			floor = *d.MinHealthy
+		}
+		l.Domains = append(l.Domains, fleet.Domain{Label: d.Label, MinHealthy: floor, Fixed: !kubeletWrites(d.Label)})
+	}
+	return l
+}
+
+// checkStorm checks what a file can tell. Whether a floor is above the number of nodes is told at run time.
+func (r *reader) checkStorm(g StormGuard) {
+	const path = "stormGuard"
+	if (g.MaxPowerOffs == fleet.Amount{}) {
+		r.report(path+".maxPowerOffs", "must be more than 0: mode observe powers nothing off")
+	}
+	if g.CoolDown < 0 || g.CoolDown > 24*time.Hour {
+		r.report(path+".coolDown", "must be from 0s to 24h")
+	}
+	oneOf(r, path+".controlPlane", g.ControlPlane, Never, Quorum)
+	r.floor(path+".minHealthy", g.MinHealthy)
+	for i, d := range g.Domains {
+		at := item(path+".domains", i)
+		switch {
+		case d.Label == "":
+			r.report(at+".label", "missing: the label by which the nodes of one domain are told, such as topology.kubernetes.io/zone")
+		case len(validation.IsQualifiedName(d.Label)) > 0:
+			r.report(at+".label", "no label can have this key")
+		}
+		for j, e := range g.Domains[:i] {
+			if e.Label == d.Label && d.Label != "" {
+				r.report(at+".label", "is the label of %s already, on line %d", item(path+".domains", j), r.lines[item(path+".domains", j)])
+			}
+		}
+		if d.MinHealthy != nil {
+			r.floor(at+".minHealthy", *d.MinHealthy)
+		}
+	}
+}
+
+// floor refuses what is no floor, or one that no power-off can keep: the node that is powered off is not healthy.
+func (r *reader) floor(path string, a fleet.Amount) {
+	switch {
+	case a.Number > 0 && a.Percent > 0:
+		r.report(path, "must be a number of nodes (3) or a share of them (50%%)")
+	case a.Percent == 100:
+		r.report(path, "must be below 100%%: the node that is powered off is not healthy, so no power-off could keep this")
+	}
+}

@@ -1,0 +1,207 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+func setCondition(name corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		for i := range n.Status.Conditions {
+			if n.Status.Conditions[i].Type == name {
+				n.Status.Conditions[i].Status = status
+				return
+			}
+		}
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: name, Status: status})
+	}
+}
+
+func paused(value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Annotations = map[string]string{fence.PausedAnnotation: value} }
+}
+
+// A person's word on a Node stops everything until it ends: then the node is powered off and recovered, as any.
+func TestPausedUntil(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.run(15 * time.Second)
+	until := w.Now().Add(3 * time.Minute).UTC().Truncate(time.Second)
+	w.change("n1", paused(fmt.Sprintf("new disk; until=%s", until.Format(time.RFC3339))))
+	w.silence("n1")
+	if w.until(170*time.Second, func() bool { return w.machines["n1"].offs() > 0 || w.record("n1").ID != "" }) || !w.told.has("NodeExcluded n1") {
+		t.Errorf("while it was paused: %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n1"), w.told.said)
+	}
+	w.until(time.Minute, func() bool { return w.machines["n1"].offs() > 0 })
+	w.untilDone("n1", taint.ResultEvicted)
+	if m := w.machines["n1"]; m.offs() != 1 || m.off[0].Before(until) {
+		t.Errorf("power-offs: got %v, want one after %s", m.off, until)
+	}
+}
+
+// A drain that is under way keeps a machine on, and none that is off from its recovery.
+func TestDrainKeepsMachineOn(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.run(15 * time.Second)
+	for _, n := range []string{"n1", "n3"} {
+		w.change(n, setCondition("DrainInProgress", corev1.ConditionTrue))
+	}
+	w.silence("n1")
+	w.cut("n3")
+	w.until(100*time.Second, func() bool { return w.record("n3").Result == taint.ResultEvicted })
+	w.untilDone("n3", taint.ResultEvicted)
+	w.run(100 * time.Second)
+	if w.machines["n1"].offs() != 0 || w.record("n1").ID != "" || !w.told.has("PowerOffHeldUp n1") {
+		t.Errorf("n1: got %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n1"), w.told.said)
+	}
+	w.change("n1", setCondition("DrainInProgress", corev1.ConditionFalse))
+	w.until(time.Minute, func() bool { return w.machines["n1"].offs() > 0 })
+	w.untilDone("n1", taint.ResultEvicted)
+}
+
+// refusing is an API server of which some reads fail.
+type refusing struct {
+	client.Reader
+	fail func(client.ObjectKey) error
+}
+
+func (a refusing) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := a.fail(k); err != nil {
+		return err
+	}
+	return a.Reader.Get(ctx, k, o, opts...)
+}
+
+// elsewhere makes the world's controller look where else nodes are excluded.
+func (w *world) elsewhere() *corev1.ConfigMap {
+	at := Elsewhere{Pause: client.ObjectKey{Namespace: "fencing", Name: "forcefence-pause"}, Leases: "medik8s-leases"}
+	config := w.r.Options.Config
+	w.r.Options.Config = func() *Config {
+		c := config()
+		c.Elsewhere = at
+		return c
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: at.Pause.Namespace, Name: at.Pause.Name}, Data: map[string]string{"reason": "switches"}}
+}
+
+// A pause that is written once the power-off is announced wins over it, whoever else is dead; when it is gone all goes on.
+func TestPauseWinsUntilSent(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	pause := w.elsewhere()
+	announced := false
+	w.fail = func(_ client.Object, patch string) error { // just before the announcement is committed
+		if strings.Contains(patch, string(taint.PhasePoweringOff)) && !announced {
+			announced = true
+			w.create(pause)
+		}
+		return nil
+	}
+	w.run(15 * time.Second)
+	w.silence("n1")
+	w.until(2*time.Minute, func() bool { return w.record("n1").Result != "" })
+	if !announced || w.machines["n1"].offs() != 0 || w.record("n1").Result != taint.ResultCancelled || !w.told.has("NodeExcluded n1") {
+		t.Errorf("announced %v: got %d power-offs, record %+v, told %q", announced, w.machines["n1"].offs(), w.record("n1"), w.told.said)
+	}
+	w.cut("n3")
+	w.run(2 * time.Minute)
+	if w.machines["n1"].offs() != 0 || w.record("n3").ID != "" || !w.told.has("NodeExcluded n3") {
+		t.Errorf("while it is paused: got %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n3"), w.told.said)
+	}
+	must(t, w.api.Delete(t.Context(), pause))
+	w.until(2*time.Minute, func() bool { return w.machines["n1"].offs() > 0 })
+	w.untilDone("n1", taint.ResultEvicted)
+	w.untilDone("n3", taint.ResultEvicted)
+}
+
+// Node maintenance's Lease excludes its node, and no other; another operator's does not.
+func TestNodeMaintenanceLease(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.elsewhere()
+	w.run(15 * time.Second)
+	for n, holder := range map[string]string{"n1": "node-maintenance", "n3": "NodeHealthCheck-workers"} {
+		seconds, renewed := int32(150), metav1.NewMicroTime(w.Now())
+		w.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "medik8s-leases", Name: "node-" + n},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}})
+		w.cut(n)
+	}
+	w.until(100*time.Second, func() bool { return w.record("n3").Result == taint.ResultEvicted })
+	w.untilDone("n3", taint.ResultEvicted)
+	if w.record("n1").ID != "" || !w.told.has("NodeExcluded n1") {
+		t.Errorf("n1: got record %+v, told %q", w.record("n1"), w.told.said)
+	}
+	w.until(4*time.Minute, func() bool { return w.record("n1").Result == taint.ResultEvicted }) // it runs out
+	w.untilDone("n1", taint.ResultEvicted)
+}
+
+// What may not be read may say that nothing is to be done; what cannot be read now is read again.
+func TestUnreadableIsPaused(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "thing", errors.New("no right"))
+	for name, tc := range map[string]struct {
+		namespace string
+		err       error
+		told      bool
+	}{
+		"a pause that may not be read":    {"fencing", forbidden, true},
+		"Leases that may not be read":     {"medik8s-leases", forbidden, true},
+		"a pause that nobody answers for": {"fencing", apierrors.NewInternalError(errors.New("etcd")), false},
+		"Leases that nobody answers for":  {"medik8s-leases", apierrors.NewInternalError(errors.New("etcd")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.mode = fence.Fence
+			w.elsewhere()
+			live := w.r.Live
+			w.r.Live = refusing{live, func(k client.ObjectKey) error {
+				if k.Namespace == tc.namespace {
+					return tc.err
+				}
+				return nil
+			}}
+			w.run(15 * time.Second)
+			w.cut("n1")
+			w.run(100 * time.Second)
+			if w.record("n1").ID != "" || w.told.has("NodeExcluded n1") != tc.told {
+				t.Errorf("got record %+v, told %q, want that it is told: %v", w.record("n1"), w.told.said, tc.told)
+			}
+			w.r.Live = live
+			w.until(time.Minute, func() bool { return w.record("n1").Result == taint.ResultEvicted })
+			w.untilDone("n1", taint.ResultEvicted)
+		})
+	}
+}
+
+// A new configuration is looked at once: what is paused, or cannot be known, is told before a node is dead.
+func TestPauseIsToldAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.elsewhere())
+	log := &bytes.Buffer{}
+	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
+	config := w.r.Config()
+	w.r.Options.Config = func() *Config { return config }
+	p := &Policies{Reconciler: w.r}
+	for range 3 {
+		p.look(t.Context())
+	}
+	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
+		t.Errorf("got %q, want it told once", log)
+	}
+}

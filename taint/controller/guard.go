@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// meet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
+// else silent, and an open fence would end for that. It does so again when other limits are in force.
+func (r *Reconciler) meet(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	limits := r.Config().Limits
+	if r.met && limits == r.limits {
+		return nil
+	}
+	var nodes corev1.NodeList
+	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing cached nodes: %w", err)
+	}
+	var impossible []string
+	r.across(func(f *fleet.Fleet) {
+		f.Limit(limits)
+		for i := range nodes.Items {
+			r.seeNode(f, &nodes.Items[i])
+		}
+		impossible = f.Impossible()
+	})
+	for _, floor := range impossible {
+		r.Log.Warn("A floor of healthy nodes is above what a power-off can keep: no machine is powered off", "floor", floor)
+	}
+	r.met, r.limits = true, limits
+	return nil
+}
+
+// seeNode folds a Node of a watch or a list in.
+func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
+	f.See(taint.See(node, nil, r.Key, r.Now(), r.Now()), r.Now())
+}
+
+// called notes how a read of ours ended: whatever the API server says itself, it answered.
+func (r *Reconciler) called(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	var status apierrors.APIStatus
+	failed := err != nil && (!errors.As(err, &status) || status.Status().Code >= 500)
+	r.across(func(f *fleet.Fleet) { f.Called(failed, r.Now()) })
+}
+
+// refused counts a refusal of the guard, and reports whether an Event tells of it. One that is the same for many nodes is told once,
+// by the first of them.
+func (r *Reconciler) refused(s recovery.Step) (told bool) {
+	if !slices.Contains(reason.Guards, s.Why) {
+		return true
+	}
+	r.Metrics.refusals.WithLabelValues(string(s.Why)).Inc()
+	if s.Once == "" {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := string(s.Why) + " " + s.Once
+	if at, before := r.once[key]; before && r.Now().Sub(at) < onceFor {
+		return false
+	}
+	if r.once == nil {
+		r.once = map[string]time.Time{}
+	}
+	for k, at := range r.once {
+		if r.Now().Sub(at) >= onceFor {
+			delete(r.once, k)
+		}
+	}
+	r.once[key] = r.Now()
+	return true
+}
+
+// onceFor is how long a refusal that is one for many nodes is not told again.
+const onceFor = 10 * time.Minute

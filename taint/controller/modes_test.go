@@ -1,0 +1,208 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// fencingScheme knows Fencings.
+func fencingScheme(t *testing.T) *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	must(t, api.AddToScheme(scheme))
+	return scheme
+}
+
+// What shadow and disabled leave alone is everything; shadow says what it would have done, once; and a node's own grace holds.
+func TestModes(t *testing.T) {
+	w := newWorld(t)
+	modes := map[string]fence.Chosen{"n1": {Mode: fence.Shadow, PowerOffAfter: 3 * time.Minute}, "n2": {Mode: fence.Disabled, By: "the file"}}
+	w.chosen = func(n *corev1.Node) fence.Chosen { return modes[n.Name] }
+	fencings := fake.NewClientBuilder().WithScheme(fencingScheme(t)).WithStatusSubresource(&api.Fencing{}).Build()
+	d := newDesk(fencings)
+	lead := func() {
+		w.lead()
+		w.r.Told = func(x journal.Told) { d.Tell(x) }
+	}
+	lead()
+	w.run(15 * time.Second)
+	for mode, want := range map[string]float64{"shadow": 1, "disabled": 1, "observe": float64(len(w.machines) - 2)} {
+		if got := testutil.ToFloat64(w.r.Metrics.modes.WithLabelValues(mode)); got != want {
+			t.Errorf("forcefence_node_mode %s: got %v, want %v", mode, got, want)
+		}
+	}
+	for _, n := range []string{"n1", "n2"} {
+		w.silence(n)
+		w.change(n, setReady(corev1.ConditionUnknown))
+	}
+	w.run(2 * time.Minute)
+	if w.told.has("WouldPowerOff n1") || !w.told.has("WaitingForGrace n1") || !w.told.has("ModeDisabled n2") {
+		t.Errorf("told: got %q", w.told.said)
+	}
+	w.run(2 * time.Minute)
+	if !w.told.has("WouldPowerOff n1") {
+		t.Errorf("told: got %q", w.told.said)
+	}
+	w.machines["n1"].on, w.machines["n2"].on = false, false
+	w.run(100 * time.Second)
+	if !w.told.has("WouldRecover n1") {
+		t.Errorf("told: got %q", w.told.said)
+	}
+	for _, n := range []string{"n1", "n2"} {
+		if m := w.machines[n]; m.offs() != 0 || w.marked(n) || w.record(n).ID != "" {
+			t.Errorf("%s: got %d power-offs, marked %v, record %+v", n, m.offs(), w.marked(n), w.record(n))
+		}
+	}
+	for _, decision := range []string{"power_off", "recover"} {
+		if got := testutil.ToFloat64(w.r.Metrics.shadowed.WithLabelValues(decision)); got != 1 {
+			t.Errorf("forcefence_shadow_decisions_total %s: got %v, want 1", decision, got)
+		}
+	}
+	// Each is one Fencing, marked, as it was told first: another leader, who tells the second again, makes no other, and writes none anew.
+	d.writeAll(t)
+	recorded := func() map[string]api.Fencing {
+		t.Helper()
+		var list api.FencingList
+		must(t, fencings.List(t.Context(), &list))
+		out := map[string]api.Fencing{}
+		for _, f := range list.Items {
+			out[f.Status.Result] = f
+		}
+		if len(out) != len(list.Items) {
+			t.Errorf("Fencings: got %d of %d results", len(list.Items), len(out))
+		}
+		return out
+	}
+	first := recorded()
+	for would, state := range map[string]string{"WouldPowerOff": "On", "WouldRecover": "Off"} {
+		f := first[would]
+		p := f.Status.Pods
+		if !f.Spec.Shadow || f.Spec.Node != "n1" || f.Spec.ID != "" || f.Spec.Why == "" || f.Spec.PowerOff != (state == "On") || f.Status.Phase != "Done" ||
+			p.Ended != 0 || p.Would == 0 || int(p.Would) != len(p.Names) || len(f.Status.Evidence) == 0 {
+			t.Errorf("%s: got %+v, want what would have been done", would, f)
+		}
+		for _, e := range f.Status.Evidence {
+			if e.State != state || e.From == "" {
+				t.Errorf("%s: evidence: got %+v, want %s and from whom", would, e, state)
+			}
+		}
+	}
+	if len(first) != 2 || len(d.fences) != 0 {
+		t.Errorf("Fencings: got %d, and %d that wait, want two and none", len(first), len(d.fences))
+	}
+	d.again(fencings)
+	w.told.said = nil
+	lead()
+	w.run(100 * time.Second)
+	if !w.told.has("WouldRecover n1") || len(d.fences) != 1 {
+		t.Errorf("another leader told: got %q, and %d to record, want it again", w.told.said, len(d.fences))
+	}
+	d.writeAll(t)
+	if diff := cmp.Diff(first, recorded()); diff != "" {
+		t.Errorf("told by another leader: -before +after:\n%s", diff)
+	}
+	// The mode changes: what was said is done now.
+	modes["n1"] = fence.Chosen{Mode: fence.Observe}
+	w.untilDone("n1", taint.ResultEvicted)
+}
+
+// Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off as in fence.
+func TestDrillAndModes(t *testing.T) {
+	asked := &oneMachine{now: time.Now, state: providers.PowerOn}
+	config := &Config{Machine: func(*corev1.Node) (Machine, error) {
+		return Machine{Provider: asked, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
+	}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
+		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode, By: "the file"} }
+		seen := config.Drill(t.Context(), node, nobodyLies, time.Now)
+		f := drill.Judge(seen)
+		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
+			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)
+		}
+		if mode == fence.Disabled && (f.Fenceable != corev1.ConditionFalse || f.Reason != reason.ModeDisabled || !strings.Contains(f.Message, "the file") || !f.OK()) {
+			t.Errorf("disabled: got %+v", f)
+		}
+	}
+}
+
+// A healthy node in mode disabled is not pinned; held pods are nudged in no mode that begins nothing.
+func TestModesOfHealthyNodes(t *testing.T) {
+	w := newWorld(t)
+	mode := fence.Disabled
+	w.chosen = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode} }
+	w.r.Options.Config = func() *Config {
+		return &Config{Machine: func(n *corev1.Node) (Machine, error) {
+			m, err := w.machine(n)
+			m.Target.Claimed, m.Identity = true, taint.Machine{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
+			return m, err
+		}, Excluded: w.exclusion, Mode: w.chosen}
+	}
+	pinned := func() bool {
+		var n corev1.Node
+		must(t, w.api.Get(t.Context(), client.ObjectKey{Name: "n1"}, &n))
+		return n.Labels[taint.PinLabel] != ""
+	}
+	w.changes++
+	w.run(15 * time.Second)
+	if pinned() {
+		t.Error("mode disabled: pinned")
+	}
+	w.change("n1", func(n *corev1.Node) { // a hook, which may hold pods
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(w.Now())})
+	})
+	st := w.r.state("n1")
+	st.nudging = nudging{known: true, pending: true, fresh: true, opened: w.Now()} // a round that would be followed by another
+	if wait := w.r.nudge(t.Context(), "n1", st); wait != 0 || st.nudging.pending {
+		t.Errorf("mode disabled: a nudge is due in %s", wait)
+	}
+	mode = fence.Shadow
+	w.changes++
+	w.run(15 * time.Second)
+	if !pinned() {
+		t.Error("mode shadow: not pinned, so it could not decide as mode fence does")
+	}
+}
+
+// A selector that selects no node is told once for each configuration.
+func TestSelectorsOfNothing(t *testing.T) {
+	w := newWorld(t)
+	log := &bytes.Buffer{}
+	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
+	parse := func(s string) labels.Selector {
+		sel, err := labels.Parse(s)
+		must(t, err)
+		return sel
+	}
+	config := &Config{Selectors: map[string]labels.Selector{"modes[0].selector": parse("zone=nowhere"), "modes[1].selector": parse("!zone")}}
+	w.r.Options.Config = func() *Config { return config }
+	p := &Policies{Reconciler: w.r}
+	for range 3 {
+		p.look(context.Background())
+	}
+	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "selects no node") })
+	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") || !strings.Contains(lines[0], "zone=nowhere") {
+		t.Errorf("got %q", log.String())
+	}
+}

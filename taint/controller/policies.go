@@ -1,0 +1,101 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/policy"
+)
+
+// Policies looks once at each configuration for policies, and modes, that select no node or no pod of the cluster: a misspelt label ends nothing, and
+// nobody would know before a node is dead. It says so in the log and changes nothing; pods may come later.
+type Policies struct {
+	Reconciler *Reconciler
+
+	looked *Config // at this one
+}
+
+// policiesEvery is how often a new configuration is looked for. It costs a request only if there is one, or the last look failed.
+const policiesEvery = 10 * time.Second
+
+// Start blocks until ctx ends. It runs on the leader.
+func (p *Policies) Start(ctx context.Context) error {
+	for {
+		p.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(policiesEvery):
+		}
+	}
+}
+
+// look looks at the configuration in force, unless it did.
+func (p *Policies) look(ctx context.Context) {
+	config := p.Reconciler.Config()
+	if config == p.looked {
+		return
+	}
+	switch err := errors.Join(p.check(ctx, config.Policies), p.checkSelectors(ctx, config), p.checkExcluded(ctx, config)); {
+	case err == nil:
+		p.looked = config
+	case ctx.Err() == nil:
+		p.Reconciler.Log.Warn("Cannot look for what policies and modes select", "error", err)
+	}
+}
+
+func (p *Policies) check(ctx context.Context, policies []policy.Policy) error {
+	r := p.Reconciler
+	for _, one := range policies {
+		nodes := &corev1.NodeList{}
+		if err := r.Cache.List(ctx, nodes, client.MatchingLabelsSelector{Selector: orAll(one.Nodes)}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing nodes: %w", err)
+		}
+		if len(nodes.Items) == 0 {
+			r.Log.Warn("Policy selects no node of the cluster: is its selector right?", "policy", one.Name, "nodes", one.Nodes)
+		}
+		switch found, err := p.selects(ctx, one); {
+		case err != nil:
+			return err
+		case !found:
+			r.Log.Warn("Policy selects no pod of the cluster: are its namespaces and labels right?", "policy", one.Name,
+				"namespaces", one.Namespaces, "pods", orAll(one.Pods).String())
+		}
+	}
+	return nil
+}
+
+// selects reports whether any pod is in the policy's namespaces and has its labels.
+func (p *Policies) selects(ctx context.Context, one policy.Policy) (bool, error) {
+	namespaces := one.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{corev1.NamespaceAll}
+	}
+	for _, ns := range namespaces {
+		ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
+		pods := &corev1.PodList{}
+		err := p.Reconciler.Live.List(ctx, pods, client.InNamespace(ns), client.MatchingLabelsSelector{Selector: orAll(one.Pods)}, client.Limit(1))
+		cancel()
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("listing pods of policy %s: %w", one.Name, err)
+		case len(pods.Items) > 0:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func orAll(s labels.Selector) labels.Selector {
+	if s == nil {
+		return labels.Everything()
+	}
+	return s
+}

@@ -1,0 +1,88 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/forcefence/forcefence/taint/policy"
+)
+
+// A policy that selects nothing is told once for each configuration, and again only after a look that failed.
+func TestPoliciesThatSelectNothing(t *testing.T) {
+	is := func(text string) labels.Selector {
+		s, err := labels.Parse(text)
+		must(t, err)
+		return s
+	}
+	lists, fail := 0, true
+	api := fake.NewClientBuilder().WithObjects(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"rack": "a"}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "p", Labels: map[string]string{"app": "db"}}},
+	).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*corev1.PodList); ok {
+				if lists++; fail {
+					fail = false
+					return errors.New("try later")
+				}
+			}
+			return c.List(ctx, list, opts...)
+		},
+	}).Build()
+	config := &Config{Policies: []policy.Policy{
+		{Name: "fits", Nodes: is("rack=a"), Namespaces: []string{"web", "db"}, Pods: is("app=db")},
+		{Name: "all"},
+		{Name: "no-node", Nodes: is("rack=b"), Pods: is("app=db")},
+		{Name: "no-namespace", Namespaces: []string{"dbs"}},
+		{Name: "no-label", Namespaces: []string{"db"}, Pods: is("app=bd")},
+	}}
+	log := &bytes.Buffer{}
+	said := func() (out []string) {
+		for line := range strings.Lines(log.String()) {
+			_, after, _ := strings.Cut(line, `msg="`)
+			what, rest, _ := strings.Cut(after, ":")
+			what, _, _ = strings.Cut(what, `"`)
+			if _, name, ok := strings.Cut(rest, "policy="); ok {
+				name, _, _ = strings.Cut(name, " ")
+				what = name + ": " + what
+			}
+			out = append(out, what)
+		}
+		log.Reset()
+		return out
+	}
+	want := func(when string, want ...string) {
+		t.Helper()
+		if got := strings.Join(said(), "\n"); got != strings.Join(want, "\n") {
+			t.Errorf("%s: got log\n%s\nwant\n%s", when, got, strings.Join(want, "\n"))
+		}
+	}
+	p := &Policies{Reconciler: New(Options{
+		Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config }, Now: time.Now,
+	})}
+	p.look(t.Context())
+	want("a list that failed", "Cannot look for what policies and modes select")
+	nothing := []string{"no-node: Policy selects no node of the cluster", "no-namespace: Policy selects no pod of the cluster", "no-label: Policy selects no pod of the cluster"}
+	p.look(t.Context())
+	want("the next", nothing...)
+	before := lists
+	p.look(t.Context())
+	if want("the same configuration"); lists != before {
+		t.Errorf("the same configuration: got %d more lists, want none", lists-before)
+	}
+	config = &Config{Policies: config.Policies}
+	p.look(t.Context())
+	want("another", nothing...)
+}

@@ -1,0 +1,469 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+var fenceStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// fenceRecord is the record of a fence, i seconds after its begin.
+func fenceRecord(id int, p taint.Phase, res taint.Result, i int) taint.Record {
+	return taint.Record{ID: fmt.Sprintf("f-%012x", id), NodeUID: "uid", BootID: "boot", Since: fenceStart, By: "pod-1", Device: "racks/7"}.
+		WithEvidence(taint.Evidence{At: fenceStart, From: "racks/7", State: "Off", Raw: "Off"}).Enter(p, res, fenceStart.Add(time.Duration(i)*time.Second))
+}
+
+// desk is Records over a client, at a time that the test sets.
+type desk struct {
+	*Records
+	now     time.Time
+	leading error
+	keep    journal.Keep
+	log     strings.Builder
+	reg     *prometheus.Registry
+}
+
+func newDesk(c client.Client, nodes ...client.Object) *desk {
+	d := &desk{now: fenceStart, keep: journal.Keep{Count: 100, Age: time.Hour}, reg: prometheus.NewRegistry()}
+	d.again(c, nodes...)
+	return d
+}
+
+// again makes another process in place of this one.
+func (d *desk) again(c client.Client, nodes ...client.Object) {
+	d.reg = prometheus.NewRegistry()
+	d.Records = NewRecords(RecordsOptions{
+		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(), Log: slog.New(slog.NewTextHandler(&d.log, nil)), Registry: d.reg,
+		Leading: func() error { return d.leading }, Keep: func() journal.Keep { return d.keep }, Now: func() time.Time { return d.now },
+	})
+}
+
+// told tells of a fence of node n1.
+func (d *desk) told(r taint.Record, change ...func(*journal.Told)) {
+	t := journal.Told{Node: "n1", At: d.now, Record: r, Why: "NotReady"}
+	for _, f := range change {
+		f(&t)
+	}
+	d.Tell(t)
+}
+
+// writeAll writes what is due, after the spacing.
+func (d *desk) writeAll(t *testing.T) (ended int) {
+	t.Helper()
+	d.now = d.now.Add(recordMissing)
+	for range 100 {
+		name, _ := d.due(d.now)
+		if name == "" {
+			return ended
+		}
+		if d.write(t.Context(), name) {
+			ended++
+		}
+	}
+	t.Fatal("it never ends")
+	return 0
+}
+
+// definition is the CustomResourceDefinition of deploy.
+func definition(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile("../../deploy/kustomize/base/forcefence.io_fencings.yaml")
+	kit.Must(t, err)
+	var u unstructured.Unstructured
+	kit.Must(t, yaml.Unmarshal(data, &u.Object))
+	return &u
+}
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// installed waits until the API server serves Fencings, or no more.
+func installed(t *testing.T, c dynamic.Interface, want bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for {
+		_, err := c.Resource(api.Resource).List(ctx, metav1.ListOptions{})
+		if want && err == nil || !want && apierrors.IsNotFound(err) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("fencings served: want %t, got %v", want, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// TestRecordsOnServer takes Records through all that an API server may do to them.
+func TestRecordsOnServer(t *testing.T) {
+	if shared == nil {
+		t.Skip("needs an API server")
+	}
+	ctx := t.Context()
+	server, err := dynamic.NewForConfig(shared.RESTConfig())
+	kit.Must(t, err)
+	fencings := server.Resource(api.Resource)
+	c, err := NewRecordsClient(shared.RESTConfig())
+	kit.Must(t, err)
+	d := newDesk(c)
+	get := func(name string) *api.Fencing {
+		t.Helper()
+		var f api.Fencing
+		kit.Must(t, c.Get(ctx, client.ObjectKey{Name: name}, &f))
+		return &f
+	}
+	const one = "n1.f-000000000001"
+	pods := []api.Pod{{Namespace: "shop", Name: "db-0", UID: "u0"}, {Namespace: "shop", Name: "db-1", UID: "u1"}}
+
+	// The resource is not known: that is told once, the fence is kept, and nothing else is sent for a while.
+	installed(t, server, false)
+	d.told(fenceRecord(1, taint.PhaseArmed, "", 0))
+	for range 3 {
+		d.writeAll(t)
+		if err := d.sweep(ctx, d.now); err != nil {
+			t.Errorf("sweep without the resource: %v", err)
+		}
+	}
+	if n := strings.Count(d.log.String(), "level=WARN"); n != 1 || !strings.Contains(d.log.String(), "fencings.forcefence.io") {
+		t.Errorf("log: got %d warnings, want one about the resource:\n%s", n, d.log.String())
+	}
+	if name, next := d.due(d.now); name != "" || next.Before(d.now.Add(recordMissing/2)) || d.mayAsk(d.now) {
+		t.Errorf("due: got %q, next %s, want nothing for a while", name, next)
+	}
+
+	// It comes: what was kept is written.
+	crd := definition(t)
+	for _, part := range [][]string{{"status"}, {"status", "properties", "timeline", "items"}} { // as a newer version's would have more fields
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		kit.Must(t, err)
+		path := append([]string{"schema", "openAPIV3Schema", "properties"}, part...)
+		kit.Must(t, unstructured.SetNestedField(versions[0].(map[string]any), true, append(path, "x-kubernetes-preserve-unknown-fields")...))
+		kit.Must(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+	}
+	_, err = server.Resource(definitions).Create(ctx, crd, metav1.CreateOptions{})
+	kit.Must(t, err)
+	t.Cleanup(func() {
+		kit.Must(t, server.Resource(definitions).Delete(context.Background(), crd.GetName(), metav1.DeleteOptions{}))
+	})
+	installed(t, server, true)
+	d.writeAll(t)
+	if s := get(one).Status; s.Phase != "Armed" || len(s.Timeline) != 1 || len(s.Evidence) != 1 || len(s.Conditions) != 2 {
+		t.Errorf("got %+v, want what was told before the resource came", s)
+	}
+	if raw, err := fencings.Get(ctx, one, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	} else if n, ok, err := unstructured.NestedInt64(raw.Object, "status", "pods", "ended"); n != 0 || !ok || err != nil {
+		t.Errorf("pods ended: got %d, there: %t (%v), want 0, which a table shows", n, ok, err)
+	}
+	if !strings.Contains(d.log.String(), "level=INFO") {
+		t.Errorf("log: got\n%s\nwant that fences are recorded now", d.log.String())
+	}
+
+	// A newer version's fields stay, in the object and in the items of its lists.
+	_, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"status":{"novel":"kept","timeline":[{"phase":"Armed","at":"2026-03-01T12:00:00.000000Z","novel":7}]}}`),
+		metav1.PatchOptions{}, "status")
+	kit.Must(t, err)
+	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Told) { x.Ended = pods; x.Attached = &[]string{"pv-1"} })
+	d.writeAll(t)
+	raw, err := fencings.Get(ctx, one, metav1.GetOptions{})
+	kit.Must(t, err)
+	novel, _, _ := unstructured.NestedString(raw.Object, "status", "novel")
+	timeline, _, _ := unstructured.NestedSlice(raw.Object, "status", "timeline")
+	if len(timeline) != 2 || novel != "kept" || timeline[0].(map[string]any)["novel"] != int64(7) {
+		t.Errorf("a newer version's fields: got %q, %v", novel, timeline)
+	}
+
+	// Edited by hand: the next write says what is so. Who was fenced cannot be edited.
+	_, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"status":{"phase":"Done","result":"Evicted","pods":{"ended":99,"names":null}}}`), metav1.PatchOptions{}, "status")
+	kit.Must(t, err)
+	if _, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"spec":{"node":"n9"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("editing the spec: got %v, want it refused", err)
+	}
+	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Told) { x.Attached = &[]string{} })
+	d.writeAll(t)
+	if s := get(one).Status; s.Phase != "Evicting" || s.Result != "" || s.Pods.Ended != 2 || len(s.Pods.Names) != 2 || s.Volumes.Detached != 1 || len(s.Volumes.Left) != 0 {
+		t.Errorf("after an edit by hand: got %+v, want what was told", s)
+	}
+
+	// Another process goes on, and the object is deleted by hand before it writes: what both know is there but for what only the first knew.
+	d.again(c)
+	kit.Must(t, d.sweep(ctx, d.now))
+	kit.Must(t, fencings.Delete(ctx, one, metav1.DeleteOptions{}))
+	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 8))
+	if ended := d.writeAll(t); ended != 1 || len(d.fences) != 0 {
+		t.Errorf("got %d ended and %d in memory, want 1 and 0", ended, len(d.fences))
+	}
+	if s := get(one).Status; s.Phase != "Done" || s.Result != "Evicted" || s.Pods.Ended != 2 || s.Volumes.Detached != 1 || s.Duration != "8.0s" || len(s.Timeline) != 3 {
+		t.Errorf("written anew: got %+v, want all of it", s)
+	}
+
+	// What is over is not told again by a look at the Node.
+	before := get(one)
+	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 8), func(x *journal.Told) { x.Seen = true })
+	if d.writeAll(t); len(d.fences) != 0 {
+		t.Errorf("an old record: got %d in memory, want 0", len(d.fences))
+	}
+	// A write that changes nothing is none.
+	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 8))
+	d.writeAll(t)
+	if diff := cmp.Diff(before, get(one)); diff != "" {
+		t.Errorf("told again: -before +after:\n%s", diff)
+	}
+
+	// Others end while nobody leads: by their Nodes' records, by a Node that is gone, by a Node that tells of another fence.
+	node := func(name string, r taint.Record) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid", Annotations: map[string]string{taint.RecordAnnotation: r.Encode()}}}
+	}
+	for i, name := range []string{"n2", "n3", "n4", "n5"} {
+		d.told(fenceRecord(i+2, taint.PhaseEvicting, "", 1), func(x *journal.Told) { x.Node = name })
+	}
+	d.writeAll(t)
+	d.again(c, node("n2", fenceRecord(2, taint.PhaseDone, taint.ResultReturned, 9)), node("n4", fenceRecord(77, taint.PhaseArmed, "", 9)),
+		node("n5", fenceRecord(5, taint.PhaseEvicting, "", 1)))
+	d.leading = errStale
+	d.told(fenceRecord(9, taint.PhaseArmed, "", 0), func(x *journal.Told) { x.Node = "n9" })
+	d.now = d.now.Add(time.Minute)
+	if name, _ := d.due(d.now); name != "n9.f-000000000009" || d.write(ctx, name) {
+		t.Errorf("due: got %q", name)
+	}
+	if err := c.Get(ctx, client.ObjectKey{Name: "n9.f-000000000009"}, &api.Fencing{}); !apierrors.IsNotFound(err) {
+		t.Errorf("written by one that does not lead: got %v", err)
+	}
+	d.leading = nil
+	kit.Must(t, d.sweep(ctx, d.now))
+	d.settle(ctx, d.now)
+	d.now = d.now.Add(recordLost + time.Second)
+	d.settle(ctx, d.now)
+	d.writeAll(t)
+	for name, want := range map[string]string{"n2.f-000000000002": "Returned", "n3.f-000000000003": "NodeGone", "n4.f-000000000004": "Unknown", "n5.f-000000000005": ""} {
+		if got := get(name).Status.Result; got != want {
+			t.Errorf("%s: got result %q, want %q", name, got, want)
+		}
+	}
+
+	// Kept by count, and by age. An open one is never deleted.
+	names := func() (out []string) {
+		t.Helper()
+		list, err := fencings.List(ctx, metav1.ListOptions{})
+		kit.Must(t, err)
+		for _, o := range list.Items {
+			out = append(out, o.GetName())
+		}
+		slices.Sort(out)
+		return out
+	}
+	// The ends, in order: fence 1 after 8 s, fence 2 after 9 s, 3 and 4 when they were given up, together; 9 is gone with its Node, too.
+	d.keep = journal.Keep{Count: 100, Age: d.now.Sub(fenceStart) - 8500*time.Millisecond}
+	kit.Must(t, d.sweep(ctx, d.now))
+	if got := names(); slices.Contains(got, one) || !slices.Contains(got, "n2.f-000000000002") {
+		t.Errorf("kept by age: got %v, want all but the oldest", got)
+	}
+	d.keep = journal.Keep{Count: 1, Age: 100 * time.Hour}
+	kit.Must(t, d.sweep(ctx, d.now))
+	if got := names(); len(got) != 2 || !slices.Contains(got, "n5.f-000000000005") {
+		t.Errorf("kept by count: got %v, want the open one and one more", got)
+	}
+	if got := d.log.String(); strings.Contains(got, "panic") {
+		t.Error(got)
+	}
+}
+
+// TestRecordsHang: the API server takes no write. Who tells is not held up, each request ends after 5 s, nothing is sent at once again, and
+// what is too much is dropped and counted: the oldest first.
+func TestRecordsHang(t *testing.T) {
+	scheme := runtime.NewScheme()
+	kit.Must(t, api.AddToScheme(scheme))
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards the next two
+		var asked []string
+		var under int
+		var hangs atomic.Bool
+		hangs.Store(true)
+		slow := interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if !hangs.Load() {
+					return c.Get(ctx, key, o, opts...)
+				}
+				mu.Lock()
+				asked = append(asked, key.Name)
+				if under++; under > 1 {
+					t.Error("two requests at the same time")
+				}
+				mu.Unlock()
+				<-ctx.Done()
+				mu.Lock()
+				under--
+				mu.Unlock()
+				return context.Cause(ctx)
+			},
+			List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+				if !hangs.Load() {
+					return c.List(ctx, o, opts...)
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		}
+		store := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build()
+		d := newDesk(interceptor.NewClient(store, slow))
+		d.Records.Now, d.keep.Count = time.Now, 2*recordsMost
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan error, 1)
+		go func() { stopped <- d.Start(ctx) }()
+
+		begin := time.Now()
+		for i := range recordsMost + 10 {
+			d.told(fenceRecord(i, taint.PhaseArmed, "", 0), func(x *journal.Told) { x.At = begin.Add(time.Duration(i) * time.Millisecond) })
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("telling took %s, want no time", took)
+		}
+		d.mu.Lock()
+		kept, first := len(d.fences), d.fences["n1.f-000000000009"] != nil
+		d.mu.Unlock()
+		if kept != recordsMost || first {
+			t.Errorf("got %d in memory, the tenth among them: %t; want %d without the oldest ten", kept, first, recordsMost)
+		}
+		if n := testutil.ToFloat64(d.written.WithLabelValues("dropped")); n != 10 {
+			t.Errorf("dropped: got %v, want 10", n)
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		seen := slices.Clone(asked)
+		mu.Unlock()
+		if n := len(seen); n < 10 || n > 13 {
+			t.Errorf("requests in a minute: got %d, want one in 5 s", n)
+		}
+		if slices.Sort(seen); len(slices.Compact(slices.Clone(seen))) != len(seen) {
+			t.Errorf("requests: got %v, want another fence each time", seen)
+		}
+		hangs.Store(false)
+		time.Sleep(3 * time.Minute)
+		var list api.FencingList
+		kit.Must(t, store.List(ctx, &list))
+		if len(list.Items) != recordsMost {
+			t.Errorf("after the API server is back: got %d objects, want %d", len(list.Items), recordsMost)
+		}
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("got %v, want no error", err)
+		}
+	})
+}
+
+// TestRecordsSpacing: an open fence is written once a second at most, its end at once.
+func TestRecordsSpacing(t *testing.T) {
+	scheme := runtime.NewScheme()
+	kit.Must(t, api.AddToScheme(scheme))
+	d := newDesk(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build())
+	due := func() string { name, _ := d.due(d.now); return name }
+	const one = "n1.f-000000000001"
+	if d.write(t.Context(), one) {
+		t.Error("dropped since it was due: got an end")
+	}
+	d.told(fenceRecord(1, taint.PhaseArmed, "", 0))
+	if got := due(); got != one {
+		t.Fatalf("begun: got %q due, want it", got)
+	}
+	d.write(t.Context(), one)
+	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1))
+	if got := due(); got != "" {
+		t.Errorf("at once: got %q due, want none", got)
+	}
+	d.now = d.now.Add(recordSpacing)
+	if got := due(); got != one {
+		t.Errorf("a second later: got %q due, want it", got)
+	}
+	d.write(t.Context(), one)
+	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 2))
+	if got := due(); got != one {
+		t.Errorf("ended: got %q due, want it at once", got)
+	}
+	if !d.write(t.Context(), one) {
+		t.Error("ended: got no end")
+	}
+}
+
+// TestRecordsRefused: a refusal is tried again, later and later, told at the first and the seventh time, and holds up no other fence.
+func TestRecordsRefused(t *testing.T) {
+	scheme := runtime.NewScheme()
+	kit.Must(t, api.AddToScheme(scheme))
+	refused := errors.New("admission says no")
+	d := newDesk(interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if o.GetName() == "n1.f-000000000001" {
+				return refused
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	}))
+	d.told(fenceRecord(1, taint.PhaseArmed, "", 0))
+	d.told(fenceRecord(2, taint.PhaseArmed, "", 0))
+	var waits []time.Duration
+	for range 8 {
+		name, _ := d.due(d.now)
+		for name != "" {
+			d.write(t.Context(), name)
+			name, _ = d.due(d.now)
+		}
+		_, next := d.due(d.now)
+		waits = append(waits, next.Sub(d.now))
+		d.now = next
+	}
+	want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if !slices.Equal(waits, want) {
+		t.Errorf("waits: got %v, want %v", waits, want)
+	}
+	if n := strings.Count(d.log.String(), refused.Error()); n != 2 {
+		t.Errorf("log: got it %d times, want 2:\n%s", n, d.log.String())
+	}
+	if f, w := testutil.ToFloat64(d.written.WithLabelValues("failed")), testutil.ToFloat64(d.written.WithLabelValues("written")); f != 8 || w != 1 {
+		t.Errorf("metric: got %v failed and %v written, want 8 and 1", f, w)
+	}
+}
+
+func TestKeepItems(t *testing.T) {
+	raw := map[string]any{"list": []any{map[string]any{"a": "1", "new": "x"}, map[string]any{"a": "2", "new": "y"}}, "other": "z"}
+	patch := map[string]any{"list": []any{map[string]any{"a": "2"}, map[string]any{"a": "3"}}}
+	keepItems(raw, patch)
+	got, err := json.Marshal(patch)
+	kit.Must(t, err)
+	if want := `{"list":[{"a":"2","new":"y"},{"a":"3"}]}`; string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

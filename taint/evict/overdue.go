@@ -1,0 +1,93 @@
+package evict
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// OnDetachTimeout says what becomes of volumes that are attached for longer than DetachTimeout, beside the alert.
+type OnDetachTimeout uint8
+
+// What may be done. The zero value forces nothing.
+const (
+	Alert            OnDetachTimeout = iota
+	ForceDetach                      // delete the VolumeAttachments that ended pods left, while the machine is proven off
+	TakeOutOfService                 // once no pod is left that it would end, put Kubernetes' own out-of-service taint on the node, while the machine is proven off
+)
+
+const (
+	forceAgain = 30 * time.Second // between two deletions of attachments: who makes them again and again is not fought
+	// forgotten is how long no pod may have been there before the out-of-service taint is set. Stock eviction deletes by name what its
+	// cache still has on the node (F2), which by then would be a replacement elsewhere.
+	forgotten = time.Minute
+)
+
+// SawPods folds in what is bound to the node.
+func (m *Memory) SawPods(pods []Pod, at time.Time) {
+	switch {
+	case len(ending(pods)) > 0:
+		m.emptied = time.Time{}
+	case m.emptied.IsZero():
+		m.emptied = at
+	}
+}
+
+// ending are the pods that stock controllers end, or delete, where a node is out of service: all that do not tolerate that for good.
+func ending(pods []Pod) []Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool {
+		_, ends := stockEnds(p.Tolerations, taint.OutOfService(time.Time{}), time.Time{})
+		return !ends || p.stuck()
+	})
+}
+
+// overtime waits for the volumes of ended pods, which are all that is left, and does about those that take too long what is configured:
+// that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
+func (v View) overtime(left []Attachment) Decision {
+	d := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
+	if v.Now.Sub(v.Look.Record.At) > v.DetachTimeout {
+		switch v.OnDetachTimeout {
+		case ForceDetach:
+			d = v.forceDetach(d, left)
+		case TakeOutOfService:
+			d = v.takeOutOfService(d)
+		case Alert:
+		}
+	}
+	switch {
+	case d.Act == Wait || v.Holds(v.Now):
+		return d
+	case !v.nobody() && (!v.asked() || v.Answer.State == providers.PowerOff || v.due()):
+		return Decision{Act: Ask, Why: reason.Confirming}
+	default:
+		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
+	}
+}
+
+// forceDetach deletes attachments. One that is being deleted waits for its driver, which nothing here hurries.
+func (v View) forceDetach(wait Decision, left []Attachment) Decision {
+	force := slices.DeleteFunc(slices.Clone(left), func(a Attachment) bool { return a.Deleting })
+	if len(force) == 0 || v.Now.Sub(v.Forced) < forceAgain {
+		return wait
+	}
+	return Decision{Act: DeleteAttachments, Why: reason.ForcingDetach, Detach: force}
+}
+
+// takeOutOfService sets the taint, once no pod is left that it would end.
+func (v View) takeOutOfService(wait Decision) Decision {
+	stay := ending(v.Pods)
+	switch {
+	case taint.IsOutOfService(v.Look.Taints):
+		return wait
+	case len(stay) > 0:
+		wait.Detail = "not taken out of service, which would end pod " + stay[0].Namespace + "/" + stay[0].Name
+		return wait
+	case v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten:
+		return wait
+	default:
+		return Decision{Act: OutOfService, Why: reason.OutOfService}
+	}
+}

@@ -1,0 +1,116 @@
+package evict
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// onOvertime is a fence in which one volume is all that is left, longer than the detach timeout.
+func onOvertime(what OnDetachTimeout, change ...with) View {
+	return evicting(append([]with{proven, attached("a"), func(v *View) {
+		v.OnDetachTimeout = what
+		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout+time.Second))
+		v.Look.Record = &r
+		v.emptied = ago(time.Hour)
+	}}, change...)...)
+}
+
+func staysBy(name string, t ...corev1.Toleration) Pod {
+	return Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Exempt: taint.ExemptTolerate, Tolerations: t}
+}
+
+// TestOvertime is what may be done about volumes that do not detach, and what keeps it from being done.
+func TestOvertime(t *testing.T) {
+	early := func(v *View) {
+		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout))
+		v.Look.Record = &r
+	}
+	isDeleted := func(v *View) { v.Attachments[0].Deleting = true }
+	forced := func(d time.Duration) with { return func(v *View) { v.Forced = ago(d) } }
+	emptied := func(d time.Duration) with { return func(v *View) { v.emptied = ago(d) } }
+	outOfService := func(v *View) { v.Look.Taints = append(v.Look.Taints, taint.OutOfService(now)) }
+	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	aWhile := corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64)}
+	finished := staysBy("job")
+	finished.Terminal = true
+	stuck := staysBy("stuck")
+	stuck.Terminal, stuck.Deleting, stuck.Finalizers = true, true, []string{"example.net/keep"}
+	noMark := corev1.Toleration{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists}
+	for _, tt := range []struct {
+		name string
+		view View
+		want Act
+		why  reason.Reason
+	}{
+		{"alert", onOvertime(Alert), Wait, reason.WaitingDetach},
+		{"delete", onOvertime(ForceDetach), DeleteAttachments, reason.ForcingDetach},
+		{"delete, not yet", onOvertime(ForceDetach, early), Wait, reason.WaitingDetach},
+		{"delete, only in a cache", onOvertime(ForceDetach, func(v *View) { v.Live = false }), Read, reason.ForcingDetach},
+		{"delete, volumes not resolved", onOvertime(ForceDetach, func(v *View) { v.Resolved = false }), Read, reason.ForcingDetach},
+		{"deleted already", onOvertime(ForceDetach, isDeleted), Wait, reason.WaitingDetach},
+		{"made again", onOvertime(ForceDetach, forced(29*time.Second)), Wait, reason.WaitingDetach},
+		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), DeleteAttachments, reason.ForcingDetach},
+		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), Ask, reason.Confirming},
+		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), Wait, reason.WaitingDetach},
+		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), Wait, reason.WaitingDetach},
+		{"delete, on", onOvertime(ForceDetach, saying(on, 100*time.Millisecond)), Wait, reason.WaitingDetach},
+		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), Wait, reason.WaitingDetach},
+		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), Tombstone, reason.Tombstoning},
+		{"out of service", onOvertime(TakeOutOfService), OutOfService, reason.OutOfService},
+		{"out of service, not yet", onOvertime(TakeOutOfService, early), Wait, reason.WaitingDetach},
+		{"out of service, only in a cache", onOvertime(TakeOutOfService, func(v *View) { v.Live = false }), Read, reason.OutOfService},
+		{"out of service, proof lost", onOvertime(TakeOutOfService, saying(unknown, 100*time.Millisecond)), Wait, reason.WaitingDetach},
+		{"out of service already", onOvertime(TakeOutOfService, outOfService), Wait, reason.WaitingDetach},
+		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), Wait, reason.WaitingDetach},
+		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), OutOfService, reason.OutOfService},
+		{"nobody looked", onOvertime(TakeOutOfService, func(v *View) { v.emptied = time.Time{} }), Wait, reason.WaitingDetach},
+		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), OutOfService, reason.OutOfService},
+		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), Wait, reason.WaitingDetach},
+		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), Wait, reason.WaitingDetach},
+		{"a finished pod", onOvertime(TakeOutOfService, pods(finished)), Wait, reason.WaitingDetach},
+		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), OutOfService, reason.OutOfService},
+		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }), InService, reason.Returned},
+		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)), InService, reason.Returned},
+		{"somebody else's", onOvertime(TakeOutOfService, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+			v.Look.LeaseRV = "8"
+		}), Wait, reason.WaitingDetach},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := Step(tt.view)
+			if d.Act != tt.want || d.Why != tt.why {
+				t.Fatalf("Step: got %s %s, want %s %s", d.Act, d.Why, tt.want, tt.why)
+			}
+			if late := tt.view.Now.Sub(tt.view.Look.Record.At) > tt.view.DetachTimeout; late && d.Act != Read && d.Alert == "" {
+				t.Error("nobody is told that it takes long")
+			}
+			if d.Act == DeleteAttachments && !slices.Equal(d.Detach, tt.view.Attachments) {
+				t.Errorf("to delete: got %v, want %v", d.Detach, tt.view.Attachments)
+			}
+		})
+	}
+}
+
+// TestEmptied is how long no pod was seen that being out of service would end.
+func TestEmptied(t *testing.T) {
+	var m Memory
+	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
+	ordinary := []Pod{{Name: "p"}}
+	for _, see := range []struct {
+		at   int
+		pods []Pod
+		want time.Time
+	}{
+		{0, ordinary, time.Time{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, time.Time{}}, {7, nil, at(7)},
+	} {
+		if m.SawPods(see.pods, at(see.at)); !m.emptied.Equal(see.want) {
+			t.Errorf("after %d s: empty since %v, want %v", see.at, m.emptied, see.want)
+		}
+	}
+}

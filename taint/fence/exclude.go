@@ -1,0 +1,126 @@
+package fence
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PausedAnnotation says that its Node must be left alone, as REASON or REASON; until=TIME (RFC 3339). See ParsePause.
+const PausedAnnotation = "forcefence.io/paused"
+
+// What others say on a Node.
+const (
+	excludeLabel   = "remediation.medik8s.io/exclude-from-remediation" // medik8s' operators; only "true" counts
+	maintenance    = corev1.NodeConditionType("MaintenanceInProgress")
+	draining       = corev1.NodeConditionType("DrainInProgress")
+	shuttingDown   = corev1.NodeConditionType("GracefulNodeShutdownInProgress")
+	untilParameter = "until="
+)
+
+// Pause is somebody's word that nothing new is to be begun. The zero value is none.
+type Pause struct {
+	Reason string
+	Until  time.Time // zero: until it is taken back
+	Bad    string    // an until-time that is none: it counts as zero
+}
+
+// ParsePause reads REASON; until=TIME. Either may be missing. Whoever wrote it meant to hold something up, so it is a pause whatever it is.
+func ParsePause(text string) Pause {
+	reason, until := strings.TrimSpace(text), ""
+	if i := strings.LastIndex(reason, ";") + 1; strings.HasPrefix(strings.TrimSpace(reason[i:]), untilParameter) {
+		until = strings.TrimPrefix(strings.TrimSpace(reason[i:]), untilParameter)
+		return NewPause(strings.TrimSuffix(reason[:i], ";"), until)
+	}
+	return NewPause(reason, until)
+}
+
+// NewPause is a pause until a time, as RFC 3339 has it; "" is for ever.
+func NewPause(reason, until string) Pause {
+	p := Pause{Reason: strings.TrimSpace(reason)}
+	if until = strings.TrimSpace(until); until == "" {
+		return p
+	}
+	at, err := time.Parse(time.RFC3339, until)
+	if err != nil {
+		p.Bad = until
+		return p
+	}
+	p.Until = at
+	return p
+}
+
+// Over reports that it is over.
+func (p Pause) Over(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
+
+// String is for a person.
+func (p Pause) String() string {
+	text := shown(p.Reason)
+	if !p.Until.IsZero() {
+		text += " until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	if p.Bad != "" {
+		text += fmt.Sprintf(" (until %s is no time such as 2026-01-31T18:00:00Z: it does not end by itself)", shown(p.Bad))
+	}
+	return text
+}
+
+// Excluded is "" or why a live Node must be left alone, by what its annotations, labels and conditions say at now.
+func Excluded(node *corev1.Node, now time.Time) string {
+	if text, ok := node.Annotations[PausedAnnotation]; ok {
+		if p := ParsePause(text); !p.Over(now) {
+			return "annotation " + PausedAnnotation + " " + p.String()
+		}
+	}
+	if node.Labels[excludeLabel] == "true" {
+		return "label " + excludeLabel
+	}
+	if says(node, maintenance) {
+		return "condition " + string(maintenance)
+	}
+	return ""
+}
+
+// KeptOn is "" or why the machine of a live Node must not be powered off while it is on. None of these is always taken back: a kubelet or a
+// drain that died in the middle would keep a machine that is off from being recovered for ever.
+func KeptOn(node *corev1.Node, cordoned bool) string {
+	for _, c := range []corev1.NodeConditionType{draining, shuttingDown} {
+		if says(node, c) {
+			return "condition " + string(c)
+		}
+	}
+	if cordoned && node.Spec.Unschedulable {
+		return "it is cordoned"
+	}
+	return ""
+}
+
+// PauseOf is the pause that a ConfigMap's data holds, in the keys reason and until. Whoever wrote it meant to hold everything up.
+func PauseOf(data map[string]string) Pause { return NewPause(data["reason"], data["until"]) }
+
+// maintainer holds the Lease of a node that medik8s' node maintenance has taken. Its other operators hold it while they remediate.
+const maintainer = "node-maintenance"
+
+// LeaseName is the Lease by which medik8s' operators agree on who has a node.
+func LeaseName(node string) string { return "node-" + node }
+
+// Maintained reports that node maintenance holds that Lease at now. One that does not say until when has not run out.
+func Maintained(lease *coordinationv1.Lease, now time.Time) bool {
+	s := lease.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity != maintainer {
+		return false
+	}
+	return s.RenewTime == nil || s.LeaseDurationSeconds == nil || now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))
+}
+
+func says(node *corev1.Node, condition corev1.NodeConditionType) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == condition {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Mode says what may be done about a node that does not answer. The zero value observes.
+type Mode uint8
+
+// The modes.
+const (
+	Observe  Mode = iota // a machine that is off is recovered from; of one that is on say so, and keep watching
+	Fence                // power the latter off after the grace, and recover from it
+	Shadow               // decide as in Fence, say what would be done, and begin nothing
+	Disabled             // ask nobody, and begin nothing
+)
+
+// safety has the modes in their order, from the one that does the least.
+var safety = []Mode{Disabled, Shadow, Observe, Fence}
+
+// String returns the mode's name in the configuration.
+func (m Mode) String() string {
+	switch m {
+	case Observe:
+		return "observe"
+	case Fence:
+		return "fence"
+	case Shadow:
+		return "shadow"
+	case Disabled:
+		return "disabled"
+	default:
+		return "mode " + strconv.Itoa(int(m))
+	}
+}
+
+// ParseMode returns the mode of that name.
+func ParseMode(name string) (Mode, bool) {
+	i := slices.IndexFunc(safety, func(m Mode) bool { return m.String() == name })
+	if i < 0 {
+		return 0, false
+	}
+	return safety[i], true
+}
+
+// Safer is the one of two modes that does less. One that this version does not know does the least: nothing is done in it, and that is told.
+func Safer(a, b Mode) Mode {
+	if slices.Index(safety, a) < slices.Index(safety, b) {
+		return a
+	}
+	return b
+}
+
+// Begins reports whether in this mode anything is begun: a mark, a power-off, a policy's act, a person's mark that is taken up.
+func (m Mode) Begins() bool { return m == Observe || m == Fence }
+
+// ModeAnnotation lowers the mode of its Node, and cannot raise it: a Node's own kubelet can write it.
+const ModeAnnotation = "forcefence.io/mode"
+
+// Chosen is a node's mode.
+type Chosen struct {
+	Mode          Mode
+	By            string        // what chose it, for a person
+	PowerOffAfter time.Duration // zero: Settings'
+}
+
+// Lowered is what remains of a mode under the Node's annotations. A word that is no mode was meant to keep something from being done, so
+// nothing is, as in Disabled.
+func (c Chosen) Lowered(annotations map[string]string) Chosen {
+	text, ok := annotations[ModeAnnotation]
+	if !ok {
+		return c
+	}
+	m, known := ParseMode(strings.TrimSpace(text))
+	by := "annotation " + ModeAnnotation
+	if !known {
+		m, by = Disabled, fmt.Sprintf("%s, whose value %s is no mode", by, shown(text))
+	}
+	if now := Safer(m, c.Mode); now != c.Mode {
+		c.Mode, c.By = now, by
+	}
+	return c
+}
+
+// shadow turns the first act of a fence into the word that it would be done. What was begun in another mode is ended, in whatever mode.
+func (v View) shadow(d Decision) Decision {
+	would := reason.WouldRecover
+	switch {
+	case d.Act == Write && d.Record.Phase == taint.PhasePoweringOff:
+		would = reason.WouldPowerOff
+	case d.Act != Arm:
+		return d
+	}
+	out := Decision{Act: Wait, Why: would, Detail: spelled(d.Record.Evidence), After: pollOn, Would: d.Act, Record: d.Record}
+	out.Record.ID = "" // no fence begins
+	if slices.Contains(v.Told, would) {
+		out.Why = reason.Shadowed
+	}
+	return out
+}
+
+// spelled is evidence in words.
+func spelled(all []taint.Evidence) string {
+	var out []string
+	for _, e := range all {
+		out = append(out, fmt.Sprintf("%s said %s (%q) at %s", e.From, e.State, e.Raw, e.At.UTC().Format(time.TimeOnly)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// shown is what anybody may have written on a Node, fit for an Event.
+func shown(text string) string { return strconv.Quote(providers.Text(errors.New(text))) }

@@ -1,0 +1,146 @@
+package fence
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// The modes in their order: of two, the one that does less is in force, and one that nobody knows does least.
+func TestSafer(t *testing.T) {
+	order := []Mode{9, Disabled, Shadow, Observe, Fence}
+	for i, a := range order {
+		for j, b := range order {
+			if got := Safer(a, b); got != order[min(i, j)] {
+				t.Errorf("%s and %s: got %s, want %s", a, b, got, order[min(i, j)])
+			}
+		}
+	}
+	for _, m := range order[1:] {
+		if back, ok := ParseMode(m.String()); !ok || back != m {
+			t.Errorf("%s: reads back as %s, %v", m, back, ok)
+		}
+	}
+	if m, ok := ParseMode("mode 9"); ok {
+		t.Errorf("got %s, want no mode of that name", m)
+	}
+}
+
+// A Node's annotation may only make its mode safer. What is no mode was meant to hold something up.
+func TestLowered(t *testing.T) {
+	for _, tc := range []struct {
+		mode Mode
+		text string
+		want Mode
+		by   string
+	}{
+		{Fence, "observe", Observe, "annotation forcefence.io/mode"},
+		{Fence, " shadow\n", Shadow, "annotation forcefence.io/mode"},
+		{Fence, "fence", Fence, "the file"},
+		{Observe, "fence", Observe, "the file"},
+		{Shadow, "observe", Shadow, "the file"},
+		{Disabled, "fence", Disabled, "the file"},
+		{Observe, "disabled", Disabled, "annotation forcefence.io/mode"},
+		{Fence, "off\x1b[2J", Disabled, `annotation forcefence.io/mode, whose value "off [2J" is no mode`},
+		{Fence, "", Disabled, `annotation forcefence.io/mode, whose value "" is no mode`},
+		{Fence, "Fence", Disabled, `annotation forcefence.io/mode, whose value "Fence" is no mode`},
+		{Fence, strings.Repeat("x", 300000), Disabled, `annotation forcefence.io/mode, whose value "` + strings.Repeat("x", 197) + `..." is no mode`},
+	} {
+		c := Chosen{Mode: tc.mode, By: "the file", PowerOffAfter: time.Minute}
+		if got := c.Lowered(map[string]string{ModeAnnotation: tc.text}); got.Mode != tc.want || got.By != tc.by || got.PowerOffAfter != time.Minute {
+			t.Errorf("%s under %.40q: got %+v, want %s by %s", tc.mode, tc.text, got, tc.want, tc.by)
+		}
+	}
+	if c := (Chosen{Mode: Fence}); c.Lowered(map[string]string{"forcefence.io/modes": "disabled"}) != c {
+		t.Error("a node without the annotation is lowered")
+	}
+}
+
+// Mode shadow decides as mode fence up to the first act that begins something, says that with its evidence, once, and goes on watching.
+func TestShadow(t *testing.T) {
+	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
+	for name, view := range map[string]View{
+		"off": dead(saying(off, 100*time.Millisecond)), "on": dead(saying(on, time.Second)), "unknown": dead(saying(unknown, 0)), "not asked": dead(),
+		"excluded": dead(saying(off, 0), excluded), "busy": dead(busy, saying(on, 0)), "in its grace": dead(justNow, saying(on, 0)),
+		"a control-plane node": dead(controlPlane, saying(on, 0)), "healthy": dead(healthy), "no work": dead(noWork, saying(off, 0)),
+		"a cache's work": dead(saying(off, 100*time.Millisecond), func(v *View) { v.Work = CacheSays }),
+		"never pinned":   dead(saying(on, time.Second), func(v *View) { v.Devices[0].NoPower = "never pinned" }),
+	} {
+		fenced := Step(view)
+		view.Mode = Shadow
+		got := Step(view)
+		want := fenced
+		switch fenced.Act {
+		case Arm:
+			want = Decision{Act: Wait, Why: reason.WouldRecover, Detail: `rack-a said Off ("Off") at 11:59:59`, After: pollOn, Would: Arm}
+		case Write:
+			want = Decision{Act: Wait, Why: reason.WouldPowerOff, Detail: `rack-a said On ("On") at 11:59:58`, After: pollOn, Would: Write}
+		}
+		if got.Act != want.Act || got.Why != want.Why || got.Detail != want.Detail || got.After != want.After || got.Would != want.Would {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+		if want.Would == Leave {
+			continue
+		}
+		if r := got.Record; r.ID != "" || r.NodeUID != view.Look.UID || r.LeaseRV != view.Look.LeaseRV || r.PowerOff != (want.Would == Write) || len(r.Evidence) == 0 {
+			t.Errorf("%s: got record %+v, want that of the fence, without an id", name, r)
+		}
+		view.Told = append(view.Told, got.Why)
+		if again := Step(view); again.Why != reason.Shadowed || again.Act != Wait || again.Would != want.Would {
+			t.Errorf("%s, said already: got %+v", name, again)
+		}
+		view.Memory.Saw(func() taint.Look { l := view.Look; l.LeaseRV = "8"; return l }())
+		if len(view.Told) != 0 {
+			t.Errorf("%s: what was said of a life counts in the next: %v", name, view.Told)
+		}
+	}
+}
+
+// What was begun before the mode changed is ended: before the power-off it is cancelled, after it the node is recovered.
+func TestModeChangesInTheMiddle(t *testing.T) {
+	const on, off = providers.PowerOn, providers.PowerOff
+	for _, m := range []Mode{Shadow, Disabled} {
+		mode := func(v *View) { v.Mode = m }
+		cancelled := map[Mode]reason.Reason{Shadow: reason.ModeObserve, Disabled: reason.ModeDisabled}[m]
+		for name, tc := range map[string]struct {
+			view View
+			act  Act
+			why  reason.Reason
+		}{
+			"announced":         {dead(powering, mode, saying(on, 0)), Write, cancelled},
+			"sent, off":         {dead(powering, sent(time.Second), mode, saying(off, 100*time.Millisecond)), Arm, reason.ProvenOff},
+			"sent, on":          {dead(powering, sent(11*time.Second), mode, saying(on, 0)), Wait, reason.AwaitingOff},
+			"sent, on for long": {dead(recorded(taint.PhasePoweringOff, "", 2*time.Minute), sent(2*time.Minute), mode, saying(on, 0)), Write, reason.PowerOffFailed},
+			"mark vanished":     {dead(recorded(taint.PhaseArmed, "", time.Second), mode), Write, reason.MarkVanished},
+		} {
+			if d := Step(tc.view); d.Act != tc.act || d.Why != tc.why {
+				t.Errorf("mode %s, %s: got %s (%s), want %s (%s)", m, name, d.Act, d.Why, tc.act, tc.why)
+			}
+		}
+	}
+}
+
+// Mode disabled: nobody is asked, whatever the node looks like.
+func TestDisabled(t *testing.T) {
+	for name, v := range map[string]View{
+		"not asked": dead(), "off": dead(saying(providers.PowerOff, 0)), "on": dead(saying(providers.PowerOn, time.Minute)), "no machine": dead(noMachine),
+	} {
+		v.Mode, v.ModeBy = Disabled, "the file"
+		if d := Step(v); d.Act != Wait || d.Why != reason.ModeDisabled || d.Detail != "the file" || d.After != recheck {
+			t.Errorf("%s: got %+v", name, d)
+		}
+	}
+	v := dead(healthy, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute), func(v *View) {
+		v.Look.Record.Run, v.Look.Record.RunBy, v.Look.LeaseRV = "run-1", v.Devices[0].Name, "8"
+	})
+	if v.Mode = Observe; Step(v).Why != reason.Explaining {
+		t.Fatalf("got %+v, want a question that mode disabled can keep from being asked", Step(v))
+	}
+	if v.Mode = Disabled; Step(v).Act == Ask {
+		t.Errorf("got %+v", Step(v))
+	}
+}

@@ -1,0 +1,400 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+)
+
+// Amount is a number of nodes, a share of them in percent, or the sum of both: "3", "50%", "1+5%". The first two are Kubernetes'
+// IntOrString. The zero value is none.
+type Amount struct{ Number, Percent int }
+
+var errAmount = errors.New(`must be a number of nodes (3), a share of them (50%), or both (1+5%)`)
+
+// UnmarshalText reads it. The error says how it is written.
+func (a *Amount) UnmarshalText(text []byte) error {
+	number, share, both := strings.Cut(string(text), "+")
+	if !both && strings.HasSuffix(number, "%") {
+		number, share = "0", number
+	}
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil {
+		return errAmount
+	}
+	*a = Amount{Number: int(n)}
+	if both || share != "" {
+		p, ok := strings.CutSuffix(share, "%")
+		percent, err := strconv.ParseUint(p, 10, 7)
+		if !ok || err != nil || percent > 100 {
+			return errAmount
+		}
+		a.Percent = int(percent)
+	}
+	return nil
+}
+
+// String writes it as UnmarshalText reads it.
+func (a Amount) String() string {
+	switch {
+	case a.Percent == 0:
+		return strconv.Itoa(a.Number)
+	case a.Number == 0:
+		return fmt.Sprintf("%d%%", a.Percent)
+	default:
+		return fmt.Sprintf("%d+%d%%", a.Number, a.Percent)
+	}
+}
+
+// atMost is the amount of n nodes as a limit, atLeast as a floor: a part of a node counts for safety.
+func (a Amount) atMost(n int) int  { return a.Number + a.Percent*n/100 }
+func (a Amount) atLeast(n int) int { return a.Number + (a.Percent*n+99)/100 }
+
+// Limits are what the storm guard keeps to (invariant 6). They bind the power-offs that we send, and no recovery of a machine that is
+// off.
+type Limits struct {
+	MaxPowerOffs Amount   // at once; one is always allowed
+	MinHealthy   Amount   // of all nodes: below it no machine is powered off
+	Domains      []Domain // failure domains that have a floor of their own
+	CoolDown     time.Duration
+}
+
+// Domain is a failure domain: the nodes with one value of a label.
+type Domain struct {
+	Label      string
+	MinHealthy Amount // of the domain's nodes. A domain of one node has no floor: that node is the domain
+	// Fixed tells that no kubelet can write the label. The value of another is believed when a Node is first seen, and no more.
+	Fixed bool
+}
+
+// DefaultLimits are those of a Fleet that was told none.
+func DefaultLimits() Limits {
+	half := Amount{Percent: 50}
+	return Limits{
+		MaxPowerOffs: Amount{Number: 1, Percent: 5}, MinHealthy: half, CoolDown: time.Minute,
+		Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: half}},
+	}
+}
+
+var defaults = DefaultLimits()
+
+const (
+	cutAfter = 3                // reads of ours that fail in a row, until it is we who are cut off
+	muteTTL  = 10 * time.Minute // how long a device that stopped to answer is news: later it is broken, and says nothing of its domain
+)
+
+// scope is all nodes, or those of one domain, counted.
+type scope struct {
+	name    string // "the cluster", or label=value
+	floor   Amount
+	nodes   int
+	healthy int
+	stale   int
+	spoke   int // nodes that a device spoke for, once
+	mute    int // of these, those that none answered for since, and lately did
+	count   int // stale when it was last found whether they are lost
+	lost    time.Time
+	under   bool      // a limit was hit when somebody looked last
+	clear   time.Time // when it was first seen to be over; zero: never hit
+}
+
+// Storm is what the storm guard knows when a machine is to be powered off. The zero value refuses nothing.
+type Storm struct {
+	PowerOffs int // other nodes whose machine is being powered off, or whose fence after that is not done
+	Max       int // how many there may be in all
+	Parts     []Part
+	// Failed is how many reads of ours failed in a row; Back how long that has been over, and has yet to be: zero, it does not count.
+	Failed int
+	Back   time.Duration
+	Plane  []Member // all control-plane nodes, where the node is one
+}
+
+// Part is the whole cluster, or one of the node's failure domains.
+type Part struct {
+	Of                    string
+	Nodes, Healthy, Floor int
+	Stale                 int
+	Lost                  time.Time     // since when most of a domain are silent, that were last heard within one Lease; zero: they are not
+	Spoke, Mute           int           // nodes whose devices answered once; of these, those that lately stopped to
+	Cool                  time.Duration // how long until a limit that was hit has been kept for long enough
+}
+
+// Undercut reports that too few are healthy.
+func (p Part) Undercut() bool { return p.Healthy < p.Floor }
+
+// Cut reports that most devices stopped to answer: it is the way to them that is broken.
+func (p Part) Cut() bool { return 2*p.Mute > p.Spoke }
+
+// Member is a control-plane node.
+type Member struct {
+	Name    string
+	Healthy bool
+	Etcd    bool // it has the label of k3s and RKE2 for nodes with a member of etcd
+	Turn    bool // its machine is being powered off, or its fence after that is not done
+}
+
+// Limit sets the limits and reports whether all nodes must be seen once more: the domains are others.
+func (f *Fleet) Limit(l *Limits) (again bool) {
+	before := f.limits()
+	if f.limit = l; l == nil {
+		f.limit = &defaults
+	}
+	again = len(before.Domains) != len(f.limit.Domains)
+	for i := range f.limit.Domains {
+		again = again || before.Domains[i].Label != f.limit.Domains[i].Label
+	}
+	if !again {
+		for _, n := range f.nodes {
+			for i, s := range n.scopes {
+				if s != nil {
+					s.floor = f.limit.Domains[i].MinHealthy
+				}
+			}
+		}
+		return false
+	}
+	for _, n := range f.nodes {
+		f.tally(n, -1)
+		n.homes, n.scopes = nil, nil
+		f.tally(n, 1)
+	}
+	f.scopes = nil
+	return true
+}
+
+func (f *Fleet) limits() *Limits {
+	if f.limit == nil {
+		return &defaults
+	}
+	return f.limit
+}
+
+// Impossible names the floors that no power-off can keep: they are above the number of nodes, but for the one that is powered off.
+func (f *Fleet) Impossible() []string {
+	var out []string
+	look := func(s *scope, floor Amount) {
+		if n := floor.atLeast(s.nodes); n >= s.nodes && s.nodes > 1 {
+			out = append(out, fmt.Sprintf("%s has %d nodes, and the floor is %d", s.name, s.nodes, n))
+		}
+	}
+	f.all.name = everybody
+	look(&f.all, f.limits().MinHealthy)
+	for _, s := range f.scopes {
+		look(s, s.floor)
+	}
+	return out
+}
+
+// everybody is the name of all nodes.
+const everybody = "the cluster"
+
+// See folds a look at a Node in, from a watch or live, in any order: that it exists, its record, whether it is healthy, its domains.
+func (f *Fleet) See(l taint.Look, now time.Time) {
+	f.Know(l.Name, now)
+	n := f.nodes[l.Name]
+	if l.RecordErr == nil { // one that does not parse tells nothing
+		f.Record(l.Name, l.ResourceVersion, l.Record, now)
+	}
+	if n.uid == l.UID && taint.Older(l.ResourceVersion, n.seen) && now.Sub(n.seenAt) < catchUp {
+		return
+	}
+	f.tally(n, -1)
+	if n.uid != l.UID {
+		n.homes = nil
+	}
+	n.uid, n.seen, n.seenAt = l.UID, l.ResourceVersion, now
+	n.sick = !l.IsReady() || l.Mark != nil || l.Record.Open()
+	f.home(n, l.Labels)
+	f.tally(n, 1)
+	switch plane, etcd := IsControlPlane(l.Labels); {
+	case plane:
+		if f.plane == nil {
+			f.plane = map[string]*node{}
+		}
+		f.plane[l.Name], n.etcd = n, etcd
+	default:
+		delete(f.plane, l.Name)
+	}
+	f.count(now)
+}
+
+// home notes the node's domains. Where its own kubelet can write the label, the first value that was seen stays: a node that moves
+// itself neither lends its health to another domain nor takes it from its own.
+func (f *Fleet) home(n *node, labels map[string]string) {
+	domains := f.limits().Domains
+	if n.homes == nil {
+		n.homes, n.scopes = make([]string, len(domains)), make([]*scope, len(domains))
+	}
+	for i, d := range domains {
+		if v := labels[d.Label]; v != n.homes[i] && (d.Fixed || n.homes[i] == "") {
+			n.homes[i], n.scopes[i] = v, f.scope(d, v)
+		}
+	}
+}
+
+// scope returns the domain's counts, made at its first mention; nil for nodes that have no such label.
+func (f *Fleet) scope(d Domain, value string) *scope {
+	if value == "" {
+		return nil
+	}
+	name := d.Label + "=" + value
+	s := f.scopes[name]
+	if s == nil {
+		if f.scopes == nil {
+			f.scopes = map[string]*scope{}
+		}
+		s = &scope{name: name, floor: d.MinHealthy}
+		f.scopes[name] = s
+	}
+	return s
+}
+
+// tally takes a node out of the counts, or into them.
+func (s *scope) tally(n *node, by int) {
+	s.nodes += by
+	switch {
+	case n.stale:
+		s.stale += by
+	case !n.sick:
+		s.healthy += by
+	}
+	if n.spoke {
+		s.spoke += by
+	}
+	if !n.mute.IsZero() {
+		s.mute += by
+	}
+}
+
+// Reached notes what asking a node's devices brought, in a fence or while nothing is wrong: whether any of them can be reached.
+func (f *Fleet) Reached(name string, a providers.Answer) {
+	n := f.nodes[name]
+	if n == nil {
+		return
+	}
+	f.tally(n, -1)
+	switch silent := a.State == providers.PowerUnknown && providers.Class(a.Err) == "unreachable"; {
+	case !silent:
+		n.spoke, n.mute = true, time.Time{}
+	case n.spoke && n.mute.IsZero():
+		n.mute = a.Got
+	}
+	f.tally(n, 1)
+}
+
+// Called notes how a read of ours ended: failed tells that no API server answered it.
+func (f *Fleet) Called(failed bool, now time.Time) {
+	switch {
+	case failed:
+		f.failed++
+	case f.failed >= cutAfter:
+		f.cut, f.back, f.failed = f.failed, now, 0
+	default:
+		f.failed = 0
+	}
+}
+
+// storm says what the guard knows of a node now.
+func (f *Fleet) storm(name string, n *node, now time.Time) Storm {
+	l := f.limits()
+	s := Storm{Max: f.most()}
+	if f.failed >= cutAfter {
+		s.Failed, s.Back = f.failed, l.CoolDown
+	} else if left := l.CoolDown - now.Sub(f.back); f.cut > 0 && left > 0 {
+		s.Failed, s.Back = f.cut, left
+	}
+	f.all.name, f.all.floor = everybody, l.MinHealthy
+	s.Parts = append(make([]Part, 0, 1+len(l.Domains)), f.part(&f.all, now))
+	if n == nil {
+		return s
+	}
+	for _, d := range n.scopes {
+		if d != nil {
+			s.Parts = append(s.Parts, f.part(d, now))
+		}
+	}
+	if f.plane[name] != nil {
+		for other, m := range f.plane {
+			s.Plane = append(s.Plane, Member{Name: other, Healthy: m.exists && !m.sick && !m.stale, Etcd: m.etcd, Turn: f.has(other, now)})
+		}
+	}
+	return s
+}
+
+// part reads a scope, and notes whether a limit is hit. A moment in which nobody looks makes no storm.
+func (f *Fleet) part(s *scope, now time.Time) Part {
+	p := Part{Of: s.name, Nodes: s.nodes, Healthy: s.healthy, Stale: s.stale, Spoke: s.spoke, Mute: s.mute}
+	if s.nodes > 1 {
+		p.Floor = s.floor.atLeast(s.nodes)
+	}
+	if s != &f.all {
+		f.losing(s, now)
+		p.Lost = s.lost
+	}
+	switch under := p.Undercut() || p.Cut() || !p.Lost.IsZero(); {
+	case under:
+		s.under = true
+	case s.under:
+		s.under, s.clear = false, now
+	}
+	if !s.under && !s.clear.IsZero() {
+		p.Cool = max(f.limits().CoolDown-now.Sub(s.clear), 0)
+	}
+	return p
+}
+
+// losing notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each other. That is one
+// event, a site or the way to it. Nodes that die one by one are not.
+func (f *Fleet) losing(s *scope, now time.Time) {
+	if s.nodes < 2 || 2*s.stale <= s.nodes {
+		s.lost, s.count = time.Time{}, 0
+		return
+	}
+	if s.stale == s.count || !s.lost.IsZero() {
+		return
+	}
+	s.count = s.stale
+	var last time.Time
+	mine := func(n *node) bool {
+		for _, d := range n.scopes {
+			if d == s {
+				return n.exists && n.stale
+			}
+		}
+		return false
+	}
+	for _, n := range f.nodes { // only when one more fell silent
+		if mine(n) && n.at.After(last) {
+			last = n.at
+		}
+	}
+	together := 0
+	for _, n := range f.nodes {
+		if mine(n) && last.Sub(n.at) <= n.duration {
+			together++
+		}
+	}
+	if 2*together > s.nodes {
+		s.lost = now
+	}
+}
+
+// has reports whether a node has a turn: its machine is being powered off, or its fence after that is not done, and does not hang.
+func (f *Fleet) has(name string, now time.Time) bool {
+	ends, ok := f.turns[name]
+	return ok && (ends.IsZero() || !now.After(ends))
+}
+
+// IsControlPlane reports the labels of a control-plane or etcd node, kubeadm's and most others', the one before it, and RKE2's and k3s',
+// and whether they tell that a member of etcd runs there. No kubelet can write them (NodeRestriction).
+func IsControlPlane(labels map[string]string) (plane, etcd bool) {
+	_, now := labels["node-role.kubernetes.io/control-plane"]
+	_, before := labels["node-role.kubernetes.io/master"]
+	_, etcd = labels["node-role.kubernetes.io/etcd"]
+	return now || before || etcd, etcd
+}

@@ -1,0 +1,412 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+)
+
+func TestAmount(t *testing.T) {
+	for _, tt := range []struct {
+		text          string
+		of            int
+		most, atLeast int // -1: it is none
+	}{
+		{"0", 10, 0, 0},
+		{"3", 10, 3, 3},
+		{"50%", 5, 2, 3},
+		{"50%", 4, 2, 2},
+		{"1+5%", 10, 1, 2},
+		{"1+5%", 20, 2, 2},
+		{"1+5%", 5000, 251, 251},
+		{"100%", 7, 7, 7},
+		{"", 1, -1, -1}, {"-1", 1, -1, -1}, {"101%", 1, -1, -1}, {"5 %", 1, -1, -1}, {"1+5", 1, -1, -1}, {"+5%", 1, -1, -1},
+		{"1+", 1, -1, -1}, {"2.5", 1, -1, -1}, {"1e3", 1, -1, -1}, {"4294967296", 1, -1, -1}, {"%", 1, -1, -1}, {"5%+1", 1, -1, -1},
+	} {
+		var a Amount
+		if err := a.UnmarshalText([]byte(tt.text)); (err != nil) != (tt.most < 0) {
+			t.Errorf("%q: error %v", tt.text, err)
+			continue
+		} else if err != nil {
+			continue
+		}
+		if most, least := a.atMost(tt.of), a.atLeast(tt.of); most != tt.most || least != tt.atLeast {
+			t.Errorf("%q of %d: at most %d, at least %d, want %d, %d", tt.text, tt.of, most, least, tt.most, tt.atLeast)
+		}
+		if a.String() != tt.text {
+			t.Errorf("%q is written as %q", tt.text, a)
+		}
+	}
+}
+
+// zones is a fleet whose nodes are Ready, and spread over zones one after the other.
+func zones(t *testing.T, n int, of ...string) *cluster {
+	c := newCluster(t, n)
+	for i, name := range c.names {
+		c.see(name, map[string]string{"topology.kubernetes.io/zone": of[i%len(of)]}, true)
+	}
+	return c
+}
+
+func (c *cluster) see(name string, labels map[string]string, ready bool) {
+	c.rv++
+	l := taint.Look{Exists: true, Name: name, UID: "u-" + name, ResourceVersion: strconv.Itoa(c.rv), Labels: labels, Ready: corev1.ConditionUnknown}
+	if ready {
+		l.Ready = corev1.ConditionTrue
+	}
+	c.f.See(l, c.now)
+}
+
+func (c *cluster) part(name string, i int) Part {
+	c.t.Helper()
+	parts := c.view(name).Storm.Parts
+	if i >= len(parts) {
+		c.t.Fatalf("%s: %d parts, want more than %d", name, len(parts), i)
+	}
+	return parts[i]
+}
+
+// Who is healthy is counted as nodes come and go, fall silent, are marked and fenced; the counts are those of a count of all.
+func TestHealthIsCounted(t *testing.T) {
+	c := zones(t, 10, "a", "b")
+	want := func(what string, healthy, inA, ofA int) {
+		t.Helper()
+		all, a := c.part("n1", 0), c.part("n1", 1)
+		if all.Healthy != healthy || a.Healthy != inA || a.Nodes != ofA || a.Of != "topology.kubernetes.io/zone=a" {
+			t.Errorf("%s: %d healthy, want %d; zone a: %+v, want %d of %d", what, all.Healthy, healthy, a, inA, ofA)
+		}
+	}
+	want("at rest", 10, 5, 5)
+	zone := map[string]string{"topology.kubernetes.io/zone": "a"}
+	c.see("n3", zone, false)
+	want("one is not Ready", 9, 4, 5)
+	mark := taint.Look{Exists: true, Name: "n5", UID: "u-n5", ResourceVersion: "900", Labels: zone, Ready: corev1.ConditionTrue, Mark: &taint.Mark{Value: "x"}}
+	c.f.See(mark, c.now)
+	want("another is marked", 8, 3, 5)
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now)
+	c.f.See(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "901", Labels: zone, Ready: corev1.ConditionTrue, Record: &rec}, c.now)
+	want("another is being fenced", 7, 2, 5)
+	c.f.See(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "5", Labels: zone, Ready: corev1.ConditionTrue}, c.now)
+	want("a watch that is behind", 7, 2, 5)
+	c.f.Drop("n5", c.now)
+	want("the marked one is deleted", 7, 2, 4)
+	c.silence("n2")
+	c.pass(40 * time.Second)
+	want("one of zone b is silent", 6, 2, 4)
+	c.silence()
+	c.pass(20 * time.Second)
+	want("it is back", 7, 2, 4)
+	c.f.Drop("n9", c.now)
+	c.f.Know("n9", c.now)
+	c.see("n9", map[string]string{"topology.kubernetes.io/zone": "b"}, true)
+	want("one comes back elsewhere, as another Node", 7, 1, 3)
+}
+
+// No more power-offs than the limit are under way, of whatever number of nodes.
+func TestPowerOffsAtOnce(t *testing.T) {
+	for n, most := range map[int]int{2: 1, 19: 1, 20: 2, 40: 3, 100: 6} {
+		c := newCluster(t, n)
+		got := 0
+		for _, name := range c.names {
+			if c.f.Reserve(name, c.now) {
+				got++
+			}
+		}
+		if s := c.view(c.names[n-1]).Storm; got != most || s.Max != most || s.PowerOffs != most {
+			t.Errorf("of %d nodes %d were announced, want %d: %+v", n, got, most, s)
+		}
+	}
+	c := newCluster(t, 40)
+	for _, n := range []string{"n7", "n3", "n5"} {
+		c.f.Reserve(n, c.now)
+	}
+	if got := c.view("n1").Busy; got != "n3, n5, n7" {
+		t.Errorf("n1 waits for %q", got)
+	}
+	if got := c.view("n3").Busy; got != "" {
+		t.Errorf("n3, which has a turn, waits for %q", got)
+	}
+	c.f.Limit(&Limits{MaxPowerOffs: Amount{Number: 1}})
+	if got := c.view("n3").Busy; got != "n5, n7" {
+		t.Errorf("under a lower limit n3 waits for %q", got)
+	}
+}
+
+func TestFloors(t *testing.T) {
+	c := zones(t, 10, "a", "b")
+	for _, n := range []string{"n1", "n3"} {
+		c.see(n, nil, false)
+	}
+	if a := c.part("n1", 1); a.Floor != 3 || a.Undercut() {
+		t.Errorf("2 of 5 nodes of zone a are not healthy: %+v", a)
+	}
+	c.see("n5", nil, false)
+	if all, a, b := c.part("n1", 0), c.part("n1", 1), c.part("n2", 1); all.Undercut() || !a.Undercut() || b.Undercut() {
+		t.Errorf("3 of 5 nodes of zone a are not healthy: %+v %+v %+v", all, a, b)
+	}
+	for _, n := range []string{"n2", "n4"} {
+		c.see(n, nil, false)
+	}
+	if all := c.part("n2", 0); all.Undercut() || all.Floor != 5 {
+		t.Errorf("half of all is the floor: %+v", all)
+	}
+	c.see("n6", nil, false)
+	if all := c.part("n8", 0); !all.Undercut() {
+		t.Errorf("fewer than half are healthy: %+v", all)
+	}
+
+	one := zones(t, 3, "a", "b", "c")
+	one.see("n1", nil, false)
+	if a := one.part("n1", 1); a.Undercut() || a.Floor != 0 {
+		t.Errorf("a zone of one node has a floor: %+v", a)
+	}
+
+	if got := c.f.Impossible(); len(got) != 0 {
+		t.Errorf("floors of a half: %v", got)
+	}
+	c.f.Limit(&Limits{MinHealthy: Amount{Number: 20}, Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Number: 5}}}})
+	got := c.f.Impossible()
+	slices.Sort(got)
+	if want := []string{
+		"the cluster has 10 nodes, and the floor is 20",
+		"topology.kubernetes.io/zone=a has 5 nodes, and the floor is 5", "topology.kubernetes.io/zone=b has 5 nodes, and the floor is 5",
+	}; !slices.Equal(got, want) {
+		t.Errorf("floors that nothing can keep: %q", got)
+	}
+}
+
+// A hostile kubelet writes another zone on its Node: it neither leaves its own zone's count nor joins another's, for as long as the Node
+// exists. A label that no kubelet can write is followed.
+func TestNodeThatMovesItself(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		c := zones(t, 8, "a", "b")
+		if fixed {
+			c.f.Limit(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Percent: 50}, Fixed: true}}})
+		}
+		c.see("n1", map[string]string{"topology.kubernetes.io/zone": "b"}, true)
+		c.see("n3", nil, false)
+		c.see("n5", map[string]string{"topology.kubernetes.io/zone": ""}, false)
+		own, other := c.part("n7", 1), c.part("n2", 1)
+		want := [4]int{4, 2, 4, 4}
+		if fixed {
+			want = [4]int{1, 1, 5, 5}
+		}
+		if got := [4]int{own.Nodes, own.Healthy, other.Nodes, other.Healthy}; got != want {
+			t.Errorf("fixed %v: got nodes and healthy of both zones %v, want %v", fixed, got, want)
+		}
+	}
+	// A zone that its cloud writes when the Node exists already is the first.
+	c := newCluster(t, 2)
+	c.see("n1", nil, true)
+	c.see("n1", map[string]string{"topology.kubernetes.io/zone": "a"}, true)
+	if got := c.part("n1", 1).Of; got != "topology.kubernetes.io/zone=a" {
+		t.Errorf("a zone that came later: %q", got)
+	}
+	// A reload that leaves the labels as they are believes nothing anew; one with others does.
+	c.f.Limit(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone"}}})
+	c.see("n1", map[string]string{"topology.kubernetes.io/zone": "b", "rack": "r1"}, true)
+	if got := c.part("n1", 1).Of; got != "topology.kubernetes.io/zone=a" {
+		t.Errorf("after a reload: %q", got)
+	}
+	if !c.f.Limit(&Limits{Domains: []Domain{{Label: "rack"}}}) {
+		t.Error("other labels, and the nodes need not be seen again")
+	}
+	c.see("n1", map[string]string{"rack": "r1"}, true)
+	if got := c.part("n1", 1).Of; got != "rack=r1" {
+		t.Errorf("with other labels: %q", got)
+	}
+}
+
+// A site that is lost is one event. Nodes that die one by one are none, however many.
+func TestLostDomain(t *testing.T) {
+	c := zones(t, 8, "a", "b")
+	c.silence("n1", "n3")
+	c.pass(30 * time.Second)
+	if a := c.part("n5", 1); !a.Lost.IsZero() || a.Stale != 2 {
+		t.Errorf("half of zone a is silent: %+v", a)
+	}
+	c.silence("n1", "n3", "n5")
+	c.pass(10 * time.Second)
+	c.silence("n1", "n3", "n5")
+	c.pass(30 * time.Second)
+	if a, b := c.part("n1", 1), c.part("n2", 1); a.Lost.IsZero() || !b.Lost.IsZero() {
+		t.Errorf("three of four are silent since half a minute of each other: %+v %+v", a, b)
+	}
+	at := c.part("n1", 1).Lost
+	c.silence("n1", "n3", "n5", "n7")
+	c.pass(time.Minute)
+	if got := c.part("n1", 1).Lost; !got.Equal(at) {
+		t.Error("the same loss is another once more nodes are silent")
+	}
+	if all := c.part("n1", 0); !all.Lost.IsZero() {
+		t.Error("all nodes are no domain")
+	}
+	c.silence()
+	c.pass(20 * time.Second)
+	if a := c.part("n1", 1); !a.Lost.IsZero() {
+		t.Errorf("it is back: %+v", a)
+	}
+
+	c = zones(t, 8, "a", "b")
+	for i, n := range []string{"n1", "n3", "n5"} {
+		c.silent[n] = true
+		c.pass(time.Duration(i+1) * 40 * time.Second)
+	}
+	c.pass(30 * time.Second)
+	if a := c.part("n7", 1); !a.Lost.IsZero() || a.Stale != 3 {
+		t.Errorf("three died one by one: %+v", a)
+	}
+}
+
+// A gateway died: devices that answered do not any more. Those that never did, and those that have been silent for long, say nothing.
+func TestDevicesThatStopToAnswer(t *testing.T) {
+	c := zones(t, 8, "a", "b")
+	heard := func(n string, s providers.PowerState, err error) {
+		c.f.Answered(n, providers.Answer{Observation: providers.Observation{State: s, At: c.now}, Got: c.now, Err: err})
+	}
+	gone := providers.WithClass(providers.ErrUnreachable, errors.New("no route to host"))
+	c.f.Reached("n99", providers.Answer{Err: gone}) // nobody
+	for _, n := range []string{"n1", "n3", "n5", "n7"} {
+		heard(n, providers.PowerUnknown, gone)
+	}
+	if a := c.part("n1", 1); a.Cut() || a.Spoke != 0 {
+		t.Errorf("they never answered: %+v", a)
+	}
+	heard("n1", providers.PowerOn, nil)
+	heard("n3", providers.PowerOff, nil)
+	heard("n5", providers.PowerUnknown, providers.WithClass(providers.ErrDenied, errors.New("401")))
+	heard("n3", providers.PowerUnknown, gone)
+	if a := c.part("n1", 1); a.Cut() || a.Spoke != 3 || a.Mute != 1 {
+		t.Errorf("one of three: %+v", a)
+	}
+	heard("n5", providers.PowerUnknown, gone)
+	if a, b, all := c.part("n1", 1), c.part("n2", 1), c.part("n1", 0); !a.Cut() || b.Cut() || !all.Cut() {
+		t.Errorf("two of three: %+v %+v %+v", a, b, all)
+	}
+	heard("n3", providers.PowerOn, nil)
+	if a := c.part("n1", 1); a.Cut() {
+		t.Errorf("one of three again: %+v", a)
+	}
+	heard("n3", providers.PowerUnknown, gone)
+	c.pass(muteTTL - time.Minute)
+	heard("n3", providers.PowerUnknown, gone)
+	if a := c.part("n1", 1); !a.Cut() {
+		t.Errorf("after nine minutes: %+v", a)
+	}
+	c.pass(2 * time.Minute)
+	heard("n3", providers.PowerUnknown, gone)
+	if a := c.part("n1", 1); a.Cut() || a.Mute != 0 || a.Spoke != 1 {
+		t.Errorf("after ten minutes: %+v", a)
+	}
+}
+
+// Once a limit was hit, it must be kept for a while.
+func TestCoolDown(t *testing.T) {
+	c := zones(t, 10, "a", "b")
+	cool := func(n string, i int, want time.Duration) {
+		t.Helper()
+		if got := c.part(n, i).Cool; got != want {
+			t.Errorf("%s, part %d: %s, want %s", n, i, got, want)
+		}
+	}
+	cool("n1", 0, 0)
+	for _, n := range []string{"n1", "n3", "n5"} {
+		c.see(n, nil, false)
+	}
+	cool("n1", 1, 0) // the limit itself refuses
+	c.pass(time.Hour)
+	cool("n1", 1, 0)
+	c.see("n5", nil, true)
+	cool("n1", 1, time.Minute)
+	cool("n1", 0, 0)
+	cool("n2", 1, 0)
+	c.pass(20 * time.Second)
+	cool("n1", 1, 40*time.Second)
+	c.see("n5", nil, false)
+	cool("n1", 1, 0)
+	c.see("n5", nil, true)
+	cool("n1", 1, time.Minute)
+	c.pass(time.Minute)
+	cool("n1", 1, 0)
+}
+
+// It is we who are cut off: reads of ours fail in a row.
+func TestCutOff(t *testing.T) {
+	c := newCluster(t, 3)
+	back := func(failed int, want time.Duration) {
+		t.Helper()
+		if s := c.view("n1").Storm; s.Failed != failed || s.Back != want {
+			t.Errorf("got %d failed, back in %s, want %d, %s", s.Failed, s.Back, failed, want)
+		}
+	}
+	for range cutAfter - 1 {
+		c.f.Called(true, c.now)
+	}
+	back(0, 0)
+	c.f.Called(false, c.now)
+	for range cutAfter - 1 {
+		c.f.Called(true, c.now)
+	}
+	back(0, 0)
+	c.f.Called(true, c.now)
+	back(cutAfter, time.Minute)
+	c.pass(time.Hour)
+	back(cutAfter, time.Minute)
+	c.f.Called(false, c.now)
+	back(cutAfter, time.Minute)
+	c.pass(59 * time.Second)
+	c.f.Called(false, c.now)
+	back(cutAfter, time.Second)
+	c.pass(time.Second)
+	back(0, 0)
+}
+
+// The control plane's nodes are told by labels, and their health with them.
+func TestPlane(t *testing.T) {
+	c := newCluster(t, 5)
+	plane := map[string]string{"node-role.kubernetes.io/control-plane": ""}
+	for _, n := range []string{"n1", "n2", "n3"} {
+		c.see(n, plane, true)
+	}
+	c.see("n3", map[string]string{"node-role.kubernetes.io/etcd": "true"}, false)
+	c.f.Reserve("n2", c.now)
+	if got := c.view("n4").Storm.Plane; got != nil {
+		t.Errorf("n4 is no control-plane node: %v", got)
+	}
+	got := c.view("n1").Storm.Plane
+	slices.SortFunc(got, func(a, b Member) int { return int(a.Name[1]) - int(b.Name[1]) })
+	if want := []Member{{"n1", true, false, false}, {"n2", true, false, true}, {"n3", false, true, false}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	c.see("n2", nil, true)
+	c.f.Drop("n3", c.now)
+	if got := c.view("n1").Storm.Plane; len(got) != 1 {
+		t.Errorf("one is left, got %v", got)
+	}
+}
+
+func BenchmarkGuard(b *testing.B) {
+	const n = 5000
+	var f Fleet
+	for i := range n {
+		f.See(taint.Look{
+			Exists: true, Name: fmt.Sprint(i), UID: "u", ResourceVersion: "1", Ready: corev1.ConditionTrue,
+			Labels: map[string]string{"topology.kubernetes.io/zone": fmt.Sprint(i % 50)},
+		}, start)
+	}
+	f.Tick(start)
+	for i := range 250 {
+		f.Reserve(fmt.Sprint(i), start)
+	}
+	for b.Loop() {
+		f.View("4000", start)
+	}
+}

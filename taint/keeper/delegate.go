@@ -1,0 +1,117 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Setting is a storage system's own setting of a drain policy, in the field value of an object.
+type Setting struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	Default         drain.Policy // what it is where nobody chose
+}
+
+// Longhorn is that of Longhorn, which holds for its whole cluster. Its node controller carries it out: it owns replica.spec.evictionRequested, and writes over
+// what anybody else asks.
+var Longhorn = Setting{
+	Resource:  schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "settings"},
+	Namespace: "longhorn-system", Name: "node-drain-policy", Default: drain.BlockIfLast,
+}
+
+// delegate brings the setting to the guard's policy, unless somebody else chose another.
+func (k *Keeper) delegate(ctx context.Context, g Guarded) {
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
+	defer cancel()
+	const what = "Cannot read or write a storage system's drain policy"
+	api := k.Dynamic.Resource(g.Setting.Resource).Namespace(g.Setting.Namespace)
+	o, err := api.Get(ctx, g.Setting.Name, metav1.GetOptions{})
+	s := drain.Setting{Exists: err == nil}
+	switch {
+	case err == nil:
+		s.Value, _, _ = unstructured.NestedString(o.Object, "value")
+		s.Ours = o.GetAnnotations()[taint.DelegatedAnnotation]
+	case !apierrors.IsNotFound(err):
+		k.again = true
+		k.say(ctx, g.Name, what, err)
+		return
+	}
+	now := drain.Delegate(g.Policy, s, g.Setting.Default)
+	held := 0.0
+	switch {
+	case now.Write:
+		k.again = true
+		err = k.set(ctx, g, o)
+		if err == nil {
+			held = 1
+			k.Log.Info("Set a storage system's drain policy", "guard", g.Name, "was", s.Value, "policy", string(g.Policy))
+			k.event(o, nil, reason.DrainPolicySet, "Delegate", "{by}", g.Name, "{detail}", fmt.Sprintf("%s, was %q", g.Policy, s.Value))
+		}
+	case now.Conflict != "":
+		err = errors.New(now.Conflict)
+		if s.Exists && k.refused[g.Name+"\n"+what] != now.Conflict {
+			k.event(o, nil, reason.DrainPolicyConflict, "Delegate", "{by}", g.Name, "{detail}", now.Conflict)
+		}
+	default:
+		held, err = 1, nil
+	}
+	k.Metrics.delegated.WithLabelValues(g.Name).Set(held)
+	k.say(ctx, g.Name, what, err)
+}
+
+// followSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
+func (k *Keeper) followSetting(ctx context.Context, g Guarded) *watch {
+	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0, toolscache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, g.Setting.Name).String()
+		}).Informer()
+	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}) // delegate's own read says so; it fails only after the start
+	_, _ = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{                                // the same
+		AddFunc: func(any) { k.poke() }, UpdateFunc: func(_, _ any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{g: g, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		inf.RunWithContext(ctx)
+	}()
+	return w
+}
+
+// set writes the policy, and the annotation that says that it is ours.
+func (k *Keeper) set(ctx context.Context, g Guarded, o *unstructured.Unstructured) error {
+	if err := k.Leading(); err != nil {
+		return fmt.Errorf("setting drain policy: %w", err)
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "annotations": map[string]string{taint.DelegatedAnnotation: string(g.Policy)},
+		},
+		"value": string(g.Policy),
+	})
+	if err != nil {
+		return fmt.Errorf("setting drain policy: %w", err)
+	}
+	_, err = k.Dynamic.Resource(g.Setting.Resource).Namespace(g.Setting.Namespace).
+		Patch(ctx, g.Setting.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("setting drain policy: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// write does one act. What changed since the act was decided on, or is gone, is no error: the next pass decides anew.
+func (k *Keeper) write(ctx context.Context, g Guarded, node string, a drain.Act) error {
+	if err := k.Leading(); err != nil {
+		return fmt.Errorf("%s: %w", a.Do, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
+	defer cancel()
+	var err error
+	switch a.Do {
+	case drain.Protect:
+		err = k.Client.Create(ctx, g.For(a.Pod))
+		if apierrors.IsAlreadyExists(err) { // made a moment ago: the next pass sees whose it is, and before which pods
+			return nil
+		}
+	case drain.Restore:
+		made := g.For(a.Pod)
+		made.UID, made.ResourceVersion = types.UID(a.Budget.UID), a.Budget.ResourceVersion
+		made.Name = a.Budget.Name
+		err = k.Client.Update(ctx, made)
+	case drain.LetGo:
+		uid := types.UID(a.Budget.UID)
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: a.Budget.Namespace, Name: a.Budget.Name}}
+		err = k.Client.Delete(ctx, budget, client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion})
+	case drain.Ask, drain.TakeBack:
+		return k.evict(ctx, g, node, a)
+	default:
+		return fmt.Errorf("nobody knows how to %s", a.Do)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		k.poke()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: pod %s/%s, PodDisruptionBudget %q: %w", a.Do, a.Pod.Namespace, a.Pod.Name, a.Budget.Name, err)
+	}
+	k.Log.Info("Drain guard", "guard", g.Name, "node", node, "did", a.Do.String(), "pod", a.Pod.Name, "budget", a.Budget.Name)
+	return nil
+}
+
+// errNoEviction says that the adapter does not tell how an eviction is asked for.
+var errNoEviction = errors.New("the storage adapter does not say how a replica's eviction is asked for (replica.evict and replica.keep)")
+
+// evict asks for a replica's eviction, or takes that back.
+func (k *Keeper) evict(ctx context.Context, g Guarded, node string, a drain.Act) error {
+	patch, can := storage.NewState(g.Adapter).Eviction(a.Replica, a.Do == drain.Ask)
+	if !can {
+		return errNoEviction
+	}
+	now, err := resource(k.Dynamic, patch).Patch(ctx, patch.Name, types.MergePatchType, patch.Data, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		k.poke()
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s replica %s/%s: %w", a.Do, a.Replica.Namespace, a.Replica.Name, err)
+	}
+	k.Log.Info("Drain guard", "guard", g.Name, "node", node, "did", a.Do.String(), "replica", a.Replica.Name, "volume", a.Replica.Volume)
+	why, result := reason.EvictionAutomatic, "asked"
+	if a.Do == drain.TakeBack {
+		why, result = reason.EvictionCanceled, "taken_back"
+		if !a.Replica.Evicting { // somebody took it back before
+			return nil
+		}
+	}
+	k.Metrics.evictions.WithLabelValues(g.Name, result).Inc()
+	k.event(now, &corev1.Node{TypeMeta: nodeType, ObjectMeta: metav1.ObjectMeta{Name: node}}, why, "Evict",
+		"{node}", node, "{detail}", a.Replica.Volume, "{by}", g.Name)
+	return nil
+}
+
+var nodeType = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+
+func resource(c dynamic.Interface, p storage.Patch) dynamic.ResourceInterface {
+	if p.Namespace == "" {
+		return c.Resource(p.Resource)
+	}
+	return c.Resource(p.Resource).Namespace(p.Namespace)
+}
+
+// readSystem reads all that a storage system says, live.
+func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (storage.System, error) {
+	s := storage.NewState(a)
+	for _, kind := range storage.Kinds {
+		res, has := a.Resource(kind)
+		if !has || kind == storage.Volumes { // no drain asks for the health of volumes
+			continue
+		}
+		list, err := c.Resource(res).Namespace(a.Spec.Namespace).List(ctx, metav1.ListOptions{})
+		if a.Spec.Namespace != "" && apierrors.IsNotFound(err) { // it is not in namespaces
+			list, err = c.Resource(res).List(ctx, metav1.ListOptions{})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s live: %w", res.Resource, err)
+		}
+		objects := make([]*unstructured.Unstructured, len(list.Items))
+		for i := range list.Items {
+			objects[i] = &list.Items[i]
+		}
+		s.Replace(kind, objects)
+	}
+	if _, has := a.Resource(storage.Volumes); has {
+		s.Replace(storage.Volumes, nil)
+	}
+	return s, nil
+}

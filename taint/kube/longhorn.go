@@ -1,0 +1,58 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Longhorn's own setting of what its policy does, an object of the CRD settings.longhorn.io, and its default.
+const (
+	longhornSetting   = "node-down-pod-deletion-policy"
+	longhornNamespace = "longhorn-system"
+	longhornNothing   = "do-nothing"
+)
+
+// LonghornDeletes says why nobody but Longhorn may end pods with its volumes now: its own setting does, or cannot be read, which is as
+// good. "" where the setting says do-nothing, or is not there: Longhorn makes all of its settings when it starts, so it is not there either.
+// c must read from the API server and not from a cache. It blocks for two reads at most, and for the API's discovery the first time.
+func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) string {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	unread := func(err error) string {
+		return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
+	}
+	// In whichever version the API server has it: one that we do not know must not pass for none.
+	mapping, err := m.RESTMapping(schema.GroupKind{Group: "longhorn.io", Kind: "Setting"})
+	var failed *apiutil.ErrResourceDiscoveryFailed // counts as no match, too, where one of several versions was not found
+	switch {
+	case meta.IsNoMatchError(err) && !errors.As(err, &failed):
+		return ""
+	case err != nil:
+		return unread(err)
+	}
+	var s unstructured.Unstructured
+	s.SetGroupVersionKind(mapping.GroupVersionKind)
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: longhornNamespace, Name: longhornSetting}, &s); {
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // that one: no such resource any more
+		return ""
+	case err != nil:
+		return unread(err)
+	}
+	switch value, _, err := unstructured.NestedString(s.Object, "value"); {
+	case err != nil:
+		return unread(err)
+	case value != longhornNothing:
+		return fmt.Sprintf("Longhorn's own setting %s is %q", longhornSetting, value)
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+package taint
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PolicyAnnotation is the Node annotation that tells in whose name pods of the node are ended without proof: a list of Unproven. It is for
+// people: what is decided on it is only whether it must be written once more.
+const PolicyAnnotation = "forcefence.io/policy"
+
+// Unproven says that a policy ends pods of a node that may run. It is written before the first of them is ended.
+type Unproven struct {
+	Policy       string    `json:"policy"`
+	WithoutProof string    `json:"withoutProof"` // the word that the policy does it by
+	NodeUID      string    `json:"nodeUID"`
+	Since        time.Time `json:"since"` // when the node became not Ready, as its condition says; zero where it has none
+	At           time.Time `json:"at"`    // when this was written
+}
+
+// maxUnproven is how many policies the annotation names, those that were the last to act.
+const maxUnproven = 8
+
+// same reports the same policy with the same word, in the same time that the node is not Ready.
+func (u Unproven) same(o Unproven) bool {
+	return u.Policy == o.Policy && u.WithoutProof == o.WithoutProof && u.NodeUID == o.NodeUID && u.Since.Equal(o.Since)
+}
+
+// Announced reports whether the Node tells already that the policy ends pods for as long as the node is not Ready this time.
+func (l Look) Announced(policy, word string) bool {
+	return slices.ContainsFunc(l.Unproven, l.unproven(policy, word).same)
+}
+
+// Announce returns the annotation's value that tells it, too.
+func (l Look) Announce(policy, word string, at time.Time) string {
+	now := l.unproven(policy, word)
+	now.At = at.UTC().Truncate(time.Second)
+	list := slices.DeleteFunc(slices.Clone(l.Unproven), func(u Unproven) bool { return u.Policy == policy })
+	list = append(list, now)
+	b, err := json.Marshal(list[max(0, len(list)-maxUnproven):])
+	if err != nil {
+		return "[]" // a time outside years 0..9999: of a condition that no API server takes
+	}
+	return string(b)
+}
+
+func (l Look) unproven(policy, word string) Unproven {
+	return Unproven{Policy: policy, WithoutProof: word, NodeUID: l.UID, Since: l.ReadySince.UTC()}
+}
+
+// unprovenOf reads a Node's annotation. One that cannot be read tells nothing, and is written anew.
+func unprovenOf(node *corev1.Node) []Unproven {
+	var list []Unproven
+	if json.Unmarshal([]byte(node.Annotations[PolicyAnnotation]), &list) != nil {
+		return nil
+	}
+	return list
+}

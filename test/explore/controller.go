@@ -1,0 +1,525 @@
+package explore
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// request is what a controller has on its way. A write is held in ctl.write beside it.
+type request uint8
+
+const (
+	idle request = iota
+	looking
+	listing
+	resolving
+	listingAttachments
+	asking
+	writing
+	sendingOff
+)
+
+// ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it stands in a state.
+type ctl struct {
+	course recovery.Node
+	fleet  *fleet.Fleet
+
+	request request
+	sent    time.Time
+	had     bool // looking: one of the two reads was made: the Node's, unless hadLease
+	lease   bool
+	node    node // what it brought
+	leaseRV id
+	write   *write // writing
+	rest    []evict.Pod
+	how     map[string]evict.Refusal
+	step    recovery.Do // of the batch; zero: there is none
+	back    bool        // its pods are those of a node that returned
+
+	after    time.Duration // idle: how long to wait; zero: until something changes
+	looked   bool
+	sawNode  id // what the last look saw
+	sawLease id
+
+	said said // the last answer of the device, for the checks
+}
+
+// said is what was true when the device was asked last.
+type said struct {
+	off     bool // the machine was
+	mark    id   // the mark that stood when the question was sent
+	unready bool // and Ready was not True, at some time since that mark
+	boot    id
+	lease   id
+}
+
+// write is a write on its way, with its preconditions.
+type write struct {
+	do        recovery.Do
+	rv        id // of the Node
+	rec       *taint.Record
+	on        bool
+	inUse     bool
+	listed    bool
+	uid, prv  id // or of a pod
+	fence     id
+	daemonPod bool
+}
+
+var (
+	errTimeOut  = errors.New("time-out")
+	errConflict = errors.New("conflict")
+	errDumb     = fmt.Errorf("asking: %w", providers.ErrUnreachable)
+)
+
+func (c *ctl) clone() *ctl {
+	n := *c
+	n.fleet = cloneFleet(c.fleet)
+	n.how = maps.Clone(c.how)
+	return &n
+}
+
+// begin starts a controller that remembers nothing and leads.
+func (s *state) begin(i int) {
+	c := &ctl{fleet: &fleet.Fleet{}}
+	other := node{rv: s.node.boot, boot: s.node.boot}
+	for i, l := range []taint.Look{s.node.look(s.node.lease, s.now(), s.now()), other.look(s.node.boot, s.now(), s.now())} {
+		l.Name = []string{nodeName, otherName}[i]
+		c.fleet.See(l, s.now())
+	}
+	c.fleet.Lease(nodeName, s.node.lease.rv(), 40*time.Second, s.now())
+	s.beat(c)
+	s.tick()
+	s.ctl[i] = c
+}
+
+// beat is the other node's heartbeat, which comes to all controllers.
+func (s *state) beat(c *ctl) {
+	c.fleet.Lease(otherName, strconv.FormatInt(int64(s.clock), 10), 40*time.Second, s.now())
+	c.fleet.Tick(s.now())
+}
+
+// pass lets time pass, up to 10 s.
+func (s *state) pass(d time.Duration) {
+	s.clock += d
+	for i, c := range s.ctl {
+		if c != nil {
+			c = c.clone()
+			s.beat(c)
+			s.ctl[i] = c
+		}
+	}
+}
+
+// idles reports that a controller finds nothing to look at.
+func (s *state) idles(c *ctl) bool {
+	l := s.node.look(s.node.lease, s.now(), s.now())
+	return recovery.Idle(l, cloneFleet(c.fleet).View(nodeName, s.now())) && !c.course.Owes()
+}
+
+// stall is how long a late answer is late: longer than an answer of the device proves anything.
+const stall = 6 * time.Second
+
+// turns appends the transitions of the controllers.
+func (s *state) turns(o *Options, out []act) []act {
+	for i, c := range s.ctl {
+		add := func(v verb) { out = append(out, act{v, uint8(i)}) }
+		fault := func(left int8, v verb) {
+			if left > 0 && s.left.Total > 0 {
+				add(v)
+			}
+		}
+		if c == nil {
+			switch {
+			case i >= o.Controllers:
+			case s.ctl[1-i] == nil:
+				add(begins)
+			default:
+				fault(s.left.Seconds, second)
+			}
+			continue
+		}
+		fault(s.left.Crashes, crash)
+		switch c.request {
+		case idle:
+			if s.idles(c) {
+				continue
+			}
+			if !c.looked || c.sawNode != s.node.rv || c.sawLease != s.node.lease {
+				add(wake)
+			}
+			if c.looked && c.after > 0 {
+				add(timer)
+			}
+			continue
+		case looking:
+			if add(deliver); !c.had {
+				fault(s.left.Torn, first)
+				fault(s.left.Torn, last)
+			}
+		case asking:
+			add(deliver)
+			fault(s.left.Dumb, dumb)
+		case writing, sendingOff:
+			add(deliver)
+			fault(s.left.TimeOuts, timeOut)
+		default:
+			add(deliver)
+		}
+		fault(s.left.Late, late)
+	}
+	return out
+}
+
+// acts is a transition of a controller.
+func (s *state) acts(o *Options, a act) {
+	i := int(a.of)
+	switch a.verb {
+	case begins:
+		s.begin(i)
+		return
+	case second:
+		s.left.Total--
+		s.left.Seconds--
+		s.begin(i)
+		return
+	case crash:
+		s.left.Total--
+		s.left.Crashes--
+		s.orphan(s.ctl[i])
+		s.ctl[i] = nil
+		return
+	}
+	c := s.ctl[i].clone()
+	s.ctl[i] = c
+	s.tick()
+	switch a.verb {
+	case first:
+		s.left.Total--
+		s.left.Torn--
+		c.had, c.lease, c.node = true, false, s.node
+		return
+	case last:
+		s.left.Total--
+		s.left.Torn--
+		c.had, c.lease, c.leaseRV = true, true, s.node.lease
+		return
+	case wake:
+		c.fleet.See(s.node.look(s.node.lease, s.now(), s.now()), s.now())
+	case timer:
+		s.pass(roundUp(c.after))
+		c = s.ctl[i]
+	case late, deliver, dumb:
+		switch a.verb {
+		case dumb:
+			s.left.Total--
+			s.left.Dumb--
+		case late:
+			s.left.Total--
+			s.left.Late--
+		}
+		s.served(c, i, o, a.verb)
+		c = s.ctl[i]
+	case timeOut:
+		s.left.Total--
+		s.left.TimeOuts--
+		s.orphan(c)
+		if c.request == sendingOff {
+			c.course.Did(recovery.Outcome{Sent: c.sent, Err: errDumb}, s.now(), c.fleet)
+			break
+		}
+		s.written(c, errTimeOut)
+		if c.request == writing {
+			return
+		}
+	}
+	if c.request == writing { // the next of a batch
+		return
+	}
+	s.next(c)
+}
+
+// roundUp keeps the clock on half seconds, but for moments.
+func roundUp(d time.Duration) time.Duration {
+	const half = 500 * time.Millisecond
+	return min((d+half-1)/half*half, 10*time.Second)
+}
+
+// orphan leaves a controller's write on its way.
+func (s *state) orphan(c *ctl) {
+	w := c.write
+	if c.request == sendingOff {
+		w = &write{do: recovery.PowerOff}
+	}
+	if c.request != writing && c.request != sendingOff {
+		return
+	}
+	for i := range s.orphans {
+		if s.orphans[i] == nil {
+			s.orphans[i] = w
+			return
+		}
+	}
+}
+
+// served is a request that arrives, and its answer that comes back at once, or late.
+func (s *state) served(c *ctl, i int, o *Options, how verb) {
+	back := func() {
+		if how == late {
+			s.pass(stall)
+			*c = *s.ctl[i]
+			s.ctl[i] = c
+		}
+		s.tick()
+	}
+	switch c.request {
+	case looking:
+		if !c.had || c.lease {
+			c.node = s.node
+		}
+		if !c.had || !c.lease {
+			c.leaseRV = s.node.lease
+		}
+		back()
+		l := c.node.look(c.leaseRV, c.sent, s.now())
+		c.looked, c.sawNode, c.sawLease, c.had = true, c.node.rv, c.leaseRV, false
+		facts := recovery.Facts{Evict: patience}
+		facts.Facts = fence.Facts{Settings: settings, Mode: o.Mode, Devices: devices, NewID: s.draw().name(), By: "ff"}
+		c.course.SawLife(l, facts, c.fleet)
+	case listing:
+		ps := s.podsOn()
+		back()
+		c.course.SawPods(ps, s.now())
+	case resolving:
+		back()
+		of := map[string][]evict.Volume{}
+		if u := s.pods[0].uid; u != 0 { // claims do not change
+			of[u.name()] = volumes
+		}
+		c.course.SawVolumes(of, s.now())
+	case listingAttachments:
+		atts := s.attachments()
+		back()
+		c.course.SawAttachments(atts, true, s.now())
+	case asking:
+		m := &s.m[bad]
+		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: c.sent}, By: "bmc"}
+		switch {
+		case how == dumb:
+			a.State, a.Err = providers.PowerUnknown, errDumb
+		case !m.power:
+			a.State = providers.PowerOff
+		case m.changing:
+			a.State = providers.PowerChanging
+		}
+		c.said.off = !m.power
+		back()
+		a.Got = s.now()
+		c.course.Answered([]providers.Answer{a}, s.now(), c.fleet)
+		if c.step != 0 { // in the middle of a batch
+			s.batch(c)
+		}
+	case sendingOff:
+		_ = s.arrive(&write{do: recovery.PowerOff})
+		at := c.sent
+		back()
+		c.course.Did(recovery.Outcome{Sent: at}, s.now(), c.fleet)
+	case writing:
+		err := s.arrive(c.write)
+		back()
+		s.written(c, err)
+	}
+}
+
+// written tells the course how a write ended, or sends the next of a batch.
+func (s *state) written(c *ctl, err error) {
+	w := c.write
+	c.write = nil
+	switch w.do {
+	case recovery.Tombstone, recovery.Delete, recovery.Spare:
+		switch {
+		case err == nil:
+			c.how[w.uid.name()] = evict.Accepted
+		case errors.Is(err, errConflict):
+			c.how[w.uid.name()] = evict.Changed
+		default:
+			c.how[w.uid.name()], c.rest = evict.Failed, nil
+		}
+		s.batch(c)
+	default:
+		c.request = idle
+		c.course.Did(recovery.Outcome{Err: err}, s.now(), c.fleet)
+	}
+}
+
+// batch sends the next write of pods, while that holds, or tells how they ended.
+func (s *state) batch(c *ctl) {
+	again := c.request == asking
+	c.request = idle
+	if len(c.rest) > 0 {
+		switch hold := c.course.Holds(s.now()); {
+		case hold == recovery.AskFirst && !again:
+			c.request = asking
+			s.asks(c)
+			return
+		case hold == recovery.Yes:
+			p := c.rest[0]
+			c.rest = c.rest[1:]
+			c.request, c.sent = writing, s.now()
+			c.write = &write{do: c.step, uid: idOf(p.UID), prv: idOf(p.ResourceVersion), fence: idOf(c.course.Look().Record.ID), daemonPod: p.UID == daemon}
+			s.sends(c, p)
+			return
+		}
+	}
+	c.rest, c.step = nil, 0
+	c.course.Did(recovery.Outcome{How: c.how}, s.now(), c.fleet)
+	c.how = nil
+}
+
+func (s *state) asks(c *ctl) {
+	c.sent = s.now()
+	n := &s.node
+	c.said = said{mark: n.mark, unready: n.unready, boot: n.boot, lease: n.lease}
+}
+
+// next goes on with the course until something is on its way.
+func (s *state) next(c *ctl) {
+	for {
+		if c.request == asking && c.step != 0 || c.request == writing && c.write != nil {
+			return
+		}
+		c.fleet.Tick(s.now())
+		st := c.course.Next(s.now(), c.fleet)
+		s.tick()
+		c.sent = s.now()
+		l := c.course.Look()
+		w := &write{do: st.Do, rv: idOf(l.ResourceVersion)}
+		switch st.Do {
+		case recovery.Leave:
+			c.request, c.after = idle, 0
+			return
+		case recovery.Wait:
+			c.request, c.after = idle, st.After
+			return
+		case recovery.Ask:
+			c.request = asking
+			s.asks(c)
+			return
+		case recovery.Read:
+			switch st.Read {
+			case recovery.Life:
+				c.request = looking
+			case recovery.Pods:
+				c.request = listing
+			case recovery.Volumes:
+				c.request = resolving
+			case recovery.LiveAttachments:
+				c.request = listingAttachments
+			case recovery.CachedAttachments:
+				c.course.SawAttachments(s.attachments(), false, s.now())
+				continue
+			default:
+				panic("unexpected read " + st.Read.String())
+			}
+			return
+		case recovery.Write, recovery.Arm, recovery.Unmark:
+			rec := st.Record
+			w.rec, w.fence = &rec, idOf(st.Record.ID)
+			s.announces(c, st)
+		case recovery.Condition:
+			w.on = st.On
+		case recovery.ExpireReady:
+			s.expires(c)
+		case recovery.PowerOff:
+			if c.course.Holds(s.now()) != recovery.Yes {
+				c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
+				continue
+			}
+			s.powersOff(c)
+			c.request = sendingOff
+			return
+		case recovery.ClearVolumes:
+			if c.course.Holds(s.now()) != recovery.Yes {
+				c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
+				continue
+			}
+			w.inUse, w.listed = len(st.InUse) > 0, len(st.Attached) > 0
+			s.proven(c, "clearing of volumes")
+		case recovery.Tombstone, recovery.Delete, recovery.Spare:
+			c.rest, c.step, c.back, c.how, c.request = st.Pods, st.Do, st.Returned, map[string]evict.Refusal{}, idle
+			s.batch(c)
+			continue
+		default:
+			panic("unexpected step " + st.Do.String())
+		}
+		c.request, c.write = writing, w
+		return
+	}
+}
+
+// arrive is a write at the API server, or a power-off at the device.
+func (s *state) arrive(w *write) error {
+	n := &s.node
+	switch w.do {
+	case recovery.PowerOff:
+		s.m[bad].changing = s.m[bad].power
+		return nil
+	case recovery.Tombstone, recovery.Delete, recovery.Spare:
+		return s.arrivePod(w)
+	}
+	if w.rv != n.rv {
+		return errConflict
+	}
+	switch w.do {
+	case recovery.Write:
+		n.rec = w.rec
+	case recovery.Arm:
+		n.rec, n.mark, n.unready = w.rec, w.fence, n.unknown
+	case recovery.Unmark:
+		s.unmarks(w)
+		n.rec, n.mark = w.rec, 0
+	case recovery.Condition:
+		n.poweredOn = w.on
+	case recovery.ExpireReady:
+		n.unknown, n.unready = true, true
+	case recovery.ClearVolumes:
+		n.inUse, n.listed = w.inUse, w.listed
+	}
+	s.writeNode()
+	return nil
+}
+
+func (s *state) arrivePod(w *write) error {
+	for i := range s.pods {
+		p := &s.pods[i]
+		if p.uid != w.uid {
+			continue
+		}
+		if p.rv != w.prv {
+			return errConflict
+		}
+		switch w.do {
+		case recovery.Tombstone:
+			p.tomb = true
+			s.ended[i] = w.fence
+		case recovery.Spare:
+			p.spared = w.fence
+		default:
+			*p = pod{}
+			return nil
+		}
+		p.rv = s.draw()
+		return nil
+	}
+	return nil // it is gone
+}
