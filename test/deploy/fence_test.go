@@ -49,6 +49,7 @@ rules:
 var justified = map[string]string{
 	"taint forcefence.io/nodefences": "it is no request: the policies ask the authorizer for it",
 	"patch events.k8s.io/events":     "counts an Event that is told again within some minutes",
+	"delete forcefence.io/fencings":  "when a hundred fences are over, or after ninety days",
 	"list nodes":                     "how informers begin where the API server does not stream lists (before Kubernetes 1.34)",
 }
 
@@ -244,12 +245,12 @@ func (w *world) configuration(dir, metrics, health string) string {
 	return text
 }
 
-// replica runs the binary for a pod of the Deployment.
-func (w *world) replica(binary, dir, pod string) *cluster.Part {
+// replica runs the binary for a pod of the Deployment, with more keys in its file.
+func (w *world) replica(binary, dir, pod string, more ...string) *cluster.Part {
 	w.t.Helper()
 	metrics, health := kit.FreeAddress(w.t), kit.FreeAddress(w.t)
 	config := filepath.Join(dir, pod+".yaml")
-	kit.Must(w.t, os.WriteFile(config, []byte(w.configuration(dir, metrics, health)), 0o600))
+	kit.Must(w.t, os.WriteFile(config, []byte(w.configuration(dir, metrics, health)+strings.Join(more, "")), 0o600))
 	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
 	kit.Must(w.t, w.tokenKubeconfig(kubeconfig))
 	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+health+"/readyz") }
@@ -420,7 +421,7 @@ func (w *world) rights(t *testing.T, audit string) {
 		t.Error("audit log: got nothing of the person's, want it to tell of all")
 	}
 	for _, u := range manifests(t, w, base) {
-		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || u.GetName() == "forcefence-operator" || u.GetName() == "forcefence-release" {
+		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || slices.Contains([]string{"forcefence-operator", "forcefence-release", "forcefence-view"}, u.GetName()) {
 			continue
 		}
 		var role rbacv1.Role // a ClusterRole has its fields, too

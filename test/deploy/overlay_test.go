@@ -22,6 +22,13 @@ data: {keys: "` + keys + `"}
 `})
 }
 
+// otherTaintKey is what the component taint-key reads.
+var otherTaintKey = map[string]string{"taint-key.yaml": `apiVersion: v1
+kind: ConfigMap
+metadata: {name: forcefence-taint-key, annotations: {config.kubernetes.io/local-config: "true"}}
+data: {taintKey: example.net/off}
+`}
+
 // render is what kubectl makes of a folder.
 func render(t *testing.T, dir string) string {
 	t.Helper()
@@ -48,11 +55,7 @@ func wantCounts(t *testing.T, rendered string, counts map[string]int) {
 
 // TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, and another key for the mark.
 func TestOverlay(t *testing.T) {
-	dir := overlay(t, []string{"base", "node"}, []string{"taint-key"}, map[string]string{"taint-key.yaml": `apiVersion: v1
-kind: ConfigMap
-metadata: {name: forcefence-taint-key, annotations: {config.kubernetes.io/local-config: "true"}}
-data: {taintKey: example.net/off}
-`})
+	dir := overlay(t, []string{"base", "node"}, []string{"taint-key"}, otherTaintKey)
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
 	f, err := os.OpenFile(filepath.Join(dir, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 	kit.Must(t, err)
@@ -73,6 +76,19 @@ data: {taintKey: example.net/off}
 		"--taint-key=example.net/off\n":      1, // the hook's
 		"registry.example.net/forcefence:v1": 3,
 		"name: forcefence-taint-key":         0,
+	})
+}
+
+// TestTaintKeyOverlay: another key for the mark goes with all components, those that bring policies of their own above all.
+func TestTaintKeyOverlay(t *testing.T) {
+	components := []string{"agents", "any-node", "drain", "drain-longhorn", "longhorn", "required-plugins", "storageos", "taint-key"}
+	out := render(t, overlay(t, []string{"base", "node"}, components, otherTaintKey))
+	wantCounts(t, out, map[string]int{
+		key:                     0,
+		"'''example.net/off'''": 5,
+		"name: forcefence-controller-attachment\n":           2, // each policy and its binding
+		"name: forcefence-controller-budget\n":               2,
+		"name: forcefence-controller-storageos-attachment\n": 2,
 	})
 }
 
@@ -113,10 +129,14 @@ func TestAnyNodeOverlay(t *testing.T) {
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"any-node"}, nil)), where)
 }
 
-// TestLonghornOverlay: the controller may read whose a ReplicaSet is, and nothing else more.
+// TestLonghornOverlay: the controller may read whose a ReplicaSet is, and one setting of Longhorn's, and delete VolumeAttachments, bounded by
+// a policy, and nothing else more.
 func TestLonghornOverlay(t *testing.T) {
-	counts := map[string]int{"replicasets": 0}
+	counts := map[string]int{"replicasets": 0, "longhorn.io": 0, "forcefence-controller-attachment": 0}
 	wantCounts(t, render(t, base), counts)
+	counts["forcefence-controller-attachment"] = 3
+	counts["  - storage.k8s.io\n  resources:\n  - volumeattachments\n  verbs:\n  - delete\n"] = 1
+	counts["longhorn.io"], counts["  - longhorn.io\n  resourceNames:\n  - node-down-pod-deletion-policy\n  resources:\n  - settings\n  verbs:\n  - get\n"] = 2, 1 // and the attacher
 	counts["replicasets"], counts["  - apps\n  resources:\n  - replicasets\n  verbs:\n  - get\n"] = 1, 1
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"longhorn"}, nil)), counts)
 }

@@ -77,7 +77,7 @@ const (
 	byNode     = "'forcefence-controller-node' with binding 'forcefence-controller-node' denied request: "
 	otherTaint = byNode + "forcefence may change no taint but its mark"
 	otherSpec  = byNode + "forcefence may change nothing of a node's spec but its mark"
-	otherNote  = byNode + "forcefence may change no annotation of a node but its record"
+	otherNote  = byNode + "forcefence may change no annotation of a node but its record and what its policies do"
 
 	byKubelet        = "'forcefence-kubelet' with binding 'forcefence-kubelet' denied request: "
 	kubeletNote      = byKubelet + "a kubelet may not write annotations of forcefence, nor those by which its machine is found"
@@ -578,7 +578,8 @@ var refusals = []attempt{
 		return err
 	}, byRBAC},
 	{"lead in kube-system", us, func(ctx context.Context, _, c kubernetes.Interface) error {
-		_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-scheduler", metav1.GetOptions{})
+		_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler"}}, metav1.UpdateOptions{DryRun: dryRun})
 		return err
 	}, byRBAC},
 	{"delete a VolumeAttachment", us, func(ctx context.Context, _, c kubernetes.Interface) error {
@@ -597,6 +598,7 @@ var refusals = []attempt{
 var passes = []attempt{
 	{"set mark and record", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
 	{"take mark off, close record", us, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
+	{"write what a policy does", us, onNode("plain", note(taint.PolicyAnnotation, "[]")), ""},
 	{"write the record", us, onNode("open", note(taint.RecordAnnotation, doneRecord)), ""},
 	{"pin a node", us, onNode("plain", pin("a.b")), ""},
 	{"pin a node anew", us, onNode("open", pin("a.b")), ""},
@@ -858,7 +860,8 @@ func TestPolicies(t *testing.T) {
 	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
 	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
-	w.install(machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack"), node)
+	keys := machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack")
+	w.install(keys, node)
 	kit.Must(t, w.grant("forcefence-operator", nil, operator, forger, grantAlone))
 	w.letBypass(deployer)
 	accounts := w.accounts()
@@ -888,6 +891,11 @@ func TestPolicies(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	t.Run("the component storageos", func(t *testing.T) {
+		w.storageOS(t, accounts)
+		w.install(keys) // as before
+		w.untilRefused(accounts, listUnmarked)
+	})
 	t.Run("each validation is needed", func(t *testing.T) { w.mutate(accounts) })
 	t.Run("another annotation", func(t *testing.T) {
 		w.install(node) // whole again
@@ -912,7 +920,7 @@ func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 			}
 			w.replace(p)
 		}
-		ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
+		ctx, cancel := context.WithTimeout(w.ctx, 2*time.Minute)
 		err := cluster.Until(ctx, func(context.Context) (bool, error) {
 			for refusal, name := range missing {
 				passed := false
