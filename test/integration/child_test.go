@@ -34,7 +34,9 @@ type settings struct {
 	Rules       string // more items of nodes
 	Providers   string // more items of providers
 	Lease       string // leaderElection's durations; "": short ones
+	Detach      string // detachTimeout; "": 2m
 	Mortal      bool   // nobody starts it again when it has lost its Lease
+	Storm       string // stormGuard; "": a short cool-down
 	Top         string // more keys
 
 	Env []string // of the process, beside the test's own
@@ -42,9 +44,10 @@ type settings struct {
 
 var configFile = template.Must(template.New("config").Parse(`# written by a test
 mode: {{or .Mode "observe"}}
-powerOffAfter: 10s
+powerOffAfter: 20s
+stormGuard: {{or .Storm "{coolDown: 1s}"}}
 powerOffTimeout: 5s
-detachTimeout: 2m
+detachTimeout: {{or .Detach "2m"}}
 manualMarks: {{or .ManualMarks "refuse"}}
 excludeSelector: {{printf "%q" .Exclude}}
 listen: {metrics: "{{.Metrics}}", health: "{{.Health}}"}
@@ -250,7 +253,7 @@ func (c *child) end() {
 		if code := c.code(); code != 0 && !c.w.t.Failed() {
 			c.w.t.Errorf("%s: exit status after SIGTERM: got %d, want 0", c.identity, code)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		c.w.t.Errorf("%s does not stop on SIGTERM", c.identity)
 		c.kill()
 	}
@@ -266,7 +269,7 @@ var httpClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transpo
 
 // answers waits until the health server gives 200 at that path.
 func (c *child) answers(path string) error {
-	ctx, cancel := context.WithTimeout(c.w.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.w.ctx, 2*time.Minute) // a busy machine has needed more than half of one
 	defer cancel()
 	return poll(ctx, func() (bool, error) {
 		if !c.running() {

@@ -71,8 +71,8 @@ func outage(t *testing.T, lease string, survives bool) {
 		}
 		return nil
 	})
+	back := time.Now() // before Start returns: forcefence may find it first
 	kit.Must(t, w.c.APIServer().Start(w.ctx))
-	back := time.Now()
 	w.until("forcefence runs and knows the cluster", func() bool {
 		if !c.running() {
 			c.launch()

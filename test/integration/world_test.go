@@ -35,7 +35,7 @@ type plan struct {
 	oneBMC        bool                                // one BMC in front of all machines; else each has its own
 	powerOffDelay time.Duration                       // from an accepted ForceOff to off
 	node          func(i int, o *cluster.NodeOptions) // nil: all alike
-	seconds       time.Duration                       // how long the test may take; 0: 90 s
+	seconds       time.Duration                       // how long the test may take; 0: 3 min
 	doubles       bool                                // the story is one in which doubles are the device's fault
 	own           *cluster.Options                    // a cluster of the test's own, with these; nil: one that is there
 }
@@ -93,7 +93,7 @@ func newWorld(t *testing.T, p plan) *world {
 	} else {
 		c = spare.get(t)
 	}
-	limit := 90 * time.Second
+	limit := 3 * time.Minute
 	if p.seconds > 0 {
 		limit = p.seconds * time.Second
 	}
@@ -185,7 +185,7 @@ func (w *world) password(text string) {
 
 // clear leaves the cluster as it was: no nodes, no pods, no delays.
 func (w *world) clear() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	w.c.Attacher().SetDelays(0, 0)
 	for _, h := range w.hosts {
@@ -293,7 +293,7 @@ func (h *history) pod(o any) {
 
 // off notes the live record at the moment at which a machine goes off.
 func (h *history) off(w *world, host *host) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	node, err := w.c.Client().CoreV1().Nodes().Get(ctx, host.Name(), metav1.GetOptions{})
 	if err != nil {
@@ -542,15 +542,22 @@ func (w *world) untilReplaced(h *host, before []corev1.Pod) {
 // attachments are the volumes attached to a node, by PersistentVolume.
 func (w *world) attachments(h *host) []string {
 	w.t.Helper()
-	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+	out, err := w.attachedTo(h)
 	kit.Must(w.t, err)
-	var out []string
+	return out
+}
+
+func (w *world) attachedTo(h *host) (out []string, err error) {
+	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
 	for _, va := range list.Items {
 		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil {
 			out = append(out, *va.Spec.Source.PersistentVolumeName)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // noDoubles checks invariant 10 against what really ran.
@@ -591,7 +598,7 @@ func (w *world) untilEvent(kind, prefix, reason string) string {
 // describe is what a person wants to see of a test that failed.
 func (w *world) describe() string {
 	var b strings.Builder
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for _, h := range w.hosts {
 		fmt.Fprintf(&b, "node %s, machine %s, runs %d containers\n", h.Name(), h.machine.State(), len(h.Running()))

@@ -1,0 +1,258 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+const (
+	definitionFile = "../../deploy/kustomize/base/forcefence.io_fencings.yaml"
+	definitionName = "fencings.forcefence.io"
+)
+
+// fencings are the Fencing objects of the world's nodes, oldest first.
+func (w *world) fencings(c dynamic.Interface) (out []api.Fencing) {
+	w.t.Helper()
+	list, err := c.Resource(api.Resource).List(w.ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	kit.Must(w.t, err)
+	for _, o := range list.Items {
+		var f api.Fencing
+		kit.Must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &f))
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b api.Fencing) int { return a.Spec.StartedAt.Compare(b.Spec.StartedAt.Time) })
+	return out
+}
+
+// untilFencing waits until the node's one Fencing says what is wanted, and returns it.
+func (w *world) untilFencing(c dynamic.Interface, h *host, what string, check func(api.Fencing) bool) api.Fencing {
+	w.t.Helper()
+	var of []api.Fencing
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("Fencings of %s: %+v", h.Name(), of)
+		}
+	}()
+	w.until("a Fencing of "+h.Name()+": "+what, func() bool {
+		of = slices.DeleteFunc(w.fencings(c), func(f api.Fencing) bool { return f.Spec.Node != h.Name() })
+		if len(of) > 1 {
+			w.t.Fatalf("got %d Fencings of %s, want one", len(of), h.Name())
+		}
+		return len(of) == 1 && check(of[0])
+	})
+	return of[0]
+}
+
+// fencingClient reads Fencings. Their definition is deleted after the test: others' worlds have none.
+func (w *world) fencingClient() dynamic.Interface {
+	w.t.Helper()
+	c, err := dynamic.NewForConfig(w.c.RESTConfig())
+	kit.Must(w.t, err)
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := w.c.Kubectl(ctx, "delete", "crd", definitionName, "--ignore-not-found"); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return c
+}
+
+func ended(f api.Fencing) bool { return f.Status.Phase == string(taint.PhaseDone) }
+
+// refuseFencings is an admission policy that lets nobody write a Fencing.
+const refuseFencings = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-fencings}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [forcefence.io], apiVersions: ["*"], operations: ["*"], resources: ["*/*"]}
+  validations: [{expression: "false", message: no Fencings today}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-fencings}
+spec: {policyName: no-fencings, validationActions: [Deny]}
+`
+
+// TestFencingRecord: what becomes of fences is told in Fencings, and nothing that becomes of Fencings changes a fence.
+func TestFencingRecord(t *testing.T) {
+	w := newWorld(t, plan{nodes: 6, seconds: 600})
+	c := w.fencingClient()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := w.c.Kubectl(ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "no-fencings", "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	set := settings{Top: "records: {keep: 100}"}
+	ff := w.start(set)
+	evict := func(h *host) taint.Record {
+		t.Helper()
+		w.until("the load runs", func() bool { return len(w.c.ReadyPods(w.ns)) == 6 })
+		pods := w.podsOn(h)
+		h.cut()
+		rec := w.untilDone(h, taint.ResultEvicted)
+		w.untilReplaced(h, pods)
+		return rec
+	}
+
+	// There is no such resource: the fence goes on, and that is told once. Then it comes, and what was kept is written.
+	w.busy(w.hosts[0])
+	before := w.podsOn(w.hosts[0])
+	volumes := w.attachments(w.hosts[0])
+	first := evict(w.hosts[0])
+	w.until("a line about the resource", func() bool { return ff.log.has(definitionName) })
+	w.kubectl("apply", "--server-side", "-f", definitionFile)
+	f := w.untilFencing(c, w.hosts[0], "ended", ended)
+	if n := ff.log.count(definitionName, "WARN"); n != 1 {
+		t.Errorf("log: got %d lines about the missing resource, want 1", n)
+	}
+	var phases []string
+	for _, p := range f.Status.Timeline {
+		phases = append(phases, p.Phase)
+	}
+	var pods []string
+	for _, p := range before {
+		pods = append(pods, string(p.UID))
+	}
+	for _, p := range f.Status.Pods.Names {
+		if !slices.Contains(pods, p.UID) {
+			t.Errorf("Fencing: got pod %+v, which was not on the node", p)
+		}
+	}
+	s := f.Status
+	if f.Name != w.hosts[0].Name()+"."+first.ID || f.Spec.By != first.By || f.Spec.Why == "" || f.Spec.Device != first.Device || f.Spec.Shadow ||
+		!slices.Equal(phases, []string{"Armed", "Evicting", "Done"}) || s.Result != "Evicted" || len(s.Evidence) != len(first.Evidence) || len(s.Evidence) < 2 ||
+		int(s.Pods.Ended) != len(before) || len(s.Pods.Names) != len(before) || int(s.Volumes.Attached) != len(volumes) || s.Volumes.Detached != s.Volumes.Attached ||
+		s.Duration == "" || s.FinishedAt == nil || !meta.IsStatusConditionTrue(s.Conditions, api.Proven) || !meta.IsStatusConditionTrue(s.Conditions, api.Finished) ||
+		len(f.OwnerReferences) > 0 {
+		t.Errorf("Fencing: got %+v of record %+v, want all of it: %d pods, %d volumes", f, first, len(before), len(volumes))
+	}
+	for _, e := range s.Evidence {
+		if e.From == "" || e.State != "Off" || e.Raw != "Off" || e.At.IsZero() {
+			t.Errorf("evidence: got %+v, want an Off with its device and its time", e)
+		}
+	}
+	table := w.kubectl("get", "fcg")
+	t.Logf("kubectl get fcg\n%s", table)
+	if head := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Equal(head, []string{"NAME", "NODE", "PHASE", "RESULT", "PODS", "VOLUMES", "TOOK", "AGE", "WHY"}) {
+		t.Errorf("kubectl get fcg: got columns %v", head)
+	}
+
+	// In the middle of a fence its Fencing is edited by hand, and then deleted; another process goes on with the fence.
+	two := w.hosts[1]
+	w.until("the load runs", func() bool { return len(w.c.ReadyPods(w.ns)) == 6 })
+	w.c.Attacher().SetDelays(0, 10*time.Minute)
+	victim := w.podsOn(two)
+	if len(w.attachments(two)) == 0 { // the load went elsewhere
+		for _, h := range w.hosts[2:] {
+			if len(w.attachments(h)) > 0 {
+				two, victim = h, w.podsOn(h)
+			}
+		}
+	}
+	two.cut()
+	w.untilFencing(c, two, "pods ended", func(f api.Fencing) bool {
+		return int(f.Status.Pods.Ended) == len(victim) && len(f.Status.Volumes.Left) > 0
+	})
+	name := two.Name() + "." + w.record(two).ID
+	w.kubectl("patch", "fcg", name, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Done","result":"Evicted"}}`)
+	w.kubectl("delete", "fcg", name)
+	if rec := w.record(two); rec.Phase != taint.PhaseEvicting || !w.marked(two) {
+		t.Errorf("after an edit and a deletion: got %+v, want the fence as it was", rec)
+	}
+	ff.kill()
+	ff = w.start(set)
+	w.c.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(two, taint.ResultEvicted)
+	w.untilReplaced(two, victim)
+	f = w.untilFencing(c, two, "ended", ended)
+	if f.Name != name || f.Status.Result != string(rec.Result) || len(f.Status.Volumes.Left) > 0 || f.Spec.By != rec.By {
+		t.Errorf("Fencing of the fence that another process ended: got %+v, want the end of %+v", f, rec)
+	}
+
+	// A person's mark: an object of its own each time.
+	i := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.hosts[0] && h != two })
+	free := w.hosts[i] // it lives: its heartbeat ends each
+	for range 2 {
+		n := len(w.fencings(c))
+		old := w.record(free)
+		w.kubectl("taint", "node", free.Name(), manualMark)
+		w.until("the mark is over", func() bool { r := w.record(free); return r.Token() != old.Token() && r.Phase == taint.PhaseDone })
+		w.until("a Fencing of the person's mark", func() bool { return len(w.fencings(c)) == n+1 })
+	}
+	manual := slices.DeleteFunc(w.fencings(c), func(f api.Fencing) bool { return f.Spec.Node != free.Name() })
+	if len(manual) != 2 || manual[0].Name == manual[1].Name || manual[0].Spec.By != taint.ByPerson || manual[0].Spec.ID != "manual" || manual[1].Spec.Why != "marked by a person" {
+		t.Errorf("Fencings of a person's marks: got %+v, want two", manual)
+	}
+	w.until("the marks' ends are told", func() bool {
+		return !slices.ContainsFunc(w.fencings(c), func(f api.Fencing) bool { return f.Spec.Node == free.Name() && f.Status.Result != "Lifted" })
+	})
+	t.Logf("kubectl get fcg -o wide\n%s", w.kubectl("get", "fcg", "-o", "wide"))
+
+	// Kept by count: the newest.
+	newest := w.fencings(c)
+	set.Top = "records: {keep: 1}"
+	ff.configure(set)
+	w.until("the configuration is in force", func() bool { return ff.metric(`forcefence_config_reloads_total{result="ok"}`) > 0 })
+	w.kubectl("taint", "node", free.Name(), manualMark)
+	w.until("one is left", func() bool {
+		now := w.fencings(c)
+		return len(now) == 1 && now[0].Name != newest[len(newest)-1].Name && ended(now[0])
+	})
+
+	// The API server refuses every write of a Fencing: the fence is as fast.
+	file := w.dir + "/refuse.yaml"
+	kit.Must(t, os.WriteFile(file, []byte(refuseFencings), 0o600))
+	w.kubectl("apply", "-f", file)
+	w.until("Fencings are refused", func() bool {
+		_, err := w.c.Kubectl(w.ctx, "label", "fcg", "--all", "--dry-run=server", "try=this", "--overwrite")
+		return err != nil
+	})
+	var third *host
+	for _, h := range w.hosts {
+		if h != w.hosts[0] && h != two && h != free && len(w.podsOn(h)) > 0 {
+			third = h
+		}
+	}
+	if third == nil {
+		t.Fatal("no node has pods")
+	}
+	last := evict(third)
+	ff.untilMetric(`forcefence_records_total{result="failed"}`, 1)
+	if len(w.fencings(c)) != 1 {
+		t.Errorf("got %d Fencings, want the one of before", len(w.fencings(c)))
+	}
+	was, is := first.At.Sub(first.Since), last.At.Sub(last.Since)
+	t.Logf("from mark to end: %s with no resource, %s with every write refused", was, is)
+	if is > was+30*time.Second { // a write that hangs would take as long, or longer, at every step
+		t.Errorf("fence with every write of its Fencing refused: took %s, want about %s", is, was)
+	}
+
+	// They may be written again: what was kept is.
+	w.kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "no-fencings")
+	w.untilFencing(c, third, "ended", ended)
+	if password := w.dc.Password(); password == "" || strings.Contains(w.kubectl("get", "fcg", "-o", "yaml"), password) {
+		t.Error("a Fencing shows the devices' password")
+	}
+}
