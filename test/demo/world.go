@@ -152,7 +152,8 @@ func (w *World) machine(node string) Machine { return w.machines[node] }
 func (w *World) config() string {
 	return fmt.Sprintf(`# As a user would write it. Every key is explained in config.example.yaml.
 mode: %s
-powerOffAfter: 10s
+powerOffAfter: 20s
+stormGuard: {coolDown: 1s}
 powerOffTimeout: 30s
 detachTimeout: 1m
 listen:

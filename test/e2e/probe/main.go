@@ -1,11 +1,15 @@
 // Command probe is what the pods of the end-to-end tests run: it takes a lock that all nodes share, and writes to its volume and
 // to a log that all nodes share, until it is ended. A lock that another one holds is logged and not waited for: it is what must
-// never happen.
+// never happen. With HOLD=BYTES in its environment it does not count on the volume: it writes that many random bytes there, unless they
+// are there already, and logs what they sum up to.
 //
 //	probe SHARED-FOLDER [VOLUME]
 package main
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -25,6 +29,7 @@ type Line struct {
 	Pod   string    `json:"pod"` // namespace and name: the identity
 	UID   string    `json:"uid"`
 	Count int       `json:"count"`           // read from the volume, plus one
+	Sum   string    `json:"sum,omitempty"`   // SHA-256 of what the volume holds
 	Fault string    `json:"fault,omitempty"` // the lock was held by another one
 }
 
@@ -63,9 +68,18 @@ func run() error {
 	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	hold, counted := os.Getenv("HOLD"), volume
+	if hold != "" {
+		counted = ""
+	}
 	for {
-		if l.Count, err = next(volume, l.Count); err != nil {
+		if l.Count, err = next(counted, l.Count); err != nil {
 			return err
+		}
+		if hold != "" {
+			if l.Sum, err = sum(volume, hold); err != nil {
+				return err
+			}
 		}
 		l.Time = time.Now().UTC()
 		b, err := json.Marshal(l)
@@ -106,4 +120,33 @@ func next(volume string, last int) (int, error) {
 		return 0, err
 	}
 	return n + 1, os.Rename(f.Name(), file)
+}
+
+// sum reads what the volume holds, and writes it first where it is not there.
+func sum(volume, size string) (string, error) {
+	file := filepath.Join(volume, "data")
+	data, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			return "", err
+		}
+		data = make([]byte, n)
+		rand.Read(data) // never fails
+		f, err := os.Create(file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		if _, err := f.Write(data); err != nil {
+			return "", err
+		}
+		if err := f.Sync(); err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", err
+	}
+	s := sha256.Sum256(data)
+	return hex.EncodeToString(s[:]), nil
 }
