@@ -62,6 +62,7 @@ type lab struct {
 	names        []string // of the nodes
 	port         int      // of forcefence's health server
 	pods         int      // of all workloads
+	top          string   // more keys of the configuration
 }
 
 // newLab starts all of it. The caller ends it.
@@ -200,7 +201,7 @@ func (l *lab) config() (string, error) {
 detachTimeout: 5m
 listen: {metrics: "", health: "127.0.0.1:%d"}
 leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
-%s`, l.port, devices), err
+%s%s`, l.port, devices, l.top), err
 }
 
 // fenceUser is forcefence's at the API server.

@@ -12,6 +12,12 @@
 //
 // Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again.
 //
+// Bench storage measures what a storage system's state costs, in a process of its own as well, without a cluster.
+//
+// Bench guard times the storm guard's decision at 5,000 nodes, without a cluster.
+//
+// Bench fencing measures what a policy does that asks a storage system, beside the same with proof.
+//
 // Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
 // says what it leaves out where real nodes cannot run.
 //
@@ -58,6 +64,9 @@ var benches = []bench{
 	{names: []string{"node"}, run: node},
 	{names: []string{"instances"}, run: instances},
 	{names: []string{"bmcs"}, run: manyBMCs},
+	{names: []string{"storage"}, run: storageState},
+	{names: []string{"guard"}, run: guardDecision},
+	{names: []string{"fencing"}, asked: true, run: fencing},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
 
@@ -68,12 +77,14 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == askerArg {
-		if err := asker(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	if len(os.Args) == 2 {
+		if child := map[string]func() error{askerArg: asker, storageArg: holdStorage}[os.Args[1]]; child != nil {
+			if err := child(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	os.Exit(run())
 }
@@ -128,7 +139,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
 	f.StringVar(&o.versus, "versus", "", "another forcefence that takes turns too, where the floor does; \"\": none")
 	f.StringVar(&o.out, "out", "out/bench.jsonl", "file of the figures, one JSON object a line")
-	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
+	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing and peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
 	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")

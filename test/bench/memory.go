@@ -28,8 +28,10 @@ import (
 const (
 	memoryLimit = 85  // MB of 1e6 bytes, with every type of device linked in
 	startLimit  = 0.3 // seconds
-	quiet       = time.Minute
-	sampled     = time.Minute
+
+	withStorageLimit = 2 * memoryLimit
+	quiet            = time.Minute
+	sampled          = time.Minute
 )
 
 // audit has the API server write down every request of forcefence's user, when it arrives, and nobody else's.
@@ -43,8 +45,8 @@ rules:
 `
 
 // memory measures a large cluster in which nothing happens: what forcefence keeps in memory, and what it asks of the API server. It does
-// so twice: while each node is drilled for the first time, which takes its pace (package drill) and writes a condition to each, and once
-// that is over.
+// so three times: while each node is drilled for the first time, which takes its pace (package drill) and writes a condition to each, once
+// that is over, and while policies and a drain guard ask a storage system.
 // Nodes are simulated kubelets with a kubelet's own heartbeats (a Lease every 10 s each): a cache that nothing changes would
 // flatter. Pods are bound to them past the scheduler.
 func memory(ctx context.Context, r *runner) error {
@@ -76,7 +78,7 @@ func memory(ctx context.Context, r *runner) error {
 	if err := r.startUp(ctx, l, log); err != nil {
 		return err
 	}
-	beside, err := l.rests(ctx, log, "in the first round of drills", 0)
+	beside, err := l.rests(ctx, log, "in the first round of drills", 0, memoryLimit)
 	if err != nil {
 		return err
 	}
@@ -88,8 +90,15 @@ func memory(ctx context.Context, r *runner) error {
 		return err
 	}
 	r.say("the first round is over: each node was written once")
-	after, err := l.rests(ctx, log, "afterwards", pods)
+	after, err := l.rests(ctx, log, "afterwards", pods, memoryLimit)
 	if err != nil {
+		return err
+	}
+	if err := l.askStorage(ctx); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("asking a storage system of %d volumes and %d replicas for a policy and a drain guard", memoryVolumes, memoryReplicas)
+	if _, err := l.rests(ctx, log, name, pods, withStorageLimit); err != nil {
 		return err
 	}
 	r.add(Figure{Bench: "idle", Name: fmt.Sprintf("API requests a minute that %d pods add, beside those of drills", pods), Value: round(after - beside), Unit: "1/min"})
@@ -98,7 +107,7 @@ func memory(ctx context.Context, r *runner) error {
 
 // rests measures one minute in which nothing happens but forcefence's drills, once what it does as it begins is over. It returns the
 // requests in a minute that are not about one node, as those of a drill are.
-func (l *lab) rests(ctx context.Context, log, when string, pods int) (beside float64, _ error) {
+func (l *lab) rests(ctx context.Context, log, when string, pods int, limit float64) (beside float64, _ error) {
 	if !wait(ctx, quiet) {
 		return 0, ctx.Err()
 	}
@@ -132,7 +141,7 @@ func (l *lab) rests(ctx context.Context, log, when string, pods int) (beside flo
 	}
 	minutes, name := time.Since(begun).Minutes(), fmt.Sprintf("%d nodes, %d pods, %s", len(l.names), pods, when)
 	l.r.add(Figure{Bench: "idle", Name: "API requests a minute, " + name, Value: round(float64(all) / minutes), Unit: "1/min"})
-	l.r.add(rss.now.of("VmRSS, " + name).atMost(memoryLimit))
+	l.r.add(rss.now.of("VmRSS, " + name).atMost(limit))
 	l.r.add(rss.peak.of("VmHWM, " + name))
 	return beside / minutes, nil
 }
