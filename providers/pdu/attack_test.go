@@ -401,6 +401,24 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	}
 }
 
+// The question which engine it is goes out again after a second. The answer to the first comes late, and refuses nothing.
+func TestEngineIsToldTwice(t *testing.T) {
+	a := newAgent(t)
+	var told atomic.Value
+	w := newWire(t, func(to asker, question []byte) {
+		answer := a.answers(question)[0]
+		if !strings.Contains(string(question), "fence") {
+			told.Store(answer)
+		} else {
+			to.answer(told.Load().([]byte))
+		}
+		to.answer(answer)
+	})
+	if got := ask(t, open(t, settings(t, "apc-rpdu2"), nil), w.address+"/7"); got.State != providers.PowerOff {
+		t.Errorf("got %s, %v", got.State, got.Err)
+	}
+}
+
 // An engine's boots and time only rise. A message of before is a replay, by up to 150 s of a clock that is slow.
 func TestReplayed(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -262,10 +262,10 @@ type link struct {
 	net.Conn
 	version   int64
 	community string
-	engine    string         // the engine that is asked; "" while it is not known
-	sent      map[int64]bool // the ids of the messages that were sent
-	refusal   string         // what the strip reported instead of an answer
-	failure   error          // the socket's, where waiting does not help
+	engine    string           // the engine that is asked; "" while it is not known
+	sent      map[int64]string // the messages that were sent, by id, and the engine that each named
+	refusal   string           // what the strip reported instead of an answer
+	failure   error            // the socket's, where waiting does not help
 }
 
 var errRefused = errors.New("refused")
@@ -288,9 +288,9 @@ func (l *link) Write(b []byte) (int, error) {
 		return 0, errors.New("the question cannot be written")
 	}
 	if l.sent == nil {
-		l.sent = map[int64]bool{}
+		l.sent = map[int64]string{}
 	}
-	l.sent[h.id] = true
+	l.sent[h.id] = h.engine
 	if l.version == 3 && h.engine != "" {
 		l.engine = h.engine
 	}
@@ -308,13 +308,16 @@ func (l *link) Read(b []byte) (int, error) {
 			return n, err
 		}
 		h, ok := parseHeader(b[:n])
+		named, asked := l.sent[h.id]
 		switch {
-		case !ok || h.version != l.version || !l.sent[h.id]:
+		case !ok || h.version != l.version || !asked:
 			continue
 		case l.version == 1 && (h.pdu != tagResponse || h.id == 0):
 			continue
 		case l.version == 3 && l.engine != "" && h.flags&byte(gosnmp.AuthPriv) == 0: // not authenticated: no answer, a report at most
-			l.refusal = refusals[h.reported]
+			if named != "" { // where none was named, it tells its engine again: the question was put twice, and the strip is slow
+				l.refusal = refusals[h.reported]
+			}
 			continue
 		}
 		return n, nil

@@ -116,9 +116,9 @@ func FuzzAnswer(f *testing.F) {
 			t.Skip(err)
 		}
 		_ = c.Conn.Close()
-		l.sent = map[int64]bool{}
+		l.sent = map[int64]string{}
 		if h, ok := parseHeader(b); ok {
-			l.sent[h.id] = true
+			l.sent[h.id] = l.engine
 		}
 		l.Conn, c.Conn = &scripted{answer: b}, l
 		answer, err := c.Get(oids(asked))

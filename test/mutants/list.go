@@ -1091,7 +1091,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: an answer to another message counts (1)", In: "providers/pdu.link.Read",
-		Old: "!l.sent[h.id]", New: "false",
+		Old: "!asked", New: "!asked && false",
+	},
+	{
+		Name: "pdu: an engine that is told twice is another one", In: "providers/pdu.link.Read",
+		Old: `named != ""`, New: `named != "" || true`,
 	},
 	{
 		Name: "pdu: a refused password is sent again", In: "providers/pdu.Provider.exchange",
