@@ -108,6 +108,7 @@ func TestPowerOffThatDoesNothing(t *testing.T) {
 	onA, onB := w.podsOn(a), w.podsOn(b)
 	a.bmc.SetFault(datacenter.Fault{StaysOn: true})
 	c := w.start(settings{Mode: "fence"})
+	w.untilPinned(a, b)
 	a.partition()
 	w.untilPhase(a, taint.PhasePoweringOff)
 	b.partition()

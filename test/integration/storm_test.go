@@ -41,6 +41,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 	dead := w.hosts[:3]
 	w.oneEach(dead...)
 	c := w.start(settings{Mode: "fence", Storm: "{maxPowerOffs: 2, coolDown: 1s}"})
+	w.untilPinned(dead...)
 	for _, h := range dead {
 		h.partition()
 	}
@@ -73,6 +74,7 @@ func TestFloorOfHealthyNodes(t *testing.T) {
 	a, b := w.hosts[0], w.hosts[1]
 	w.oneEach(a, b)
 	c := w.start(settings{Mode: "fence", Storm: "{minHealthy: 4, coolDown: 1s}"})
+	w.untilPinned(a, b)
 	a.partition()
 	b.partition()
 	note := w.untilEvent("Node", b.Name(), "TooFewHealthy")
@@ -101,6 +103,7 @@ func TestLostZone(t *testing.T) {
 	zone := w.hosts[:3]
 	w.oneEach(zone...)
 	c := w.start(settings{Mode: "fence"})
+	w.untilPinned(zone...)
 	for _, h := range zone {
 		h.partition()
 	}
@@ -156,6 +159,7 @@ func TestControlPlaneKeepsItsQuorum(t *testing.T) {
 		})
 	}
 	w.start(settings{Mode: "fence", Storm: "{controlPlane: quorum, coolDown: 1s}"})
+	w.untilPinned(a, b)
 	a.partition()
 	w.untilDone(a, taint.ResultEvicted)
 	if n := a.resets(); n != 1 {
