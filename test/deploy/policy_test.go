@@ -841,9 +841,9 @@ func (w *world) accounts() map[string]kubernetes.Interface {
 	}
 }
 
-// verdict tries a row and returns "" or what is wrong.
+// verdict tries a row and returns "" or what is wrong. Kubernetes' own controllers may write an object between a row's reading and writing it.
 func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) string {
-	err := a.do(w.ctx, w.c.Client(), accounts[a.as])
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return a.do(w.ctx, w.c.Client(), accounts[a.as]) })
 	switch {
 	case a.want == "" && err != nil:
 		return fmt.Sprintf("got %v, want it to pass", err)
