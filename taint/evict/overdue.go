@@ -56,14 +56,15 @@ func (v View) overtime(left []Attachment) Decision {
 			d = v.takeOutOfService(d)
 		case Alert:
 		}
+		d.Alert = string(reason.WaitingDetach) // one alert, whatever is done about it in turn
 	}
 	switch {
 	case d.Act == Wait || v.Holds(v.Now):
 		return d
 	case !v.nobody() && (!v.asked() || v.Answer.State == providers.PowerOff || v.due()):
-		return Decision{Act: Ask, Why: reason.Confirming}
+		return Decision{Act: Ask, Why: reason.Confirming, Alert: d.Alert}
 	default:
-		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
+		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Alert: d.Alert}
 	}
 }
 

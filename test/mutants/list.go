@@ -4080,6 +4080,7 @@ var Mutants = []Mutant{
 		Old: "of.Namespace != pvc.Namespace || of.Name != pvc.Name", New: "false",
 		Tests: kubeReads,
 	},
+	{Name: "overtime: each act is another alert", In: "taint/evict.View.overtime", Old: "d.Alert = string(reason.WaitingDetach)", New: "", Tests: overtime},
 	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.Now.Sub(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
 	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
