@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
@@ -45,6 +47,8 @@ type labOptions struct {
 	unwatched  bool                                         // without a watch of pods, nodes and attachments
 	devices    func(context.Context, *lab) (devices, error) // nil: redfish
 	late       bool                                         // forcefence is started by the bench itself
+	mode       string                                       // "": observe
+	patient    time.Duration                                // 0: patience
 }
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
@@ -138,6 +142,17 @@ func (l *lab) client(user string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
+// patience is for one thing.
+func (l *lab) patience() time.Duration { return cmp.Or(l.o.patient, patience) }
+
+// lease is how long the nodes' Leases last.
+func (l *lab) lease() time.Duration {
+	if l.o.grace < 0 {
+		return fleet.DefaultDuration
+	}
+	return cmp.Or(l.o.grace, nodeGrace)
+}
+
 func (l *lab) file(name string) string { return filepath.Join(l.dir, name) }
 
 // end ends everything and waits.
@@ -197,11 +212,11 @@ func (l *lab) addNodes(ctx context.Context) error {
 // config is a user's file, but for the leader's Lease: it is long, so that forcefence may be frozen while the floor is measured.
 func (l *lab) config() (string, error) {
 	devices, err := l.devs.config()
-	return fmt.Sprintf(`mode: observe
+	return fmt.Sprintf(`mode: %s
 detachTimeout: 5m
 listen: {metrics: "", health: "127.0.0.1:%d"}
 leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
-%s%s`, l.port, devices, l.top), err
+%s%s`, cmp.Or(l.o.mode, "observe"), l.port, devices, l.top), err
 }
 
 // fenceUser is forcefence's at the API server.
@@ -251,7 +266,7 @@ func (l *lab) swap(ctx context.Context, s side) error {
 		return err
 	}
 	// A program that has heard no renewal yet counts a Lease's silence from its own start, and misses the first sign of death.
-	if !wait(ctx, nodeGrace/4+settle) {
+	if !wait(ctx, l.lease()/4+settle) {
 		return ctx.Err()
 	}
 	return nil
@@ -327,7 +342,7 @@ func (l *lab) open(ctx context.Context, nodes ...string) error {
 
 // running waits until all pods are Ready, and count of them on the given nodes.
 func (l *lab) running(ctx context.Context, count int, nodes []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience(), fmt.Errorf("not after %s", l.patience()))
 	defer cancel()
 	here, all := 0, 0
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
@@ -429,7 +444,7 @@ func (l *lab) align(ctx context.Context, victims []string) error {
 // stale waits until forcefence would find the node suspicious: the bare loop begins no later than it could.
 func (l *lab) stale(ctx context.Context, node string) error {
 	for {
-		left := time.Until(l.watch.staleAt(node, nodeGrace))
+		left := time.Until(l.watch.staleAt(node, l.lease()))
 		if left <= 0 {
 			return nil
 		}
@@ -451,7 +466,7 @@ type outage struct {
 
 // play plays it, and returns when all is as before but for where the pods run.
 func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience(), fmt.Errorf("not after %s", l.patience()))
 	defer cancel()
 	if err := l.swap(ctx, o.side); err != nil {
 		return nil, err
@@ -501,12 +516,14 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	}
 	l.watch.follow(nil) // what was on the victims when they died is over
 	for _, v := range o.victims {
-		t.stale(l.watch.staleAt(v, nodeGrace))
+		t.stale(l.watch.staleAt(v, l.lease()))
 	}
 	if o.side == floorSide && o.mark {
+		begun := time.Now()
 		if err := parallel(o.victims, func(v string) error { return bare.unmark(ctx, v) }); err != nil {
 			return nil, err
 		}
+		t.unmarking = time.Since(begun)
 	}
 	if err := l.boot(ctx, o.victims); err != nil {
 		return nil, err

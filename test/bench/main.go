@@ -16,6 +16,8 @@
 //
 // Bench guard times the storm guard's decision at 5,000 nodes, without a cluster.
 //
+// Bench sixty loses sixty of 600 nodes at once; bench poweroff times a power-off.
+//
 // Bench fencing measures what a policy does that asks a storage system, beside the same with proof.
 //
 // Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
@@ -60,6 +62,8 @@ var benches = []bench{
 	{names: []string{"recover"}, run: recovery},
 	{names: []string{"tenofsixty"}, run: tenOfSixty},
 	{names: []string{"evict500"}, run: evict500},
+	{names: []string{"sixty"}, run: sixty},
+	{names: []string{"poweroff"}, run: powerOff},
 	{names: []string{"memory", "idle"}, run: memory},
 	{names: []string{"node"}, run: node},
 	{names: []string{"instances"}, run: instances},

@@ -19,26 +19,29 @@ import (
 type turn struct {
 	victims map[string]bool // nodes
 
-	mu       sync.Mutex             // guards the rest
-	zero     time.Time              // power cut
-	started  time.Time              // floor: when the loop began; else zero
-	old      map[types.UID]bool     // the pods that were on the victims -> gone
-	lastGone time.Time              //
-	vas      map[types.UID]bool     // their VolumeAttachments -> deletion requested
-	lastVA   time.Time              // when the last was requested
-	detached map[types.UID]bool     //
-	answers  map[string]time.Time   // first Off in forcefence's log, by node
-	proofs   map[string]time.Time   // when the first Off of the node's record was asked for
-	notReady map[string]time.Time   //
-	staleAt  time.Time              // of the first Lease of a victim
-	marked   map[string]bool        // has the mark now
-	unmarked map[string]bool        // had the mark
-	sets     int                    // StatefulSet pods that were on the victims
-	back     map[string]types.UID   // StatefulSet pods that run again, by name
-	backAt   time.Time              // when all did for the first time
-	ran      map[types.UID]bool     // replacements that ran
-	killed   map[types.UID]struct{} // of those, the ones that anything ended
-	lines    []line
+	mu        sync.Mutex              // guards the rest
+	zero      time.Time               // power cut
+	started   time.Time               // floor: when the loop began; else zero
+	old       map[types.UID]bool      // the pods that were on the victims -> gone
+	lastGone  time.Time               //
+	vas       map[types.UID]bool      // their VolumeAttachments -> deletion requested
+	lastVA    time.Time               // when the last was requested
+	detached  map[types.UID]bool      //
+	answers   map[string]time.Time    // first Off in forcefence's log, by node
+	proofs    map[string]time.Time    // when the first Off of the node's record was asked for
+	notReady  map[string]time.Time    //
+	staleAt   time.Time               // of the first Lease of a victim
+	marked    map[string]bool         // has the mark now
+	unmarked  map[string]bool         // had the mark
+	sets      int                     // StatefulSet pods that were on the victims
+	back      map[string]types.UID    // StatefulSet pods that run again, by name
+	backAt    time.Time               // when all did for the first time
+	ran       map[types.UID]bool      // replacements that ran
+	killed    map[types.UID]struct{}  // of those, the ones that anything ended
+	doneAt    map[string]time.Time    // when the record first said that the fence is over, by node
+	results   map[string]taint.Result // and how it ended
+	unmarking time.Duration           // floor: how long it took to take all marks off
+	lines     []line
 }
 
 func newTurn(victims []string, pods []corev1.Pod, vas []storagev1.VolumeAttachment) *turn {
@@ -46,6 +49,7 @@ func newTurn(victims []string, pods []corev1.Pod, vas []storagev1.VolumeAttachme
 		victims: map[string]bool{}, old: map[types.UID]bool{}, vas: map[types.UID]bool{}, detached: map[types.UID]bool{},
 		answers: map[string]time.Time{}, proofs: map[string]time.Time{}, notReady: map[string]time.Time{}, marked: map[string]bool{},
 		unmarked: map[string]bool{}, back: map[string]types.UID{}, ran: map[types.UID]bool{}, killed: map[types.UID]struct{}{},
+		doneAt: map[string]time.Time{}, results: map[string]taint.Result{},
 	}
 	for _, v := range victims {
 		t.victims[v] = true
@@ -142,7 +146,13 @@ func (t *turn) node(now time.Time, n *corev1.Node) {
 		t.unmarked[n.Name] = true
 	}
 	rec, err := taint.RecordOf(n)
-	if err != nil || rec == nil || rec.Since.Before(t.zero.Truncate(time.Millisecond)) || !t.proofs[n.Name].IsZero() {
+	if err != nil || rec == nil || rec.Since.Before(t.zero.Truncate(time.Millisecond)) {
+		return
+	}
+	if t.doneAt[n.Name].IsZero() && rec.Phase == taint.PhaseDone {
+		t.doneAt[n.Name], t.results[n.Name] = now, rec.Result
+	}
+	if !t.proofs[n.Name].IsZero() {
 		return
 	}
 	for _, e := range rec.Evidence {
