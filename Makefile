@@ -36,8 +36,8 @@ e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet
 	@$(GO) test -c -o bin/e2e.test ./test/e2e # run by itself: go test would hide the scenarios' lines
 	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/($(or $(RUN),.))' -test.timeout 40m
 
-sim: ## the simulation alone
-	$(GO) test -count=1 $(TESTFLAGS) ./test/sim
+sim: ## the simulation alone: SEEDS histories (1,000,000), from the seed FROM on
+	$(GO) test -count=1 -timeout 0 $(TESTFLAGS) ./test/sim -sim.seeds=$(or $(SEEDS),1000000) -sim.from=$(or $(FROM),0)
 
 explore: ## every interleaving of a small world, up to a bound of 10 minutes and 6 GiB
 	$(GO) test -count=1 -timeout 20m -v $(TESTFLAGS) ./test/explore -explore.time 10m -explore.memory 5500000000

@@ -91,6 +91,9 @@ type server struct {
 	state
 	past    []state
 	changed [kinds]time.Time
+
+	pause       map[string]string                // the ConfigMap that pauses all; nil: there is none
+	maintenance map[string]*coordinationv1.Lease // medik8s', by node
 }
 
 // asOf is the state that a cache shows which is as old as t.
@@ -163,6 +166,7 @@ func (s *server) createNode(n *corev1.Node) error {
 
 func (s *server) deleteNode(name string) {
 	drop(s, &s.nodes, nodes, name)
+	s.w.forgotten(name)
 }
 
 // renew writes a Lease; rv "" takes whatever there is.

@@ -35,6 +35,9 @@ type checker struct {
 	late     map[string]bool      // UIDs of pods that a stale scheduler bound to a marked node
 	alerts   map[string][]string
 	freed    map[string]map[corev1.UniqueVolumeName]bool // node -> volumes of pods that a policy ended there
+	powered  map[string]bool                             // fences whose power-off was sent
+	offs     map[string]offSent                          // by node
+	sends    map[[2]string]*sends                        // by process and node
 }
 
 // tomb is a tombstone of ours.
@@ -49,6 +52,7 @@ func (c *checker) begin() {
 	c.late, c.fooled = map[string]bool{}, map[string]string{}
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 	c.freed = map[string]map[corev1.UniqueVolumeName]bool{}
+	c.powered, c.offs, c.sends = map[string]bool{}, map[string]offSent{}, map[[2]string]*sends{}
 }
 
 func (c *checker) alert(node, why string) {
@@ -86,6 +90,9 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 		if !isReady(old) && isReady(n) {
 			w.fail("5", "%s makes %s Ready", by, n.Name)
 		}
+		if l := unpinned(old); maps.Equal(n.Labels, old.Labels) || !maps.Equal(l, unpinned(n)) { // any node is pinned while it is healthy
+			c.untouched(by, n.Name, "Node "+n.Name)
+		}
 	}
 	if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
 		if o, had := taint.Find(old, taint.DefaultKey, ""); !had || o.Value != m.Value {
@@ -106,6 +113,7 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 	if uid == "" || rv == "" {
 		w.fail("5", "%s writes pod %s without UID and resourceVersion", by, old.Name)
 	}
+	c.untouched(by, old.Spec.NodeName, "pod "+old.Name)
 	if taint.Exempt(old, taint.DefaultKey) != taint.NotExempt {
 		w.fail("9", "%s writes exempt pod %s", by, old.Name)
 	}
@@ -208,6 +216,7 @@ func (c *checker) sent(g grounds, p evict.Pod) {
 // nor any fence's.
 func (c *checker) byPolicy(g grounds, what string) {
 	w, l := c.w, g.look
+	c.begins(l, what)
 	switch {
 	case w.Scenario != Accepting:
 		w.fail("1", "%s on %s by a policy, and none is in force", what, l.Name)
@@ -443,6 +452,12 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
 		c.w.fail("record", "%s is powered off before the record says so", l.Name)
 	}
+}
+
+// sentOff notes a power-off.
+func (c *checker) sentOff(l taint.Look, p *Process) {
+	c.powered[l.Record.ID] = true
+	c.offs[l.Name] = offSent{p, p.life, l.Record.ID}
 }
 
 // accused is a device found to have lied: it must have, and no other is accused with it.

@@ -57,14 +57,14 @@ type led struct {
 // ledBy is whom a look leads to.
 func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	b := k.believe(node, false)
-	out := led{mode: k.mode, why: "no provider"}
+	out := led{mode: fence.Chosen{Mode: k.m.mode}.Lowered(node.Annotations).Mode, why: "no provider"}
 	switch {
 	case b.Refused != "":
 		k.w.count("machine not believed")
 		out.why = b.Refused
 	case b.Machine.Provider == "bmc":
 		m := k.w.machine(b.Machine.ID)
-		s := speaker{Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower}, of: m}
+		s := speaker{Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower, Limits: k.m.limits[0]}, of: m}
 		s.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: l.SystemUUID, Claimed: b.Claimed}
 		if providers.CanonicalUUID(l.SystemUUID) != b.Machine.SystemUUID {
 			s.target.SystemUUID = b.Machine.SystemUUID
@@ -75,7 +75,7 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 		for i, strip := range []string{"strip-a", "strip-b"} {
 			id := taint.Machine{Provider: strip, ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 			out.to = append(out.to, speaker{
-				Device: proof.Device{Name: strip + "/" + k.m.name, Machine: id, Level: 1, Feeds: true, Limits: proof.Limits{Timeout: 20 * time.Second}},
+				Device: proof.Device{Name: strip + "/" + k.m.name, Machine: id, Level: 1, Feeds: true, Limits: k.m.limits[1]},
 				of:     k.m, which: 1 + i, target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
 			})
 		}
@@ -84,7 +84,7 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	if k.m.second {
 		id := taint.Machine{Provider: "alt", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 		out.to = append(out.to, speaker{
-			Device: proof.Device{Name: "alt/" + k.m.name, Machine: id, Level: 1}, of: k.m, which: 1,
+			Device: proof.Device{Name: "alt/" + k.m.name, Machine: id, Level: 1, Limits: k.m.limits[1]}, of: k.m, which: 1,
 			target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
 		})
 	}
@@ -101,7 +101,7 @@ func (l led) devices() []proof.Device {
 
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {
-	if k.pinning || k.pinSeen == n.ResourceVersion {
+	if k.pinning || k.pinSeen == n.ResourceVersion || (fence.Chosen{Mode: k.m.mode}).Lowered(n.Annotations).Mode == fence.Disabled {
 		return
 	}
 	k.pinSeen = n.ResourceVersion

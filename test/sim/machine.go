@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/proof"
 )
 
 // machine is one node's hardware, with the containers that run on it and the BMC that speaks of it.
@@ -14,12 +16,16 @@ type machine struct {
 	w         *World
 	name      string
 	uuid      string
-	device    bool    // a provider speaks for it, through its BMC
-	second    bool    // another device speaks for it beside that, to which the operator's word leads
-	told      bool    // that other device tells the machine's UUID
-	split     bool    // it is the two outlets that feed the machine, each a device, of one level
-	unfed     [2]bool // which of them are off
-	deaf      [3]bool // its BMC, its second device, its third: nobody is answered
+	device    bool            // a provider speaks for it, through its BMC
+	second    bool            // another device speaks for it beside that, to which the operator's word leads
+	told      bool            // that other device tells the machine's UUID
+	split     bool            // it is the two outlets that feed the machine, each a device, of one level
+	unfed     [2]bool         // which of them are off
+	limits    [2]proof.Limits // of its levels
+	mode      fence.Mode      // by the configuration
+	lowered   string          // the annotation that lowers it; "": none
+	modes     []moded         // which one it had, oldest first
+	deaf      [3]bool         // its BMC, its second device, its third: nobody is answered
 	power     bool
 	changing  bool // a power-off was accepted; the machine still runs
 	switched  time.Time
@@ -305,6 +311,9 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	}
 	if !w.calm && w.chance(0.15) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
+	}
+	if !w.calm && w.chance(0.05) {
+		return fmt.Errorf("powering off: %w", providers.ErrDenied)
 	}
 	outlet := m.split && which >= 1
 	if ignored := !w.calm && w.chance(0.15); ignored || !m.power && !outlet {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -41,9 +42,10 @@ type Process struct {
 
 	poolAt, poolRead time.Time // how old its cache of the storage system is, and since when it is there
 
+	unanswered int // requests in a row that got no answer
+
 	fence fence.Settings
 	evict evict.Settings
-	mode  fence.Mode
 }
 
 // worker is a process' work on one node.
@@ -56,7 +58,8 @@ type worker struct {
 	busy   bool                   // in the middle of a step
 	spent  bool                   // the last look: a wait or a failed read came after it
 	asked  bool                   // and nothing was read since
-	said   []providers.PowerState // what each device said last
+	said   []providers.PowerState // what each device said last, but for On of what feeds the machine
+	states []providers.PowerState // what each said, in the order of led.to, as it counts
 	turn   int                    // counts looks: a wait that was cut short is dropped
 	seen   string                 // what the last look saw: nothing to do until it differs
 	polled time.Time              // when it looked last
@@ -76,7 +79,7 @@ type worker struct {
 func (p *Process) begin() {
 	p.life++
 	p.workers, p.stopped, p.paused = nil, nil, false
-	p.fleet, p.stuck = fleet.Fleet{}, time.Time{}
+	p.fleet, p.stuck, p.unanswered = fleet.Fleet{}, time.Time{}, 0
 	p.fleet.Limit(&p.w.storm.limits)
 	for _, m := range p.w.machines {
 		p.workers = append(p.workers, &worker{Process: p, m: m})
@@ -134,6 +137,9 @@ func (p *Process) call(do func() error, then func(error)) {
 		if !answered {
 			answered = true
 			p.fleet.Called(errors.Is(err, errTimeout), w.now)
+			if p.unanswered++; !errors.Is(err, errTimeout) {
+				p.unanswered = 0
+			}
 			then(err)
 		}
 	}
@@ -263,6 +269,9 @@ func (k *worker) next() {
 	for _, n := range s.Notes {
 		w.count(string(n.Why))
 	}
+	if s.Do == recovery.Wait && counted[s.Why] {
+		w.count("waits: " + string(s.Why))
+	}
 	if s.Alert != "" {
 		w.check.alert(k.m.name, s.Alert)
 	}
@@ -275,8 +284,15 @@ func (k *worker) next() {
 	case recovery.Wait:
 		k.wait(s.After)
 	case recovery.Ask:
+		w.check.asked(l)
 		k.ask(k.next)
 	case recovery.Write:
+		if s.Record.Phase == taint.PhasePoweringOff {
+			w.check.begins(l, "announcement of a power-off")
+			w.check.keptOn(l, "announcement of a power-off")
+		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() && w.machine(l.Name).still(l.Sent, fence.Shadow, fence.Disabled) {
+			w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
+		}
 		if s.Record.Phase == taint.PhaseEvicting && s.Why != reason.Adopting { // a mark overwritten in the middle goes on
 			w.check.proof(k.grounds(s), "beginning of the eviction")
 		}
@@ -292,6 +308,8 @@ func (k *worker) next() {
 		k.patchNode(l, func(n *corev1.Node) { note(n, taint.PolicyAnnotation, s.Note) }, "Announce")
 	case recovery.Arm:
 		w.check.arm(k.grounds(s))
+		w.check.begins(l, "the mark")
+		w.check.parts(l.Name, k.led.to, k.states)
 		k.patch(l, s.Record, func(n *corev1.Node) {
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
 		}, "Arm")
@@ -400,22 +418,43 @@ func (k *worker) readLife() {
 				k.wait(time.Second)
 				return
 			}
-			l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
-			k.listed, k.spent, k.led, k.polled = false, false, led{}, w.now
-			facts := recovery.Facts{
-				Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies(), Storage: k.storage(name),
-			}
-			if l.Exists {
-				k.led = k.ledBy(node, l)
-				facts.Mode, facts.Devices = k.led.mode, k.led.devices()
-			}
-			if len(k.led.to) == 0 {
-				facts.Nobody = errors.New(k.led.why)
-			}
-			k.course.SawLife(l, facts, &k.fleet)
-			k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, w.now).Suspicion(l)
-			k.next()
+			k.readElsewhere(node, lease, sent)
 		})
+	})
+}
+
+// readElsewhere reads live what is said of the node elsewhere, where that may be and decides something, and folds the look in.
+func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, sent time.Time) {
+	w, name := k.w, k.m.name
+	l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
+	saw := func(elsewhere string) {
+		k.listed, k.spent, k.led, k.polled = false, false, led{}, w.now
+		facts := recovery.Facts{
+			Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies(), Storage: k.storage(name),
+		}
+		if l.Exists {
+			k.led = k.ledBy(node, l)
+			facts.Mode, facts.Devices = k.led.mode, k.led.devices()
+			facts.Excluded, facts.KeptOn = cmp.Or(fence.Excluded(node, w.now), elsewhere), fence.KeptOn(node, w.rules.cordoned)
+		}
+		if len(k.led.to) == 0 {
+			facts.Nobody = errors.New(k.led.why)
+		}
+		k.course.SawLife(l, facts, &k.fleet)
+		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, w.now).Suspicion(l)
+		k.next()
+	}
+	if !w.rules.words || !l.Exists || l.Mark != nil || fence.Excluded(node, w.now) != "" {
+		saw("")
+		return
+	}
+	var elsewhere string
+	k.call(func() error { elsewhere = w.excluded(name); return nil }, func(err error) {
+		if err != nil {
+			k.wait(time.Second)
+			return
+		}
+		saw(elsewhere)
 	})
 }
 
@@ -441,7 +480,13 @@ func (k *worker) ask(then func()) {
 			for i, a := range all {
 				known = known || !to[i].Feeds && a.State != providers.PowerUnknown
 			}
+			k.states = nil
 			for i, a := range all {
+				state := a.State
+				if state == providers.PowerOff && a.Got.Sub(a.At) > proofTTL { // too long on its way
+					state = providers.PowerUnknown
+				}
+				k.states = append(k.states, state)
 				w.logf("%s: %s is %s (%s, asked %s ago)", k.name, to[i].Name, a.State, a.Raw, w.now.Sub(a.At))
 				if to[i].Feeds && a.State == providers.PowerOn && known { // a machine that was shut down keeps its outlets
 					continue
@@ -470,10 +515,13 @@ func (k *worker) powerOff(s recovery.Step) {
 	w.count("PowerOff")
 	w.check.powerOff(l, k.Process)
 	w.check.guards(l, k.Process)
+	w.check.keptOn(l, "power-off")
+	w.check.level(k.Process, l, k.led.to, k.states, s.Device)
+	w.check.sentOff(l, k.Process)
 	sent, life := w.now, k.life
 	w.after(w.latency(), func() {
 		err := by.of.orderOff(by.target, by.which)
-		k.within(life, w.latency(), func() { k.did(recovery.Outcome{Sent: sent, Err: err}) })
+		k.within(life, w.latency(), func() { w.check.taken(k.Process, k.m.name, by, err); k.did(recovery.Outcome{Sent: sent, Err: err}) })
 	})
 	w.jolt(k.Process, k.m)
 }
@@ -612,6 +660,13 @@ func (k *worker) detach(s recovery.Step) {
 		})
 	}
 	next()
+}
+
+// counted are the reasons to wait whose histories are counted.
+var counted = map[reason.Reason]bool{
+	reason.PowerOffLimit: true, reason.TooFewHealthy: true, reason.DomainLost: true, reason.DevicesCut: true, reason.CutOff: true, reason.CoolDown: true,
+	reason.Quorum: true, reason.ControlPlane: true, reason.KeptOn: true, reason.Excluded: true, reason.ModeDisabled: true, reason.WouldPowerOff: true,
+	reason.WouldRecover: true, reason.MarkNotTaken: true, reason.LevelDelay: true, reason.NotAccepted: true,
 }
 
 // refusal sorts what a pod's write came to.

@@ -5,10 +5,13 @@
 // One seed is one history: a single queue of events in virtual time, whose order, delays and faults all come from one generator,
 // so a failing seed replays exactly. Nothing here starts a goroutine, reads a clock or sleeps.
 //
-// It promises to check the invariants of the design (1-3, 5-11, and "the record before the act") after every write and every
-// start of a container, and that every mark is lifted and every workload runs again once the world calms down.
+// It promises to check the invariants of the design (1 to 11, 14, 15, and "the record before the act") at every write, every power-off and
+// every start of a container, and that every mark is lifted and every workload runs again once the world calms down. Beside these: that the
+// levels of a machine take their turns in a power-off (levels.go), that a node in mode shadow or disabled is left as it is, and one that
+// somebody wants to be left alone (rules.go), and that the storm guard's limits are kept where several nodes fall silent (storm.go).
 //
-// What is left out of the model, so that nobody reads more into it: failure domains, device-specific providers, and client machinery (informers, work queues), which have tests of their own.
+// What is left out of the model, so that nobody reads more into it: gateways before many devices, the guard's cool-down, device-specific
+// providers, and client machinery (informers, work queues), which have tests of their own.
 package sim
 
 import (
@@ -20,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
 )
 
 // Scenario says which protection a history has, and so what it may promise.
@@ -96,8 +100,12 @@ type World struct {
 	limits     limits
 	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
 	storm      storm
-	pool       *pool             // the storage system that policies ask; nil: none
-	truth      map[proofKey]bool // every Off that a device said: was the machine off then
+	rules      rules
+	mode       fence.Mode          // what the configuration says of most nodes
+	words      []*word             // all that was said of who is to be left alone
+	saying     map[[2]string]*word // by node and means: what stands
+	pool       *pool               // the storage system that policies ask; nil: none
+	truth      map[proofKey]bool   // every Off that a device said: was the machine off then
 	check      checker
 
 	calm   bool // the faults are over
@@ -132,7 +140,7 @@ const maxEvents = 150_000
 func Run(o Options) (res Result) {
 	w := &World{
 		Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0x666f726365)), now: epoch, leader: -1, stats: map[string]int{},
-		truth: map[proofKey]bool{},
+		truth: map[proofKey]bool{}, saying: map[[2]string]*word{},
 	}
 	w.check.w = w
 	defer func() {
@@ -154,6 +162,9 @@ func Run(o Options) (res Result) {
 // play runs the troubled part of the history and then the calm one.
 func (w *World) play() {
 	end := w.now.Add(w.between(60*time.Second, 200*time.Second))
+	if w.storm.many {
+		end = w.now.Add(w.between(150*time.Second, 240*time.Second))
+	}
 	w.scheduleFaults(end)
 	w.until(end)
 	w.logf("--- calm")
@@ -249,6 +260,10 @@ func (w *World) lag() time.Duration {
 }
 
 func (w *World) count(what string) { w.stats[what]++ }
+
+// stormy reports whether the scenario's histories have storms; ruled, whether they have modes and pauses.
+func (s Scenario) stormy() bool { return s == Hooked || s == Held }
+func (s Scenario) ruled() bool  { return s != Lying && s != Bare }
 
 func (w *World) logf(format string, args ...any) {
 	if w.Trace {

@@ -105,6 +105,12 @@ func TestPathsAreTaken(t *testing.T) {
 		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",
 		"PowerOff of the control plane", "one device down", "one device does not answer in time", "devices disagree", "a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off", "both outlets off",
+		"silent in a storm", "PowerOff beside another", "PowerOff in a zone", "level gave way", "another mode", "mode lowered",
+		"left alone by annotation", "left alone by label", "left alone by MaintenanceInProgress", "left alone by DrainInProgress",
+		"left alone by GracefulNodeShutdownInProgress", "left alone by cordon", "left alone by ConfigMap", "left alone by Lease",
+		"waits: NodeExcluded", "waits: PowerOffHeldUp", "waits: ModeDisabled", "waits: MarkNotTakenUp", "waits: WouldPowerOff", "waits: WouldRecover",
+		"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum", "waits: ControlPlaneNode", "waits: StormCoolDown",
+		"waits: WaitingForLevel",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)
@@ -128,7 +134,10 @@ type failure struct {
 	v    *Violation
 }
 
-// playMany plays the seeds on all processors and returns the failures in the order of their seeds.
+// enough failures are no news any more.
+const enough = 20
+
+// playMany plays the seeds on all processors, until enough fail, and returns the failures in the order of their seeds.
 func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string]int, events int, failed []failure) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a history is small and short-lived
 	stats = map[string]int{}
@@ -138,8 +147,11 @@ func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for {
+				mu.Lock()
+				over := len(failed) >= enough
+				mu.Unlock()
 				i := next.Add(1) - 1
-				if i >= n {
+				if i >= n || over {
 					return
 				}
 				r := Run(Options{Seed: first + i, Scenario: scenario(first + i)})

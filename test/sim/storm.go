@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -10,16 +11,22 @@ import (
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
+// zoneLabel names a node's failure domain.
+const zoneLabel = "topology.kubernetes.io/zone"
+
 // storm is what the storm guard keeps to in a history. It has a generator of its own: what it draws changes no other draw.
 type storm struct {
 	nodes  int
+	zones  int // failure domains; 0: none
 	limits fleet.Limits
-	plane  bool // all nodes are of the control plane
+	plane  int  // so many nodes, from the first on, are of the control plane
 	quorum bool // which may be powered off while etcd keeps its quorum
-	pods   bool // etcd's pods can be listed; else nobody knows its members
+	pods   bool // etcd's pods can be listed
+	etcd   bool // the first three nodes have the label of k3s' and RKE2's members: else nobody knows them where no pod can be listed
+	many   bool // several nodes fall silent, and their machines run
 }
 
-func drawStorm(seed uint64) storm {
+func drawStorm(seed uint64, scenario Scenario) storm {
 	r := rand.New(rand.NewPCG(seed, 0x73746f726d))
 	s := storm{limits: fleet.Limits{
 		MaxPowerOffs: fleet.Amount{Number: 1 + r.IntN(2)}, MinHealthy: fleet.Amount{Number: []int{0, 1, 2, 2}[r.IntN(4)]},
@@ -28,72 +35,209 @@ func drawStorm(seed uint64) storm {
 	if s.nodes = 3; r.IntN(3) == 0 { // where two may be silent, and most are heard
 		s.nodes, s.limits.MinHealthy.Number = 5, []int{0, 3, 4, 4}[r.IntN(4)]
 	}
-	if s.plane = r.IntN(4) == 0; s.plane {
-		s.quorum, s.pods = r.IntN(4) > 0, r.IntN(3) > 0
+	if r.IntN(4) == 0 {
+		s.plane, s.quorum, s.pods = s.nodes, r.IntN(4) > 0, r.IntN(3) > 0
+	}
+	if !scenario.stormy() || r.IntN(6) > 0 {
+		return s
+	}
+	s.many, s.nodes = true, 5+2*r.IntN(2)
+	s.limits.MinHealthy.Number = []int{0, 0, s.nodes / 2, s.nodes - 2}[r.IntN(4)]
+	if s.plane > 0 {
+		s.plane, s.etcd = []int{3, s.nodes}[r.IntN(2)], r.IntN(3) == 0
+	}
+	if s.zones = []int{0, 2, 3}[r.IntN(3)]; s.zones > 0 {
+		s.limits.Domains = []fleet.Domain{{
+			Label: zoneLabel, MinHealthy: fleet.Amount{Number: r.IntN(2), Percent: 25 * r.IntN(3)}, Fixed: r.IntN(2) == 0,
+		}}
 	}
 	return s
 }
 
-// labels are those of a node.
-func (s storm) labels() map[string]string {
-	if s.plane {
-		return map[string]string{"node-role.kubernetes.io/control-plane": ""}
+// labelsOf are those of the node at that place.
+func (s storm) labelsOf(i int) map[string]string {
+	l := map[string]string{}
+	if i < s.plane {
+		l["node-role.kubernetes.io/control-plane"] = ""
 	}
-	return nil
+	if s.etcd && i < 3 {
+		l["node-role.kubernetes.io/etcd"] = "true"
+	}
+	if s.zones > 0 {
+		l[zoneLabel] = fmt.Sprintf("z%d", i%s.zones)
+	}
+	return l
+}
+
+// silence cuts several nodes off, at once or one after the other: so few that most are still heard. Their machines run.
+func (w *World) silence() {
+	most := (w.storm.nodes - 1) / 2
+	victims := w.rng.Perm(w.storm.nodes)[:most]
+	if w.storm.zones > 0 && w.chance(0.4) { // a site, or the way to it
+		zone := w.rng.IntN(w.storm.zones)
+		victims = nil
+		for i := zone; i < w.storm.nodes && len(victims) < most; i += w.storm.zones {
+			victims = append(victims, i)
+		}
+	}
+	spread := []time.Duration{0, 10 * time.Second, 90 * time.Second}[w.rng.IntN(3)]
+	for _, i := range victims {
+		m := w.machines[i]
+		w.after(w.between(0, spread), func() {
+			if w.calm {
+				return
+			}
+			w.count("silent in a storm")
+			w.logf("%s: cut off, as others are", m.name)
+			m.cut = true
+		})
+	}
 }
 
 // members are the nodes of etcd's pods, and whether each is Ready.
 func (w *World) members() map[string]bool {
-	m := map[string]bool{}
-	for _, n := range w.api.nodes {
-		if w.storm.pods {
-			m[n.Name] = isReady(n)
+	out := map[string]bool{}
+	for i, m := range w.machines {
+		if n := w.api.node(m.name); n != nil && w.storm.pods && i < w.storm.plane && (!w.storm.etcd || i < 3) {
+			out[n.Name] = isReady(n)
 		}
 	}
-	return m
+	return out
 }
 
 // old is how long something must have been so for a leader to know it: its watches tick once a second, and it may have been paused.
 const old = 15 * time.Second
 
-// guards is invariants 6 and 7 when a power-off is sent, by what the stored objects have said for a while: no more under way than
-// the limit, not below the floor, and no control-plane node that etcd needs.
+// turnOver is how long a fence may keep others waiting once its machine is off: a bit less than the design's five minutes.
+const turnOver = 4 * time.Minute
+
+// offSent is a power-off that a process sent.
+type offSent struct {
+	by    *Process
+	life  int
+	fence string
+}
+
+// turns are the other nodes that this process itself powered off in this life, whose fences go on: it knows of them, however young they are.
+func (c *checker) turns(node string, p *Process) map[string]bool {
+	out := map[string]bool{}
+	for name, s := range c.offs {
+		n := c.w.api.node(name)
+		if name == node || s.by != p || s.life != p.life || n == nil {
+			continue
+		}
+		r, err := taint.RecordOf(n)
+		if err == nil && r.Open() && r.ID == s.fence && (r.Phase == taint.PhasePoweringOff || c.w.now.Sub(r.At) < turnOver) {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// guards is invariants 6 and 7 when a power-off is sent: no more under way than the limit, nobody cut off, not below a floor, no site that
+// is lost, and no control-plane node that etcd needs. It is judged by what this process did itself, and by what the stored objects have
+// said for a while.
 func (c *checker) guards(l taint.Look, p *Process) {
 	w := c.w
+	most := w.storm.limits.MaxPowerOffs.Number
+	turns := c.turns(l.Name, p)
+	if len(turns) >= most {
+		w.fail("6", "%s is powered off while %d others are by the same process, and %d may be at once", l.Name, len(turns), most)
+	}
+	if p.unanswered >= 3 {
+		w.fail("6", "%s is powered off, and %d requests in a row got no answer", l.Name, p.unanswered)
+	}
+	if len(turns) > 0 {
+		w.count("PowerOff beside another")
+	}
 	if w.leader != p.index || w.now.Sub(p.since) < old { // one that was replaced knows nothing of its successor's; a new one hears first
 		return
 	}
-	others, healthy, members, well := 0, 0, 1, 0
+	others := 0
 	for _, n := range w.api.nodes {
-		if n.Name == l.Name {
-			continue
-		}
 		r, _ := taint.RecordOf(n)
-		if r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff && w.now.Sub(r.At) > old {
+		if n.Name != l.Name && r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff && w.now.Sub(r.At) > old {
 			others++
 		}
-		plane, _ := fleet.IsControlPlane(n.Labels)
-		if plane {
-			members++
+	}
+	if others >= most {
+		w.fail("6", "%s is powered off while %d others are, and %d may be at once", l.Name, others, most)
+	}
+	c.floors(l)
+	c.quorum(l, turns)
+}
+
+// floors is the floor of all nodes, and that of the node's zone, which must not be lost, either.
+func (c *checker) floors(l taint.Look) {
+	w, zone := c.w, l.Labels[zoneLabel]
+	healthy, here, size := 0, 0, 0
+	var silent []time.Time
+	for _, n := range w.api.nodes {
+		same := zone != "" && n.Labels[zoneLabel] == zone
+		if same {
+			size++
+			if lease := w.api.lease(n.Name); lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > 25*time.Second+old {
+				silent = append(silent, lease.Spec.RenewTime.Time)
+			}
 		}
-		if !w.sickFor(n) {
-			if healthy++; plane {
-				well++
+		if n.Name != l.Name && !w.sickFor(n) {
+			if healthy++; same {
+				here++
 			}
 		}
 	}
-	if most := w.storm.limits.MaxPowerOffs.Number; others >= most {
-		w.fail("6", "%s is powered off while %d others are, and %d may be at once", l.Name, others, most)
-	}
-	floor := w.storm.limits.MinHealthy.Number
-	if healthy < floor {
+	if floor := w.storm.limits.MinHealthy.Number; healthy < floor {
 		w.fail("6", "%s is powered off while %d others are healthy, and the floor is %d", l.Name, healthy, floor)
 	}
+	if w.storm.zones == 0 || size < 2 {
+		return
+	}
+	w.count("PowerOff in a zone")
+	d := w.storm.limits.Domains[0].MinHealthy
+	if floor := d.Number + (d.Percent*size+99)/100; here < floor {
+		w.fail("6", "%s is powered off while %d others of %s are healthy, and its floor is %d of %d", l.Name, here, zone, floor, size)
+	}
+	for _, last := range silent {
+		together := 0
+		for _, t := range silent {
+			if ago := last.Sub(t); ago >= 0 && ago < 30*time.Second {
+				together++
+			}
+		}
+		if 2*together > size {
+			w.fail("6", "%s is powered off, and %d of %d nodes of %s fell silent together", l.Name, together, size, zone)
+		}
+	}
+}
+
+// quorum is invariant 7.
+func (c *checker) quorum(l taint.Look, turns map[string]bool) {
+	w := c.w
 	if plane, _ := fleet.IsControlPlane(l.Labels); !plane { // a Node that registered anew has lost the label
 		return
 	}
+	members, well, labelled, listed := 0, 0, false, w.members()
+	known := true
+	for _, n := range w.api.nodes {
+		plane, etcd := fleet.IsControlPlane(n.Labels)
+		_, there := listed[n.Name]
+		labelled, known = labelled || etcd, known && (there || !plane)
+	}
+	for _, n := range w.api.nodes {
+		if plane, etcd := fleet.IsControlPlane(n.Labels); !plane || labelled && !etcd {
+			continue
+		}
+		if members++; n.Name != l.Name && !w.sickFor(n) {
+			well++
+		}
+	}
 	if need := members/2 + 1; !w.storm.quorum || well < need {
 		w.fail("7", "control-plane node %s is powered off with %d others healthy, where %d are the quorum (may be at all: %v)", l.Name, well, need, w.storm.quorum)
+	}
+	for name := range turns {
+		if plane, _ := fleet.IsControlPlane(w.api.node(name).Labels); plane && !known && !labelled {
+			w.fail("7", "control-plane node %s is powered off while %s is, and nobody knows etcd's members", l.Name, name)
+		}
 	}
 	w.count("PowerOff of the control plane")
 }

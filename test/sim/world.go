@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,7 @@ func (w *World) build() {
 		events:     w.chance(0.6),
 		lostEvents: w.chance(0.3),
 	}
-	w.storm = drawStorm(w.Seed)
+	w.storm = drawStorm(w.Seed, w.Scenario)
 	if w.chance(0.1) {
 		w.limits.api = 6 * time.Second
 	}
@@ -37,7 +38,7 @@ func (w *World) build() {
 	}
 	w.limits.overtime = w.Seed%7 == 3 // drawn, it would change what all other histories draw
 	w.check.begin()
-	w.api = &server{w: w}
+	w.api = &server{w: w, maintenance: map[string]*coordinationv1.Lease{}}
 	w.api.past = []state{{at: w.now.Add(-time.Hour)}}
 	for i := range w.storm.nodes {
 		w.machines = append(w.machines, &machine{
@@ -47,7 +48,9 @@ func (w *World) build() {
 	}
 	for i, m := range w.machines { // no draw: the other histories stay what they were
 		m.split = m.second && w.Scenario != Lying && (w.Seed+uint64(i))%3 == 0
+		m.limits = w.drawLimits()
 	}
+	w.drawRules()
 	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
 	w.buildObjects()
 	w.addPool()
@@ -60,10 +63,6 @@ func (w *World) build() {
 	lc := &lifecycle{w: w, rv: map[string]string{}, from: map[string]time.Time{}}
 	w.after(time.Second, lc.tick)
 
-	mode := fence.Observe
-	if w.chance(0.5) {
-		mode = fence.Fence
-	}
 	trust := w.chance(0.15)
 	overtime := evict.Alert
 	if w.limits.overtime {
@@ -71,10 +70,10 @@ func (w *World) build() {
 	}
 	for i := range 2 {
 		w.procs = append(w.procs, &Process{
-			w: w, name: fmt.Sprintf("ff-%d", i), index: i, mode: mode,
+			w: w, name: fmt.Sprintf("ff-%d", i), index: i,
 			fence: fence.Settings{
 				PowerOffAfter: w.between(10*time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
-				Retry: w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum,
+				Retry: w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum, Cordoned: w.rules.cordoned,
 			},
 			evict: evict.Settings{DetachTimeout: w.between(10*time.Second, 5*time.Minute), OnDetachTimeout: overtime, TrustPerson: trust},
 		})
@@ -98,23 +97,31 @@ func (w *World) buildObjects() {
 			name: fmt.Sprintf("db-%d", i), volume: fmt.Sprintf("vol-%d", i), tolerations: common, finalizer: w.chance(0.08),
 		})
 	}
-	for i := range 1 + w.rng.IntN(2) {
+	web := 1 + w.rng.IntN(2)
+	if w.storm.many {
+		web = w.storm.nodes - len(w.ids)
+	}
+	for i := range web {
 		w.ids = append(w.ids, identity{name: fmt.Sprintf("web-%d", i), tolerations: common})
 	}
-	for _, m := range w.machines {
+	for i, m := range w.machines {
 		w.booted++
 		m.run = fmt.Sprintf("boot-%d", w.booted)
 		if m.bootID, m.contained = m.run, !m.second && w.chance(0.3); m.contained {
 			m.bootID = "boot-of-its-host"
 		}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: w.storm.labels(), Annotations: map[string]string{noteBMC: m.name}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: w.storm.labelsOf(i), Annotations: map[string]string{noteBMC: m.name}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
 		setReady(n, corev1.ConditionTrue, w.now)
 		_ = w.api.createNode(n)
 		_ = w.api.renew(m.name, "")
 	}
+	spread := 2
+	if w.storm.many { // a node without a pod is not fenced
+		spread = w.storm.nodes
+	}
 	for i, id := range w.ids {
-		w.place(w.newPod(id), w.machines[i%2])
+		w.place(w.newPod(id), w.machines[i%spread])
 	}
 	for _, m := range w.machines {
 		yes := true
@@ -206,6 +213,11 @@ func (w *World) scheduleFaults(end time.Time) {
 	}
 	w.after(w.between(2*time.Second, 25*time.Second), func() { w.trouble(first) })
 	n := w.rng.IntN(12)
+	if w.storm.many {
+		n = w.rng.IntN(4)
+		w.after(w.between(2*time.Second, 30*time.Second), w.silence)
+	}
+	w.changeModes(end)
 	for range n {
 		w.after(w.between(5*time.Second, end.Sub(w.now)), func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
 	}
@@ -273,6 +285,9 @@ func (w *World) jolt(p *Process, m *machine) {
 		if w.calm {
 			return
 		}
+		if w.chance(0.3) {
+			w.say(m)
+		}
 		switch w.rng.IntN(8) {
 		case 0:
 			p.crash()
@@ -317,6 +332,9 @@ func (w *World) anyFault(m *machine) {
 		m.deaf = [3]bool{which == 0, which == 1, which == 1 && !m.power}
 		w.count("one device down")
 		w.logf("%s: device %d is down", m.name, which)
+	}
+	if w.chance(0.3) {
+		w.say(m)
 	}
 	switch w.rng.IntN(16) {
 	case 0, 1:
@@ -495,6 +513,7 @@ func (w *World) calmDown() {
 			w.after(w.between(10*time.Second, 30*time.Second), func() { w.release(m) })
 		}
 	}
+	w.unsayAll()
 	w.people()
 	w.finalize()
 }
