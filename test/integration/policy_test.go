@@ -91,7 +91,7 @@ func TestNooBaa(t *testing.T) {
 // Longhorn's two settings, all combinations, on one node that is down: whose pods are deleted once they are past their deletionTimestamp,
 // and whose volumes are released. TestLonghornNodeDown/<nodeDownPodDeletionPolicy>/<volumeAttachmentRecoveryPolicy>.
 func TestLonghornNodeDown(t *testing.T) {
-	w := newWorld(t, plan{nodes: 5, doubles: true, seconds: 300})
+	w := newWorld(t, plan{nodes: 5, doubles: true, seconds: 420})
 	h, lost := w.hosts[0], w.hosts[1]
 	type combination struct {
 		id                 int
@@ -108,7 +108,11 @@ func TestLonghornNodeDown(t *testing.T) {
 			all = append(all, c)
 			fmt.Fprintf(&rules, "- {name: p%d, preset: longhorn, drivers: [%s], pods: combination=%d, nodeDownPodDeletionPolicy: %s, volumeAttachmentRecoveryPolicy: %s, withoutProof: accept-duplicates}\n",
 				c.id, cluster.CSIDriver, c.id, c.deletion, c.recovery)
-			objects = append(objects, w.nodeDownPods(h, c.id)...)
+			grace := 20 * time.Second
+			if c.recovery == "immediate" { // its pods are ended within it, and the machine has other work
+				grace = 90 * time.Second
+			}
+			objects = append(objects, w.nodeDownPods(h, c.id, grace)...)
 		}
 	}
 	w.fill(h, len(objects), objects...)
@@ -309,7 +313,7 @@ func (w *world) deletes(h *host) <-chan orphaned {
 
 // nodeDownPods are one of each kind of pod of a combination, all for one node: of a StatefulSet, a Deployment, a ReplicaSet of nobody's,
 // a StatefulSet without a volume, and one of nobody's.
-func (w *world) nodeDownPods(h *host, id int) []any {
+func (w *world) nodeDownPods(h *host, id int, grace time.Duration) []any {
 	claimed := func(kind string) corev1.Volume {
 		name := fmt.Sprintf("%s%d", kind, id)
 		class := cluster.StorageClass
@@ -322,8 +326,8 @@ func (w *world) nodeDownPods(h *host, id int) []any {
 	}
 	with := func(kind string) cluster.Workload {
 		wl := w.workload(fmt.Sprintf("%s%d", kind, id), 1)
-		grace := int64(20)
-		wl.GracePeriod, wl.Tolerations = &grace, leavingWithin(1)
+		seconds := int64(grace.Seconds())
+		wl.GracePeriod, wl.Tolerations = &seconds, leavingWithin(1)
 		return wl
 	}
 	stateful := with("set")
