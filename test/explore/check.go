@@ -80,9 +80,16 @@ func (s *state) sends(c *ctl, p evict.Pod) {
 	}
 }
 
+// pausedBefore reports that the last look was sent after the node was paused.
+func (c *ctl) pausedBefore(s *state) bool { return c.course.Look().Sent.After(s.pausedAt) }
+
 // announces is what must be true when the mark, or the beginning of the eviction, is sent.
 func (s *state) announces(c *ctl, st recovery.Step) {
 	a, l := c.course.Answer(), c.course.Look()
+	begins := st.Do == recovery.Arm && !l.Record.Open() || st.Do == recovery.Write && st.Record.Phase == taint.PhasePoweringOff
+	if begins && s.node.paused && c.pausedBefore(s) {
+		fail("8", "a fence begins of a node that was paused before it was looked at")
+	}
 	switch {
 	case st.Do == recovery.Write && st.Record.Phase == taint.PhaseEvicting:
 		s.proven(c, "beginning of the eviction")
@@ -113,6 +120,9 @@ func (s *state) powersOff(c *ctl) {
 	}
 	if l.Alive(l.Record) {
 		fail("6", "power-off of a node that shows life")
+	}
+	if s.node.paused && c.pausedBefore(s) {
+		fail("8", "power-off of a node that was paused before it was looked at")
 	}
 }
 

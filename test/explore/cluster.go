@@ -20,8 +20,10 @@ const (
 	timeOut   // a write is given up by its sender, and goes on by itself
 	crash
 	second // another controller begins to lead beside one that goes on
+	pause  // somebody says on the Node that it is to be left alone
 
 	heal
+	unpause
 	lease
 	status
 	list
@@ -61,6 +63,12 @@ type act struct {
 func (s *state) enabled(o *Options, out []act) []act {
 	add := func(v verb, of int) { out = append(out, act{v, uint8(of)}) }
 	n, m := &s.node, &s.m[bad]
+	switch {
+	case n.paused:
+		add(unpause, bad)
+	case s.left.Pauses > 0 && s.left.Total > 0:
+		add(pause, bad)
+	}
 	reaches := m.up && !m.cut
 	if m.power {
 		if s.left.Cuts > 0 && s.left.Total > 0 {
@@ -227,6 +235,14 @@ func (s *state) does(a act) {
 		m.cut = true
 	case heal:
 		m.cut = false
+	case pause:
+		s.left.Total--
+		s.left.Pauses--
+		n.paused, s.pausedAt = true, s.now()
+		s.writeNode()
+	case unpause:
+		n.paused = false
+		s.writeNode()
 	case lease:
 		n.lease = s.draw()
 	case status:

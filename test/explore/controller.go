@@ -295,6 +295,9 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		c.looked, c.sawNode, c.sawLease, c.had = true, c.node.rv, c.leaseRV, false
 		facts := recovery.Facts{Evict: patience}
 		facts.Facts = fence.Facts{Settings: settings, Mode: o.Mode, Devices: devices, NewID: s.draw().name(), By: "ff"}
+		if c.node.paused {
+			facts.Excluded = "paused"
+		}
 		c.course.SawLife(l, facts, c.fleet)
 	case listing:
 		ps := s.podsOn()

@@ -9,7 +9,8 @@
 //   - slow API servers, which make a look serve twice; caches that are behind, but for a kubelet's first list; writes of
 //     volumesAttached from an old cache (F5);
 //   - stock taint eviction (F2): the pods tolerate it; deletions by people, people's marks, Nodes that are deleted;
-//   - devices that lie, several devices, storms: the second node never fails;
+//   - devices that lie, several devices (each one more that may answer, not answer or take a power-off, in every state), storms: the second
+//     node never fails;
 //   - more than one stale leader, and more than two of its writes on their way.
 //
 // test/sim has histories of all of these.
@@ -37,6 +38,7 @@ type Faults struct {
 	Late       int8 // an answer comes, but later than an answer of a device proves anything
 	Dumb       int8 // the device does not know
 	Torn       int8 // of the two reads of a look one is made earlier than the other
+	Pauses     int8 // somebody says that the node is to be left alone, and takes it back
 	TimeOuts   int8 // a write is given up by who sent it, and lands later or never
 	Boots      int8 // the machine is switched on
 }

@@ -34,6 +34,8 @@ var worlds = []struct {
 		Total: 2, Cuts: 1, Boots: 1, Seconds: 1}}},
 	{"the node returns, and a tombstone is still on its way", Options{Hook: true, Along: powerCut, LateTombstone: true, Controllers: 1, Pods: 2, Settle: 64,
 		Faults: Faults{Total: 2, Cuts: 1, Boots: 1, TimeOuts: 1}}},
+	{"the network goes, and somebody pauses", Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
+		Total: 2, Partitions: 1, Pauses: 1}}},
 	{"the network goes, and the machine is powered off", Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
 		Total: 2, Partitions: 1, Boots: 1, Crashes: 1, Late: 1, Dumb: 1, Torn: 1, TimeOuts: 1}}},
 }
@@ -123,7 +125,7 @@ func TestCounterExample(t *testing.T) {
 
 // TestTransitionsLeaveTheirStateAlone holds that what states share is never changed: a state and its copy are told apart by nothing.
 func TestTransitionsLeaveTheirStateAlone(t *testing.T) {
-	o := Options{Hook: true, Controllers: 2, Pods: 2, Faults: Faults{9, 1, 1, 1, 1, 1, 1, 1, 1, 1}}
+	o := Options{Hook: true, Controllers: 2, Pods: 2, Faults: Faults{9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}
 	x := newExplorer(o)
 	var k key
 	for level, depth := []state{start(o)}, 0; depth < 25; depth++ {

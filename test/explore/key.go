@@ -61,7 +61,7 @@ func (k *key) text(s *state, o *Options, swapped bool) []byte {
 	k.id(n.lease)
 	k.id(n.boot)
 	k.id(n.mark)
-	k.bools(n.unknown, n.inUse, n.listed, n.poweredOn, n.unready, s.att[0], s.att[1], n.rec != nil)
+	k.bools(n.unknown, n.paused, n.inUse, n.listed, n.poweredOn, n.unready, s.att[0], s.att[1], n.rec != nil)
 	if n.rec != nil {
 		k.record(n.rec)
 	}
@@ -86,6 +86,7 @@ func (k *key) text(s *state, o *Options, swapped bool) []byte {
 			i = 1 - i
 		}
 		k.ctl(s.ctl[i])
+		k.bools(n.paused && s.ctl[i] != nil && s.ctl[i].pausedBefore(s))
 	}
 	k.stamp()
 	return k.buf

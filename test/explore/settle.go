@@ -40,6 +40,9 @@ func (s *state) fair(o *Options, acts *[]act) (act, bool) {
 	if s.m[bad].cut {
 		return act{heal, bad}, true
 	}
+	if s.node.paused {
+		return act{unpause, bad}, true
+	}
 	a, ok := s.quiet(o, acts)
 	if (!ok || a.verb == timer) && s.att[bad] && s.node.unknown && !s.inNeed() { // Kubernetes detaches after six minutes (F4)
 		return act{detach, bad}, true
@@ -55,7 +58,7 @@ func (s *state) fair(o *Options, acts *[]act) (act, bool) {
 func (s *state) quiet(o *Options, acts *[]act) (act, bool) {
 	*acts = s.turns(o, s.enabled(o, (*acts)[:0]))
 	for _, a := range *acts {
-		if a.verb > heal && a.verb != lease && a.verb != oldList && a.verb != begins {
+		if a.verb > unpause && a.verb != lease && a.verb != oldList && a.verb != begins {
 			return a, true
 		}
 	}

@@ -64,9 +64,11 @@ type state struct {
 	ctl     [2]*ctl      // nil: does not run
 	orphans [2]*write    // writes on their way whose senders do not wait for them any more
 	observe bool         // mode observe: no power-off
-	left    Faults       // that may still happen
-	ended   [maxPods]id  // the last tombstone: which fence's; for the checks
-	_       [0]func()    // not comparable
+
+	pausedAt time.Time   // the last time; for the checks
+	left     Faults      // that may still happen
+	ended    [maxPods]id // the last tombstone: which fence's; for the checks
+	_        [0]func()   // not comparable
 }
 
 // node is the Node and its Lease, as far as anybody decides on them.
@@ -77,6 +79,7 @@ type node struct {
 	rec             *taint.Record
 	inUse, listed   bool // the volume is in volumesInUse, in volumesAttached
 	poweredOn       bool // the condition PoweredOnNotReady
+	paused          bool // an annotation says that it is to be left alone
 	unready         bool // for the checks: Ready was not True at some time since the mark
 }
 

@@ -50,6 +50,10 @@ func told(b, s *state, a act, n int) (from, to int, text string) {
 		return alone(node1, "IS SWITCHED ON")
 	case partition:
 		return alone(node1, "is cut off from the network")
+	case pause:
+		return alone(api, "somebody PAUSES n1")
+	case unpause:
+		return alone(api, "n1 is no more paused")
 	case heal:
 		return alone(node1, "is back on the network")
 	case lease:
