@@ -171,7 +171,6 @@ type nodeState struct {
 	// Of the last look, for those who execute and report.
 	node    *corev1.Node
 	machine Machine
-	nobody  error        // why no device speaks for the node
 	suspect string       // fleet.View.Suspicion
 	objects []corev1.Pod // of the pods that were listed
 

@@ -71,7 +71,7 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 	x.upTo(recovery.Wait)
 	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
 	x.ask(t.Context(), x.st)
-	if got := x.st.answer(); got != "denied: 403 Forbidden (no licence)" {
+	if got := x.st.course.Said(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}
 	x.tell(x.st, recovery.Step{Do: recovery.Wait, Why: reason.Unknown})

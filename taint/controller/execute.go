@@ -251,40 +251,48 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	if err != nil {
 		return err
 	}
-	facts := recovery.Facts{Facts: fence.Facts{NewID: newID(), By: r.By}}
+	var facts recovery.Facts
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
-		if c, err := taint.Confirmed(node); err == nil && c != nil { // the fence that a person's word is evidence for
-			facts.NewID = c.Fence
-		}
 		config := r.Config()
-		m, err := config.Believed(node, l.Record)
-		st.machine = m
-		facts.Nobody = st.since(err, r.Now())
-		mode := config.mode(node, m.Mode)
-		facts.Mode, facts.ModeBy, facts.Devices = mode.Mode, mode.By, m.proofs()
-		facts.Excluded, facts.Settings, facts.Evict = config.Excluded(node), config.Fence, config.Evict
-		facts.Excluded = cmp.Or(facts.Excluded, fence.Excluded(node, r.Now()))
+		facts, st.machine = config.Facts(node, l, r.Now())
+		facts.By, facts.NewID = r.By, cmp.Or(facts.NewID, newID())
+		facts.Nobody = st.since(facts.Nobody, r.Now())
 		if facts.Excluded == "" && l.Mark == nil {
 			if facts.Excluded, err = r.excludedElsewhere(ctx, config.Elsewhere, name); err != nil {
 				return err
 			}
 		}
-		facts.KeptOn = fence.KeptOn(node, config.Fence.Cordoned)
-		if mode.PowerOffAfter > 0 {
-			facts.PowerOffAfter = mode.PowerOffAfter
-		}
-		r.inMode(st, mode.Mode)
-		facts.Policies, facts.Storage = config.Policies, config.health(name)
+		r.inMode(st, facts.Mode)
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, r.Now())
 	}
-	st.nobody = facts.Nobody
 	r.across(func(f *fleet.Fleet) {
 		st.course.SawLife(l, facts, f)
 		st.suspect = f.View(name, r.Now()).Suspicion(l)
 	})
 	return nil
+}
+
+// Facts are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
+// Who fences it, and what is said elsewhere (Elsewhere.Says), is for the caller to add; NewID is "" but where a person's word is evidence.
+func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (recovery.Facts, Machine) {
+	m, err := p.Believed(node, l.Record)
+	mode := p.mode(node, m.Mode)
+	facts := recovery.Facts{
+		Facts: fence.Facts{
+			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.proofs(),
+			Excluded: cmp.Or(p.Excluded(node), fence.Excluded(node, now)), KeptOn: fence.KeptOn(node, p.Fence.Cordoned),
+		},
+		Evict: p.Evict, Policies: p.Policies, Storage: p.health(node.Name),
+	}
+	if mode.PowerOffAfter > 0 {
+		facts.PowerOffAfter = mode.PowerOffAfter
+	}
+	if c, err := taint.Confirmed(node); err == nil && c != nil { // the fence that a person's word is evidence for
+		facts.NewID = c.Fence
+	}
+	return facts, m
 }
 
 // errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.

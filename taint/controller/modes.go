@@ -58,7 +58,7 @@ func (r *Reconciler) tellWould(st *nodeState, s recovery.Step) {
 	}
 	l := st.course.Look()
 	r.chronicle(l.Name, st, told)
-	r.Log.Warn("Shadow decision", "node", l.Name, "decision", decisions[s.Would], "device", st.devices(), "suspicion", st.suspect,
+	r.Log.Warn("Shadow decision", "node", l.Name, "decision", decisions[s.Would], "device", st.course.Speakers(), "suspicion", st.suspect,
 		"evidence", s.Detail, "bootID", l.BootID, "pods", pods)
 }
 

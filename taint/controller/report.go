@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -84,14 +83,12 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 		return
 	}
 	st.told.said = s.Why
-	detail := cmp.Or(s.Detail, st.answer())
 	level := map[reason.Severity]slog.Level{reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn}[row.Severity]
-	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(s.Why), "act", s.Do.String(), "detail", detail, "suspicion", st.suspect)
+	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(s.Why), "act", s.Do.String(), "detail", cmp.Or(s.Detail, st.course.Said()), "suspicion", st.suspect)
 	if !r.refused(s) {
 		return
 	}
-	r.soon(st, s, s.Why, s.Do.String(), "{node}", l.Name, "{device}", cmp.Or(st.devices(), "(none)"), "{detail}", detail,
-		"{why}", cmp.Or(st.suspect, "its storage is not healthy"), "{raw}", strconv.Quote(st.course.Answer().Raw), "{pods}", strconv.Itoa(len(s.Pods)), "{attachments}", strconv.Itoa(len(s.Attachments)), "{by}", markedBy(s.Record))
+	r.soon(st, s, s.Why, s.Do.String(), st.course.Words(s, st.suspect)...)
 	if s.Why == reason.Confirmed || s.Why == reason.Vouched {
 		r.tellNoHook(st, s, id)
 	}
@@ -160,14 +157,6 @@ func (r *Reconciler) tellRest(st *nodeState) time.Duration {
 	return time.Second
 }
 
-// markedBy names whoever set a mark, for a person.
-func markedBy(r taint.Record) string {
-	if r.By == taint.ByPerson {
-		return "A person"
-	}
-	return r.By
-}
-
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
 func (r *Reconciler) tellNoHook(st *nodeState, s recovery.Step, id string) {
 	status, why := taint.ProtectionOf(st.node)
@@ -190,30 +179,6 @@ func (r *Reconciler) reads(st *nodeState) {
 		r.Log.Warn("Recovery waits: the API server answers slowly", "node", l.Name, "fence", l.Record.IDOr(""),
 			"took", took.Round(time.Millisecond).String())
 	}
-}
-
-// answer is the last answer in words that may be shown.
-func (st *nodeState) answer() string {
-	a := st.course.Answer()
-	switch {
-	case st.nobody != nil:
-		return st.nobody.Error()
-	case a.Got.IsZero():
-		return "not asked"
-	case a.Err != nil:
-		return providers.Cause(a.Err)
-	default:
-		return fmt.Sprintf("%s (%q)", a.State, a.Raw)
-	}
-}
-
-// devices names those that speak for the node.
-func (st *nodeState) devices() string {
-	var names []string
-	for _, d := range st.machine.Devices() {
-		names = append(names, d.Device)
-	}
-	return strings.Join(names, ", ")
 }
 
 // logAnswers tells of answers that differ from those before.
@@ -299,7 +264,7 @@ func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Po
 			return
 		}
 		r.Log.Info("Ended pods", args...)
-		node, id, proof := st.node, l.Record.ID, st.answer()
+		node, id, proof := st.node, l.Record.ID, st.course.Said()
 		st.told.pods = append(st.told.pods, later{r.Now(), func() {
 			for _, p := range pods {
 				r.eventOn(reference(p), node, reason.Fenced, "Evict", "{node}", node.Name, "{detail}", proof, "{fence}", id)

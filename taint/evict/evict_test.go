@@ -735,8 +735,8 @@ func TestTolerates(t *testing.T) {
 		{"a value without a key", corev1.Toleration{Operator: equal, Value: "v"}, false},
 		{"an operator nobody knows", corev1.Toleration{Key: "k", Operator: "Gt", Value: "v"}, false},
 	} {
-		if got := stockTolerates(tt.tol, tnt); got != tt.want {
-			t.Errorf("%s: stockTolerates = %v, want %v", tt.name, got, tt.want)
+		if got := StockTolerates(tt.tol, tnt); got != tt.want {
+			t.Errorf("%s: StockTolerates = %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (m *Memory) SawPods(pods []Pod, at time.Time) {
 // ending are the pods that stock controllers end, or delete, where a node is out of service: all that do not tolerate that for good.
 func ending(pods []Pod) []Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool {
-		_, ends := stockEnds(p.Tolerations, taint.OutOfService(time.Time{}), time.Time{})
+		_, ends := StockEnds(p.Tolerations, taint.OutOfService(time.Time{}), time.Time{})
 		return !ends || p.stuck()
 	})
 }

@@ -38,10 +38,10 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 		if t.TimeAdded != nil && !t.TimeAdded.After(now) { // one from the future is by another clock
 			since = t.TimeAdded.Time
 		}
-		if due, ends := stockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
+		if due, ends := StockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
 			return true
 		}
-		if due, ends := stockEnds(p.Tolerations, t, s.Resumed); ends && s.Resumed.After(since) && s.near(due, now) {
+		if due, ends := StockEnds(p.Tolerations, t, s.Resumed); ends && s.Resumed.After(since) && s.near(due, now) {
 			return true
 		}
 	}
@@ -50,7 +50,7 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 	}
 	// Ready=Unknown makes this taint land within moments.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
-	due, ends := stockEnds(p.Tolerations, coming, now)
+	due, ends := StockEnds(p.Tolerations, coming, now)
 	return ends && s.near(due, now)
 }
 
@@ -65,11 +65,11 @@ func (s Stock) near(due, now time.Time) bool {
 	return due.Sub(now) <= stockSoon && now.Sub(from) <= stockPatience
 }
 
-// stockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.
-func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
+// StockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.
+func StockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
 	tolerated, shortest := false, time.Duration(-1)
 	for _, tol := range ts {
-		if !stockTolerates(tol, t) {
+		if !StockTolerates(tol, t) {
 			continue
 		}
 		tolerated = true
@@ -90,8 +90,8 @@ func stockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due tim
 	}
 }
 
-// stockTolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
-func stockTolerates(tol corev1.Toleration, t corev1.Taint) bool {
+// StockTolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
+func StockTolerates(tol corev1.Toleration, t corev1.Taint) bool {
 	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
 		return false
 	}

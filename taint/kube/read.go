@@ -260,9 +260,13 @@ func Attachments(ctx context.Context, c client.Reader, node string, opts ...clie
 	if err := c.List(ctx, &list, opts...); err != nil {
 		return nil, fmt.Errorf("listing volume attachments: %w", err)
 	}
-	var out []evict.Attachment
-	for i := range list.Items {
-		va := &list.Items[i]
+	return SeeAttachments(list.Items, node), nil
+}
+
+// SeeAttachments reduces the attachments that name the node to what is decided on.
+func SeeAttachments(list []storagev1.VolumeAttachment, node string) (out []evict.Attachment) {
+	for i := range list {
+		va := &list[i]
 		if va.Spec.NodeName != node {
 			continue
 		}
@@ -274,5 +278,5 @@ func Attachments(ctx context.Context, c client.Reader, node string, opts ...clie
 		}
 		out = append(out, a)
 	}
-	return out, nil
+	return out
 }

@@ -439,7 +439,7 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Once: d.Once}
 	if d.Would != fence.Leave && d.Why != reason.Shadowed {
 		n.fence.Told = append(n.fence.Told, d.Why)
-		s.Would, s.Pods = d.Would, moving(n.workPods)
+		s.Would, s.Pods = d.Would, Moving(n.workPods)
 	}
 	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
 	if on := d.Why == reason.PoweredOn && v.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
@@ -520,8 +520,8 @@ func (n *Node) byPolicy(now time.Time, alone bool, s Step) Step {
 	return s
 }
 
-// moving are the pods that a fence would move.
-func moving(pods []evict.Pod) []evict.Pod {
+// Moving are the pods that a fence would move.
+func Moving(pods []evict.Pod) []evict.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
 }
 

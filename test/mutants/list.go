@@ -1676,13 +1676,13 @@ var Mutants = []Mutant{
 		Old: `v.KeptOn != ""`, New: "false",
 	},
 	{
-		Name: "exclude: nobody reads what a Node says (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "fence.Excluded(node, r.Now())", New: `""`,
+		Name: "exclude: nobody reads what a Node says (8)", In: "taint/controller.Config.Facts",
+		Old: "fence.Excluded(node, now)", New: `""`,
 		Tests: glue,
 	},
 	{
-		Name: "exclude: nobody reads whose drain is under way (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "fence.KeptOn(node, config.Fence.Cordoned)", New: `""`,
+		Name: "exclude: nobody reads whose drain is under way (8)", In: "taint/controller.Config.Facts",
+		Old: "fence.KeptOn(node, p.Fence.Cordoned)", New: `""`,
 		Tests: glue,
 	},
 	{
@@ -1691,23 +1691,23 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.Reconciler.excludedElsewhere",
-		Old: "!p.Over(r.Now())", New: "false && p.Over(r.Now())",
+		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.Elsewhere.Says",
+		Old: "!p.Over(now)", New: "false && p.Over(now)",
 		Tests: glue,
 	},
 	{
-		Name: "exclude: the Lease does not count (8)", In: "taint/controller.Reconciler.excludedElsewhere",
-		Old: "[]string{paused, maintained}", New: "[]string{paused, maintained[:0]}",
+		Name: "exclude: the Lease does not count (8)", In: "taint/controller.Elsewhere.Says",
+		Old: "[]said{paused, maintained}", New: "[]said{paused, {denied: maintained.denied}}",
 		Tests: glue,
 	},
 	{
-		Name: "exclude: what may not be read says nothing (8)", In: "taint/controller.Reconciler.said",
-		Old: `return fmt.Sprintf("%s %s may not be read, and so may say it", kind, key), nil`, New: `return "", nil`,
+		Name: "exclude: what may not be read says nothing (8)", In: "taint/controller.wordOf",
+		Old: "said{denied: name}", New: "said{}",
 		Tests: glue,
 	},
 	{
-		Name: "exclude: what cannot be read says nothing (8)", In: "taint/controller.Reconciler.said",
-		Old: `return "", fmt.Errorf("reading %s %s live: %w", kind, key, err)`, New: `return "", nil`,
+		Name: "exclude: what cannot be read says nothing (8)", In: "taint/controller.wordOf",
+		Old: `return said{}, fmt.Errorf("reading %s live: %w", name, err)`, New: "return said{}, nil",
 		Tests: glue,
 	},
 	{
@@ -1958,7 +1958,7 @@ var Mutants = []Mutant{
 		Old: "d.Alert = string(reason.Stuck)", New: "",
 	},
 	{
-		Name: "evict: a negative tolerationSeconds is for ever (F2)", In: "taint/evict.stockEnds",
+		Name: "evict: a negative tolerationSeconds is for ever (F2)", In: "taint/evict.StockEnds",
 		Old: "max(*tol.TolerationSeconds, 0)", New: "*tol.TolerationSeconds",
 	},
 	{
@@ -2566,7 +2566,7 @@ var Mutants = []Mutant{
 		Old: `return nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)`, New: "continue",
 	},
 	{
-		Name: "look: other nodes' attachments are this one's (11)", In: "taint/kube.Attachments",
+		Name: "look: other nodes' attachments are this one's (11)", In: "taint/kube.SeeAttachments",
 		Old: "va.Spec.NodeName != node", New: "false",
 	},
 	{
@@ -2685,8 +2685,8 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "controller: maintenance is not asked for (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "config.Excluded(node)", New: `""`,
+		Name: "controller: maintenance is not asked for (8)", In: "taint/controller.Config.Facts",
+		Old: "p.Excluded(node)", New: `""`,
 		Tests: glue,
 	},
 	{
@@ -2694,7 +2694,7 @@ var Mutants = []Mutant{
 		Old: "v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)", New: "",
 	},
 	{
-		Name: "controller: the device's mode is fence", In: "taint/controller.Reconciler.readLife",
+		Name: "controller: the device's mode is fence", In: "taint/controller.Config.Facts",
 		Old: "m.Mode", New: "1",
 		Tests: glue,
 	},
@@ -3232,7 +3232,7 @@ var Mutants = []Mutant{
 		Old: `case s.By == "": ...`, New: "",
 	},
 	{
-		Name: "confirm: the fence has another id than the confirmation", In: "taint/controller.Reconciler.readLife",
+		Name: "confirm: the fence has another id than the confirmation", In: "taint/controller.Config.Facts",
 		Old: "facts.NewID = c.Fence", New: "",
 		Tests: glue,
 	},
@@ -4432,7 +4432,7 @@ var Mutants = []Mutant{
 		Old: "d < LeastGrace", New: "d < LeastGrace/2",
 	},
 	{
-		Name: "modes: a node's own grace is not in force", In: "taint/controller.Reconciler.readLife",
+		Name: "modes: a node's own grace is not in force", In: "taint/controller.Config.Facts",
 		Old: "mode.PowerOffAfter > 0", New: "false",
 		Tests: glue,
 	},
