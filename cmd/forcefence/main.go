@@ -45,6 +45,6 @@ func newRoot(types providers.Registry) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(types), newRelease(), newConfirmOff(), newCleanup(), newCheckConfig(types), newProviders(types), newPower(types), newDrill(types), newDrainStatus(), version.Command())
+	root.AddCommand(newRun(types), newRelease(), newConfirmOff(), newCleanup(), newCheckConfig(types), newProviders(types), newPower(types), newDrill(types), newExplain(types), newDrainStatus(), version.Command())
 	return root
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -49,7 +50,7 @@ func newSite(t *testing.T) *site {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		m := s.dc.AddMachine(name)
 		s.m[name], s.bmc[name] = m, s.dc.AddBMC(m)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 		n.Status.NodeInfo.SystemUUID = m.SystemUUID()
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		builder.WithObjects(n)
@@ -68,7 +69,7 @@ func (s *site) run(args ...string) (out string, err error) {
 	s.t.Helper()
 	var b bytes.Buffer
 	root := &cobra.Command{Use: "forcefence", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(powerCommand(s.d), drillCommand(s.d))
+	root.AddCommand(powerCommand(s.d), drillCommand(s.d), explainCommand(s.d))
 	root.SetArgs(append(args, "--config", s.file))
 	root.SetOut(&b)
 	root.SetErr(&b)

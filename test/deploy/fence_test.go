@@ -421,7 +421,7 @@ func (w *world) rights(t *testing.T, audit string) {
 		t.Error("audit log: got nothing of the person's, want it to tell of all")
 	}
 	for _, u := range manifests(t, w, base) {
-		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || slices.Contains([]string{"forcefence-operator", "forcefence-release", "forcefence-view"}, u.GetName()) {
+		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || slices.Contains([]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view"}, u.GetName()) {
 			continue
 		}
 		var role rbacv1.Role // a ClusterRole has its fields, too

@@ -49,6 +49,9 @@ const podFailures = "./taint/controller -short"
 // glue is the controller without a control plane: its decisions around objects in memory.
 var glue = []string{"./taint/controller -short"}
 
+// explained are the tests of forcefence explain against BMCs, without a control plane.
+var explained = []string{"./cmd/forcefence -run TestExplain"}
+
 // wiring is what becomes of a configuration file.
 var wiring = []string{"./cmd/internal/app"}
 
@@ -1674,6 +1677,119 @@ var Mutants = []Mutant{
 	{
 		Name: "exclude: a drain keeps no machine on (8)", In: "taint/fence.View.guard",
 		Old: `v.KeptOn != ""`, New: "false",
+	},
+	// taint/explain: a wrong answer would mislead whoever asks before the outage, or in it.
+	{
+		Name: "explain: who is heard falls silent with the node", In: "taint/explain.play.pass",
+		Old: "!o.next.After(p.Now)", New: "false && o.next.After(p.Now)",
+	},
+	{
+		Name: "explain: the configured floors are not kept", In: "taint/explain.play.meet",
+		Old: "p.fleet.Limit(p.Limits)", New: "p.fleet.Limit(nil)",
+	},
+	{
+		Name: "explain: nodes that are marked or fenced count as healthy", In: "taint/explain.play.meet",
+		Old: "p.fleet.See(taint.See(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)", New: "p.fleet.Know(p.Nodes[i].Name, p.Now)",
+	},
+	{
+		Name: "explain: who is silent is heard", In: "taint/explain.play.meet",
+		Old: "p.Now.Add(-age)", New: "p.Now.Add(-min(age, time.Second))",
+	},
+	{
+		Name: "explain: a node that is silent stays Ready for ever", In: "taint/explain.play.pass",
+		Old: "p.Now.Sub(p.began) > readyLasts", New: "false",
+	},
+	{
+		Name: "explain: Kubernetes' own eviction does nothing", In: "taint/explain.play.stock",
+		Old: "ends && !due.After(p.Now)", New: "false && ends && !due.After(p.Now)",
+	},
+	{
+		Name: "explain: a person says On", In: "taint/explain.play.device",
+		Old: "p.quiet(i) && p.says == providers.PowerOn", New: "false",
+	},
+	{
+		Name: "explain: one outlet takes the machine's power", In: "taint/explain.play.down",
+		Old: "o.Level != d.Level || p.off[j]", New: "true || o.Level != d.Level || p.off[j]",
+	},
+	{
+		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/explain.play.act",
+		Old: "s.Policy == \"\"", New: "true",
+	},
+	{
+		Name: "explain: a mark that is there is not seen to hang", In: "taint/explain.course",
+		Old: "l.Mark != nil || l.Record.Open()", New: "false && (l.Mark != nil || l.Record.Open())",
+	},
+	{
+		Name: "explain: finished pods move", In: "taint/explain.Of",
+		Old: "p.Terminal", New: "false",
+	},
+	{
+		Name: "explain: replacements take no room from each other", In: "taint/explain.Snapshot.settle",
+		Old: "best.take(asks)", New: "best.left()",
+	},
+	{
+		Name: "explain: replacements take no attach slot", In: "taint/explain.place.attach",
+		Old: "at.slots[driver]--", New: "at.slots[driver] += 0",
+	},
+	{
+		Name: "explain: finished pods take room", In: "taint/explain.Snapshot.places",
+		Old: "pod.Status.Phase != corev1.PodSucceeded", New: "true",
+	},
+	{
+		Name: "explain: a cordoned node has room", In: "taint/explain.Snapshot.places",
+		Old: "n.Spec.Unschedulable", New: "false",
+	},
+	{
+		Name: "explain: a taint keeps nothing away", In: "taint/explain.Snapshot.refuses",
+		Old: "evict.StockTolerates(tol, t)", New: "true",
+	},
+	{
+		Name: "explain: node selectors keep nothing away", In: "taint/explain.Snapshot.refuses",
+		Old: "err != nil || !ok", New: "false && (err != nil || !ok)",
+	},
+	{
+		Name: "explain: a local volume is reached from everywhere", In: "taint/explain.Snapshot.refuses",
+		Old: "err != nil || !sel.Match(at.node)", New: "err != nil || false && !sel.Match(at.node)",
+	},
+	{
+		Name: "explain: requests do not matter", In: "taint/explain.Snapshot.refuses",
+		Old: "need.Cmp(free) > 0", New: "false && need.Cmp(free) > 0",
+	},
+	{
+		Name: "explain: attach slots do not matter", In: "taint/explain.Snapshot.slotless",
+		Old: "limited && more[driver] > left", New: "false && limited && more[driver] > left",
+	},
+	{
+		Name: "explain: a volume that is attached there takes one more slot", In: "taint/explain.Snapshot.slotless",
+		Old: "!at.has[v.PV]", New: "true",
+	},
+	{
+		Name: "explain: a CSI driver runs everywhere", In: "taint/explain.Snapshot.slotless",
+		Old: "!at.runs[v.Driver]", New: "false",
+	},
+	{
+		Name: "explain: a pod that nobody owns is replaced", In: "taint/explain.rooms",
+		Old: "ref != nil", New: "true || ref != nil",
+	},
+	{
+		Name: "explain: silence is counted by one's own clock", In: "cmd/internal/app.reader.heard",
+		Old: "newest.Sub(l.Spec.RenewTime.Time)", New: "time.Since(l.Spec.RenewTime.Time)",
+		Tests: explained,
+	},
+	{
+		Name: "explain: the pause of the cluster is not read", In: "cmd/internal/app.Desk.Snapshot",
+		Old: "s.Facts.Excluded = why", New: "_ = why",
+		Tests: explained,
+	},
+	{
+		Name: "explain: a missing right is not named", In: "cmd/internal/app.reader.may",
+		Old: "*r.unknown = append(*r.unknown, fmt.Sprintf(\"%s: %v\", what, err))", New: "_ = what",
+		Tests: explained,
+	},
+	{
+		Name: "explain: other nodes' pods are the node's", In: "cmd/internal/app.reader.pods",
+		Old: "p.Spec.NodeName != s.Node.Name", New: "false && p.Spec.NodeName != s.Node.Name",
+		Tests: explained,
 	},
 	{
 		Name: "exclude: nobody reads what a Node says (8)", In: "taint/controller.Config.Facts",

@@ -79,6 +79,12 @@ var Rules = []Rule{
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
 	},
 	{
+		Bind:   []string{"taint/explain"},
+		Ours:   []string{"taint", "taint/reason", "taint/fleet", "taint/evict", "taint/recovery", "providers"},
+		Others: append([]string{"k8s.io/component-helpers/resource", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity"}, kubeTypes...), Never: impure, Calls: clock,
+		Why: "what would happen is played by the rooms that decide, and decided nowhere else",
+	},
+	{
 		Bind: []string{"taint/drill"}, Ours: []string{"taint/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "whether a node could be fenced is a function of what its devices said, so that the controller and a person's command find the same",
 	},

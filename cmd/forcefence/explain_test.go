@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// inhabited gives each node a heartbeat, n1 three pods: of a StatefulSet, of a DaemonSet, and a large one, and n2 another.
+func (s *site) inhabited() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	create := func(o client.Object) { kit.Must(s.t, s.api.Create(ctx, o)) }
+	for i, name := range []string{"n1", "n2", "n3", "n4"} {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}
+		at := metav1.NewMicroTime(time.Now().Add(-time.Hour - time.Duration(i)*time.Second)) // by another clock
+		l.Spec.RenewTime, l.Spec.LeaseDurationSeconds = &at, new(int32(40))
+		create(l)
+		var n corev1.Node
+		kit.Must(s.t, s.api.Get(ctx, client.ObjectKey{Name: name}, &n))
+		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("9")}
+		kit.Must(s.t, s.api.Status().Update(ctx, &n))
+		create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for name, kind := range map[string]string{"db-0": "StatefulSet", "agent": "DaemonSet", "huge": "ReplicaSet", "other": "ReplicaSet"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "of-" + name, Controller: new(true)}}
+		p.Spec.NodeName = "n1"
+		cpu := "1"
+		if name == "other" {
+			p.Spec.NodeName = "n2"
+		}
+		if name == "huge" {
+			cpu = "40"
+		}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+		create(p)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	s := newSite(t)
+	s.inhabited()
+	before := len(s.bmc["n1"].Requests())
+	out, err := s.run("explain", "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(out, "\n") {
+		if len([]rune(line)) > 80 && len(strings.Fields(line)) > 3 {
+			t.Errorf("this line is longer than 80: %q", line)
+		}
+	}
+	for _, want := range []string{
+		"Node n1: Ready, last heartbeat 0s ago.", "Mode fence (mode of the configuration).", "answers On in", "identity confirmed",
+		"AND ITS MACHINE IS OFF: 2 pods move", "AND ITS MACHINE IS ON: powered off, 2 pods move", "AND NO DEVICE ANSWERS: nothing is done",
+		"pod of a DaemonSet: ns/agent", "REPLACEMENTS: 1 of 2 find no room", "with too little cpu",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if n := s.posts("n1"); n != 0 || len(s.bmc["n1"].Requests()) == before {
+		t.Errorf("the BMC got %d power-offs and %d questions", n, len(s.bmc["n1"].Requests())-before)
+	}
+	before = len(s.bmc["n1"].Requests())
+	s.expect("not asked", "", "explain", "n1", "--no-devices")
+	if n := len(s.bmc["n1"].Requests()); n != before {
+		t.Errorf("--no-devices: the BMC got %d questions", n-before)
+	}
+	s.change("n1", func(n *corev1.Node) {
+		n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"}
+	})
+	s.expect(`WHATEVER ITS DEVICES SAY: nothing is done`, "", "explain", "n1", "--no-devices")
+	s.change("n1", func(n *corev1.Node) { n.Annotations = nil })
+	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence-pause"}, Data: map[string]string{"reason": "new switches"}}
+	kit.Must(t, s.api.Create(t.Context(), pause))
+	s.expect("new switches", "", "explain", "n1", "--no-devices")
+	kit.Must(t, s.api.Delete(t.Context(), pause))
+	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"} })
+	s.expect("", "node n9 does not exist", "explain", "n9")
+	s.expect("", `"xml" is neither table nor json`, "explain", "n1", "-o", "xml")
+	s.expect("no device speaks for it", "", "explain", "n4")
+
+	out, err = s.run("explain", "n1", "-o", "json")
+	var e explained
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || e.Node != "n1" || len(e.Courses) != 3 || e.LeftAlone != `annotation forcefence.io/paused "new disk"` || len(e.Stay) != 1 ||
+		len(e.Devices) != 1 || e.Devices[0].State != "On" || len(e.Replacements) != 2 || e.Replacements[0].Fits == e.Replacements[1].Fits {
+		t.Errorf("got error %v and %+v", err, e)
+	}
+}
+
+// forbidding may not list some resources.
+type forbidding struct {
+	client.Reader
+	kinds []string
+}
+
+func (f forbidding) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if slices.Contains(f.kinds, fmt.Sprintf("%T", o)) {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", o)}, key.Name, fmt.Errorf("no right"))
+	}
+	return f.Reader.Get(ctx, key, o, opts...)
+}
+
+func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if slices.Contains(f.kinds, fmt.Sprintf("%T", list)) {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", list)}, "", fmt.Errorf("no right"))
+	}
+	return f.Reader.List(ctx, list, opts...)
+}
+
+// Who lacks a right is told which, and gets the answer without what it would have shown; there is none without the nodes, Leases and pods.
+func TestExplainWithoutRights(t *testing.T) {
+	s := newSite(t)
+	s.inhabited()
+	csi, pods := fmt.Sprintf("%T", &storagev1.CSINodeList{}), fmt.Sprintf("%T", &corev1.PodList{})
+	s.d.client = forbidding{s.api, []string{csi}}
+	s.expect("attach slots, and where CSI drivers run: "+csi+" is forbidden", "", "explain", "n1", "--no-devices", "-o", "json")
+	s.d.client = forbidding{s.api, []string{fmt.Sprintf("%T", &corev1.ConfigMap{})}}
+	s.expect("ConfigMap kube-system/forcefence-pause", "", "explain", "n1", "--no-devices")
+	s.expect("2 pods move", "", "explain", "n1", "--no-devices") // the controller may read it
+	s.expect("NOT KNOWN, AND LEFT OUT", "", "explain", "n1", "--no-devices")
+	s.d.client = forbidding{s.api, []string{pods}}
+	s.expect("", "ClusterRole forcefence-explain", "explain", "n1")
+}

@@ -1,0 +1,179 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/policy"
+)
+
+// Snapshot reads what decides about a node, live, and asks no device. unknown says what of it could not be read, and so is left out. Nodes,
+// Leases and pods must be readable: without them there is no answer. It blocks for the API server.
+func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) (s explain.Snapshot, m controller.Machine, unknown []string, _ error) {
+	node, look, err := kube.Look(ctx, d.client, name, d.key, now)
+	switch {
+	case err != nil:
+		return s, m, nil, err
+	case !look.Exists:
+		return s, m, nil, fmt.Errorf("node %s does not exist", name)
+	}
+	config := d.confs.current()
+	s = explain.Snapshot{Now: now(), Key: d.key, Node: node, Nodes: d.nodes.Items, Limits: config.Limits}
+	s.Facts, m = config.Facts(node, look, s.Now)
+	for _, device := range m.Devices() {
+		s.Quiet = append(s.Quiet, device.Quiet)
+	}
+	r := reader{d.client, &unknown}
+	if err := r.heard(ctx, &s); err != nil {
+		return s, m, nil, err
+	}
+	if s.Facts.Excluded == "" && look.Mark == nil {
+		why, denied, err := config.Elsewhere.Says(ctx, d.client, name, s.Now)
+		if err != nil {
+			return s, m, nil, err
+		}
+		s.Facts.Excluded = why
+		for _, object := range denied {
+			unknown = append(unknown, fmt.Sprintf("whether %s says that the node is to be left alone: it may not be read", object))
+		}
+	}
+	if err := r.pods(ctx, &s, config); err != nil {
+		return s, m, nil, err
+	}
+	if err := r.forPolicies(ctx, &s); err != nil {
+		return s, m, nil, err
+	}
+	if plane, _ := fleet.IsControlPlane(node.Labels); plane && s.Facts.Quorum {
+		s.Members, err = kube.Members(ctx, d.client)
+	}
+	return s, m, unknown, err
+}
+
+// reader reads for an explanation, and notes what it may not read.
+type reader struct {
+	client.Reader
+	unknown *[]string
+}
+
+// may passes over an error that is a missing right, but for a note of what is not known for that.
+func (r reader) may(err error, what string) error {
+	if apierrors.IsForbidden(err) {
+		*r.unknown = append(*r.unknown, fmt.Sprintf("%s: %v", what, err))
+		return nil
+	}
+	return err
+}
+
+// heard reads the Leases. How old a renewal is, is counted from the newest of all Leases: the API server's own among them is renewed while it
+// runs, and this machine's clock may be another.
+func (r reader) heard(ctx context.Context, s *explain.Snapshot) error {
+	var list coordinationv1.LeaseList
+	if err := r.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing leases: %w", err)
+	}
+	s.Leases, s.Silent = map[string]*coordinationv1.Lease{}, map[string]time.Duration{}
+	var newest time.Time
+	for i := range list.Items {
+		l := &list.Items[i]
+		if l.Spec.RenewTime == nil {
+			continue
+		}
+		if l.Spec.RenewTime.After(newest) {
+			newest = l.Spec.RenewTime.Time
+		}
+		if l.Namespace == corev1.NamespaceNodeLease {
+			s.Leases[l.Name] = l
+		}
+	}
+	for name, l := range s.Leases {
+		s.Silent[name] = newest.Sub(l.Spec.RenewTime.Time)
+	}
+	return nil
+}
+
+// pods reads all pods, and the volumes of those that are bound to the node.
+func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controller.Config) error {
+	var list corev1.PodList
+	if err := r.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	s.All = list.Items
+	mine := slices.DeleteFunc(slices.Clone(list.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name })
+	s.Pods = kube.SeePods(mine, s.Key, config.EvictFirst)
+	of, err := kube.Volumes(ctx, r, mine)
+	if err = r.may(err, "which volumes the pods use, and where these can be attached"); err != nil {
+		return err
+	}
+	s.Volumes = map[string]*corev1.PersistentVolume{}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		p.Volumes, p.Claims = of[p.UID], p.Claims && of == nil
+		for _, v := range p.Volumes {
+			var pv corev1.PersistentVolume
+			switch err := r.Get(ctx, client.ObjectKey{Name: v.PV}, &pv); {
+			case err == nil:
+				s.Volumes[v.PV] = &pv
+			case client.IgnoreNotFound(err) != nil:
+				return fmt.Errorf("reading volume %s: %w", v.PV, err)
+			}
+		}
+	}
+	var atts storagev1.VolumeAttachmentList
+	if err := r.may(r.List(ctx, &atts), "which volumes are attached where"); err != nil {
+		return fmt.Errorf("listing volume attachments: %w", err)
+	}
+	s.Attached = atts.Items
+	s.Attachments = kube.SeeAttachments(atts.Items, s.Node.Name)
+	var csi storagev1.CSINodeList
+	switch err := r.List(ctx, &csi); {
+	case err == nil:
+		s.CSINodes = map[string]*storagev1.CSINode{}
+		for i := range csi.Items {
+			s.CSINodes[csi.Items[i].Name] = &csi.Items[i]
+		}
+	case r.may(err, "attach slots, and where CSI drivers run") != nil:
+		return fmt.Errorf("listing CSI nodes: %w", err)
+	}
+	return nil
+}
+
+// forPolicies reads what only policies ask.
+func (r reader) forPolicies(ctx context.Context, s *explain.Snapshot) error {
+	owned := slices.DeleteFunc(slices.Clone(s.Pods), func(p evict.Pod) bool { return p.Owner.Kind != "ReplicaSet" })
+	if len(s.Facts.Policies) > 0 && len(owned) > 0 {
+		var err error
+		s.Owners, err = kube.Owners(ctx, r, owned)
+		if err = r.may(err, "which pods are a Deployment's, for policies"); err != nil {
+			return err
+		}
+	}
+	mapper, has := r.Reader.(interface{ RESTMapper() meta.RESTMapper })
+	var asked []string
+	for _, p := range s.Facts.Policies {
+		if p.Yields && s.Rival == "" && has {
+			s.Rival = kube.LonghornDeletes(ctx, r, mapper.RESTMapper())
+		}
+		if p.When == policy.StorageUnhealthy && p.WithoutProof != policy.Never {
+			asked = append(asked, p.Name)
+		}
+	}
+	if len(asked) > 0 {
+		*r.unknown = append(*r.unknown, fmt.Sprintf("what policies %s would do: they ask a storage system, and this does not", strings.Join(asked, ", ")))
+	}
+	return nil
+}

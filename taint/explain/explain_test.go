@@ -1,0 +1,388 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const driver = "csi.example.com"
+
+// world is n1, which is explained, and five healthy nodes. n1 has one BMC, a pod of each kind and one volume.
+func world() *Snapshot {
+	s := &Snapshot{
+		Now: now, Key: taint.DefaultKey, Leases: map[string]*coordinationv1.Lease{}, Silent: map[string]time.Duration{},
+		Volumes: map[string]*corev1.PersistentVolume{}, CSINodes: map[string]*storagev1.CSINode{}, Quiet: []bool{false},
+		Facts: recovery.Facts{
+			Facts: fence.Facts{
+				Mode: fence.Fence, Devices: []proof.Device{{Name: "racks/bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
+				Settings: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
+			},
+			Evict: evict.Settings{DetachTimeout: 10 * time.Minute},
+		},
+	}
+	for i := range 6 {
+		s.node(fmt.Sprintf("n%d", i+1), 2*time.Second)
+	}
+	s.Node = s.Nodes[0].DeepCopy()
+	s.pod("db-0", "StatefulSet", "2", "pv-0")
+	s.pod("web-x", "ReplicaSet", "1")
+	s.pod("bare", "", "1")
+	s.pod("agent", "DaemonSet", "1").Exempt = taint.ExemptDaemon
+	s.pod("proxy", "", "1").Exempt = taint.ExemptStatic
+	s.pod("patient", "ReplicaSet", "1").Exempt = taint.ExemptTolerate
+	s.pod("job-x", "Job", "1").Terminal = true
+	return s
+}
+
+func (s *Snapshot) node(name string, silent time.Duration) {
+	var n corev1.Node
+	n.Name, n.UID, n.ResourceVersion, n.Labels = name, types.UID(name), "7", map[string]string{"name": name}
+	n.Status.NodeInfo.BootID = "b"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	s.Nodes = append(s.Nodes, n)
+	var l coordinationv1.Lease
+	l.Name, l.ResourceVersion, l.Spec.LeaseDurationSeconds = name, "9", new(int32(40))
+	s.Leases[name], s.Silent[name] = &l, silent
+	var c storagev1.CSINode
+	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(2))}}}
+	s.CSINodes[name] = &c
+}
+
+// pod binds a pod to n1, with volumes that are attached.
+func (s *Snapshot) pod(name, owner, cpu string, volumes ...string) *evict.Pod {
+	var o corev1.Pod
+	o.Namespace, o.Name, o.UID, o.Spec.NodeName = "ns", name, types.UID(name), "n1"
+	if owner != "" {
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: owner, Name: "of-" + name, Controller: new(true)}}
+	}
+	o.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
+		o.Spec.Tolerations = append(o.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
+	}
+	s.All = append(s.All, o)
+	p := evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Owner: evict.Owner{Kind: owner, Name: "of-" + name}, Tolerations: o.Spec.Tolerations}
+	for _, pv := range volumes {
+		unique := corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + pv)
+		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Claim: "claim-" + pv, Driver: driver, Handle: pv, Unique: unique})
+		s.Volumes[pv] = &corev1.PersistentVolume{}
+		s.attach("n1", pv)
+		s.Attachments = append(s.Attachments, evict.Attachment{Name: "va-" + pv, UID: "va-" + pv, PV: pv, Attacher: driver})
+		s.Node.Status.VolumesInUse = append(s.Node.Status.VolumesInUse, unique)
+		s.Node.Status.VolumesAttached = append(s.Node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique})
+	}
+	s.Pods = append(s.Pods, p)
+	return &s.Pods[len(s.Pods)-1]
+}
+
+func (s *Snapshot) attach(node, pv string) {
+	var va storagev1.VolumeAttachment
+	va.Spec.NodeName, va.Spec.Attacher, va.Spec.Source.PersistentVolumeName = node, driver, &pv
+	s.Attached = append(s.Attached, va)
+}
+
+func (s *Snapshot) object(name string) *corev1.Pod {
+	for i := range s.All {
+		if s.All[i].Name == name {
+			return &s.All[i]
+		}
+	}
+	return nil
+}
+
+// short is a course in few words: outcome, reason, how many pods move.
+func short(c Course) string { return fmt.Sprintf("%s %s %d", c.Outcome, c.Reason, len(c.Moved)) }
+
+func TestCourses(t *testing.T) {
+	const moves = "moves NodeEvicted 3"
+	for name, tt := range map[string]struct {
+		set              func(s *Snapshot)
+		off, on, unknown string
+		text             string // of the course On
+	}{
+		"fence":    {nil, moves, moves, "nothing PowerUnknown 0", ""},
+		"observe":  {func(s *Snapshot) { s.Facts.Mode = fence.Observe }, moves, "nothing PoweredOnNotReady 0", "nothing PowerUnknown 0", "mode observe"},
+		"shadow":   {func(s *Snapshot) { s.Facts.Mode = fence.Shadow }, "tells WouldRecover 0", "tells WouldPowerOff 0", "nothing PowerUnknown 0", ""},
+		"disabled": {func(s *Snapshot) { s.Facts.Mode, s.Facts.ModeBy = fence.Disabled, "me" }, "nothing ModeDisabled 0", "nothing ModeDisabled 0", "nothing ModeDisabled 0", "me"},
+		"paused":   {func(s *Snapshot) { s.Facts.Excluded = "new disk" }, "nothing NodeExcluded 0", "nothing NodeExcluded 0", "nothing NodeExcluded 0", "new disk"},
+		"a drain":  {func(s *Snapshot) { s.Facts.KeptOn = "a drain" }, moves, "nothing PowerOffHeldUp 0", "nothing PowerUnknown 0", "a drain"},
+		"no machine": {func(s *Snapshot) { s.Facts.Devices, s.Facts.Nobody = nil, errors.New("no rule") },
+			"nothing NoMachine 0", "nothing NoMachine 0", "nothing NoMachine 0", "no rule"},
+		"not pinned": {func(s *Snapshot) { s.Facts.Devices[0].NoPower = "never pinned" }, moves, "nothing PoweredOnNotReady 0", "nothing PowerUnknown 0", "never pinned"},
+		"floor": {func(s *Snapshot) {
+			s.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 6}}
+		}, moves, "nothing TooFewHealthy 0", "nothing PowerUnknown 0", "1 of 6 nodes of the cluster are not healthy, the floor is 6"},
+		"a node that is marked": {func(s *Snapshot) {
+			s.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 5}}
+			s.Nodes[3].Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}}
+		}, moves, "nothing TooFewHealthy 0", "nothing PowerUnknown 0", "2 of 6"},
+		"another's turn": {func(s *Snapshot) {
+			r := taint.Record{ID: "f-1", By: "ff", PowerOff: true, NodeUID: "n4", BootID: "b", LeaseRV: "9", At: now, Since: now, Phase: taint.PhasePoweringOff}
+			s.Nodes[3].Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+		}, moves, "nothing PowerOffLimit 0", "nothing PowerUnknown 0", "n4"},
+		"control plane": {func(s *Snapshot) { s.plane("n1", "n2", "n3") }, moves, "nothing ControlPlaneNode 0", "nothing PowerUnknown 0", ""},
+		"quorum": {func(s *Snapshot) {
+			s.plane("n1", "n2", "n3")
+			s.Facts.Quorum, s.Members = true, map[string]bool{"n1": true, "n2": false, "n3": true}
+		}, moves, "nothing EtcdQuorum 0", "nothing PowerUnknown 0", "1 of etcd's 3 members are healthy beside it, the quorum is 2"},
+		"quorum is kept": {func(s *Snapshot) {
+			s.plane("n1", "n2", "n3")
+			s.Facts.Quorum, s.Members = true, map[string]bool{"n1": true, "n2": true, "n3": true}
+		}, moves, moves, "nothing PowerUnknown 0", ""},
+		"most are silent": {func(s *Snapshot) {
+			for _, n := range []string{"n2", "n3", "n4", "n5"} {
+				s.Silent[n] = 5 * time.Minute
+			}
+		}, moves, "nothing MostLeasesStale 0", "nothing PowerUnknown 0", ""},
+		"a device that lied": {func(s *Snapshot) {
+			r := taint.Record{
+				ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "8", At: now, Since: now, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Device: "racks/bmc",
+				Machine: &taint.Machine{Provider: "racks", ID: "1"},
+			}
+			s.Node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+			s.Nodes[0].Annotations = s.Node.Annotations
+		}, "nothing DeviceDistrusted 0", "nothing DeviceDistrusted 0", "nothing DeviceDistrusted 0", "forcefence release n1 --yes"},
+		"nothing to move": {func(s *Snapshot) { s.Pods, s.Attachments = s.Pods[3:], nil }, "nothing NothingToEvict 0", "nothing NothingToEvict 0", "nothing NothingToEvict 0", "ns/patient"},
+		"two outlets": {func(s *Snapshot) {
+			s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}}
+			s.Quiet = []bool{false, false}
+		}, moves, moves, "nothing PowerUnknown 0", ""},
+		"a person alone speaks": {func(s *Snapshot) { s.Quiet = []bool{true} }, moves, "nothing PowerUnknown 0", "nothing PowerUnknown 0", ""},
+		"it is silent already": {func(s *Snapshot) {
+			s.Silent["n1"] = 10 * time.Minute
+			for _, n := range []*corev1.Node{s.Node, &s.Nodes[0]} {
+				n.Status.Conditions[0].Status = corev1.ConditionUnknown
+			}
+		}, moves, moves, "nothing PowerUnknown 0", ""},
+	} {
+		s := world()
+		if tt.set != nil {
+			tt.set(s)
+		}
+		r := Of(*s)
+		for i, want := range []string{tt.off, tt.on, tt.unknown} {
+			if got := short(r.Courses[i]); got != want {
+				t.Errorf("%s, devices say %s: got %s, want %s: %+v", name, r.Courses[i].Says, got, want, r.Courses[i])
+			}
+		}
+		if on := r.Courses[1]; !strings.Contains(on.Text, tt.text) {
+			t.Errorf("%s: got %q, want %q in it", name, on.Text, tt.text)
+		}
+	}
+}
+
+func (s *Snapshot) plane(names ...string) {
+	for i := range s.Nodes {
+		if slices.Contains(names, s.Nodes[i].Name) {
+			s.Nodes[i].Labels["node-role.kubernetes.io/control-plane"] = ""
+		}
+	}
+	s.Node.Labels = s.Nodes[0].Labels
+}
+
+// What is told, when, of which pods: the course of a machine that is on, through both outlets of the node.
+func TestCourseIsTold(t *testing.T) {
+	s := world()
+	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}}
+	s.Quiet = []bool{false, false}
+	on := Of(*s).Courses[1]
+	var told []string
+	for _, e := range on.Steps {
+		told = append(told, e.Reason+" "+strconv.Itoa(int(e.Seconds)))
+	}
+	want := []string{"WaitingForGrace 26", "PoweringOff 85", "MachineOff 85", "MachineConfirmedOff 85", "EndingPods 85", "ClearingVolumes 85", "DeletingPods 85", "NodeEvicted 85"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if got := strings.Join(on.Through, " "); got != "pdu/a pdu/b" {
+		t.Errorf("powered off through %q, want both outlets", got)
+	}
+	if got := strings.Join(on.Moved, " "); got != "ns/db-0 ns/bare ns/web-x" {
+		t.Errorf("moves %q", got)
+	}
+	if got := strings.Join(on.Detach, " "); got != "pv-0" {
+		t.Errorf("detaches %q", got)
+	}
+	if s.Node.Annotations != nil || len(s.Node.Spec.Taints) > 0 || len(s.Pods) != 7 || s.Pods[0].Tombstone {
+		t.Error("the snapshot was changed")
+	}
+}
+
+// The outlets of a level are switched off one after the other, and the machine runs until all are: its BMC, in the next level, says so.
+func TestOutletsGoTogether(t *testing.T) {
+	s := world()
+	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}, {Name: "racks/bmc", Level: 1}}
+	s.Quiet = []bool{false, false, false}
+	if on := Of(*s).Courses[1]; strings.Join(on.Through, " ") != "pdu/a pdu/b" || on.Outcome != Moves {
+		t.Errorf("got %+v, want both outlets, and that the pods are moved", on)
+	}
+}
+
+// A fence that is under way goes on from where it stands.
+func TestFenceUnderWay(t *testing.T) {
+	s := world()
+	for _, n := range []*corev1.Node{s.Node, &s.Nodes[0]} {
+		r := taint.Record{ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "9", At: now, Since: now, Phase: taint.PhaseEvicting, Device: "racks/bmc"}
+		n.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+		n.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", now)
+		n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	}
+	s.Silent["n1"] = 2 * time.Minute
+	r := Of(*s)
+	if off, mute := short(r.Courses[0]), r.Courses[2]; off != "moves NodeEvicted 3" || mute.Outcome != Hangs || len(mute.Moved) > 0 {
+		t.Errorf("got %s and %+v, want that it ends with a proof, and hangs without", off, mute)
+	}
+}
+
+func TestStay(t *testing.T) {
+	var got []string
+	for _, p := range Of(*world()).Stay {
+		got = append(got, p.Pod+": "+p.Why)
+	}
+	want := []string{"ns/job-x: finished", "ns/agent: pod of a DaemonSet", "ns/proxy: static pod: it belongs to the node", "ns/patient: tolerates the mark"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A policy ends pods where nobody can say that the machine is off: at once, or once Kubernetes' own eviction deleted them.
+func TestPolicies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		p    policy.Policy
+		want string
+	}{
+		"at once":               {policy.Policy{Owners: []string{"StatefulSet"}, WithoutProof: policy.AcceptDuplicates}, "50 ns/db-0"},
+		"once they are deleted": {policy.Policy{Owners: []string{"ReplicaSet", "Deployment"}, Terminating: true, WithoutProof: policy.AcceptDuplicates}, "380 ns/web-x"},
+		"without a word":        {policy.Policy{Owners: []string{"StatefulSet"}}, ""},
+		"it yields":             {policy.Policy{Yields: true, WithoutProof: policy.AcceptDuplicates}, ""},
+	} {
+		s := world()
+		tt.p.Name, tt.p.When = "p", policy.NotReady
+		s.Facts.Policies, s.Rival = []policy.Policy{tt.p}, "Longhorn does"
+		got := ""
+		c := Of(*s).Courses[2]
+		for _, e := range c.Policy {
+			if e.Policy != tt.p.String() {
+				t.Errorf("%s: got policy %q", name, e.Policy)
+			}
+			got += fmt.Sprintf("%.0f %s", e.Seconds, strings.Join(e.Pods, ","))
+		}
+		if got != tt.want || len(c.Moved) > 0 {
+			t.Errorf("%s: got %q, want %q: %+v", name, got, tt.want, c)
+		}
+	}
+}
+
+func TestReplacements(t *testing.T) {
+	keep := func(s *Snapshot, names ...string) { // of the other nodes
+		s.Nodes = slices.DeleteFunc(s.Nodes, func(n corev1.Node) bool { return n.Name != "n1" && !slices.Contains(names, n.Name) })
+	}
+	for name, tt := range map[string]struct {
+		set  func(s *Snapshot)
+		pod  string
+		want string // its node, or why there is none
+	}{
+		"room":      {func(s *Snapshot) { keep(s, "n2") }, "db-0", "n2"},
+		"most room": {func(s *Snapshot) { keep(s, "n2", "n3"); s.other("n2", "1"); s.other("n2", "1") }, "db-0", "n3"},
+		"cpu":       {func(s *Snapshot) { keep(s, "n2", "n3"); s.other("n2", "3"); s.other("n3", "2500m") }, "db-0", "2 with too little cpu (it asks for 2, at most 1500m is free)"},
+		"finished":  {func(s *Snapshot) { keep(s, "n2"); s.other("n2", "3").Status.Phase = corev1.PodSucceeded }, "db-0", "n2"},
+		"another's": {func(s *Snapshot) { keep(s, "n2"); s.other("n2", "1500m") }, "web-x", "1 with too little cpu (it asks for 1, at most 500m is free)"},
+		"pods":      {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Status.Allocatable["pods"] = resource.MustParse("0") }, "db-0", "1 with too little pods"},
+		"a device": {func(s *Snapshot) {
+			s.object("db-0").Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+		}, "db-0", "5 with too little example.com/gpu (it asks for 1, at most 0 is free)"},
+		"not Ready":    {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Status.Conditions[0].Status = corev1.ConditionUnknown }, "db-0", "1 not Ready"},
+		"cordoned":     {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Spec.Unschedulable = true }, "db-0", "1 cordoned"},
+		"marked":       {func(s *Snapshot) { keep(s, "n2"); s.taint(1, taint.DefaultKey) }, "db-0", "1 with taint " + taint.DefaultKey + ":NoSchedule"},
+		"tolerated":    {func(s *Snapshot) { keep(s, "n2"); s.taint(1, "gpu"); s.tolerate("db-0", "gpu") }, "db-0", "n2"},
+		"preferred":    {func(s *Snapshot) { keep(s, "n2"); s.taint(1, "gpu").Effect = corev1.TaintEffectPreferNoSchedule }, "db-0", "n2"},
+		"selector":     {func(s *Snapshot) { s.object("db-0").Spec.NodeSelector = map[string]string{"name": "n4"} }, "db-0", "n4"},
+		"no such node": {func(s *Snapshot) { s.object("db-0").Spec.NodeSelector = map[string]string{"name": "n1"} }, "db-0", "5 not of its node selector or affinity"},
+		"local volume": {func(s *Snapshot) { s.local("pv-0", "n1") }, "db-0", "5 out of reach of its volume pv-0"},
+		"its zone":     {func(s *Snapshot) { s.local("pv-0", "n3") }, "db-0", "n3"},
+		"no slot":      {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.attach("n2", "b") }, "db-0", "1 without a free attach slot of " + driver},
+		"one slot":     {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a") }, "db-0", "n2"},
+		"one for two":  {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.pod("db-1", "StatefulSet", "1", "pv-1") }, "db-1", "1 without a free attach slot"},
+		"attached":     {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.attach("n2", "pv-0") }, "db-0", "n2"},
+		"no limit": {func(s *Snapshot) {
+			keep(s, "n2")
+			s.CSINodes["n2"].Spec.Drivers[0].Allocatable = nil
+			s.attach("n2", "a")
+			s.attach("n2", "b")
+		}, "db-0", "n2"},
+		"no driver":  {func(s *Snapshot) { keep(s, "n2"); s.CSINodes["n2"].Spec.Drivers = nil }, "db-0", "1 without CSI driver " + driver},
+		"no CSINode": {func(s *Snapshot) { keep(s, "n2"); delete(s.CSINodes, "n2") }, "db-0", "1 without CSI driver " + driver},
+		"not read":   {func(s *Snapshot) { keep(s, "n2"); s.CSINodes = nil; s.attach("n2", "a"); s.attach("n2", "b") }, "db-0", "n2"},
+		"no owner":   {nil, "bare", "nobody makes a replacement"},
+		"no node":    {func(s *Snapshot) { keep(s) }, "db-0", "none of 0 other nodes"},
+	} {
+		s := world()
+		if tt.set != nil {
+			tt.set(s)
+		}
+		all := Of(*s).Replacements
+		i := slices.IndexFunc(all, func(r Replacement) bool { return r.Pod == "ns/"+tt.pod })
+		if i < 0 {
+			t.Errorf("%s: no word of %s: %+v", name, tt.pod, all)
+			continue
+		}
+		if r := all[i]; r.Fits != (r.Node == tt.want) || !r.Fits && !strings.Contains(r.Why, tt.want) {
+			t.Errorf("%s: got %+v, want %q", name, r, tt.want)
+		}
+	}
+	s := world()
+	s.object("db-0").Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
+	s.object("db-0").Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
+	if r := Of(*s).Replacements[0]; strings.Join(r.Unchecked, ",") != "pod anti-affinity,topology spread" {
+		t.Errorf("got %+v, want that it says what it did not look at", r)
+	}
+}
+
+// other binds a pod to another node.
+func (s *Snapshot) other(node, cpu string) *corev1.Pod {
+	var o corev1.Pod
+	o.Namespace, o.Name, o.Spec.NodeName = "ns", fmt.Sprintf("other-%d", len(s.All)), node
+	o.UID = types.UID(o.Name)
+	o.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+	s.All = append(s.All, o)
+	return &s.All[len(s.All)-1]
+}
+
+func (s *Snapshot) taint(i int, key string) *corev1.Taint {
+	s.Nodes[i].Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+	return &s.Nodes[i].Spec.Taints[0]
+}
+
+func (s *Snapshot) tolerate(pod, key string) {
+	o := s.object(pod)
+	o.Spec.Tolerations = append(o.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+}
+
+func (s *Snapshot) local(pv, node string) {
+	s.Volumes[pv].Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}},
+	}}}
+}

@@ -1,0 +1,443 @@
+package explain
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+const (
+	readyLasts = 50 * time.Second // how long a node that is silent stays Ready (kube-controller-manager's node-monitor-grace-period)
+	blink      = time.Millisecond // what a read, or a question, takes
+	tick       = time.Second      // between two looks while nothing is told
+	longest    = 20 * time.Minute // beside the configured times: Kubernetes' own eviction, and six minutes until it detaches
+	maxSteps   = 100_000
+	grace      = 30 * time.Second // of a pod that Kubernetes' own eviction deletes
+)
+
+// play is one course: the executor, and a model of what is around the node. Others do what they do now: who is heard stays heard, who is
+// silent stays so. Volumes are detached once nothing keeps them.
+type play struct {
+	Snapshot
+	says  providers.PowerState
+	off   []bool // of each device: a power-off of ours went through it
+	began time.Time
+	node  *corev1.Node
+	rv    int
+	pods  []evict.Pod
+	atts  []evict.Attachment
+
+	course recovery.Node
+	fleet  fleet.Fleet
+	heard  []peer
+
+	said reason.Reason
+	out  Course
+}
+
+// peer is another node that is heard: its kubelet renews its Lease every quarter of the duration.
+type peer struct {
+	node     string
+	duration time.Duration
+	next     time.Time
+}
+
+func course(s Snapshot, says providers.PowerState) Course {
+	p := play{
+		Snapshot: s, says: says, off: make([]bool, len(s.Facts.Devices)), node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
+		out: Course{Says: says.String(), Outcome: Nothing, Steps: []Event{}, Moved: []string{}, Policy: []PolicyEnded{}, Detach: []string{}},
+	}
+	p.Facts.NewID = cmp.Or(p.Facts.NewID, "f-explain")
+	p.Facts.By = "explain"
+	p.meet()
+	p.run()
+	switch l := p.look(); {
+	case p.out.Outcome != Nothing:
+	case l.Mark != nil || l.Record.Open():
+		p.out.Outcome = Hangs
+	}
+	if p.out.Outcome != Nothing {
+		for _, a := range evict.Leftover(s.Pods, s.Attachments, true) {
+			p.out.Detach = append(p.out.Detach, cmp.Or(a.PV, a.Name))
+		}
+	}
+	return p.out
+}
+
+// meet makes the fleet known as a controller would know it that has led for a while.
+func (p *play) meet() {
+	p.fleet.Limit(p.Limits)
+	p.began = p.Now.Add(-p.Silent[p.node.Name])
+	type lease struct {
+		node string
+		at   time.Time
+	}
+	var all []lease
+	for i := range p.Nodes {
+		name := p.Nodes[i].Name
+		age, renewed := p.Silent[name]
+		if !renewed {
+			age = fleet.MaxDuration
+		}
+		all = append(all, lease{name, p.Now.Add(-age)})
+	}
+	slices.SortFunc(all, func(a, b lease) int { return a.at.Compare(b.at) })
+	for _, l := range all {
+		p.fleet.Know(l.node, l.at)
+		if o := p.Leases[l.node]; o != nil {
+			p.fleet.Lease(l.node, o.ResourceVersion, taint.LeaseDuration(o), l.at)
+		}
+	}
+	for i := range p.Nodes {
+		p.fleet.See(taint.See(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)
+	}
+	p.fleet.Tick(p.Now)
+	for name, l := range p.Leases {
+		if name != p.node.Name && !p.fleet.View(name, p.Now).Stale {
+			p.heard = append(p.heard, peer{name, cmp.Or(taint.LeaseDuration(l), fleet.DefaultDuration), p.Now})
+		}
+	}
+}
+
+// look is a live look at the node.
+func (p *play) look() taint.Look {
+	return taint.See(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
+}
+
+func (p *play) changed() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
+
+// run plays until the fence is over, or nothing can come of it any more.
+func (p *play) run() {
+	p.changed()
+	until := p.Now.Add(p.Facts.PowerOffAfter + p.Facts.PowerOffTimeout + p.Facts.Evict.DetachTimeout + longest)
+	for range maxSteps {
+		if p.Now.After(until) {
+			return
+		}
+		view, l := p.fleet.View(p.node.Name, p.Now), p.look()
+		if recovery.Idle(l, view) && !p.course.Owes() {
+			p.course.Rest(l)
+			p.pass(tick)
+			continue // a controller does not look
+		}
+		s := p.course.Next(p.Now, &p.fleet)
+		if s.Do != recovery.Read && s.Do != recovery.Ask {
+			p.tell(s, view.Suspicion(p.course.Look()))
+		}
+		if p.do(s) {
+			return
+		}
+	}
+}
+
+// tell notes what the controller would tell, once.
+func (p *play) tell(s recovery.Step, suspicion string) {
+	if s.Policy != "" && s.Do == recovery.Tombstone {
+		p.out.Policy = append(p.out.Policy, PolicyEnded{p.after(), s.Policy, names(s.Pods)})
+	}
+	if s.Why == p.said || s.Why == "" {
+		return
+	}
+	p.said = s.Why
+	text := reason.Of(s.Why).Note(p.course.Words(s, suspicion)...)
+	if text == "" {
+		return
+	}
+	if !slices.ContainsFunc(p.out.Steps, func(e Event) bool { return e.Reason == string(s.Why) }) {
+		p.out.Steps = append(p.out.Steps, Event{p.after(), string(s.Why), text})
+	}
+	p.out.Reason, p.out.Text = string(s.Why), text
+}
+
+// after is how long ago the last heartbeat is.
+func (p *play) after() float64 { return p.Now.Sub(p.began).Round(time.Second).Seconds() }
+
+// wait lets time go by until the node changes, which wakes a controller.
+func (p *play) wait(d time.Duration) {
+	for rv := p.rv; d > 0 && p.rv == rv; d -= tick {
+		p.pass(min(d, tick))
+	}
+}
+
+// pass lets time go by, tick or less.
+func (p *play) pass(d time.Duration) {
+	p.Now = p.Now.Add(d)
+	for i := range p.heard {
+		if o := &p.heard[i]; !o.next.After(p.Now) {
+			p.fleet.Lease(o.node, strconv.FormatInt(p.Now.UnixNano(), 10), o.duration, p.Now)
+			o.next = p.Now.Add(o.duration / 4)
+		}
+	}
+	p.fleet.Tick(p.Now)
+	if p.look().IsReady() && p.Now.Sub(p.began) > readyLasts {
+		p.unready()
+	}
+	p.stock()
+}
+
+// unready is what the node lifecycle controller does about a silent node, and about one whose Ready we set.
+func (p *play) unready() {
+	for i := range p.node.Status.Conditions {
+		if c := &p.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(p.Now)
+		}
+	}
+	at := metav1.NewTime(p.Now)
+	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
+		p.node.Spec.Taints = append(p.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &at})
+	}
+	p.changed()
+}
+
+// stock is what Kubernetes' own eviction, and its attach/detach controller, do meanwhile.
+func (p *play) stock() {
+	for i := range p.pods {
+		for _, t := range p.node.Spec.Taints {
+			if t.Effect != corev1.TaintEffectNoExecute || t.TimeAdded == nil || p.pods[i].Deleting || p.pods[i].Terminal {
+				continue
+			}
+			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends && !due.After(p.Now) {
+				p.pods[i].Deleting, p.pods[i].Grace, p.pods[i].DeleteAt = true, int64(grace.Seconds()), p.Now.Add(grace)
+			}
+		}
+	}
+	if p.look().Mark == nil { // what nobody uses and is attached, hangs
+		return
+	}
+	inUse := map[string]bool{} // PersistentVolumes that nobody took off the node's list
+	for _, pod := range p.Pods {
+		for _, v := range pod.Volumes {
+			inUse[v.PV] = slices.Contains(p.node.Status.VolumesInUse, v.Unique)
+		}
+	}
+	for _, a := range evict.Leftover(p.pods, p.atts, false) {
+		if !inUse[a.PV] {
+			p.atts = slices.DeleteFunc(p.atts, func(o evict.Attachment) bool { return o.UID == a.UID })
+		}
+	}
+}
+
+// do does one step, and reports that the course is over.
+func (p *play) do(s recovery.Step) (over bool) {
+	switch s.Do {
+	case recovery.Read:
+		p.read(s)
+		return false
+	case recovery.Ask:
+		p.Now = p.Now.Add(blink)
+		answers := p.answers()
+		p.Now = p.Now.Add(blink)
+		p.course.Answered(answers, p.Now, &p.fleet)
+		return false
+	case recovery.Leave:
+		p.pass(tick)
+		return false
+	case recovery.Wait:
+		if s.Would != 0 {
+			p.out.Outcome = Tells
+			return true
+		}
+		p.wait(max(s.After, blink))
+		return false
+	}
+	o := recovery.Outcome{Sent: p.Now, How: map[string]evict.Refusal{}}
+	p.act(s, o.How)
+	p.course.Did(o, p.Now, &p.fleet)
+	if s.Do == recovery.Unmark && s.Record.Result == taint.ResultEvicted {
+		p.out.Outcome = Moves
+		return true
+	}
+	return false
+}
+
+// read answers a read from the model.
+func (p *play) read(s recovery.Step) {
+	p.Now = p.Now.Add(blink)
+	switch s.Read {
+	case recovery.Life:
+		p.course.SawLife(p.look(), p.Facts, &p.fleet)
+		p.Now = p.Now.Add(blink)
+	case recovery.Pods:
+		p.course.SawPods(slices.Clone(p.pods), p.Now)
+	case recovery.Owners:
+		of := map[string]evict.Owner{}
+		for _, pod := range s.Pods {
+			of[pod.UID] = evict.Owner{Kind: pod.Owner.Kind, Name: pod.Owner.Name, Known: true}
+			if o, read := p.Owners[pod.UID]; read {
+				of[pod.UID] = o
+			}
+		}
+		p.course.SawOwners(of, p.Now)
+	case recovery.Rival:
+		p.course.SawRival(p.Rival, p.Now)
+	case recovery.Waiting:
+		p.course.SawWaiting(p.waiting(), p.Now)
+	case recovery.Members:
+		p.course.SawMembers(maps.Clone(p.Members), p.Now)
+	case recovery.CachedAttachments, recovery.LiveAttachments:
+		p.course.SawAttachments(slices.Clone(p.atts), s.Read == recovery.LiveAttachments, p.Now)
+	case recovery.Volumes: // they are known
+		p.course.SawVolumes(nil, p.Now)
+	}
+}
+
+// waiting are the claims that replacements wait for: a ReplicaSet makes one as soon as its pod is deleted.
+func (p *play) waiting() map[string]bool {
+	out := map[string]bool{}
+	for _, pod := range p.pods {
+		for _, v := range pod.Volumes {
+			if pod.Deleting && pod.Owner.Kind == "ReplicaSet" {
+				out[pod.Namespace+"/"+v.Claim] = true
+			}
+		}
+	}
+	return out
+}
+
+// answers are what the devices say.
+func (p *play) answers() []providers.Answer {
+	var out []providers.Answer
+	for i, d := range p.Facts.Devices {
+		a := providers.Answer{Observation: providers.Observation{State: p.device(i), At: p.Now}, By: d.Name, Got: p.Now.Add(blink)}
+		if a.Raw = a.State.String(); a.State == providers.PowerUnknown && !p.quiet(i) {
+			a.Raw, a.Err = "", providers.WithClass(providers.ErrUnreachable, errors.New("as supposed"))
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// device is what one of them says. A machine that we powered off is off to all but those that feed it: each of these speaks of its own
+// outlet.
+func (p *play) device(i int) providers.PowerState {
+	switch {
+	case p.off[i], p.down() && !p.Facts.Devices[i].Feeds && !p.quiet(i):
+		return providers.PowerOff
+	case p.quiet(i) && p.says == providers.PowerOn:
+		return providers.PowerUnknown
+	default:
+		return p.says
+	}
+}
+
+func (p *play) quiet(i int) bool { return i < len(p.Quiet) && p.Quiet[i] }
+
+// down reports that power-offs of ours ended the machine: one through what speaks for it, or those of all outlets of a level.
+func (p *play) down() bool {
+	for i, d := range p.Facts.Devices {
+		if !p.off[i] {
+			continue
+		}
+		if !d.Feeds {
+			return true
+		}
+		whole := true
+		for j, o := range p.Facts.Devices {
+			whole = whole && (o.Level != d.Level || p.off[j])
+		}
+		if whole {
+			return true
+		}
+	}
+	return false
+}
+
+// act does to the model what a controller would do to the cluster.
+func (p *play) act(s recovery.Step, how map[string]evict.Refusal) {
+	p.Now = p.Now.Add(blink)
+	defer p.changed()
+	switch s.Do {
+	case recovery.Write:
+		p.write(s.Record)
+	case recovery.Arm:
+		p.write(s.Record)
+		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, s.Record.ID, p.Now)
+	case recovery.Unmark:
+		p.write(s.Record)
+		p.node.Spec.Taints = taint.Without(p.node.Spec.Taints, p.Key, s.Record.ID)
+	case recovery.OutOfService:
+		p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now))
+	case recovery.InService:
+		p.node.Spec.Taints = taint.InService(p.node.Spec.Taints)
+	case recovery.PowerOff:
+		p.off[s.Device] = true
+		p.out.Through = append(p.out.Through, p.Facts.Devices[s.Device].Name)
+	case recovery.Condition:
+		p.node.Status.Conditions = slices.DeleteFunc(p.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == taint.PoweredOnCondition })
+		status := corev1.ConditionFalse
+		if s.On {
+			status = corev1.ConditionTrue
+		}
+		p.node.Status.Conditions = append(p.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
+	case recovery.ExpireReady:
+		p.unready()
+	case recovery.Announce:
+		set(p.node, taint.PolicyAnnotation, s.Note)
+	case recovery.ClearVolumes:
+		p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = s.InUse, s.Attached
+	case recovery.Tombstone:
+		for _, pod := range s.Pods {
+			how[pod.UID] = evict.Accepted
+			p.pod(pod.UID, func(o *evict.Pod) { o.Tombstone, o.Terminal = true, true })
+		}
+		if s.Policy == "" {
+			p.out.Moved = append(p.out.Moved, names(s.Pods)...)
+		}
+	case recovery.Delete:
+		for _, pod := range s.Pods {
+			how[pod.UID] = evict.Accepted
+			p.pod(pod.UID, func(o *evict.Pod) { o.Deleting, o.Grace = true, 0 })
+		}
+		p.pods = slices.DeleteFunc(p.pods, func(o evict.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
+	case recovery.Spare:
+		for _, pod := range s.Pods {
+			how[pod.UID] = evict.Accepted
+			p.pod(pod.UID, func(o *evict.Pod) { o.Spared = p.look().Record.Token() })
+		}
+	case recovery.DeleteAttachments:
+		for _, a := range s.Attachments {
+			how[a.UID] = evict.Accepted
+			p.atts = slices.DeleteFunc(p.atts, func(o evict.Attachment) bool { return o.UID == a.UID })
+		}
+	}
+	p.stock()
+}
+
+func (p *play) write(r taint.Record) { set(p.node, taint.RecordAnnotation, r.Encode()) }
+
+func (p *play) pod(uid string, change func(*evict.Pod)) {
+	for i := range p.pods {
+		if p.pods[i].UID == uid {
+			change(&p.pods[i])
+			p.pods[i].ResourceVersion += "'"
+		}
+	}
+}
+
+func set(node *corev1.Node, key, value string) {
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[key] = value
+}
+
+func names(pods []evict.Pod) []string {
+	var out []string
+	for _, p := range pods {
+		out = append(out, named(p))
+	}
+	return out
+}
