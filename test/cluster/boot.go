@@ -229,10 +229,14 @@ func (b *boot) registerCSI() bool {
 		owner.UID = b.node.UID
 	}
 	b.mu.Unlock()
+	driver := storagev1.CSINodeDriver{Name: CSIDriver, NodeID: b.n.Name()}
+	if b.n.opts.Slots != nil {
+		driver.Allocatable = &storagev1.VolumeNodeResources{Count: b.n.opts.Slots}
+	}
 	err := b.do(func(ctx context.Context) error {
 		_, err := b.n.csi.Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: b.n.Name(), OwnerReferences: []metav1.OwnerReference{owner}},
-			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: CSIDriver, NodeID: b.n.Name()}}},
+			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{driver}},
 		}, metav1.CreateOptions{})
 		return err
 	})

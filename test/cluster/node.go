@@ -36,6 +36,7 @@ type NodeOptions struct {
 
 	Pods        int    // 0: 500
 	CPU, Memory string // "": 64 and 256Gi
+	Slots       *int32 // how many volumes can be attached; nil: any number
 
 	LeaseDuration  time.Duration // what the Lease says of itself; below fleet.MinDuration forcefence takes 40 s for it
 	RenewEvery     time.Duration // 0: a quarter of LeaseDuration
