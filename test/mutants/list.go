@@ -125,6 +125,9 @@ var simulated = []string{
 	"exclude: a time that is none ends a pause (8)",
 	"exclude: the label of medik8s does not count (8)",
 	"exclude: another's maintenance does not count (8)",
+	"fence: maintenance does not win (8)",
+	"modes: shadow marks a node",
+	"modes: shadow announces a power-off",
 }
 
 func init() {
