@@ -52,7 +52,7 @@ func (m Machine) is(o Machine) bool { return m.Provider == o.Provider && m.idPin
 // the machine is that of the record's own node, which tells what system UUID it likes. Another node's record says nothing of a machine
 // with another system UUID, and one of an older version, without a machine, speaks of its device.
 func (r *Record) Distrusts(m Machine, device string, own bool) bool {
-	return slices.ContainsFunc(r.Liars(), func(l Liar) bool {
+	return slices.ContainsFunc(r.Liars(), func(l Speaker) bool {
 		if l.Machine == nil {
 			return l.Device == device
 		}

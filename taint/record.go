@@ -68,14 +68,29 @@ type Record struct {
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`
 	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See Liars.
-	Lied []Liar `json:"lied,omitempty"`
+	Lied []Speaker `json:"lied,omitempty"`
+	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone off otherwise.
+	OffBy    []Speaker   `json:"offBy,omitempty"`
+	PowerOns []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, those after earlier fences of the node, too
+	After    After       `json:"after,omitempty"`    // of phase Done
 }
 
-// Liar is a device that said Off of a machine that was on.
-type Liar struct {
+// Speaker is a device that spoke for a node, and what it was asked about.
+type Speaker struct {
 	Device  string   `json:"device"`            // provider/device
 	Machine *Machine `json:"machine,omitempty"` // whom it was asked about; nil: a record of an older version
 }
+
+// After is what became of the machine of a fence that is Done. It is empty until something does.
+type After string
+
+// What may become of a machine that we turned off. A value of a newer version leaves it off.
+const (
+	AfterPowerOn     After = "PowerOn"     // a power-on was or will be sent
+	AfterPoweredOn   After = "PoweredOn"   // it was on after that
+	AfterCameOn      After = "CameOn"      // it was on before any was sent: somebody else turned it on
+	AfterFencedAgain After = "FencedAgain" // it stays off: the node needed this fence too soon after an earlier power-on
+)
 
 // Evidence is one answer, or one reason to act without one.
 type Evidence struct {
@@ -121,18 +136,40 @@ func (r Record) Enter(p Phase, res Result, at time.Time) Record {
 	return r
 }
 
+// Day is the time in which power-ons of a node are counted.
+const Day = 24 * time.Hour
+
+// LastPowerOn is when the last power-on of ours was announced; zero: none is known.
+func (r *Record) LastPowerOn() time.Time {
+	if r == nil || len(r.PowerOns) == 0 {
+		return time.Time{}
+	}
+	return r.PowerOns[len(r.PowerOns)-1]
+}
+
+// PowerOnsOf are the power-ons of the day before at. One that is later than that counts: it is of another clock.
+func (r *Record) PowerOnsOf(at time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(r.PowerOns), func(on time.Time) bool { return at.Sub(on) >= Day })
+}
+
+// AnnouncePowerOn returns the record with a power-on that is about to be sent.
+func (r Record) AnnouncePowerOn(at time.Time) Record {
+	r.PowerOns, r.After = append(r.PowerOnsOf(at), at.UTC().Truncate(time.Millisecond)), AfterPowerOn
+	return r
+}
+
 // HasOff reports whether the record's evidence has an Off from there.
 func (r *Record) HasOff(from string) bool {
 	return r != nil && slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.From == from && e.State == "Off" })
 }
 
 // Liars are the devices that this record keeps from being believed; a record that a person released keeps none.
-func (r *Record) Liars() []Liar {
+func (r *Record) Liars() []Speaker {
 	switch {
 	case r == nil || r.Result == ResultReleased:
 		return nil
 	case r.Result == ResultNeverPoweredOff && len(r.Lied) == 0:
-		return []Liar{{Device: r.Device, Machine: r.Machine}}
+		return []Speaker{{Device: r.Device, Machine: r.Machine}}
 	default:
 		return r.Lied
 	}
@@ -140,10 +177,10 @@ func (r *Record) Liars() []Liar {
 
 // Caught returns the record of a fence whose machine turns out to have been on all the while. Of several devices, in their order, those
 // lied that its evidence has saying Off; where it has none of them, the one that it names.
-func (r Record) Caught(devices []Liar) Record {
+func (r Record) Caught(devices []Speaker) Record {
 	lied := slices.Clone(r.Lied)
-	add := func(l Liar) {
-		if !slices.ContainsFunc(lied, func(o Liar) bool { return o.Device == l.Device }) {
+	add := func(l Speaker) {
+		if !slices.ContainsFunc(lied, func(o Speaker) bool { return o.Device == l.Device }) {
 			lied = append(lied, l)
 		}
 	}
@@ -154,7 +191,7 @@ func (r Record) Caught(devices []Liar) Record {
 		}
 	}
 	if len(lied) == before && (before > 0 || len(devices) > 1) {
-		add(Liar{Device: r.Device, Machine: r.Machine})
+		add(Speaker{Device: r.Device, Machine: r.Machine})
 	}
 	r.Lied = lied
 	return r

@@ -238,7 +238,7 @@ func TestTokenTellsFencesApart(t *testing.T) {
 // Who is not believed any more by a record, and who said so.
 func TestLiars(t *testing.T) {
 	a, b := Machine{Provider: "racks", ID: "a"}, Machine{Provider: "pdus", ID: "b"}
-	both := []Liar{{"racks/a", &a}, {"pdus/b", &b}}
+	both := []Speaker{{"racks/a", &a}, {"pdus/b", &b}}
 	off := func(from ...string) Record {
 		r := Record{ID: "f", Device: "racks/a", Machine: &a}
 		for _, f := range from {
@@ -247,12 +247,12 @@ func TestLiars(t *testing.T) {
 		return r
 	}
 	earlier := off("racks/a")
-	earlier.Lied = []Liar{{"pdus/b", &b}}
+	earlier.Lied = []Speaker{{"pdus/b", &b}}
 	for _, tc := range []struct {
 		name    string
 		rec     Record
-		devices []Liar
-		want    []Liar
+		devices []Speaker
+		want    []Speaker
 		written bool // in Lied
 	}{
 		{"one device", off("racks"), both[:1], both[:1], false},
@@ -260,8 +260,8 @@ func TestLiars(t *testing.T) {
 		{"the second of two", off("pdus/b"), both, both[1:], true},
 		{"both", off("racks/a", "pdus/b"), both, both, true},
 		{"two, and the evidence is of neither", off("racks"), both, both[:1], true},
-		{"one more", earlier, both, []Liar{both[1], both[0]}, true},
-		{"the same again", Record{ID: "f", Device: "racks/a", Machine: &a, Lied: both[1:], Evidence: off("pdus/b").Evidence}, both, []Liar{both[1], both[0]}, true},
+		{"one more", earlier, both, []Speaker{both[1], both[0]}, true},
+		{"the same again", Record{ID: "f", Device: "racks/a", Machine: &a, Lied: both[1:], Evidence: off("pdus/b").Evidence}, both, []Speaker{both[1], both[0]}, true},
 		{"its devices are others now", off("racks/a"), nil, both[:1], false},
 	} {
 		got := tc.rec.Caught(tc.devices).Enter(PhaseDone, ResultNeverPoweredOff, time.Now())

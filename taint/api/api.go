@@ -136,6 +136,11 @@ type FencingStatus struct {
 	// how the fence ended; empty until phase Done. WouldPowerOff and WouldRecover: mode shadow, nothing was done
 	// +optional
 	Result string `json:"result,omitempty"`
+	// what became of the machine afterwards, where forcefence had powered it off and afterFence is powerOn. PowerOn: a power-on was sent;
+	// PoweredOn: and the machine was on; CameOn: somebody else had turned it on; FencedAgain: it stays off, since the node needed another
+	// fence so soon
+	// +optional
+	After string `json:"after,omitempty"`
 	// when it ended
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`

@@ -61,7 +61,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	case o.Err == nil && writes(s.Do):
 		r.tell(st, s)
 		r.chronicleWrite(st, s)
-	case s.Do == recovery.PowerOff: // the course knows it; what follows, it decides
+	case s.Do == recovery.PowerOff, s.Do == recovery.PowerOn: // the course knows it; what follows, it decides
 		return 0, true, nil
 	case o.Err != nil:
 		return 0, false, o.Err
@@ -106,6 +106,8 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 		o.Err = r.writer.OutOfService(ctx, l, s.Do == recovery.OutOfService)
 	case recovery.PowerOff:
 		o = r.powerOff(ctx, st, s)
+	case recovery.PowerOn:
+		o = r.powerOn(ctx, st, s)
 	case recovery.ClearVolumes:
 		o = r.clear(ctx, st, s)
 	case recovery.Tombstone:
@@ -149,6 +151,28 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Ste
 		return o
 	}
 	r.Log.Info("Sent power-off", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
+	return o
+}
+
+// powerOn sends the power-on that the record announced, through one device after the other.
+func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
+	l, all := st.course.Look(), st.machine.Devices()
+	o.Sent = r.Now()
+	if st.course.Holds(o.Sent) != recovery.Yes {
+		return recovery.Outcome{Err: errLate, Late: true}
+	}
+	for _, i := range s.Devices {
+		err := r.Leading()
+		if err == nil {
+			err = all[i].Provider.PowerOn(ctx, all[i].Target)
+		}
+		if err != nil {
+			r.Log.Error("Power-on was not accepted", "node", l.Name, "fence", l.Record.ID, "device", all[i].Device, "error", err)
+			o.Err = err
+			continue
+		}
+		r.Log.Info("Sent power-on", "node", l.Name, "fence", l.Record.ID, "device", all[i].Device)
+	}
 	return o
 }
 

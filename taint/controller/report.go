@@ -75,7 +75,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	if settled(st, s) {
 		r.flush(&st.told.later, true)
 	}
-	if s.Record.Phase == taint.PhaseDone && writes(s.Do) && s.Why != reason.StartedAgain { // that one ended before
+	if s.Record.Phase == taint.PhaseDone && writes(s.Do) && (l.Record.Open() || s.Why == reason.NeverOff) { // not what is added to one that ended before
 		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
 	}
 	r.tellWould(st, s)

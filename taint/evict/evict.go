@@ -292,6 +292,9 @@ func (v View) adopt() Decision {
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
 		By: cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(),
 	}
+	if l.Record != nil {
+		r.PowerOns = l.Record.PowerOns
+	}
 	r.Device, r.Machine = proof.Recorded(v.Devices)
 	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
 }
@@ -507,7 +510,7 @@ func (v View) returning() Decision {
 		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
 	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
 		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
-		d.Record = d.Record.Caught(proof.Liars(v.Devices))
+		d.Record = d.Record.Caught(proof.Speakers(v.Devices))
 		d.Alert = string(reason.NeverOff)
 		return d
 	default:

@@ -558,7 +558,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	}
 	// A person's mark does not make a liar believed.
 	mark := armed(two, func(v *View) {
-		r := d.Record.Caught(proof.Liars(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now)
+		r := d.Record.Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now)
 		v.Look.Record, v.Look.Mark.Value = &r, "manual"
 	})
 	if d := Step(mark); d.Why != reason.Adopting || len(lied(d.Record)) != 2 {

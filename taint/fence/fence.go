@@ -38,11 +38,12 @@ const (
 	Arm                    // PATCH the mark and Decision.Record in one write with the Look's resourceVersion
 	ReadLive               // list the attachments from the API server and decide again on the same Look: a cache is not believed here
 	ReadMembers            // list etcd's pods from the API server and decide again on the same Look
+	PowerOn                // power the machine on, through all of Decision.Devices
 )
 
 // String names the act for logs.
 func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive", "ReadMembers"}[a]
+	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive", "ReadMembers", "PowerOn"}[a]
 }
 
 // Work is whether a fence would have something to do.
@@ -60,6 +61,7 @@ const (
 type Memory struct {
 	Begin           taint.Look // step 2: the first look at this life of the node
 	proof.PowerOffs            // that were sent in this fence
+	PowerOns                   // that are to be sent after it, or were
 
 	Told []reason.Reason // mode Shadow: what was said of this life that would have been done
 }
@@ -83,6 +85,7 @@ type Settings struct {
 	Retry           time.Duration // how long to leave a node alone after a power-off that failed
 	Cordoned        bool          // a cordoned node's machine is not powered off
 	Quorum          bool          // control-plane nodes may be powered off, if etcd keeps its quorum; else they never are
+	After           AfterFence    // what becomes of a machine that we turned off
 }
 
 // Facts are what the configuration, and the objects that it names, say of a node when it is looked at: an executor finds them out, and
@@ -130,8 +133,10 @@ type Decision struct {
 	After  time.Duration // Wait: when to look again
 	Record taint.Record  // Write, Arm; with Would the one that would be written, without an id
 	Move   proof.Move    // PowerOff: the device to send it through
-	Once   string        // what the refusal is about where it is one for many nodes, so that it is told once; "" where it is not
-	Would  Act           // Wait: what would be done now in mode Fence, where the mode is Shadow; else Leave
+	// PowerOn: the places of the devices to send it through, in their order.
+	Devices []int
+	Once    string // what the refusal is about where it is one for many nodes, so that it is told once; "" where it is not
+	Would   Act    // Wait: what would be done now in mode Fence, where the mode is Shadow; else Leave
 }
 
 // Intervals between two questions. An Off or a new suspicion is asked about at once.
@@ -152,7 +157,7 @@ func Step(v View) Decision {
 	if rec := v.Look.Record; v.Mode != Shadow || rec.Open() {
 		return v.step()
 	}
-	v.Mode = Fence
+	v.Mode, v.After = Fence, AfterFence{}
 	return v.shadow(v.step())
 }
 
@@ -183,6 +188,8 @@ func (v View) step() Decision {
 	why, detail, after := v.gate()
 	announced := powering && v.PowerOffSent.IsZero()
 	switch {
+	case why == reason.StaysDead && !powering:
+		return v.afterwards()
 	case why != "" && !powering && after == 0:
 		return Decision{Act: Leave, Why: why, Detail: detail}
 	case why != "" && !powering:
@@ -244,7 +251,7 @@ func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 		return reason.Released, "", recheck
 	case v.Fleet.AllSilent():
 		return reason.AllStale, "", time.Second
-	case v.Work == NoneToDo && v.evicted():
+	case v.evicted() && (v.Work == NoneToDo || v.booting() > 0):
 		return reason.StaysDead, "", recheck
 	case v.Work == NoneToDo:
 		return reason.NoWork, "", recheck
@@ -282,6 +289,9 @@ func (v View) byAnswer(powering bool) Decision {
 			return Decision{Act: ReadLive, Why: reason.Asking}
 		}
 		rec := v.begin(powering).WithEvidence(v.Evidence()...)
+		if powering {
+			rec.OffBy = v.Took(v.Devices)
+		}
 		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now)}
 	case providers.PowerOn:
 		return v.on(powering)
@@ -363,7 +373,7 @@ func (v View) on(powering bool) Decision {
 	}
 	if !powering {
 		rec := v.begin(false).WithEvidence(v.Evidence()...)
-		rec.PowerOff = true
+		rec.PowerOff, rec.OffBy, rec.After = true, nil, ""
 		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now)}
 	}
 	next := v.Next(v.Now, v.Look.Record.At, v.Devices, v.Answers)
@@ -422,11 +432,14 @@ func (v View) begin(powering bool) taint.Record {
 		if r.Repeats = old.Repeats; wasMarked(old) {
 			r.Repeats++
 		}
+		if !v.LastOn.After(old.At) { // it is off since that fence
+			r.OffBy, r.After = old.OffBy, old.After
+		}
 	}
 	r.NodeUID, r.BootID, r.LeaseRV = v.Look.UID, v.Look.BootID, v.Look.LeaseRV
 	r.Device, r.Machine = proof.Recorded(v.Devices)
-	if !powering {
-		r.Lied = v.Look.Record.Liars()
+	if old := v.Look.Record; !powering && old != nil {
+		r.Lied, r.PowerOns = old.Liars(), old.PowerOns
 	}
 	r.Run, r.RunBy = v.Run()
 	return r
@@ -445,7 +458,7 @@ func (v View) neverOff() bool {
 // neverPoweredOff names those who said Off in the record.
 func (v View) neverPoweredOff() Decision {
 	d := v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
-	d.Record = d.Record.Caught(proof.Liars(v.Devices))
+	d.Record = d.Record.Caught(proof.Speakers(v.Devices))
 	return d
 }
 

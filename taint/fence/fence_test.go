@@ -364,7 +364,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	v := dead(two, healthy, returned)
 	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
 	d := Step(v)
-	want := []taint.Liar{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
+	want := []taint.Speaker{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
 	if diff := cmp.Diff(want, d.Record.Lied); d.Record.Result != taint.ResultNeverPoweredOff || diff != "" {
 		t.Errorf("got %s, liars (-want +got):\n%s", d.Record.Result, diff)
 	}

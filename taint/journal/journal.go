@@ -147,6 +147,9 @@ func (e Entry) Add(t Told) Entry {
 	s.Timeline = timeline(append(s.Timeline, api.PhaseEntered{Phase: string(r.Phase), Result: string(r.Result), At: at(r.At)}))
 	last := s.Timeline[len(s.Timeline)-1] // a look that was overtaken by a write tells of a phase that is over
 	s.Phase, s.Result = last.Phase, last.Result
+	if r.Phase == taint.PhaseDone { // one that was told late is of before
+		s.After = cmp.Or(string(r.After), s.After)
+	}
 	for _, v := range r.Evidence {
 		s.Evidence = append(s.Evidence, api.Answer{At: at(v.At), From: v.From, State: v.State, Raw: v.Raw})
 	}
@@ -212,7 +215,11 @@ func (e *Entry) concludes(t Told) {
 				break
 			}
 		}
-		set(api.Finished, metav1.ConditionTrue, cmp.Or(s.Result, ResultUnknown), results[s.Result])
+		text := results[s.Result]
+		if after := afters[taint.After(s.After)]; after != "" {
+			text += "; " + after
+		}
+		set(api.Finished, metav1.ConditionTrue, cmp.Or(s.Result, ResultUnknown), text)
 	}
 	off := slices.IndexFunc(s.Evidence, func(a api.Answer) bool { return a.State == "Off" })
 	switch {
@@ -249,6 +256,14 @@ var results = map[string]string{
 	ResultUnknown:                       "how it ended was not written down; the Node tells of another fence by now, or of none",
 }
 
+// afters says for a person what became of the machine afterwards.
+var afters = map[taint.After]string{
+	taint.AfterPowerOn:     "then the machine was powered on",
+	taint.AfterPoweredOn:   "then the machine was powered on, and was on",
+	taint.AfterCameOn:      "then somebody else turned the machine on",
+	taint.AfterFencedAgain: "the machine stays off: the node needed this fence soon after it was powered on",
+}
+
 func markedBy(by string) string {
 	if by == taint.ByPerson {
 		return "a person"
@@ -282,6 +297,7 @@ func (e Entry) Join(found *api.Fencing) Entry {
 	if why := found.Spec.Why; why != "" && !found.Spec.StartedAt.IsZero() { // the first one saw what made it suspect
 		o.Spec.Why = why
 	}
+	s.After = cmp.Or(s.After, b.After)
 	s.Timeline, s.Evidence = timeline(append(b.Timeline, s.Timeline...)), evidence(append(b.Evidence, s.Evidence...))
 	cut := int(b.Pods.Ended) > len(b.Pods.Names) // whether it counts ours among those that it does not name is not known
 	s.Pods.Names = pods(b.Pods.Names, s.Pods.Names)

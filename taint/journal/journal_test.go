@@ -391,3 +391,26 @@ func TestEnds(t *testing.T) {
 		t.Errorf("got %+v, want Done, Unknown, and what was known", s)
 	}
 }
+
+// What becomes of the machine afterwards is told of the fence that is over, by whoever leads then, and nothing else of it changes.
+func TestAfterwards(t *testing.T) {
+	before := tell(Entry{}, story()...).Object
+	rec := story()[len(story())-1].Record
+	for _, after := range []taint.After{taint.AfterPowerOn, taint.AfterPoweredOn} {
+		rec.After = after
+		now := Entry{}.Add(told(rec, start.Add(time.Hour))).Join(&before).Object
+		c := meta.FindStatusCondition(now.Status.Conditions, api.Finished)
+		if now.Status.After != string(after) || c.Reason != "Evicted" || !strings.HasSuffix(c.Message, afters[after]) || afters[after] == "" {
+			t.Errorf("%s: got %q, condition %+v", after, now.Status.After, c)
+		}
+		now.Status.After, now.Status.Conditions = "", before.Status.Conditions
+		if diff := cmp.Diff(before, now); diff != "" {
+			t.Errorf("%s: something else changed (-before +now):\n%s", after, diff)
+		}
+		before.Status.After = string(after)
+		if late := Of(&before).Add(told(rec, start.Add(time.Hour))).Object; late.Status.After != string(after) {
+			t.Errorf("%s: told again: got %q", after, late.Status.After)
+		}
+		before.Status.After = ""
+	}
+}

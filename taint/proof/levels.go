@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // Limits are how a level takes its part in a power-off. The zero value: at once, one attempt in a turn, no deadline of its own.
@@ -152,6 +153,7 @@ type tries struct {
 	sent int       // in this turn of its level
 	at   time.Time // the last
 	err  error     // why it was not accepted
+	took bool      // one was
 }
 
 // Move is what to do next about a power-off.
@@ -222,11 +224,27 @@ func (p *PowerOffs) Sent(at time.Time, devices []Device, m Move, err error) {
 			tried[name] = t
 		}
 	}
-	tried[d.Name] = tries{tried[d.Name].sent + 1, at, err}
+	tried[d.Name] = tries{tried[d.Name].sent + 1, at, err, tried[d.Name].took || err == nil}
 	p.PowerOffSent, p.PowerOffErr, p.tried = at, err, tried
 	if err == nil {
 		p.refused = 0
 	}
+}
+
+// Took are the devices that power-offs were sent through and that may have taken them, in their order; nil where none is known to have.
+func (p PowerOffs) Took(devices []Device) []taint.Speaker {
+	var out []taint.Speaker
+	took := false
+	for _, d := range devices {
+		if t, sent := p.tried[d.Name]; sent && (t.took || !RefusedForGood(t.err)) { // an answer that was lost may have been a yes
+			took = took || t.took
+			out = append(out, d.speaker())
+		}
+	}
+	if !took {
+		return nil
+	}
+	return out
 }
 
 // Overdue reports that the level whose turn it is has had its time, and another would take the power-off.

@@ -39,13 +39,17 @@ func Recorded(devices []Device) (string, *taint.Machine) {
 	return devices[0].Name, devices[0].Machine.Recorded()
 }
 
-// Liars are the devices as a record names those that lied.
-func Liars(devices []Device) []taint.Liar {
-	var out []taint.Liar
+// Speakers are the devices as a record names them.
+func Speakers(devices []Device) []taint.Speaker {
+	var out []taint.Speaker
 	for _, d := range devices {
-		out = append(out, taint.Liar{Device: d.Name, Machine: d.Machine.Recorded()})
+		out = append(out, d.speaker())
 	}
 	return out
+}
+
+func (d Device) speaker() taint.Speaker {
+	return taint.Speaker{Device: d.Name, Machine: d.Machine.Recorded()}
 }
 
 // Answers are the last ones of a machine's devices. The zero value has no device.
@@ -110,6 +114,13 @@ func (a *Answers) Anew() {
 
 // Disagree reports that the devices contradict each other: one says Off, another On.
 func (a Answers) Disagree() bool { return errors.Is(a.Answer.Err, ErrDisagree) }
+
+// Runs reports that the machine runs, as far as its devices can tell: what feeds it says so only where nothing else speaks for it.
+func (a Answers) Runs() bool {
+	runs := func(s said) bool { return !s.device.Feeds && s.answer.State == providers.PowerOn }
+	other := func(s said) bool { return !s.device.Feeds }
+	return a.Answer.State == providers.PowerOn && (slices.ContainsFunc(a.of, runs) || !slices.ContainsFunc(a.of, other))
+}
 
 // State is what the device at that place said last; PowerUnknown if it has not answered.
 func (a Answers) State(device int) providers.PowerState {

@@ -90,6 +90,15 @@ const (
 	PolicyDeleting   Reason = "PolicyDeletingPods"
 	PolicyClearing   Reason = "PolicyClearingVolumes"     // likewise: what ended pods had mounted
 	PolicyDetaching  Reason = "PolicyDeletingAttachments" // likewise: volumes of pods that were ended are released for other nodes
+	PowerOnDelay     Reason = "WaitingForPowerOn"         // the fence is done: its machine is powered on after a delay
+	PowerOnHeldUp    Reason = "PowerOnHeldUp"             // it is not: somebody says so, or it is not known to be the same machine
+	PowerOnLimit     Reason = "PowerOnLimit"              // it was powered on too often in a day
+	PoweringOn       Reason = "PoweringOn"                // the power-on was announced
+	PowerOnRefused   Reason = "PowerOnNotAccepted"        // a device did not take it
+	CameUp           Reason = "MachinePoweredOn"          // the machine was on after that
+	CameOn           Reason = "MachineTurnedOnByOther"    // it was on before
+	NotBack          Reason = "PoweredOnNotBack"          // it was powered on, and its node has shown no life since
+	FencedAgain      Reason = "FencedAgainStaysOff"       // too soon after a power-on of ours
 	Finished         Reason = "NodeEvicted"
 	FinishedReturn   Reason = "NodeReturnedAndCleared"
 )
@@ -223,6 +232,20 @@ var table = []Row{
 	{NoWork, Info, StateSuspect, "The node looks dead ({why}), and there is nothing to evict: {detail}.",
 		"Pods that tolerate every taint stay on a dead node, those of StatefulSets too. Narrow their tolerations if they should move."},
 	{StaysDead, Debug, StateSuspect, "", ""},
+	{PowerOnDelay, Debug, StateSuspect, "", ""},
+	{PowerOnHeldUp, Info, StateSuspect, "The fence is done. Its machine, which forcefence powered off, is not powered on: {detail}.",
+		"Nothing, if that is meant. Else take back what the Event names, or power the machine on by hand (`forcefence power on`)."},
+	{PowerOnLimit, Warning, StateSuspect, "The fence is done. Its machine, which forcefence powered off, stays off: it was powered on {detail}, and maxPowerOnsPerDay allows no more.",
+		"Look at why the machine does not stay up. It is powered on once the day is over, or by hand (`forcefence power on`)."},
+	{PoweringOn, Warning, StateSuspect, "The fence is done, and the machine is still off, as forcefence powered it off: powering it on ({device}).", ""},
+	{PowerOnRefused, Warning, StateSuspect, "A device did not accept the power-on ({detail}). If the machine stays off it is tried again later, as often as maxPowerOnsPerDay allows.",
+		"The Event has the cause. Where two outlets feed the machine, look at both. Or power it on by hand (`forcefence power on`)."},
+	{CameUp, Info, StateSuspect, "The machine is on after its fence. Waiting until its node is back.", ""},
+	{CameOn, Info, StateSuspect, "The machine is on, and it was not forcefence that turned it on: what becomes of it is left to whoever did.", ""},
+	{NotBack, Warning, StateSuspect, "The machine was powered on after its fence, and its node has not come back.",
+		"Look at the machine's console: it may have booted without its network, or not at all."},
+	{FencedAgain, Warning, StateSuspect, "The node needed another fence soon after its machine was powered on: the machine stays off.",
+		"Look at why the node does not stay up: its network, for one. Then power it on by hand (`forcefence power on`). `fencedAgainWithin` is how soon."},
 	{Asking, Debug, "", "", ""},
 	{Unknown, Warning, StateSuspect, "The node looks dead ({why}). Its device {device} does not tell whether the machine is off: {detail}. Unknown is never off.",
 		"Look at the device: the Event has the cause, such as `untrusted` (its certificate), `denied` (password, licence), `unreachable`, `not_found` or `permanent`. Or fence by hand."},

@@ -61,12 +61,13 @@ const (
 	DeleteAttachments           // delete Step.Attachments, each with UID and resourceVersion: of a policy, or after detachTimeout
 	OutOfService                // PATCH: add our out-of-service taint with the look's resourceVersion
 	InService                   // PATCH: take it off
+	PowerOn                     // power the machine on, through Step.Devices
 )
 
 // String names it for logs.
 func (d Do) String() string {
 	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone", "ClearVolumes",
-		"Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService"}[d]
+		"Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn"}[d]
 }
 
 // Reading is one thing to read.
@@ -119,8 +120,9 @@ type Step struct {
 
 	Aside string // why a policy ends nothing that it would end otherwise; may be empty
 
-	Device int // PowerOff: the place in Facts.Devices of the one to send it through
-	move   proof.Move
+	Device  int // PowerOff: the place in Facts.Devices of the one to send it through
+	move    proof.Move
+	Devices []int // PowerOn: the same, of those to send it through, one after the other
 
 	Alert string           // "" or why a person should look; the mark stays
 	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete or spare
@@ -318,6 +320,9 @@ func (n *Node) Answered(answers []providers.Answer, now time.Time, f *fleet.Flee
 		}
 	}
 	n.answers.Answered(answers...)
+	if n.answers.Runs() {
+		n.fence.LastOn = n.answers.Answer.At
+	}
 	f.Answered(n.look.Name, n.answers.Answer)
 	reads := n.Reads()
 	n.fresh = n.fresh && reads > time.Second && now.Sub(n.look.Sent) <= 2*reads+proof.TTL
@@ -338,7 +343,7 @@ func (n *Node) liar(f *fleet.Fleet) (by string) {
 
 // Outcome is how an act ended.
 type Outcome struct {
-	Err  error     // PowerOff: why the device did not accept it; else why the write failed
+	Err  error     // PowerOff, PowerOn: why a device did not accept it; else why the write failed
 	Sent time.Time // PowerOff: when it was sent
 	Late bool      // the act did not hold any more: nothing was sent
 	// Tombstone, Delete, Spare, DeleteAttachments: how the writes of pods or attachments ended, by UID; one that is not in it was not tried
@@ -356,6 +361,11 @@ func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
 		if o.Err != nil {
 			f.Unreserve(n.look.Name)
 		}
+		if on := n.step.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
+			n.fence.Announced = on
+		}
+	case PowerOn:
+		n.fence.SentOn(o.Err)
 	case PowerOff:
 		n.fence.Sent(o.Sent, n.facts.Devices, n.step.move, o.Err)
 	case ClearVolumes:
@@ -462,6 +472,8 @@ func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
 		}
 	case fence.PowerOff:
 		s.Do, s.Device, s.move = PowerOff, d.Move.Device, d.Move
+	case fence.PowerOn:
+		s.Do, s.Devices = PowerOn, d.Devices
 	case fence.Arm:
 		s.Do = Arm
 	case fence.Leave:
@@ -704,7 +716,7 @@ const (
 // A pause of the process, or a batch that takes long, must not let it act on what was true once.
 func (n *Node) Holds(now time.Time) Hold {
 	switch n.step.Do {
-	case PowerOff:
+	case PowerOff, PowerOn:
 		if now.Sub(n.look.Got) > proof.TTL {
 			return No
 		}

@@ -967,7 +967,7 @@ func TestTwoDevices(t *testing.T) {
 		c.now = c.now.Add(time.Millisecond)
 	}
 	lied := func(c *course, who ...proof.Device) {
-		rec := taint.Record{ID: "f-0", Lied: proof.Liars(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
 		c.fleet.Record("n2", "7", &rec, c.now)
 	}
 	for _, tc := range []struct {
@@ -1010,7 +1010,7 @@ func TestTwoDevices(t *testing.T) {
 	}
 	lied(c, c.facts.Devices...)
 	c.fleet.Record("n2", "8", func() *taint.Record {
-		r := taint.Record{ID: "f-0", Lied: proof.Liars(c.facts.Devices)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
 		return &r
 	}(), c.now)
 	c.see()

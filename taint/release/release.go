@@ -93,7 +93,7 @@ func distrusting(ctx context.Context, c client.Reader, node *corev1.Node) (strin
 	}
 	for i := range list.Items {
 		rec, err := taint.RecordOf(&list.Items[i])
-		if err == nil && slices.ContainsFunc(rec.Liars(), func(l taint.Liar) bool { return l.Machine != nil && l.Machine.Pin() == pin }) {
+		if err == nil && slices.ContainsFunc(rec.Liars(), func(l taint.Speaker) bool { return l.Machine != nil && l.Machine.Pin() == pin }) {
 			return list.Items[i].Name, nil
 		}
 	}

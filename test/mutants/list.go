@@ -3502,7 +3502,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "devices: the next fence forgets who lied", In: "taint/fence.View.begin",
-		Old: "r.Lied = v.Look.Record.Liars()", New: "",
+		Old: "r.Lied, r.PowerOns = old.Liars(), old.PowerOns", New: "r.PowerOns = old.PowerOns",
 	},
 	{
 		Name: "devices: a person's fence forgets who lied", In: "taint/evict.View.adopt",
@@ -4616,5 +4616,146 @@ var Mutants = []Mutant{
 		Name: "records: a shadow decision looks like a fence", In: "taint/controller.Reconciler.tellWould",
 		Old: `Shadow: true`, New: "Shadow: false",
 		Tests: glue,
+	},
+	{
+		Name: "after: a machine is powered on before its fence is done", In: "taint/fence.View.evicted",
+		Old: "r != nil && r.Result == taint.ResultEvicted && !v.Look.Alive(r)", New: "r != nil && !v.Look.Alive(r)",
+	},
+	{
+		Name: "after: a machine is powered on though nobody said so", In: "taint/fence.View.afterwards",
+		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()",
+	},
+	{
+		Name: "after: mode observe powers on", In: "taint/fence.View.afterwards",
+		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.After.PowerOn || len(rec.OffBy) == 0 || rec.Vouched()",
+	},
+	{
+		Name: "after: mode shadow powers on", In: "taint/fence.Step",
+		Old: "v.Mode, v.After = Fence, AfterFence{}", New: "v.Mode = Fence",
+	},
+	{
+		Name: "after: a machine that we did not turn off is powered on", In: "taint/proof.PowerOffs.Took",
+		Old: "!took", New: "false",
+	},
+	{
+		Name: "after: nobody is asked for a power-off, and the machine counts as turned off by us", In: "taint/fence.View.byAnswer",
+		Old: "rec.OffBy = v.Took(v.Devices)", New: "rec.OffBy = proof.Speakers(v.Devices)",
+	},
+	{
+		Name: "after: a person's fence powers on", In: "taint/fence.View.afterwards",
+		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0",
+	},
+	{
+		Name: "after: powered on at once", In: "taint/fence.View.afterwards",
+		Old: "return Decision{Act: Wait, Why: reason.PowerOnDelay, After: left}", New: "",
+	},
+	{
+		Name: "after: a drain does not hold up a power-on", In: "taint/fence.View.afterwards",
+		Old: `v.KeptOn != ""`, New: "false",
+	},
+	{
+		Name: "after: a node that needs another fence soon is powered on", In: "taint/fence.View.afterwards",
+		Old: "rec.Since.Sub(last) < v.After.Again", New: "false",
+	},
+	{
+		Name: "after: what somebody turned on is ours to turn on", In: "taint/fence.View.afterwards",
+		Old: `v.LastOn.After(rec.At) && rec.After == ""`, New: "false",
+	},
+	{
+		Name: "after: a machine that came up is powered on again", In: "taint/fence.View.afterwards",
+		Old: "return v.becomes(taint.AfterPoweredOn, reason.CameUp)", New: "",
+	},
+	{
+		Name: "after: a run that the device tells counts for nothing", In: "taint/fence.View.afterwards",
+		Old: "now != rec.Run", New: "false",
+	},
+	{
+		Name: "after: a power-on is sent again by whoever finds it announced", In: "taint/fence.View.afterwards",
+		Old: "!v.Announced.IsZero() && v.Announced.Equal(last) && v.booting() > 0", New: "v.booting() > 0",
+	},
+	{
+		Name: "after: as often as it likes", In: "taint/fence.View.afterwards",
+		Old: "len(of) >= v.After.PerDay", New: "false",
+	},
+	{
+		Name: "after: a power-on is sent before the record says so", In: "taint/fence.View.afterwards",
+		Old: "if !mine { ... }", New: "",
+	},
+	{
+		Name: "after: an Off of the moment before is enough to power on", In: "taint/fence.View.afterwards",
+		Old: "v.tooOld()", New: "false",
+	},
+	{
+		Name: "after: powered on without a look after the answer", In: "taint/fence.View.afterwards",
+		Old: "v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
+	},
+	{
+		Name: "after: an answer of before the fence's end counts", In: "taint/fence.View.afterwards",
+		Old: "!v.Answer.At.After(rec.At)", New: "false",
+	},
+	{
+		Name: "after: a machine that boots is powered off", In: "taint/fence.View.gate",
+		Old: "v.booting() > 0", New: "false",
+	},
+	{
+		Name: "after: the power-on goes to another machine", In: "taint/fence.View.turnedOff",
+		Old: "d.Name == by.Device && by.Machine != nil && d.Machine == *by.Machine", New: "d.Name == by.Device",
+	},
+	{
+		Name: "after: the power-on goes through a device that must not touch the machine", In: "taint/fence.View.turnedOff",
+		Old: `v.Devices[i].NoPower != ""`, New: "false",
+	},
+	{
+		Name: "after: the BMC comes before its outlets", In: "taint/fence.View.turnedOff",
+		Old: "return -1", New: "return 1",
+	},
+	{
+		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/fence.View.begin",
+		Old: "!v.LastOn.After(old.At)", New: "true",
+	},
+	{
+		Name: "after: a new power-off keeps what became of the last", In: "taint/fence.View.on",
+		Old: `rec.PowerOff, rec.OffBy, rec.After = true, nil, ""`, New: "rec.PowerOff = true",
+	},
+	{
+		Name: "after: the next fence forgets the power-ons", In: "taint/fence.View.begin",
+		Old: "r.Lied, r.PowerOns = old.Liars(), old.PowerOns", New: "r.Lied = old.Liars()",
+	},
+	{
+		Name: "after: a device that refused for good is named", In: "taint/proof.PowerOffs.Took",
+		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent",
+	},
+	{
+		Name: "after: an outlet that is on says that the machine runs", In: "taint/proof.Answers.Runs",
+		Old: "!s.device.Feeds && s.answer.State == providers.PowerOn", New: "s.answer.State == providers.PowerOn",
+	},
+	{
+		Name: "after: a power-on that was sent is sent again", In: "taint/fence.PowerOns.SentOn",
+		Old: "p.Announced, p.PowerOnErr = time.Time{}, err", New: "p.PowerOnErr = err",
+	},
+	{
+		Name: "after: a power-on of the day before yesterday counts", In: "taint.Record.PowerOnsOf",
+		Old: "at.Sub(on) >= Day", New: "false",
+	},
+	{
+		Name: "after: what became of the machine is not told", In: "taint/journal.Entry.Add",
+		Old: "s.After = cmp.Or(string(r.After), s.After)", New: "",
+	},
+	{
+		Name: "after: what is added to a fence counts as another", In: "taint/controller.Reconciler.tell",
+		Old: "(l.Record.Open() || s.Why == reason.NeverOff)", New: "true",
+		Tests: []string{"./test/integration -run TestPoweredOnAfterItsFence"},
+	},
+	{
+		Name: "after: powerOn without mode fence", In: "cmd/internal/config.reader.checkAfter",
+		Old: "!fences", New: "false",
+	},
+	{
+		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/recovery.Node.Did",
+		Old: "o.Err == nil && !on.Equal(n.look.Record.LastPowerOn())", New: "!on.Equal(n.look.Record.LastPowerOn())",
+	},
+	{
+		Name: "after: a power-on is sent on a look of long ago", In: "taint/recovery.Node.Holds",
+		Old: "now.Sub(n.look.Got) > proof.TTL", New: "false",
 	},
 }

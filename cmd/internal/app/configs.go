@@ -130,6 +130,9 @@ func (p *configs) use(cfg *config.Config) error {
 		Fence: fence.Settings{
 			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
 			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
+			After: fence.AfterFence{
+				PowerOn: cfg.AfterFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
+			},
 		},
 		Evict: evict.Settings{
 			DetachTimeout: cfg.DetachTimeout, OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout], TrustPerson: cfg.ManualMarks == config.Trust,

@@ -51,6 +51,7 @@ func (r *reader) check(c *Config) {
 	}
 	r.listedTwice(c)
 	r.checkModes(c)
+	r.checkAfter(c)
 }
 
 // oneOf demands one of the words; the empty text is none of them.

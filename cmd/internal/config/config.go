@@ -38,6 +38,15 @@ const (
 	Trust  ManualMarks = "trust"
 )
 
+// AfterFence says what becomes of a machine that forcefence powered off, once its fence is done.
+type AfterFence string
+
+// What may become of it. See fence.AfterFence.
+const (
+	LeaveOff AfterFence = "leaveOff"
+	PowerOn  AfterFence = "powerOn"
+)
+
 // DetachAction says what happens when volumes are not detached by DetachTimeout. Whatever it is, there is an alert, and the mark stays.
 type DetachAction string
 
@@ -59,6 +68,12 @@ type Config struct {
 	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See ModeOf
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least LeastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
+	// What becomes of a machine that forcefence powered off, once its fence is done; default leaveOff. The three that follow belong to powerOn.
+	AfterFence        AfterFence    `yaml:"afterFence"`
+	PowerOnDelay      time.Duration `yaml:"powerOnDelay"`      // from the fence's end; at most 24h; default 1m
+	MaxPowerOnsPerDay int           `yaml:"maxPowerOnsPerDay"` // of one node; 1 to 10; default 3
+	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"` // of a power-on: it stays off; at most 24h; default 1h
+
 	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // at least 10s; default 5m
 	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
 	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
@@ -123,6 +138,10 @@ func Default() *Config {
 		TaintKey:          taint.DefaultKey,
 		PowerOffAfter:     60 * time.Second,
 		PowerOffTimeout:   60 * time.Second,
+		AfterFence:        LeaveOff,
+		PowerOnDelay:      time.Minute,
+		MaxPowerOnsPerDay: 3,
+		FencedAgainWithin: time.Hour,
 		DetachTimeout:     5 * time.Minute,
 		ExcludeSelector:   DefaultExclude,
 		PauseConfigMap:    "forcefence-pause",

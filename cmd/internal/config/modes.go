@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/taint"
 )
 
 // Mode says what forcefence may do about a node that looks dead.
@@ -131,6 +133,36 @@ func (r *reader) checkModes(c *Config) {
 			path = "modes"
 		}
 		r.report(path, "nothing to fence: no rule under nodes tells how a node finds its machine")
+	}
+}
+
+// maxPowerOns is how many power-ons a day a record has room for.
+const maxPowerOns = 10
+
+// checkAfter checks what becomes of machines after a fence: only what was powered off can be powered on.
+func (r *reader) checkAfter(c *Config) {
+	oneOf(r, "afterFence", c.AfterFence, LeaveOff, PowerOn)
+	upToADay := func(path string, d time.Duration) {
+		if d < 0 || d > taint.Day {
+			r.report(path, "must be from 0s to 24h")
+		}
+	}
+	upToADay("powerOnDelay", c.PowerOnDelay)
+	upToADay("fencedAgainWithin", c.FencedAgainWithin)
+	if c.MaxPowerOnsPerDay < 1 || c.MaxPowerOnsPerDay > maxPowerOns {
+		r.report("maxPowerOnsPerDay", "must be from 1 to %d", maxPowerOns)
+	}
+	if c.AfterFence == LeaveOff {
+		for _, key := range []string{"powerOnDelay", "maxPowerOnsPerDay", "fencedAgainWithin"} {
+			if _, given := r.lines[key]; given {
+				r.report(key, `belongs to "afterFence: powerOn"`)
+			}
+		}
+	}
+	fences := c.Mode == Fence || slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode == Fence }) ||
+		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode == Fence })
+	if c.AfterFence == PowerOn && !fences && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"] {
+		r.report("afterFence", "powerOn without mode fence: only a machine that forcefence powered off is powered on, and no node's mode is fence")
 	}
 }
 
