@@ -38,6 +38,9 @@ type checker struct {
 	powered  map[string]bool                             // fences whose power-off was sent
 	offs     map[string]offSent                          // by node
 	sends    map[[2]string]*sends                        // by process and node
+
+	announced map[string]bool        // UID of the Node/when a power-on was announced, as committed
+	sentOn    map[string][]time.Time // UID of the Node -> the announcements of which power-ons were sent
 }
 
 // tomb is a tombstone of ours.
@@ -53,6 +56,7 @@ func (c *checker) begin() {
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 	c.freed = map[string]map[corev1.UniqueVolumeName]bool{}
 	c.powered, c.offs, c.sends = map[string]bool{}, map[string]offSent{}, map[[2]string]*sends{}
+	c.announced, c.sentOn = map[string]bool{}, map[string][]time.Time{}
 }
 
 func (c *checker) alert(node, why string) {
@@ -101,6 +105,7 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 	}
 	if r, err := taint.RecordOf(n); err == nil && r != nil {
 		c.phases[r.ID+"/"+string(r.Phase)] = true
+		c.announced[string(n.UID)+"/"+r.LastPowerOn().String()] = true
 	}
 }
 
@@ -458,6 +463,35 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 func (c *checker) sentOff(l taint.Look, p *Process) {
 	c.powered[l.Record.ID] = true
 	c.offs[l.Name] = offSent{p, p.life, l.Record.ID}
+}
+
+// powerOn holds that a machine is powered on only after a fence that is done, in the middle of nothing, if we turned it off; that it was
+// written down before, that each announcement is sent once, and as many as are allowed.
+func (c *checker) powerOn(l taint.Look, m *machine) {
+	w, r := c.w, l.Record
+	c.keptOn(l, "power-on")
+	last, lease := r.LastPowerOn(), w.api.asOf(l.Sent).lease(l.Name)
+	switch {
+	case r == nil || r.Phase != taint.PhaseDone || r.Result != taint.ResultEvicted || l.Mark != nil || !c.phases[r.ID+"/"+string(taint.PhaseDone)]:
+		w.fail("after", "%s is powered on before its fence is done", l.Name)
+	case last.IsZero() || !c.announced[l.UID+"/"+last.String()]:
+		w.fail("record", "%s is powered on before the record says so", l.Name)
+	case slices.Contains(c.sentOn[l.UID], last):
+		w.fail("after", "%s is powered on twice on one announcement", l.Name)
+	case lease == nil || !m.ordered.After(lease.Spec.RenewTime.Time):
+		w.fail("after", "%s is powered on, and it was not we who turned it off", l.Name)
+	case m.contained && !m.power && m.run != m.orderedIn && len(c.sentOn[l.UID]) == 0:
+		w.fail("after", "%s is powered on, and it was started since we turned it off, as its device tells", l.Name)
+	}
+	if m.run != m.orderedIn {
+		w.count("started and off again before the power-on")
+	}
+	c.sentOn[l.UID] = append(c.sentOn[l.UID], last)
+	if most := w.storm.after.PerDay; len(c.sentOn[l.UID]) > most {
+		w.fail("after", "%s is powered on %d times, and %d are allowed in a day", l.Name, len(c.sentOn[l.UID]), most)
+	} else if len(c.sentOn[l.UID]) > 1 {
+		w.count("powered on again")
+	}
 }
 
 // accused is a device found to have lied: it must have, and no other is accused with it.

@@ -27,7 +27,9 @@ type machine struct {
 	modes     []moded         // which one it had, oldest first
 	deaf      [3]bool         // its BMC, its second device, its third: nobody is answered
 	power     bool
-	changing  bool // a power-off was accepted; the machine still runs
+	changing  bool      // a power-off was accepted; the machine still runs
+	ordered   time.Time // when one was accepted last
+	orderedIn string    // and the run in which
 	switched  time.Time
 	run       string    // another one after each start
 	bootID    string    // what its kubelet and its hook read: run, or the host's where the machine is a container
@@ -110,6 +112,14 @@ func (m *machine) powerOn(why string) {
 	if m.w.Scenario == Held && m.marked() {
 		return
 	}
+	m.start(why)
+}
+
+// start is powerOn by an order of the machine's own device, which nobody holds up.
+func (m *machine) start(why string) {
+	if m.power {
+		return
+	}
 	m.w.booted++
 	m.deaf[0] = m.deaf[0] && m.w.calm // comes back with the power; in the calm it may stay down, beside the other
 	m.unfed = [2]bool{}
@@ -117,6 +127,7 @@ func (m *machine) powerOn(why string) {
 	if !m.contained {
 		m.bootID = m.run
 	}
+	m.cut = m.cut && (m.w.Scenario != Cut || m.w.chance(0.2)) // some boot without their network
 	m.w.logf("%s: power ON (%s), %s", m.name, why, m.run)
 	m.w.count("power on")
 	run := m.run
@@ -316,6 +327,7 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 		return fmt.Errorf("powering off: %w", providers.ErrDenied)
 	}
 	outlet := m.split && which >= 1
+	m.ordered, m.orderedIn = w.now, m.run
 	if ignored := !w.calm && w.chance(0.15); ignored || !m.power && !outlet {
 		return nil
 	}
@@ -345,5 +357,45 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 			m.cutPower("ordered")
 		}
 	})
+	return nil
+}
+
+// orderOn is a device taking a power-on: obeyed, obeyed later, or accepted and forgotten. An answer that is lost may be of either kind.
+func (m *machine) orderOn(t providers.Target, which int) error {
+	w := m.w
+	if m.deaf[which] && !(m.split && w.calm) {
+		return fmt.Errorf("powering on: %w", providers.ErrUnreachable)
+	}
+	told := providers.Observation{SystemUUID: m.uuid}
+	if which >= 1 && (!m.told || m.split) {
+		told.SystemUUID = ""
+	}
+	if err := t.Identify(told); err != nil {
+		return fmt.Errorf("powering on: %w", err)
+	}
+	if t.Node != m.name {
+		w.fail("14", "the machine of %s is powered on for %s", m.name, t.Node)
+	}
+	run, outlet := m.run, m.split && which >= 1
+	if w.calm || !w.chance(0.15) {
+		w.after(w.between(10*time.Millisecond, 5*time.Second), func() {
+			if m.run != run {
+				if outlet {
+					m.unfed[which-1] = false
+				}
+				return
+			}
+			unfed := m.unfed
+			if outlet {
+				unfed[which-1] = false
+			}
+			m.start("ordered")
+			m.unfed = unfed
+		})
+	}
+	if !w.calm && w.chance(0.15) {
+		w.count("answer to a power-on lost")
+		return fmt.Errorf("powering on: %w", providers.ErrUnreachable)
+	}
 	return nil
 }

@@ -322,6 +322,8 @@ func (k *worker) next() {
 		k.patchNode(l, func(n *corev1.Node) { n.Spec.Taints = taint.InService(n.Spec.Taints) }, "InService")
 	case recovery.PowerOff:
 		k.powerOff(s)
+	case recovery.PowerOn:
+		k.powerOn(s)
 	case recovery.Condition:
 		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition")
 	case recovery.ExpireReady:
@@ -523,6 +525,42 @@ func (k *worker) powerOff(s recovery.Step) {
 		err := by.of.orderOff(by.target, by.which)
 		k.within(life, w.latency(), func() { w.check.taken(k.Process, k.m.name, by, err); k.did(recovery.Outcome{Sent: sent, Err: err}) })
 	})
+	w.jolt(k.Process, k.m)
+}
+
+// powerOn sends the power-on through one device after the other.
+func (k *worker) powerOn(s recovery.Step) {
+	w, l := k.w, k.course.Look()
+	if !k.may() {
+		return
+	}
+	if k.course.Holds(w.now) != recovery.Yes {
+		k.did(recovery.Outcome{Late: true})
+		return
+	}
+	w.count("PowerOn")
+	w.check.powerOn(l, k.m)
+	sent, life, devices := w.now, k.life, s.Devices
+	var refused error
+	var next func()
+	next = func() {
+		if len(devices) == 0 {
+			k.did(recovery.Outcome{Sent: sent, Err: refused})
+			return
+		}
+		by := k.led.to[devices[0]]
+		devices = devices[1:]
+		w.after(w.latency(), func() {
+			err := by.of.orderOn(by.target, by.which)
+			k.within(life, w.latency(), func() {
+				if err != nil {
+					refused = err
+				}
+				next()
+			})
+		})
+	}
+	next()
 	w.jolt(k.Process, k.m)
 }
 

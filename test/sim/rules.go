@@ -22,7 +22,7 @@ type rules struct {
 
 // drawRules draws them, and the nodes' modes.
 func (w *World) drawRules() {
-	if w.chance(0.5) || w.storm.many && w.chance(0.8) {
+	if w.chance(0.5) || w.storm.many && w.chance(0.8) || w.Scenario == Cut {
 		w.mode = fence.Fence
 	}
 	if w.Scenario.ruled() {

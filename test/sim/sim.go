@@ -36,11 +36,12 @@ const (
 	Lying                     // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
 	Bare                      // no hook, boots at any moment: unsafe, and the checker must say so
 	Accepting                 // hooked, with policies that end pods without proof: duplicates that one accepts are counted, all else holds
+	Cut                       // hooked, in mode fence, with power-ons after it: nodes are cut off again and again, and some boot so
 )
 
 // String names the scenario in a history.
 func (s Scenario) String() string {
-	return [...]string{"hooked", "held", "lying", "bare", "accepting"}[s]
+	return [...]string{"hooked", "held", "lying", "bare", "accepting", "cut"}[s]
 }
 
 // ScenarioOf spreads the seeds over the scenarios that must hold.
@@ -164,6 +165,9 @@ func (w *World) play() {
 	end := w.now.Add(w.between(60*time.Second, 200*time.Second))
 	if w.storm.many {
 		end = w.now.Add(w.between(150*time.Second, 240*time.Second))
+	}
+	if w.Scenario == Cut {
+		end = end.Add(6 * time.Minute)
 	}
 	w.scheduleFaults(end)
 	w.until(end)

@@ -93,6 +93,28 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	}
 }
 
+// TestPowerOns plays histories in which many a machine is powered off by us, and on again.
+func TestPowerOns(t *testing.T) {
+	n := uint64(500)
+	if testing.Short() || race {
+		n = 100
+	}
+	stats, _, failed := playMany(0, n, func(uint64) Scenario { return Cut })
+	for i, f := range failed {
+		if t.Errorf("seed %d: %v", f.seed, f.v); i == 4 {
+			break
+		}
+	}
+	for _, path := range []string{
+		"PowerOn", "PoweringOn Done Evicted", "MachinePoweredOn Done Evicted", "MachineTurnedOnByOther Done Evicted", "FencedAgainStaysOff Done Evicted",
+		"answer to a power-on lost", "powered on again",
+	} {
+		if t.Logf("%8d  %s", stats[path], path); stats[path] == 0 && n == 500 {
+			t.Errorf("no history came by %q", path)
+		}
+	}
+}
+
 // TestPathsAreTaken holds that the histories reach what they are there to judge.
 func TestPathsAreTaken(t *testing.T) {
 	stats, _, _ := playMany(0, 1200, ScenarioOf)

@@ -8,13 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // zoneLabel names a node's failure domain.
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// storm is what the storm guard keeps to in a history. It has a generator of its own: what it draws changes no other draw.
+// storm is what the storm guard keeps to in a history, and what becomes of the machines that it lets be powered off. They have generators of
+// their own: what these draw changes no other draw.
 type storm struct {
 	nodes  int
 	zones  int // failure domains; 0: none
@@ -24,6 +26,7 @@ type storm struct {
 	pods   bool // etcd's pods can be listed
 	etcd   bool // the first three nodes have the label of k3s' and RKE2's members: else nobody knows them where no pod can be listed
 	many   bool // several nodes fall silent, and their machines run
+	after  fence.AfterFence
 }
 
 func drawStorm(seed uint64, scenario Scenario) storm {
@@ -32,6 +35,11 @@ func drawStorm(seed uint64, scenario Scenario) storm {
 		MaxPowerOffs: fleet.Amount{Number: 1 + r.IntN(2)}, MinHealthy: fleet.Amount{Number: []int{0, 1, 2, 2}[r.IntN(4)]},
 		CoolDown: time.Duration(r.IntN(20)) * time.Second,
 	}}
+	if a := rand.New(rand.NewPCG(seed, 0x6166746572)); a.IntN(3) > 0 {
+		s.after = fence.AfterFence{
+			PowerOn: true, Delay: time.Duration(a.IntN(20)) * time.Second, PerDay: 1 + a.IntN(3), Again: []time.Duration{0, time.Minute, 5 * time.Minute}[a.IntN(3)],
+		}
+	}
 	if s.nodes = 3; r.IntN(3) == 0 { // where two may be silent, and most are heard
 		s.nodes, s.limits.MinHealthy.Number = 5, []int{0, 3, 4, 4}[r.IntN(4)]
 	}

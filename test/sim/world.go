@@ -30,6 +30,11 @@ func (w *World) build() {
 		lostEvents: w.chance(0.3),
 	}
 	w.storm = drawStorm(w.Seed, w.Scenario)
+	if w.Scenario == Cut {
+		w.storm.plane, w.storm.limits.MinHealthy.Number, w.limits.jolt = 0, 0, 0.01
+		w.storm.after.PowerOn, w.storm.after.PerDay = true, max(w.storm.after.PerDay, 1)
+		w.storm.after.Again = []time.Duration{0, 10 * time.Minute}[w.Seed%2]
+	}
 	if w.chance(0.1) {
 		w.limits.api = 6 * time.Second
 	}
@@ -73,7 +78,7 @@ func (w *World) build() {
 			w: w, name: fmt.Sprintf("ff-%d", i), index: i,
 			fence: fence.Settings{
 				PowerOffAfter: w.between(10*time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
-				Retry: w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum, Cordoned: w.rules.cordoned,
+				Retry: w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum, Cordoned: w.rules.cordoned, After: w.storm.after,
 			},
 			evict: evict.Settings{DetachTimeout: w.between(10*time.Second, 5*time.Minute), OnDetachTimeout: overtime, TrustPerson: trust},
 		})
@@ -218,6 +223,13 @@ func (w *World) scheduleFaults(end time.Time) {
 		w.after(w.between(2*time.Second, 30*time.Second), w.silence)
 	}
 	w.changeModes(end)
+	if w.Scenario == Cut {
+		n /= 8
+		for i := range 4 { // in turns, so that there is something to move again
+			at, m := time.Duration(i+1)*90*time.Second, w.machines[(slices.Index(w.machines, first)+1+i)%2]
+			w.after(at+w.between(0, 30*time.Second), func() { w.trouble(m) })
+		}
+	}
 	for range n {
 		w.after(w.between(5*time.Second, end.Sub(w.now)), func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
 	}
@@ -247,6 +259,11 @@ func (w *World) endOutage() {
 
 // trouble is what makes a node look dead.
 func (w *World) trouble(m *machine) {
+	if w.Scenario == Cut && w.chance(0.9) {
+		w.logf("%s: cut off from the API server", m.name)
+		m.cut = true
+		return
+	}
 	switch w.rng.IntN(6) {
 	case 0, 1, 2:
 		m.cutPower("trouble")
