@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -511,8 +510,8 @@ func (w *World) calmDown() {
 	for i, m := range w.machines {
 		m.lies = false
 		if n := w.api.node(m.name); n != nil {
-			if r, _ := taint.RecordOf(n); r.Open() && strings.HasPrefix(r.Device, "alt/") {
-				m.deaf[1] = false // begun when the first was not believed: this fence keeps to the second
+			if r, _ := taint.RecordOf(n); r.Open() && r.Device != "" && r.Device != "bmc/"+m.name {
+				m.deaf[1] = false // begun when the first was not believed, or another was led to: only the second speaks for this fence
 			}
 		}
 		w.heal(m)
