@@ -356,7 +356,7 @@ func judge(by string, t Target, sent, got time.Time, obs Observation, err error)
 	a.Raw = clip(obs.Raw)
 	switch {
 	case obs.At.Before(sent):
-		a.State, a.Err = PowerUnknown, stale(sent, obs)
+		a.State, a.Err = PowerUnknown, stale(sent, obs.At)
 		a.At = sent
 	case obs.At.After(got):
 		a.At = sent
@@ -373,8 +373,8 @@ func judge(by string, t Target, sent, got time.Time, obs Observation, err error)
 	return a
 }
 
-func stale(sent time.Time, obs Observation) error {
-	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), obs.At.Format(time.RFC3339Nano))
+func stale(sent, at time.Time) error {
+	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), at.Format(time.RFC3339Nano))
 }
 
 // Confirm asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
@@ -388,7 +388,7 @@ func Confirm(ctx context.Context, p Provider, t Target, now func() time.Time) er
 		return err
 	}
 	if obs.At.Before(sent) {
-		return stale(sent, obs)
+		return stale(sent, obs.At)
 	}
 	return t.Identify(obs)
 }
@@ -404,9 +404,9 @@ func caught[T any](by string, f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// clip bounds a device's word: no real one is longer, and a broken device must not fill the record.
+// clip bounds a device's word, and what several say together: a broken device must not fill the record.
 func clip(word string) string {
-	const longest = 64
+	const longest = 240
 	if len(word) > longest {
 		word = word[:longest]
 	}

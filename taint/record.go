@@ -105,7 +105,7 @@ type Evidence struct {
 // Bounds of a record: an annotation is not a log.
 const (
 	maxEvidence = 3*MaxDevices + 4 // all of a node's devices are asked for each of three phases
-	maxWord     = 120
+	maxWord     = 240
 
 	// MaxDevices is how many devices may speak for a node, in all its levels: a BMC, the two outlets of two power supplies, a cloud or a
 	// hypervisor, a person.

@@ -87,6 +87,7 @@ var (
 	_ providers.Closer      = (*Provider)(nil)
 	_ providers.Grouper     = (*Provider)(nil)
 	_ providers.Slow        = (*Provider)(nil)
+	_ providers.Placer      = (*Provider)(nil)
 )
 
 // New guards p. It starts nothing.
@@ -102,6 +103,18 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		obs.State = providers.PowerUnknown
 	}
 	return obs, err
+}
+
+// Place implements providers.Placer where the inner provider does; it is ErrPermanent for all others. The limits are of the target on that
+// hypervisor: one that does not answer keeps no other waiting.
+func (g *Provider) Place(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
+	return measured(ctx, g, callPlace, "node "+t.Node, func() string { return g.limits(t) + " on " + hypervisor }, func(ctx context.Context) (providers.Placement, error) {
+		p, ok := g.inner.(providers.Placer)
+		if !ok {
+			return providers.Placement{}, providers.WithClass(providers.ErrPermanent, errors.New("this provider knows no hypervisors"))
+		}
+		return p.Place(ctx, hypervisor, t)
+	})
 }
 
 // PowerOff asks who the machine is, and passes the request on where that is t. After an error the request may still have reached the
@@ -193,6 +206,7 @@ type call struct {
 var (
 	callState    = call{label: "state", act: "ask state of"}
 	callStates   = call{label: "states", act: "ask states of"}
+	callPlace    = call{label: "place", act: "look on a hypervisor for"}
 	callPowerOff = call{label: "power_off", act: "power off", free: true}
 	callPowerOn  = call{label: "power_on", act: "power on", free: true}
 )

@@ -355,3 +355,35 @@ func TestClose(t *testing.T) {
 		}
 	}
 }
+
+// placing hangs on the hypervisor "dead".
+type placing struct{ providers.Provider }
+
+func (placing) Place(ctx context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
+	if hypervisor == "dead" {
+		<-ctx.Done()
+		return providers.Placement{}, ctx.Err()
+	}
+	return providers.Placement{Absent: true, At: time.Now()}, nil
+}
+
+// TestPlace: one hypervisor that does not answer keeps no other waiting, and a provider that knows none says so.
+func TestPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard.New(placing{}, guard.Options{Name: "group", Concurrency: 1})
+		target := providers.Target{Node: "n1", ID: "n1"}
+		dead := make(chan providers.Place)
+		go func() { dead <- providers.AskPlace(t.Context(), g, "dead", target, time.Now) }()
+		synctest.Wait()
+		if p := providers.AskPlace(t.Context(), g, "alive", target, time.Now); !p.Absent || p.Got != p.At {
+			t.Errorf("got %+v, want an answer at once", p)
+		}
+		if p := <-dead; p.Absent || !errors.Is(p.Err, providers.ErrUnreachable) {
+			t.Errorf("got %+v, want no answer", p)
+		}
+		none := guard.New(struct{ providers.Provider }{}, guard.Options{Name: "racks"})
+		if p := providers.AskPlace(t.Context(), none, "alive", target, time.Now); p.Absent || !errors.Is(p.Err, providers.ErrPermanent) {
+			t.Errorf("got %+v, want a refusal", p)
+		}
+	})
+}

@@ -27,6 +27,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,14 +127,18 @@ func (c *Config) Canonical(id string) (canonical string, hosts []string, err err
 	return id, nil, nil
 }
 
+// Hypervisors implements providers.Hypervisors: the URIs, as they stand in the file.
+func (c *Config) Hypervisors() []string {
+	if c.URI != "" {
+		return append([]string{c.URI}, c.URIs...)
+	}
+	return c.URIs
+}
+
 // addresses are those of all hypervisors.
 func (c *Config) addresses() ([]address, error) {
-	uris := c.URIs
-	if c.URI != "" {
-		uris = append([]string{c.URI}, uris...)
-	}
 	var out []address
-	for _, uri := range uris {
+	for _, uri := range c.Hypervisors() {
 		a, err := parseAddress(uri, c.AllowTCP)
 		if err != nil {
 			return nil, fmt.Errorf("a hypervisor's URI %w", err)
@@ -160,7 +165,10 @@ type Provider struct {
 var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Closer   = (*Provider)(nil)
+	_ providers.Placer   = (*Provider)(nil)
 	_ providers.IDs      = (*Config)(nil)
+
+	_ providers.Hypervisors = (*Config)(nil)
 )
 
 // New makes the provider from a valid Config. It contacts no daemon.
@@ -391,13 +399,47 @@ func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, e
 	p.each(func(i int, h *hypervisor) {
 		s.seen[i] = h.look(ctx, uuid)
 		if len(p.group) > 1 {
-			s.names[i] = h.host
-			if h.host == "" {
-				s.names[i] = fmt.Sprintf("uris[%d]", i) // short: the evidence has room for 64 bytes
-			}
+			s.names[i] = p.short(i)
 		}
 	})
 	return s, ctx.Err()
+}
+
+// short is what a hypervisor is called in evidence, which has little room.
+func (p *Provider) short(i int) string {
+	return cmp.Or(p.group[i].host, fmt.Sprintf("uris[%d]", i))
+}
+
+// Place looks for the domain on one hypervisor: under the ID, and under the node's system UUID in both byte orders. Any domain that it
+// finds is there, in whatever state. The node's system UUID must be known, and no other than an ID that is a UUID: an ID alone may be
+// mistaken, and what is called otherwise is absent everywhere.
+func (p *Provider) Place(ctx context.Context, on string, t providers.Target) (providers.Placement, error) {
+	var out providers.Placement
+	err := p.do(ctx, "look on a hypervisor for", t, func(ctx context.Context) error {
+		i := slices.IndexFunc(p.group, func(h *hypervisor) bool { return h.uri == on })
+		if i < 0 {
+			return providers.WithClass(providers.ErrPermanent, errors.New("there is no such hypervisor"))
+		}
+		uuids, err := candidates(providers.Target{SystemUUID: t.SystemUUID})
+		if err != nil {
+			return err
+		}
+		if u, ok := providers.ParseUUID(t.ID); ok && !slices.Contains(uuids, golibvirt.UUID(u)) {
+			return providers.WithClass(providers.ErrIdentity, fmt.Errorf("the node's system UUID is %s, and it is to be domain %s", t.SystemUUID, t.ID))
+		}
+		out.At = p.opts.Now()
+		found, err := p.group[i].find(ctx, uuids, t.ID)
+		if err != nil {
+			return err
+		}
+		if out.Absent = len(found) == 0; out.Absent {
+			out.Raw = "not on " + p.short(i)
+			return nil
+		}
+		out.Raw = "on " + p.short(i)
+		return nil
+	})
+	return out, err
 }
 
 // name is how a hypervisor is called in messages.
