@@ -44,6 +44,7 @@ type speaker struct {
 	proof.Device
 	of     *machine // whose device it is
 	which  int      // 0 its BMC, 1 its second device or first outlet, 2 its second outlet
+	hosts  bool     // the hosts of its hypervisors
 	target providers.Target
 }
 
@@ -79,6 +80,17 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 				of:     k.m, which: 1 + i, target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
 			})
 		}
+		return out
+	}
+	if k.m.lodged != nil {
+		if len(out.to) == 0 { // they speak beside a device, of the guest that it speaks of
+			return out
+		}
+		id := taint.Machine{Provider: "group/within", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
+		out.to = append(out.to, speaker{
+			Device: proof.Device{Name: "group/within/" + k.m.name, Machine: id, Level: 1, NoPower: "its host runs others"}, of: k.m, hosts: true,
+			target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
+		})
 		return out
 	}
 	if k.m.second {

@@ -41,6 +41,7 @@ type machine struct {
 	lies      bool      // one of its devices says Off whatever is true
 	liar      int       // which: 0 is the BMC, 1 the second
 	lied      bool      // and it has done so
+	lodged    *lodging  // it is a guest, and the hosts that it may be on speak for it beside its BMC; nil: it is none
 	excused   string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
 	running   []*container
 	mounted   []string
@@ -93,7 +94,10 @@ func (m *machine) cutPower(why string) {
 	m.w.count("power off")
 	m.power, m.changing, m.hung, m.switched = false, false, false, m.w.now
 	m.k, m.running, m.mounted, m.troubled = nil, nil, nil, m.w.now
-	if m.device && m.second && m.w.chance(0.3) { // a BMC dies with the power of its rack
+	if m.lodged != nil {
+		m.lodged.leave(m.w)
+	}
+	if m.device && m.second && !(m.lodged != nil && m.w.calm) && m.w.chance(0.3) { // a BMC dies with the power of its rack
 		m.deaf = [3]bool{0: true}
 		m.w.count("one device down")
 	}
@@ -123,6 +127,9 @@ func (m *machine) start(why string) {
 	m.w.booted++
 	m.deaf[0] = m.deaf[0] && m.w.calm // comes back with the power; in the calm it may stay down, beside the other
 	m.unfed = [2]bool{}
+	if m.lodged != nil {
+		m.lodged.enter(m.w)
+	}
 	m.power, m.switched, m.run = true, m.w.now, fmt.Sprintf("boot-%d", m.w.booted)
 	if !m.contained {
 		m.bootID = m.run
@@ -213,6 +220,10 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 
 // askOne puts the question to one device. The truth is read when the device gets to it, and the answer may be long on its way.
 func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, truth, lie bool)) {
+	if to.hosts {
+		w.askHosts(m, to, done)
+		return
+	}
 	sent := w.now
 	asked := to.of
 	there := w.latency()

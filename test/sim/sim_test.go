@@ -133,6 +133,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"waits: NodeExcluded", "waits: PowerOffHeldUp", "waits: ModeDisabled", "waits: MarkNotTakenUp", "waits: WouldPowerOff", "waits: WouldRecover",
 		"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum", "waits: ControlPlaneNode", "waits: StormCoolDown",
 		"waits: WaitingForLevel",
+		"off with its host", "a guest migrated", "the host of before died",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)

@@ -55,6 +55,7 @@ func (w *World) build() {
 		m.limits = w.drawLimits()
 	}
 	w.drawRules()
+	w.lodge()
 	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
 	w.buildObjects()
 	w.addPool()
@@ -509,6 +510,9 @@ func (w *World) calmDown() {
 	w.procs[0].lead()
 	for i, m := range w.machines {
 		m.lies = false
+		if m.lodged != nil { // its hosts cannot tell of a guest that was shut off
+			m.deaf = [3]bool{}
+		}
 		if n := w.api.node(m.name); n != nil {
 			if r, _ := taint.RecordOf(n); r.Open() && r.Device != "" && r.Device != "bmc/"+m.name {
 				m.deaf[1] = false // begun when the first was not believed, or another was led to: only the second speaks for this fence
