@@ -38,9 +38,6 @@ func TestLevels(t *testing.T) {
 	}
 	a.OnChange(fed)
 	b.OnChange(fed)
-	resets := func(m *datacenter.Machine, strip *datacenter.BMC) int {
-		return strip.Count(http.MethodPost, "/redfish/v1/Systems/"+m.Name()+"/Actions/ComputerSystem.Reset")
-	}
 	h.bmc.SetFault(datacenter.Fault{ActionStatus: 503})
 	stripB.SetFault(datacenter.Fault{SystemUUID: h.machine.SystemUUID(), StaysOn: true})
 
@@ -80,4 +77,9 @@ func TestLevels(t *testing.T) {
 		t.Error("the log holds a password")
 	}
 	kit.Must(t, c.answers("/healthz"))
+}
+
+// resets counts the power-offs that were asked of a machine by way of a BMC.
+func resets(m *datacenter.Machine, by *datacenter.BMC) int {
+	return by.Count(http.MethodPost, "/redfish/v1/Systems/"+m.Name()+"/Actions/ComputerSystem.Reset")
 }

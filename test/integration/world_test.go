@@ -68,9 +68,7 @@ func (h *host) boot() { h.machine.PowerOn() }
 func (h *host) partition() { h.StopHeartbeats() }
 
 // resets counts the power-offs that were asked of the machine.
-func (h *host) resets() int {
-	return h.bmc.Count(http.MethodPost, "/redfish/v1/Systems/"+h.machine.Name()+"/Actions/ComputerSystem.Reset")
-}
+func (h *host) resets() int { return resets(h.machine, h.bmc) }
 
 // askedSince counts the questions about the machine's power that its BMC got after that moment.
 func (h *host) askedSince(at time.Time) int {

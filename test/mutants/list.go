@@ -2771,7 +2771,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: the target loses its system UUID (3)", In: "cmd/internal/app.machines.claimed",
-		Old: "f.machine(m.Provider, m.Target)", New: "f.machine(m.Provider, providers.Target{Node: m.Target.Node, ID: m.Target.ID})",
+		Old: "f.machine(of.Provider, of.Target)", New: "f.machine(of.Provider, providers.Target{Node: of.Target.Node, ID: of.Target.ID})",
 		Tests: wiring,
 	},
 	{
@@ -3527,6 +3527,104 @@ var Mutants = []Mutant{
 	{
 		Name: "levels: a refused power-off waits before the next level", In: "taint/proof.PowerOffs.Next",
 		Old: "anew && p.PowerOffErr != nil", New: "p.PowerOffErr != nil",
+	},
+	{
+		Name: "within: a hypervisor that was asked before the host was off counts (2)", In: "taint/proof.Within",
+		Old: "h.After.At.Before(known)", New: "false", Tests: []string{"./taint/proof -run TestNoMigrationIsMissed"},
+	},
+	{
+		Name: "within: a guest that moves between two that live is missed by both (4)", In: "taint/proof.Within",
+		Old: "known = latest(known, h.Before.Got)", New: "known = latest(known, time.Time{})", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "within: what a hypervisor said at first is not looked at (4)", In: "taint/proof.Within",
+		Old: "[]providers.Place{h.Before, h.After}", New: "[]providers.Place{h.After}", Tests: []string{"./taint/proof -run TestNoMigrationIsMissed"},
+	},
+	{
+		Name: "within: a guest that is there is gone (2)", In: "taint/proof.Within",
+		Old: "p.Answered() && !p.Absent", New: "false", Tests: []string{"./taint/proof -run TestNoMigrationIsMissed"},
+	},
+	{
+		Name: "within: a silent hypervisor has no guest (2)", In: "taint/proof.Within",
+		Old: "!h.Before.Answered()", New: "false", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "within: a hypervisor that fell silent has no guest (2)", In: "taint/proof.Within",
+		Old: "!h.After.Answered()", New: "false", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "within: another host's device proves (3)", In: "taint/proof.Within",
+		Old: "h.Before.Answered() || h.After.Answered()", New: "false", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "within: nobody is off, and the guest is (2)", In: "taint/proof.Within",
+		Old: `if len(off) == 0 {
+			return providers.Observation{}, fmt.Errorf("%w: no hypervisor has the guest, and all of them answer", providers.ErrNotFound)
+		}`, New: "", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "within: a host's Off that took too long proves (2)", In: "taint/proof.Host.off",
+		Old: "Counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/controller.Host.run",
+		Old: "h.next, h.busy = nil, q != nil", New: "h.next, h.busy = nil, false", Tests: []string{"./taint/controller -short -run TestGuestsShareAQuestion"},
+	},
+	{
+		Name: "within: a hypervisor that lost its power is waited for", In: "taint/controller.Within.first",
+		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.Before.Got.IsZero()", Tests: []string{"./taint/controller -short -run Within"},
+	},
+	{
+		Name: "within: a slow hypervisor is a silent one", In: "taint/controller.Within.first",
+		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false", Tests: []string{"./taint/controller -short -run Within"},
+	},
+	{
+		Name: "within: nobody hears a hypervisor that answers after its host's device (3)", In: "taint/controller.Within.State",
+		Old: "case hosts[i].Before = <-late[i]:", New: "case <-late[i]:", Tests: []string{"./taint/controller -short -run Within"},
+	},
+	{
+		Name: "within: a host is powered off for one of its guests (14)", In: "cmd/internal/app.machines.within",
+		Old: "Quiet: true, NoPower: controller.NoHostPower", New: "Quiet: true", Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
+	},
+	{
+		Name: "within: who the host is stays untold (3)", In: "cmd/internal/app.hosts",
+		Old: "SystemUUID: h.SystemUUID", New: `SystemUUID: ""`, Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
+	},
+	{
+		Name: "within: a kubelet chooses a guest that does not exist (14)", In: "cmd/internal/config.reader.checkWithin",
+		Old: "!unread && n.claimed()", New: "!unread && false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+	},
+	{
+		Name: "within: a hypervisor may be without a host", In: "cmd/internal/config.reader.checkWithin",
+		Old: "len(missing) > 0 && !r.bad[at]", New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+	},
+	{
+		Name: "within: a chain may lead to itself", In: "cmd/internal/config.reader.checkHost",
+		Old: `loop != ""`, New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+	},
+	{
+		Name: "within: a guest is absent whose name is mistaken (3)", In: "providers/libvirt.Provider.Place",
+		Old: "candidates(providers.Target{SystemUUID: t.SystemUUID})", New: "candidates(t)", Tests: []string{"./providers/libvirt -run TestPlace$"},
+	},
+	{
+		Name: "within: a guest has two UUIDs, and is absent (3)", In: "providers/libvirt.Provider.Place",
+		Old: "ok && !slices.Contains(uuids, golibvirt.UUID(u))", New: "ok && u == [16]byte{}", Tests: []string{"./providers/libvirt -run TestPlace$"},
+	},
+	{
+		Name: "within: a guest that is there is absent (2)", In: "providers/libvirt.Provider.Place",
+		Old: "out.Absent = len(found) == 0", New: "out.Absent = len(found) >= 0", Tests: []string{"./providers/libvirt -run TestPlace$"},
+	},
+	{
+		Name: "within: a hypervisor that hangs keeps the others waiting", In: "providers/guard.Provider.Place",
+		Old: `g.limits(t) + " on " + hypervisor`, New: "g.limits(t)", Tests: []string{"./providers/guard -run TestPlace"},
+	},
+	{
+		Name: "within: what a hypervisor said before it was asked counts (2)", In: "providers.AskPlace",
+		Old: "err == nil && placed.At.Before(sent)", New: "false", Tests: []string{"./providers -run TestAskPlace"},
+	},
+	{
+		Name: "within: the youngest answer tells how old it is", In: "taint/proof.earliest",
+		Old: "b.Before(a)", New: "b.After(a)", Tests: []string{"./taint/proof"},
 	},
 	{
 		Name: "levels: one that refuses for good ends the fence (16)", In: "taint/proof.PowerOffs.Exhausted",

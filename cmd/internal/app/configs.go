@@ -116,7 +116,7 @@ func (p *configs) use(cfg *config.Config) error {
 			old = append(old, m.guarded)
 		}
 	}
-	maker := machines{cfg: cfg, made: open, claims: p.claims(cfg)}
+	maker := machines{cfg: cfg, made: open, hosts: hosts(cfg, open), claims: p.claims(cfg)}
 	now := &controller.Config{
 		Machine: maker.claimed, Recorded: maker.recorded,
 		Mode:      func(n *corev1.Node) fence.Chosen { return chosen(cfg, n) },
@@ -216,7 +216,33 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 type machines struct {
 	cfg    *config.Config
 	made   map[string]made
+	hosts  map[string]*controller.Within // by the rules' names
 	claims func() (*taint.Claims, error)
+}
+
+// hosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
+func hosts(cfg *config.Config, made map[string]made) map[string]*controller.Within {
+	out := map[string]*controller.Within{}
+	known := map[config.Host]*controller.Host{}
+	for _, n := range cfg.Nodes {
+		if len(n.Within) == 0 {
+			continue
+		}
+		w := &controller.Within{Guests: made[n.Provider].guarded, Now: time.Now}
+		for _, h := range n.Within {
+			if known[h] == nil {
+				t := providers.Target{Node: "host of " + h.Hypervisor, ID: h.ID, SystemUUID: h.SystemUUID}
+				by := made[h.Provider].guarded
+				known[h] = &controller.Host{
+					Hypervisor: h.Hypervisor, Name: h.Provider + "/" + by.Device(t),
+					Device: providers.Question{Provider: by, By: h.Provider, Target: t},
+				}
+			}
+			w.Hosts = append(w.Hosts, known[h])
+		}
+		out[n.Name] = w
+	}
+	return out
 }
 
 // claimed finds the machine that a node is led to now, and who else is.
@@ -229,10 +255,13 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	if err != nil {
 		return controller.Machine{}, err
 	}
-	led := func(m config.Machine) controller.Machine {
-		out := f.machine(m.Provider, m.Target)
-		out.Identity, out.Fixed, out.Level, out.Limits = m.Identity(), m.Fixed, m.Level, m.Limits
-		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: m.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
+	led := func(of config.Machine) controller.Machine {
+		out := f.within(m.Rule, of)
+		if of.Within == nil {
+			out = f.machine(of.Provider, of.Target)
+		}
+		out.Identity, out.Fixed, out.Level, out.Limits = of.Identity(), of.Fixed, of.Level, of.Limits
+		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: of.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
 		return out
 	}
 	out := controller.Machine{}
@@ -275,6 +304,14 @@ func (f machines) machine(provider string, t providers.Target) controller.Machin
 	_, m.Feeds = p.inner.(providers.Feeder)
 	_, m.Quiet = p.inner.(providers.Quiet)
 	return m
+}
+
+// within is the machine as the hosts of its hypervisors speak for it.
+func (f machines) within(rule string, m config.Machine) controller.Machine {
+	return controller.Machine{
+		Provider: f.hosts[rule], Name: m.Provider, Device: m.Provider + "/" + m.Target.Key(), Target: m.Target, Mode: fence.Observe,
+		Quiet: true, NoPower: controller.NoHostPower,
+	}
 }
 
 // claims returns what all nodes claim and are pinned to, read at most once a second: there may be thousands, and each may be asked for.

@@ -231,17 +231,8 @@ func (r *reader) checkRule(c *Config, i int) {
 
 // checkMachine checks a device of a rule: its provider, and how it finds machines.
 func (r *reader) checkMachine(c *Config, provider string, s *Source, path string) {
+	r.checkProviderName(c, provider, path+".provider")
 	have := providerNames(c.Providers)
-	switch {
-	case provider == "":
-		r.report(path+".provider", "missing: it names one of providers")
-	case !slices.Contains(have, provider) && !r.unsureOfNames(len(have)):
-		if near := nearest(provider, have); near != "" {
-			r.report(path+".provider", "no such provider: did you mean %q?", near)
-		} else {
-			r.report(path+".provider", "no such provider: known are %s", known(have))
-		}
-	}
 	known := false
 	if j := slices.Index(have, provider); j >= 0 {
 		known = c.Providers[j].Config != nil
@@ -250,6 +241,20 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 	}
 	r.checkSource(s, path+".machine")
 	r.checkAllow(s, path+".machine.allow", known)
+}
+
+// checkProviderName checks that there is a provider of that name.
+func (r *reader) checkProviderName(c *Config, provider, path string) {
+	have := providerNames(c.Providers)
+	switch near := nearest(provider, have); {
+	case provider == "":
+		r.report(path, "missing: it names one of providers")
+	case slices.Contains(have, provider) || r.unsureOfNames(len(have)):
+	case near != "":
+		r.report(path, "no such provider: did you mean %q?", near)
+	default:
+		r.report(path, "no such provider: known are %s", known(have))
+	}
 }
 
 // checkAllow checks which hosts a rule's IDs may name. It must say so where a node names them: its kubelet could name a host of its

@@ -83,6 +83,9 @@ func (r *reader) checkLevels(c *Config, i int) {
 	_, machine := r.lines[path+".machine"]
 	own := provider || machine || len(n.Levels) == 0 // else all of its levels are under levels
 	count := len(n.devices())
+	if len(n.Within) > 0 {
+		count++
+	}
 	if own {
 		count++
 		r.checkMachine(c, n.Provider, &n.Machine, path)
@@ -93,6 +96,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 	for j := range n.Levels {
 		r.checkLevel(c, n, j, item(path+".levels", j))
 	}
+	r.checkWithin(c, n, path)
 	r.shareTimeout(c, n, path+".levels", own)
 	if r.bad[path+".levels"] {
 		return

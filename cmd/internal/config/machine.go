@@ -24,6 +24,7 @@ type NodeRule struct {
 	Mode     Mode    `yaml:"mode"`     // "": Config.Mode. Not beside Config.Modes
 	Machine  Source  `yaml:"machine"`
 	Levels   []Level `yaml:"levels"` // those after the first, which is Provider and Machine; or all of them
+	Within   []Host  `yaml:"within"` // the hosts of all hypervisors of Provider: a guest is off with its host
 
 	selector labels.Selector
 	limits   []proof.Limits // of each level, the first included
@@ -133,6 +134,7 @@ type Machine struct {
 	// Further are the devices of the other levels that speak for the node's machine, in their order, as Provider, Target, Level and
 	// Limits. None of them is Claimed.
 	Further []Machine
+	Within  []Host // the hosts that speak for the machine, of one of Further; nil: its provider does
 }
 
 // Why a node has no Machine. None of them is cured by asking again before the Node or the file changes.
@@ -178,6 +180,9 @@ func (c *Config) Machine(node *corev1.Node) (Machine, error) {
 	if rule.Provider != "" {
 		m, err = rule.Machine.machine(node, rule.Provider)
 		m.Limits = rule.limits[0]
+	}
+	if err == nil && len(rule.Within) > 0 {
+		further = append(further, rule.within(m))
 	}
 	if err != nil {
 		if err = fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err); len(further) == 0 {

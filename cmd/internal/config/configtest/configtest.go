@@ -12,13 +12,14 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Types returns two types: redfish, with settings like those of the real one, and plain, which needs none.
+// Types returns three types: redfish, with settings like those of the real one, plain, which needs none, and guests, of hypervisors.
 func Types() providers.Registry {
 	return providers.Registry{
 		{Name: "redfish", NewConfig: func() providers.Config {
 			return &Redfish{Auth: "auto", Poll: time.Second, Tags: []string{"default"}}
 		}},
 		{Name: "plain", NewConfig: func() providers.Config { return &Plain{} }},
+		{Name: "guests", NewConfig: func() providers.Config { return &Guests{} }},
 	}
 }
 
@@ -156,6 +157,19 @@ func (*Plain) Validate() []providers.Problem { return nil }
 
 // New returns a provider that knows nothing.
 func (*Plain) New(providers.Options) (providers.Provider, error) { return unknown{}, nil }
+
+// Guests are those of hypervisors.
+type Guests struct {
+	Plain `yaml:",inline"`
+	Named []string `yaml:"hypervisors"`
+	Mute  bool     `yaml:"mute"` // they never say Off
+}
+
+// Hypervisors are those that the settings name.
+func (c *Guests) Hypervisors() []string { return c.Named }
+
+// NeverOff tells of devices that never say Off.
+func (c *Guests) NeverOff() bool { return c.Mute }
 
 type unknown struct{}
 

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// Host is a hypervisor on which the nodes of a rule may run, and the device that speaks for the host that it runs on.
+type Host struct {
+	Hypervisor string `yaml:"hypervisor"` // as it stands in the settings of the rule's provider
+	Provider   string `yaml:"provider"`   // the name of one of Config.Providers
+	ID         string `yaml:"id"`         // that provider's name of the host
+	// SystemUUID is the host's. Where the device tells one, it must be this. "" where it is not known.
+	SystemUUID string `yaml:"systemUUID"`
+}
+
+// hostsOf is what stands, in names of machines, for the hosts of a provider's hypervisors. No provider can be called so.
+const hostsOf = "/within"
+
+// within are the hosts of a machine that the rule's own device speaks for, as a device of a level of its own, the last.
+func (n *NodeRule) within(own Machine) Machine {
+	return Machine{Provider: own.Provider + hostsOf, Target: own.Target, Level: len(n.Levels) + 1, Within: n.Within}
+}
+
+// checkWithin checks the hosts of a rule: there is one for each hypervisor, and none of them can be within its own guest.
+func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
+	at := path + ".within"
+	if _, given := r.lines[at]; !given {
+		return
+	}
+	if n.Provider == "" {
+		r.report(at, "needs provider and machine of the rule: they say which guest it is, and which hypervisors it may be on")
+		return
+	}
+	settings := c.settings(n.Provider)
+	of, ok := settings.(providers.Hypervisors)
+	if settings == nil { // told already
+		return
+	}
+	if !ok {
+		r.report(at, "the provider %s knows no hypervisors, so nobody could tell that a guest is on none of the others: only libvirt's guests may be within hosts", n.Provider)
+		return
+	}
+	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // told already
+	if !unread && n.claimed() {
+		r.report(path+".machine", "a kubelet could choose this guest, by its labels or by what it says of itself, and a guest that does not exist is on no hypervisor: with within, use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+	}
+	missing := slices.Clone(of.Hypervisors())
+	if len(n.Within) == 0 && !r.bad[at] {
+		r.report(at, "missing: a host for each of the hypervisors of %s", n.Provider)
+		return
+	}
+	for i := range n.Within {
+		r.checkHost(c, n, i, at)
+		missing = slices.DeleteFunc(missing, func(h string) bool { return h == n.Within[i].Hypervisor })
+	}
+	if len(missing) > 0 && !r.bad[at] {
+		r.report(at, "no host is given for %s: a guest may be there, so without it nothing would ever be proven once it is silent", strings.Join(missing, ", "))
+	}
+}
+
+// checkHost checks one host.
+func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
+	h, path := &n.Within[i], item(at, i)
+	known := c.settings(n.Provider).(providers.Hypervisors).Hypervisors()
+	switch near := nearest(h.Hypervisor, known); {
+	case h.Hypervisor == "":
+		r.report(path+".hypervisor", "missing: one of those of provider %s", n.Provider)
+	case slices.Contains(known, h.Hypervisor):
+	case near != "":
+		r.report(path+".hypervisor", "is none of those of provider %s: did you mean %q?", n.Provider, near)
+	default:
+		r.report(path+".hypervisor", "is none of those of provider %s", n.Provider)
+	}
+	r.checkProviderName(c, h.Provider, path+".provider")
+	if _, ok := providers.ParseUUID(h.SystemUUID); h.SystemUUID != "" && !ok {
+		r.report(path+".systemUUID", "identifies no machine: it must be a UUID, and no placeholder")
+	}
+	if h.ID = strings.TrimSpace(h.ID); h.ID == "" && h.SystemUUID == "" {
+		r.report(path+".id", "missing: the provider's name of the host, or systemUUID where the provider finds machines by that")
+	}
+	settings := c.settings(h.Provider)
+	if ids, ok := settings.(providers.IDs); ok && h.ID != "" {
+		id, _, err := ids.Canonical(h.ID)
+		if err != nil {
+			r.report(path+".id", "%s", oneLine(err.Error()))
+		} else {
+			h.ID = id
+		}
+	}
+	if m, ok := settings.(providers.Mute); ok && m.NeverOff() {
+		r.report(path+".provider", "never says Off as it is set, so nothing could be proven by it")
+	}
+	if loop := c.loop(n.Provider, h.Provider); loop != "" {
+		r.report(path+".provider", "leads to itself (%s): a host cannot be a guest of its own hypervisor", loop)
+	}
+	for j, o := range n.Within[:i] {
+		switch {
+		case o.Hypervisor == h.Hypervisor && h.Hypervisor != "":
+			r.report(path+".hypervisor", "has a host already, on line %d", r.lines[item(at, j)])
+		case o.Provider == h.Provider && h.Provider != "" && (o.ID == h.ID && h.ID != "" || h.SystemUUID != "" && providers.CanonicalUUID(o.SystemUUID) == providers.CanonicalUUID(h.SystemUUID)):
+			r.report(path, "is the host on line %d once more: where that is off, a guest of another would be off with it", r.lines[item(at, j)])
+		}
+	}
+}
+
+// loop is how guests of a provider come to be within each other, if their hosts are asked of another: "guests, outer, guests"; "" if not.
+func (c *Config) loop(guests, host string) string {
+	seen := map[string]bool{}
+	var walk func(at string) []string
+	walk = func(at string) []string {
+		if c.sameHypervisor(guests, at) {
+			return []string{at}
+		}
+		if seen[at] {
+			return nil
+		}
+		seen[at] = true
+		for _, n := range c.Nodes {
+			for _, h := range n.Within {
+				if n.Provider != at {
+					continue
+				}
+				if way := walk(h.Provider); way != nil {
+					return append([]string{at}, way...)
+				}
+			}
+		}
+		return nil
+	}
+	way := walk(host)
+	if way == nil || guests == "" {
+		return ""
+	}
+	return strings.Join(append([]string{guests}, way...), " within ")
+}
+
+// sameHypervisor reports whether two providers are one, or have a hypervisor in common.
+func (c *Config) sameHypervisor(a, b string) bool {
+	if a == b {
+		return true
+	}
+	one, ok1 := c.settings(a).(providers.Hypervisors)
+	two, ok2 := c.settings(b).(providers.Hypervisors)
+	return ok1 && ok2 && slices.ContainsFunc(one.Hypervisors(), func(h string) bool { return slices.Contains(two.Hypervisors(), h) })
+}

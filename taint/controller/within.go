@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/proof"
+)
+
+// Within is the provider of guests that are off because the hosts of their hypervisors are: proof.Within says when. It is asked beside the
+// guests' own provider, which is silent while one of its hypervisors is. It has no power action: a host runs other guests.
+type Within struct {
+	Guests providers.Placer
+	Hosts  []*Host
+	Now    func() time.Time
+}
+
+// Host is a hypervisor of the guests, and the device that speaks for the host that it runs on.
+type Host struct {
+	Hypervisor string             // its name, of providers.Hypervisors
+	Device     providers.Question // to that device
+	Name       string             // provider/device, for the record
+
+	mu   sync.Mutex // guards what follows
+	next *joint     // the question that is to be asked next; nil: nobody waits for one
+	busy bool       // questions are being asked
+}
+
+// joint is one question that several wait for.
+type joint struct {
+	done   chan struct{}
+	answer providers.Answer // once done is closed
+}
+
+// hurry is how long a hypervisor may take before its host's device is asked as well: one that lost its power refuses nothing.
+const hurry = 500 * time.Millisecond
+
+// State puts one question to all who must be heard. First to each hypervisor: has it the guest? The device of a host is asked where the
+// hypervisor does not say, and where it has the guest, so that a drill finds out whether that device could tell. Then, if that may prove
+// anything, the hypervisors that live are asked once more. It blocks for them; what takes longer than an answer is worth is given up.
+func (w *Within) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, proof.TTL)
+	defer cancel()
+	hosts := make([]proof.Host, len(w.Hosts))
+	late := make([]<-chan providers.Place, len(w.Hosts))
+	w.each(func(i int, h *Host) { hosts[i], late[i] = w.first(ctx, h, t) })
+	open := func(h proof.Host) bool { return h.Off.State != providers.PowerOff && !h.Before.Absent }
+	if !slices.ContainsFunc(hosts, open) {
+		w.each(func(i int, h *Host) {
+			if hosts[i].Off.State != providers.PowerOff {
+				hosts[i].After = providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now)
+			}
+		})
+	}
+	for i := range hosts {
+		select {
+		case hosts[i].Before = <-late[i]: // it lives, whatever is said of its host
+		default:
+		}
+	}
+	return proof.Within(hosts)
+}
+
+// first asks a hypervisor, and the device of its host where that may be needed. What the hypervisor says after that comes late.
+func (w *Within) first(ctx context.Context, h *Host, t providers.Target) (out proof.Host, late <-chan providers.Place) {
+	out = proof.Host{Hypervisor: h.Hypervisor, Device: h.Name}
+	placed := make(chan providers.Place, 1)
+	go func() { placed <- providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now) }() // its owner is ctx
+	slow := time.NewTimer(hurry)
+	defer slow.Stop()
+	select {
+	case out.Before = <-placed:
+	case <-slow.C:
+	}
+	if out.Before.Answered() && out.Before.Absent {
+		return out, nil
+	}
+	out.Off = h.ask(ctx, w.Now)
+	if out.Before.Got.IsZero() && out.Off.State != providers.PowerOff {
+		out.Before = <-placed // it may only be slow
+	}
+	return out, placed
+}
+
+// each calls f for all hosts at once and waits.
+func (w *Within) each(f func(i int, h *Host)) {
+	var wait sync.WaitGroup
+	for i, h := range w.Hosts {
+		wait.Go(func() { f(i, h) })
+	}
+	wait.Wait()
+}
+
+// ask puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: whoever
+// comes while it is being asked shares the next question, which is sent after all of them came.
+func (h *Host) ask(ctx context.Context, now func() time.Time) providers.Answer {
+	h.mu.Lock()
+	q := h.next
+	if q == nil {
+		q = &joint{done: make(chan struct{})}
+		h.next = q
+	}
+	if !h.busy {
+		h.busy = true
+		go h.run(now) // its owner is the device's deadline
+	}
+	h.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.answer
+	case <-ctx.Done():
+		return providers.Answer{Observation: providers.Observation{At: now()}, By: h.Device.By, Got: now(), Err: providers.WithClass(providers.ErrUnreachable, ctx.Err())}
+	}
+}
+
+// run asks until nobody waits.
+func (h *Host) run(now func() time.Time) {
+	for {
+		h.mu.Lock()
+		q := h.next
+		h.next, h.busy = nil, q != nil
+		h.mu.Unlock()
+		if q == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), proof.TTL)
+		q.answer = providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now)
+		cancel()
+		close(q.done)
+	}
+}
+
+// NoHostPower is why no machine is powered off by way of its host.
+const NoHostPower = "its host runs other machines, and is not powered off for one of them"
+
+var errNoHostPower = providers.WithClass(providers.ErrPermanent, errors.New(NoHostPower))
+
+// PowerOff refuses.
+func (w *Within) PowerOff(context.Context, providers.Target) error { return errNoHostPower }
+
+// PowerOn refuses.
+func (w *Within) PowerOn(context.Context, providers.Target) error { return errNoHostPower }
