@@ -4846,7 +4846,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: powerOn without mode fence", In: "cmd/internal/config.reader.checkAfter",
-		Old: "!fences", New: "false",
+		Old: "!fences", New: "!fences && false",
 	},
 	{
 		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/recovery.Node.Did",
