@@ -67,6 +67,8 @@ type Record struct {
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`
+	// What the mark of a node that is back waits for, and nothing else; empty: the hook holds all. See Look.Detaching.
+	Detaching []Detaching `json:"detaching,omitempty"`
 	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See Liars.
 	Lied []Speaker `json:"lied,omitempty"`
 	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone off otherwise.
@@ -107,6 +109,9 @@ const (
 	maxEvidence = 3*MaxDevices + 4 // all of a node's devices are asked for each of three phases
 	maxWord     = 240
 
+	// MaxDetaching is how many volumes a record may name: 64 of the longest names are 40 KB of the 256 KiB that all annotations have.
+	MaxDetaching = 64
+
 	// MaxDevices is how many devices may speak for a node, in all its levels: a BMC, the two outlets of two power supplies, a cloud or a
 	// hypervisor, a person.
 	MaxDevices = 6
@@ -130,9 +135,9 @@ func (r Record) WithEvidence(more ...Evidence) Record {
 	return r
 }
 
-// Enter returns the record in a new phase, entered at the given time.
+// Enter returns the record in a new phase, entered at the given time. It names no volumes: what it waits for is seen anew.
 func (r Record) Enter(p Phase, res Result, at time.Time) Record {
-	r.Phase, r.Result, r.At = p, res, at.UTC().Truncate(time.Millisecond)
+	r.Phase, r.Result, r.At, r.Detaching = p, res, at.UTC().Truncate(time.Millisecond), nil
 	return r
 }
 

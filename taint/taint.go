@@ -43,22 +43,28 @@ type Mark struct {
 	Value     string // the fence's id; anything else is a person's
 	Effect    corev1.TaintEffect
 	TimeAdded time.Time // zero if nobody wrote one
+	Others    bool      // another taint with the key stands beside it
 }
 
 // Find returns the node's mark: the taint with the key, whatever its effect. Where several effects carry the key, the one with
 // the id wins, so that a second taint added by hand does not hide our own.
 func Find(node *corev1.Node, key, id string) (Mark, bool) {
 	var found *corev1.Taint
+	n := 0
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
-		if t.Key == key && (found == nil || (found.Value != id && t.Value == id)) {
+		if t.Key != key {
+			continue
+		}
+		n++
+		if found == nil || (found.Value != id && t.Value == id) {
 			found = t
 		}
 	}
 	if found == nil {
 		return Mark{}, false
 	}
-	m := Mark{Value: found.Value, Effect: found.Effect}
+	m := Mark{Value: found.Value, Effect: found.Effect, Others: n > 1}
 	if found.TimeAdded != nil {
 		m.TimeAdded = found.TimeAdded.Time
 	}

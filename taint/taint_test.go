@@ -43,17 +43,17 @@ func TestFind(t *testing.T) {
 	}{
 		{"none", nil, "f1", Mark{}, false},
 		{"other taints only", []corev1.Taint{cordon, unreachable}, "", Mark{}, false},
-		{"ours", []corev1.Taint{cordon, added}, "f1", Mark{"f1", corev1.TaintEffectNoSchedule, noon}, true},
-		{"a person's", []corev1.Taint{mark("manual", corev1.TaintEffectNoSchedule)}, "f1", Mark{"manual", corev1.TaintEffectNoSchedule, time.Time{}}, true},
-		{"a person's without a value", []corev1.Taint{mark("", corev1.TaintEffectNoSchedule)}, "", Mark{"", corev1.TaintEffectNoSchedule, time.Time{}}, true},
-		{"the KEP's effect", []corev1.Taint{mark("true", EffectForceEviction)}, "", Mark{"true", EffectForceEviction, time.Time{}}, true},
-		{"an effect that does not fit", []corev1.Taint{mark("x", corev1.TaintEffectNoExecute)}, "", Mark{"x", corev1.TaintEffectNoExecute, time.Time{}}, true},
+		{"ours", []corev1.Taint{cordon, added}, "f1", Mark{"f1", corev1.TaintEffectNoSchedule, noon, false}, true},
+		{"a person's", []corev1.Taint{mark("manual", corev1.TaintEffectNoSchedule)}, "f1", Mark{"manual", corev1.TaintEffectNoSchedule, time.Time{}, false}, true},
+		{"a person's without a value", []corev1.Taint{mark("", corev1.TaintEffectNoSchedule)}, "", Mark{"", corev1.TaintEffectNoSchedule, time.Time{}, false}, true},
+		{"the KEP's effect", []corev1.Taint{mark("true", EffectForceEviction)}, "", Mark{"true", EffectForceEviction, time.Time{}, false}, true},
+		{"an effect that does not fit", []corev1.Taint{mark("x", corev1.TaintEffectNoExecute)}, "", Mark{"x", corev1.TaintEffectNoExecute, time.Time{}, false}, true},
 		{"ours beside a person's", []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}, "f1",
-			Mark{"f1", corev1.TaintEffectNoSchedule, time.Time{}}, true},
+			Mark{"f1", corev1.TaintEffectNoSchedule, time.Time{}, true}, true},
 		{"ours before a person's", []corev1.Taint{mark("f1", corev1.TaintEffectNoSchedule), mark("manual", corev1.TaintEffectNoExecute)}, "f1",
-			Mark{"f1", corev1.TaintEffectNoSchedule, time.Time{}}, true},
+			Mark{"f1", corev1.TaintEffectNoSchedule, time.Time{}, true}, true},
 		{"two of persons: the first", []corev1.Taint{mark("a", corev1.TaintEffectNoExecute), mark("b", corev1.TaintEffectNoSchedule)}, "f1",
-			Mark{"a", corev1.TaintEffectNoExecute, time.Time{}}, true},
+			Mark{"a", corev1.TaintEffectNoExecute, time.Time{}, true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := &corev1.Node{Spec: corev1.NodeSpec{Taints: tt.taints}}
@@ -126,7 +126,8 @@ func FuzzMark(f *testing.F) {
 		with := With(taints, key, id, noon)
 		unchanged(t, before, taints)
 
-		if m, ok := Find(&corev1.Node{Spec: corev1.NodeSpec{Taints: with}}, key, id); !ok || m != (Mark{id, corev1.TaintEffectNoSchedule, noon}) {
+		others := slices.ContainsFunc(with, func(t corev1.Taint) bool { return t.Key == key && t.Value != id })
+		if m, ok := Find(&corev1.Node{Spec: corev1.NodeSpec{Taints: with}}, key, id); !ok || m != (Mark{id, corev1.TaintEffectNoSchedule, noon, others}) {
 			t.Errorf("Find after With(%q) = %+v, %v", id, m, ok)
 		}
 		seen := map[slot]bool{}
@@ -210,7 +211,7 @@ func TestSee(t *testing.T) {
 			n.Annotations = map[string]string{RecordAnnotation: rec.Encode()}
 			n.Spec.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}
 		}), "7", look(func(l *Look) {
-			l.LeaseRV, l.Record, l.Mark, l.MarkedBy = "7", &rec, &Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, ByPerson
+			l.LeaseRV, l.Record, l.Mark, l.MarkedBy = "7", &rec, &Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule, Others: true}, ByPerson
 			l.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}
 		})},
 	} {

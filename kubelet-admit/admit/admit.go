@@ -3,7 +3,8 @@
 //
 // It promises that a node which may have been fenced starts no ordinary pod: until the own Node was read cleanly on this boot,
 // while the mark is there, before the node was Ready on this boot, and for a pod that a consistent list does not know. Exempt
-// pods (taint.Exempt) always start: without CNI and CSI nothing else could, and volumes could not detach.
+// pods (taint.Exempt) always start: without CNI and CSI nothing else could, and volumes could not detach. A mark that waits for
+// nothing but volumes holds, of the pods that were listed since, only those that may use one of them.
 //
 // A node that cannot read the API server after a boot knows exempt pods by their UIDs, as the last list before the boot had them
 // (Pod.WasExempt). That starts no second copy: the taint manager does not evict an exempt pod (invariant 9), so nothing takes its
@@ -21,6 +22,8 @@ package admit
 type Node struct {
 	Read   bool // a quorum read of the own Node succeeded on this boot
 	Marked bool // the last state seen carries the mark
+	// Detaching: that mark waits for nothing but volumes that are to be detached, and says which.
+	Detaching bool
 	// ReadySeen: on this boot the Node was seen Ready with nodeInfo.bootID equal to the machine's own; a Ready left from before
 	// a crash does not count.
 	ReadySeen bool
@@ -36,18 +39,22 @@ type Pod struct {
 	// Known: a consistent list or GET has this UID bound to this node, not terminal; made on this boot, and since the mark was last
 	// seen: under the mark the pod may have been ended.
 	Known bool
+	// Apart: the pod uses none of the volumes that the mark waits for, for certain.
+	Apart bool
 }
 
 // Reason says why; it is what a person sees in the pod's Event.
 type Reason string
 
-// Every answer's reason. The first three allow, the others hold.
+// Every answer's reason. The first four allow, the others hold.
 const (
 	Exempted       Reason = "pod is exempt"
 	ExemptedBefore Reason = "pod was exempt before the boot"
 	Clear          Reason = "node is not marked"
+	NotConcerned   Reason = "pod uses no volume that is still to be detached"
 	NodeUnread     Reason = "node was not read yet on this boot"
 	NodeMarked     Reason = "node is marked as shut down"
+	VolumeDetaches Reason = "pod may use a volume that is still to be detached"
 	NodeNeverReady Reason = "node was not Ready yet on this boot"
 	PodUnknown     Reason = "pod is not known to the API server"
 )
@@ -62,12 +69,16 @@ func Decide(n Node, p Pod) (allow bool, why Reason) {
 		return true, ExemptedBefore
 	case !n.Read:
 		return false, NodeUnread
-	case n.Marked:
+	case n.Marked && !n.Detaching:
 		return false, NodeMarked
 	case !n.ReadySeen:
 		return false, NodeNeverReady
 	case !p.Known:
 		return false, PodUnknown
+	case n.Marked && !p.Apart:
+		return false, VolumeDetaches
+	case n.Marked:
+		return true, NotConcerned
 	default:
 		return true, Clear
 	}

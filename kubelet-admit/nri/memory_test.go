@@ -170,12 +170,12 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	if got := answer(v, askFor("", nil)); got == "" {
 		t.Error("a pod without an UID starts")
 	}
-	v.seeNode(markedNode, time.Now())
+	v.seeNode(markedNode, true, time.Now())
 	if got := answer(v, d); got != "" {
 		t.Errorf("the mark was read, and no pod yet: got %q", got)
 	}
 	v.seePods(nil)
-	for name, see := range map[string]func(){"listed": func() {}, "the Node was deleted": v.unread, "it is clear": func() { v.seeNode(clearNode, time.Now()) }} {
+	for name, see := range map[string]func(){"listed": func() {}, "the Node was deleted": v.unread, "it is clear": func() { v.seeNode(clearNode, true, time.Now()) }} {
 		if see(); answer(v, d) == "" {
 			t.Errorf("%s: a pod starts that the list of this boot does not have", name)
 		}

@@ -89,7 +89,7 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 		return err
 	}
 	if isMarked(node, r.view.key) {
-		r.view.seeNode(node, time.Now()) // at once; its absence waits for the pods
+		r.view.seeNode(node, false, time.Now()) // at once; its absence, and what it may not hold, wait for the pods
 	}
 	nodes := api.follow(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)
 	pods, stop, err := r.pods(ctx, api)
@@ -97,7 +97,7 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 		return err
 	}
 	defer func() { stop() }()
-	r.view.seeNode(node, time.Now())
+	r.view.seeNode(node, true, time.Now())
 	synced()
 	for {
 		select {
@@ -118,7 +118,10 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 				r.view.unread()
 				return fmt.Errorf("node %s was deleted", r.node)
 			}
-			if r.view.marked() && !isMarked(node, r.view.key) {
+			if isMarked(node, r.view.key) && !r.view.holdsSome() {
+				r.view.seeNode(node, false, time.Now())
+			}
+			if r.view.holdsAll() && !isHeld(node, r.view.key) {
 				// Under the mark pods may have been ended, and our watch of them may be behind that of the Node.
 				stop()
 				if pods, stop, err = r.pods(ctx, api); err != nil {
@@ -126,7 +129,7 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 					return err
 				}
 			}
-			r.view.seeNode(node, time.Now())
+			r.view.seeNode(node, true, time.Now())
 		}
 	}
 }
@@ -151,6 +154,12 @@ func isGone(err error) bool {
 func isMarked(node *corev1.Node, key string) bool {
 	_, marked := taint.Find(node, key, "")
 	return marked
+}
+
+// isHeld reports a mark that holds every ordinary pod.
+func isHeld(node *corev1.Node, key string) bool {
+	l := taint.See(node, nil, key, time.Time{}, time.Time{})
+	return l.Mark != nil && len(l.Detaching()) == 0
 }
 
 // client is the few calls that the kubelet's credentials allow and the hook needs.

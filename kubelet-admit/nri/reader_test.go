@@ -166,13 +166,14 @@ func until(t *testing.T, v *view, word string) {
 func knowing(taints ...corev1.Taint) *view {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	v.seePods([]corev1.Pod{testPod("a")})
-	v.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), time.Now())
+	v.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), true, time.Now())
 	return v
 }
 
 var (
-	clearNode  = testNode(testBoot, corev1.ConditionTrue)
-	markedNode = testNode(testBoot, corev1.ConditionTrue, testMark)
+	clearNode   = testNode(testBoot, corev1.ConditionTrue)
+	markedNode  = testNode(testBoot, corev1.ConditionTrue, testMark)
+	waitingNode = detaching(testNode(testBoot, corev1.ConditionTrue, testMark))
 )
 
 // TestQuorumReads: both questions name no resourceVersion, so that the API server asks etcd: its cache may be behind the mark.
@@ -246,14 +247,60 @@ func TestPodsBehindTheNode(t *testing.T) {
 	until(t, v, "not known")
 }
 
+// TestVolumesAreNamed: the mark holds the pods of some volumes from now on. Its watch may be ahead of that of the pods, of which one was
+// ended: the others start once they are listed anew.
+func TestVolumesAreNamed(t *testing.T) {
+	t.Run("the mark held all", func(t *testing.T) { volumesAreNamed(t, markedNode, "marked") })
+	t.Run("there was no mark", func(t *testing.T) { volumesAreNamed(t, clearNode, "") })
+}
+
+func volumesAreNamed(t *testing.T, before *corev1.Node, told string) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	s := read(t, v, &server{node: before, pods: []corev1.Pod{testPod("a"), testPod("b")}})
+	until(t, v, told)
+	<-s.watched
+	<-s.watched
+	listing, goOn := make(chan struct{}), make(chan struct{})
+	s.set(func() {
+		s.pods = []corev1.Pod{testPod("a"), testPod("c", uses("db"))}
+		s.after = func(string) { close(listing); <-goOn }
+	})
+	s.changed(detaching(testNode(testBoot, corev1.ConditionTrue, testMark)))
+	late := time.After(time.Minute)
+	for listed := false; !listed; {
+		select {
+		case <-listing:
+			listed = true
+		case <-time.After(5 * time.Millisecond):
+			if told != "" && answer(v, askFor("a", nil)) == "" {
+				t.Fatal("a pod starts that was not listed since the volumes were named")
+			}
+		case <-late:
+			t.Fatal("the pods are not listed again")
+		}
+	}
+	if got := answer(v, askFor("a", nil)); !strings.Contains(got, "marked") {
+		t.Errorf("while the pods are listed: got %q", got)
+	}
+	close(goOn)
+	until(t, v, "")
+	if got := answer(v, askFor("b", nil)); !strings.Contains(got, "not known") {
+		t.Errorf("the ended pod: got %q", got)
+	}
+	if got := answer(v, askFor("c", nil)); !strings.Contains(got, "still to be detached") {
+		t.Errorf("the pod with the volume: got %q", got)
+	}
+}
+
 // TestMarkCountsAtOnce: a mark does not wait for the pods; its absence does.
 func TestMarkCountsAtOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before []corev1.Taint
 		now    *corev1.Node
 	}{
-		"the mark came": {nil, markedNode},
-		"the mark went": {[]corev1.Taint{testMark}, clearNode},
+		"the mark came":                      {nil, markedNode},
+		"a mark came that waits for volumes": {nil, waitingNode},
+		"the mark went":                      {[]corev1.Taint{testMark}, clearNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := knowing(tt.before...)
@@ -271,7 +318,7 @@ func TestMarkCountsAtOnce(t *testing.T) {
 				t.Errorf("before the pods are listed: got %q", got)
 			}
 			close(goOn)
-			if tt.now == clearNode {
+			if tt.now != markedNode {
 				until(t, v, "")
 			}
 		})

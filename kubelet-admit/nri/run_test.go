@@ -283,6 +283,33 @@ func TestBoot(t *testing.T) {
 	t.Logf("mark taken off: %s until the pod may start", l.until(ordinary, "").Round(time.Millisecond))
 }
 
+// The mark of a node that is back waits for one volume: a pod that does not use it starts, and one that does once it is detached.
+func TestVolumeDetaches(t *testing.T) {
+	l := newLab(t)
+	l.addNode()
+	l.change(readyOn(testBoot))
+	l.change(mark)
+	l.hook()
+	free, user, disk := l.addPod("a"), l.addPod("b", uses("db")), l.addPod("c", inline)
+	for _, p := range []*corev1.Pod{free, user, disk} {
+		l.until(p, "marked")
+	}
+	l.change(func(n *corev1.Node) { detaching(n) })
+	l.until(free, "")
+	for _, p := range []*corev1.Pod{user, disk} {
+		l.until(p, "still to be detached")
+		if got := l.createContainer(p); !strings.Contains(got, "still to be detached") {
+			t.Errorf("container of %s: got %q", p.Name, got)
+		}
+	}
+	late := l.addPod("d", uses("db")) // it comes meanwhile
+	l.until(late, "still to be detached")
+	l.change(unmark)
+	for _, p := range []*corev1.Pod{user, disk, late} {
+		l.until(p, "")
+	}
+}
+
 // TestEndedUnderTheMark: what was ended while the mark was there is not known when it goes, and never starts.
 func TestEndedUnderTheMark(t *testing.T) {
 	l := newLab(t)

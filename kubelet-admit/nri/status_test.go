@@ -16,7 +16,7 @@ func TestStatusOfAnOlderProcess(t *testing.T) {
 	process := func(taints ...corev1.Taint) *hook {
 		h := &hook{name: PreInstalledIndex + "-" + BaseName, started: time.Now(), config: &Config{StateDir: dir}, plugin: &plugin{}}
 		h.view = newView("n1", taint.DefaultKey, testBoot)
-		h.view.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), time.Now())
+		h.view.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), true, time.Now())
 		return h
 	}
 	write := func(h *hook, wantMarked bool) {
@@ -33,6 +33,6 @@ func TestStatusOfAnOlderProcess(t *testing.T) {
 	write(older, false)
 	write(newer, true) // the first one of a process counts, whatever the clocks say
 	write(older, true)
-	newer.view.seeNode(testNode(testBoot, corev1.ConditionTrue), time.Now())
+	newer.view.seeNode(testNode(testBoot, corev1.ConditionTrue), true, time.Now())
 	write(newer, false)
 }

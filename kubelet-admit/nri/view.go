@@ -29,6 +29,7 @@ type view struct {
 
 	mu     sync.Mutex // guards what follows
 	node   NodeView
+	claims []string               // those of node.Detaching, as namespace/name
 	pods   map[string]podView     // by UID: bound to the node and not terminal
 	before map[string]bool        // UIDs that were exempt before the boot
 	listed bool                   // pods are what this process listed
@@ -43,10 +44,17 @@ type view struct {
 type podView struct {
 	exempt taint.Exemption
 	lasts  bool // the exemption, as long as the UID does
+	// The claims that it uses, as namespace/name; sure: it uses nothing else that is attached.
+	claims []string
+	sure   bool
 }
 
+// same: a pod's volumes never change.
+func (p podView) same(o podView) bool { return p.exempt == o.exempt && p.lasts == o.lasts }
+
 func (v *view) podView(pod *corev1.Pod) podView {
-	return podView{taint.Exempt(pod, v.key), lasts(pod, v.key)}
+	claims, sure := taint.VolumeClaims(pod)
+	return podView{taint.Exempt(pod, v.key), lasts(pod, v.key), claims, sure}
 }
 
 func newView(nodeName, key, bootID string) *view {
@@ -67,6 +75,7 @@ func (v *view) restore(s Status) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.node = s.Node
+	v.node.Detaching = false // what that one knew of volumes is not told
 	for _, p := range s.Pods {
 		v.pods[p.UID] = podView{exempt: p.Exempt}
 	}
@@ -109,7 +118,10 @@ func (v *view) ask(r request, now func() time.Time) error {
 	if !known {
 		pod.exempt = v.static(r)
 	}
-	allow, why := admit.Decide(v.node.Node, admit.Pod{Exempt: pod.exempt != taint.NotExempt, WasExempt: v.before[r.uid], Known: known})
+	allow, why := admit.Decide(v.node.Node, admit.Pod{
+		Exempt: pod.exempt != taint.NotExempt, WasExempt: v.before[r.uid], Known: known,
+		Apart: v.node.Detaching && taint.FreeOf(pod.claims, pod.sure, v.claims),
+	})
 	h := v.held[r.uid]
 	switch {
 	case allow && h == nil:
@@ -150,11 +162,18 @@ func (v *view) read() bool {
 	return v.node.Read
 }
 
-// marked reports whether the mark was there when the Node was last seen.
-func (v *view) marked() bool {
+// holdsAll reports whether the Node, as it was last seen, carried a mark that holds every ordinary pod.
+func (v *view) holdsAll() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.node.Marked
+	return v.node.Marked && !v.node.Detaching
+}
+
+// holdsSome reports whether it carried a mark that holds the pods of some volumes.
+func (v *view) holdsSome() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.node.Detaching
 }
 
 // unread forgets the Node: it was deleted. What is recreated under its name has lost its taints.
@@ -169,24 +188,28 @@ func (v *view) unread() {
 	v.change()
 }
 
-// seeNode takes over a Node that was read. One without the mark may only be seen after the pods were listed anew, if it carried the
-// mark before or was never read: pods may have been ended meanwhile, and are known no more.
-func (v *view) seeNode(node *corev1.Node, now time.Time) {
-	mark, marked := taint.Find(node, v.key, "")
-	text := ""
+// seeNode takes over a Node that was read. Unless the pods were listed since it held every pod, or since it was never read, a mark holds
+// every pod, whatever its record says, and a Node without one must not be seen: pods may have been ended meanwhile, and are known no more.
+func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
+	l := taint.See(node, nil, v.key, now, now)
+	text, marked := "", l.Mark != nil
+	var claims []string
 	if marked {
-		text = fmt.Sprintf("%s=%s:%s", v.key, mark.Value, mark.Effect)
+		text = fmt.Sprintf("%s=%s:%s", v.key, l.Mark.Value, l.Mark.Effect)
+	}
+	if listed {
+		claims = l.Detaching()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before := v.node
-	v.node.UID, v.node.Mark, v.node.Read, v.node.Marked = string(node.UID), text, true, marked
+	v.node.UID, v.node.Mark, v.node.Read, v.node.Marked, v.node.Detaching = string(node.UID), text, true, marked, len(claims) > 0
 	v.node.ReadySeen = before.ReadySeen || v.readyNow(node)
-	if before.UID == v.node.UID && before.Mark == v.node.Mark && before.Node == v.node.Node {
+	if slices.Equal(claims, v.claims) && before.UID == v.node.UID && before.Mark == v.node.Mark && before.Node == v.node.Node {
 		return
 	}
-	v.node.At = now
-	v.tell("Own Node changed", "node", v.node.Name, "mark", text, "ready_on_this_boot", v.node.ReadySeen, "before", before.Mark)
+	v.node.At, v.claims = now, claims
+	v.tell("Own Node changed", "node", v.node.Name, "mark", text, "detaching", len(claims), "ready_on_this_boot", v.node.ReadySeen, "before", before.Mark)
 	v.word()
 	v.change()
 }
@@ -223,7 +246,7 @@ func (v *view) seePod(pod *corev1.Pod, deleted bool) {
 	if deleted || terminal(pod) {
 		delete(v.pods, uid)
 		delete(v.held, uid)
-	} else if now := v.podView(pod); !there || now != before {
+	} else if now := v.podView(pod); !there || !now.same(before) {
 		v.pods[uid] = now
 	} else {
 		return // most changes of a pod are of its status
@@ -254,9 +277,9 @@ func (v *view) fill(s *Status) {
 // word makes the errors of the present state. mu is held, or nobody else knows v.
 func (v *view) word() {
 	v.holds = map[admit.Reason]error{}
-	for _, why := range []admit.Reason{admit.NodeUnread, admit.NodeMarked, admit.NodeNeverReady, admit.PodUnknown} {
+	for _, why := range []admit.Reason{admit.NodeUnread, admit.NodeMarked, admit.NodeNeverReady, admit.PodUnknown, admit.VolumeDetaches} {
 		text := fmt.Sprintf("forcefence: held on node %s: %s", v.node.Name, why)
-		if why == admit.NodeMarked {
+		if why == admit.NodeMarked || why == admit.VolumeDetaches {
 			text += " (" + v.node.Mark + ")"
 		}
 		v.holds[why] = fmt.Errorf("%s", text)

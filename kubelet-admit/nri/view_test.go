@@ -41,6 +41,28 @@ func daemon(p *corev1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}
 }
 
+// uses gives a pod a claim of its namespace; inline a disk by the disk's own name.
+func uses(claim string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+}
+
+func inline(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1:3260", IQN: "iqn.2001-04.com.example:disk"}}}}
+}
+
+// detaching gives a Node the record of a fence that waits for the volume of claim default/db alone.
+func detaching(n *corev1.Node) *corev1.Node {
+	r := taint.Record{
+		ID: "f1", By: "x", Phase: taint.PhaseEvicting, NodeUID: string(n.UID), Detaching: []taint.Detaching{{PV: "pv-db", Claim: "default/db"}},
+	}
+	n.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+	return n
+}
+
 func phase(is corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = is } }
 
 var testMark = corev1.Taint{Key: taint.DefaultKey, Value: "f1", Effect: corev1.TaintEffectNoSchedule}
@@ -64,6 +86,7 @@ func TestView(t *testing.T) {
 		markedT = "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=f1:NoSchedule)"
 		never   = "forcefence: held on node n1: node was not Ready yet on this boot"
 		unknown = "forcefence: held on node n1: pod is not known to the API server"
+		volume  = "forcefence: held on node n1: pod may use a volume that is still to be detached (forcefence.io/node-shutdown=f1:NoSchedule)"
 	)
 	ready, crashed := testNode(testBoot, corev1.ConditionTrue), testNode("the boot before", corev1.ConditionTrue)
 	marked := testNode(testBoot, corev1.ConditionTrue, testMark)
@@ -74,7 +97,10 @@ func TestView(t *testing.T) {
 		ask request
 		say string
 	}
-	node := func(n *corev1.Node) func(*view) { return func(v *view) { v.seeNode(n, time.Now()) } }
+	node := func(n *corev1.Node) func(*view) { return func(v *view) { v.seeNode(n, true, time.Now()) } }
+	before := func(n *corev1.Node) func(*view) { return func(v *view) { v.seeNode(n, false, time.Now()) } }
+	waiting := detaching(testNode(testBoot, corev1.ConditionTrue, testMark))
+	twice := detaching(testNode(testBoot, corev1.ConditionTrue, testMark, corev1.Taint{Key: taint.DefaultKey, Value: "a person's", Effect: corev1.TaintEffectNoExecute}))
 	pods := func(p ...corev1.Pod) func(*view) { return func(v *view) { v.seePods(p) } }
 	pod := func(p corev1.Pod, deleted bool) func(*view) { return func(v *view) { v.seePod(&p, deleted) } }
 	a := askFor("a", fromAPI)
@@ -118,6 +144,25 @@ func TestView(t *testing.T) {
 			{see: (*view).unread, ask: a, say: unread},
 			{see: node(ready), ask: a},
 		},
+		"the mark waits for volumes": {
+			{see: pods(testPod("a"), testPod("b", uses("db")), testPod("c", uses("web")), testPod("d", inline))},
+			{see: node(marked), ask: a, say: markedT},
+			{see: before(waiting), ask: a, say: markedT}, // the pods were not listed since
+			{see: node(waiting), ask: a},
+			{ask: askFor("b", fromAPI), say: volume},
+			{ask: askFor("c", fromAPI)},
+			{ask: askFor("d", fromAPI), say: volume}, // nobody knows whose disk it is
+			{ask: askFor("new", fromAPI), say: unknown},
+			{see: pod(testPod("new", uses("db")), false), ask: askFor("new", fromAPI), say: volume},
+			{see: node(marked), ask: a, say: markedT},
+			{see: node(waiting), ask: a},
+			{see: node(twice), ask: a, say: "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=f1:NoSchedule)"},
+			{see: node(ready), ask: askFor("b", fromAPI)},
+		},
+		"the mark waits for volumes, and the node was not Ready": {
+			{see: pods(testPod("a"))},
+			{see: node(detaching(testNode("the boot before", corev1.ConditionTrue, testMark))), ask: a, say: never},
+		},
 		"without an UID": {
 			{see: node(ready), ask: askFor("", fromAPI), say: unknown},
 		},
@@ -150,7 +195,7 @@ func TestRestoreWithoutBootID(t *testing.T) {
 func TestNoBootIDIsNeverReady(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, "")
 	v.seePods([]corev1.Pod{testPod("a")})
-	v.seeNode(testNode("", corev1.ConditionTrue), time.Now())
+	v.seeNode(testNode("", corev1.ConditionTrue), true, time.Now())
 	if got := answer(v, askFor("a", nil)); !strings.Contains(got, string(admit.NodeNeverReady)) {
 		t.Errorf("got %q", got)
 	}
@@ -171,7 +216,7 @@ func TestHeldPodsAreTold(t *testing.T) {
 		t.Fatalf("held: got %+v", s.Held)
 	}
 	v.seePods([]corev1.Pod{testPod("a")})
-	v.seeNode(testNode(testBoot, corev1.ConditionTrue), clock)
+	v.seeNode(testNode(testBoot, corev1.ConditionTrue), true, clock)
 	if v.fill(&s); len(s.Held) != 1 {
 		t.Errorf("b is bound to the node no more: got %+v", s.Held)
 	}
@@ -187,7 +232,7 @@ func TestHeldPodsAreTold(t *testing.T) {
 func TestRestore(t *testing.T) {
 	before := newView("n1", taint.DefaultKey, testBoot)
 	before.seePods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
-	before.seeNode(testNode(testBoot, corev1.ConditionTrue), time.Now())
+	before.seeNode(testNode(testBoot, corev1.ConditionTrue), true, time.Now())
 	var s Status
 	before.fill(&s)
 	for name, tt := range map[string]struct {
@@ -196,6 +241,7 @@ func TestRestore(t *testing.T) {
 		want   bool
 	}{
 		"same boot":         {node: "n1", want: true},
+		"volumes are named": {node: "n1", want: true, change: func(s *Status) { s.Node.Marked, s.Node.Detaching = true, true }},
 		"another boot":      {node: "n1", change: func(s *Status) { s.BootID = "another" }},
 		"no boot id":        {node: "n1", change: func(s *Status) { s.BootID = "" }},
 		"another node":      {node: "n2"},
@@ -244,7 +290,7 @@ func FuzzView(f *testing.F) {
 				if marked = b%2 == 1; marked {
 					n.Spec.Taints = []corev1.Taint{testMark}
 				}
-				v.seeNode(n, time.Time{})
+				v.seeNode(n, true, time.Time{})
 				read, ready = true, ready || b&24 == 24
 			case 4:
 				v.unread()
@@ -281,7 +327,7 @@ func BenchmarkAsk(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			v := newView("n1", taint.DefaultKey, testBoot)
 			v.seePods(all)
-			v.seeNode(n, time.Now())
+			v.seeNode(n, true, time.Now())
 			r := askFor("250", fromAPI)
 			took := make([]time.Duration, 0, b.N)
 			b.ReportAllocs()
@@ -306,6 +352,11 @@ func FuzzPodAndNode(f *testing.F) {
 	f.Add(`{"metadata":{"uid":"a","ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","controller":true}]}}`, `{}`)
 	f.Add(`{"metadata":{"uid":"a","annotations":{"kubernetes.io/config.source":"api"}},"status":{"phase":"Failed"}}`,
 		`{"status":{"nodeInfo":{"bootID":"`+testBoot+`"},"conditions":[{"type":"Ready","status":"True"}]}}`)
+	f.Add(`{"metadata":{"uid":"a","namespace":"default"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"a"}}]}}`,
+		`{"metadata":{"uid":"node-uid","annotations":{"forcefence.io/fence":"{\"id\":\"f1\",\"by\":\"x\",\"phase\":\"Evicting\",\"nodeUID\":\"node-uid\",`+
+			`\"since\":\"2026-01-01T00:00:00Z\",\"at\":\"2026-01-01T00:00:00Z\",\"detaching\":[{\"pv\":\"p\",\"claim\":\"default/b\"}]}"}},`+
+			`"spec":{"taints":[{"key":"forcefence.io/node-shutdown","value":"f1"}]},`+
+			`"status":{"nodeInfo":{"bootID":"`+testBoot+`"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	f.Fuzz(func(t *testing.T, podJSON, nodeJSON string) {
 		var pod corev1.Pod
 		var node corev1.Node
@@ -320,13 +371,20 @@ func FuzzPodAndNode(f *testing.F) {
 		if got := answer(v, r) == ""; got != exempt {
 			t.Errorf("node unread, pod exempt: %v; starts: %v", exempt, got)
 		}
-		v.seeNode(&node, time.Time{})
+		v.seeNode(&node, false, time.Time{})
 		got := answer(v, r) == ""
 		if exempt && !got || !exempt && marked && got {
 			t.Errorf("node marked: %v, pod exempt: %v; starts: %v", marked, exempt, got)
 		}
 		if terminal(&pod) && got {
 			t.Error("a pod that has ended starts")
+		}
+		v.seeNode(&node, true, time.Time{})
+		got = answer(v, r) == ""
+		named := taint.See(&node, nil, taint.DefaultKey, time.Time{}, time.Time{}).Detaching()
+		claims, sure := taint.VolumeClaims(&pod)
+		if !exempt && marked && got && (len(named) == 0 || !taint.FreeOf(claims, sure, named)) {
+			t.Errorf("the mark waits for %q, the pod uses %q and all of it is known: %v; it starts", named, claims, sure)
 		}
 	})
 }

@@ -236,6 +236,12 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.course.SawWaiting(claims, r.Now())
+	case recovery.Claims:
+		claims, err := kube.Claims(ctx, r.Live, s.PVs)
+		if err != nil {
+			return err
+		}
+		st.course.SawClaims(claims, r.Now())
 	case recovery.CachedAttachments, recovery.LiveAttachments:
 		live := s.Read == recovery.LiveAttachments
 		c, opts := r.Cache, []client.ListOption{client.MatchingFields{NodeNameIndex: name}}

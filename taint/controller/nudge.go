@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,7 +29,8 @@ type nudging struct {
 	rv     string // of the last look
 	boot   string
 	ready  bool
-	marked bool
+	marked bool   // and the mark holds all
+	waits  string // the claims whose pods alone it holds
 
 	opened  time.Time // when the node last opened
 	round   int       // the next of nudgeAfter
@@ -36,19 +38,21 @@ type nudging struct {
 	fresh   bool      // it opened because its kubelet came: pods' statuses may be those of before
 }
 
-// saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, and Ready. Held pods are nudged when
-// it opens, and when it is open and on another boot. A node without a hook holds nothing.
+// saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, or its mark waits for volumes alone, and
+// Ready. Held pods are nudged when it opens, and when it is open and on another boot, or waits for other volumes. A node without a hook
+// holds nothing.
 func (n *nudging) saw(l taint.Look, status corev1.ConditionStatus, now time.Time) {
 	if n.known && taint.Older(l.ResourceVersion, n.rv) {
 		return // the cache is behind a live look
 	}
 	was := *n
-	n.known, n.rv, n.boot, n.ready, n.marked = true, l.ResourceVersion, l.BootID, l.IsReady(), l.Mark != nil
+	n.known, n.rv, n.boot, n.ready, n.waits = true, l.ResourceVersion, l.BootID, l.IsReady(), strings.Join(l.Detaching(), " ")
+	n.marked = l.Mark != nil && n.waits == ""
 	switch {
 	case n.marked || !n.ready || status != corev1.ConditionTrue:
 		n.pending = false
 	case !was.known:
-	case was.marked || !was.ready || was.boot != n.boot:
+	case was.marked || !was.ready || was.boot != n.boot || was.waits != n.waits:
 		n.opened, n.round, n.pending, n.fresh = now, 0, true, !was.ready || was.boot != n.boot
 	}
 }

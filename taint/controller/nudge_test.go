@@ -35,10 +35,12 @@ func TestNudging(t *testing.T) {
 		boot   string
 		rv     string // "": one more than the last
 		guard  corev1.ConditionStatus
+		waits  []string // the claims that the mark waits for alone
 	}
 	const hook, none = corev1.ConditionTrue, corev1.ConditionFalse
 	marked, open := seen{marked: true, ready: true, boot: "a", guard: hook}, seen{at: 10, ready: true, boot: "a", guard: hook}
 	with := func(s seen, f func(*seen)) seen { f(&s); return s }
+	waits := func(at int, claims ...string) seen { return with(marked, func(s *seen) { s.at, s.waits = at, claims }) }
 	for _, tt := range []struct {
 		name  string
 		looks []seen
@@ -50,6 +52,9 @@ func TestNudging(t *testing.T) {
 		{"the mark goes, nothing is held", []seen{marked, open}, []int{0}, []int{10}},
 		{"the first look of a process", []seen{open}, []int{2}, nil},
 		{"nothing changes", []seen{marked, open, with(open, func(s *seen) { s.at = 20 })}, []int{2}, []int{10, 11, 13}},
+		{"the mark waits for volumes", []seen{marked, waits(5, "a/b", "a/c"), waits(15, "a/b", "a/c"), waits(20, "a/b"), with(open, func(s *seen) { s.at = 30 })},
+			[]int{1}, []int{5, 6, 8, 20, 21, 23, 30, 31, 33}},
+		{"and all are held again", []seen{marked, waits(5, "a/b"), with(marked, func(s *seen) { s.at = 6 })}, []int{1}, []int{5}},
 		{"the mark goes from a node that is not Ready", []seen{with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false })}, []int{2}, nil},
 		{"and Ready comes later", []seen{
 			with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.at = 30 }),
@@ -81,7 +86,10 @@ func TestNudging(t *testing.T) {
 						l.ResourceVersion = fmt.Sprint(100 - len(looks))
 					}
 					if s.marked {
-						l.Mark = &taint.Mark{}
+						l.Mark, l.Record = &taint.Mark{}, &taint.Record{Phase: taint.PhaseEvicting}
+					}
+					for _, claim := range s.waits {
+						l.Record.Detaching = append(l.Record.Detaching, taint.Detaching{PV: "pv", Claim: claim})
 					}
 					if s.ready {
 						l.Ready = corev1.ConditionTrue

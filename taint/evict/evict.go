@@ -190,13 +190,14 @@ type View struct {
 	proof.Answers
 	Settings
 
-	Pods        []Pod          // listed live after Look; all that are bound to the node
-	Reads       time.Duration  // how long the Look and what was listed after it took
-	Resolved    bool           // the Volumes of all unfinished pods are known, not only those of the exempt ones
-	Attachments []Attachment   // those that name the node
-	Live        bool           // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
-	Devices     []proof.Device // those that speak for the node
-	By          string         // this controller's identity
+	Pods        []Pod             // listed live after Look; all that are bound to the node
+	Reads       time.Duration     // how long the Look and what was listed after it took
+	Resolved    bool              // the Volumes of all unfinished pods are known, not only those of the exempt ones
+	Attachments []Attachment      // those that name the node
+	Live        bool              // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	Claims      map[string]string // of the volumes that Decision.Claims asked for, as namespace/name; "": bound to none; nil: not read after Look
+	Devices     []proof.Device    // those that speak for the node
+	By          string            // this controller's identity
 }
 
 // Decision is one act and its reason.
@@ -213,6 +214,7 @@ type Decision struct {
 	Returned bool         // on the return path: only what is tombstoned may be deleted, and needs no proof
 	Alert    string       // "" or why a person should look; the mark stays
 	Live     bool         // Read: the Attachments, from the API server, too
+	Claims   []string     // Read: the claims of these PersistentVolumes, instead
 	Stuck    []StuckPod
 }
 
@@ -236,8 +238,9 @@ func Step(v View) Decision {
 	ends := d.Act == Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
 		d.Record.Result == taint.ResultNeverPoweredOff)
 	waits := d.Why == reason.WaitingDetach
+	names := d.Act == Write && d.Returned
 	forces := d.Act == DeleteAttachments || d.Act == OutOfService
-	live := !v.Live && (ends || forces || waits && v.Now.Sub(v.Listed) >= relist)
+	live := !v.Live && (ends || forces || names || waits && v.Now.Sub(v.Listed) >= relist)
 	if live || !v.Resolved && (ends || waits || forces || d.Act == ClearVolumes) {
 		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
 	}
@@ -506,8 +509,8 @@ func (v View) returning() Decision {
 		d := v.retry(resting, Spare)
 		d.Returned = true
 		return d
-	case len(v.leftover()) > 0:
-		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
+	case len(v.detaching()) > 0:
+		return v.name(v.detaching())
 	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
 		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
 		d.Record = d.Record.Caught(proof.Speakers(v.Devices))
@@ -596,6 +599,64 @@ func Leftover(pods []Pod, atts []Attachment, movable bool) []Attachment {
 		}
 	}
 	return out
+}
+
+// detaching returns the attachments that must still go before the mark of a node that is back: beside those that no pod needs, those that
+// are being deleted. A pod there that uses such a volume was bound after its detaching began, and must not start before that has ended.
+func (v View) detaching() []Attachment {
+	left := v.leftover()
+	for _, a := range v.Attachments {
+		if a.Deleting && !slices.Contains(left, a) {
+			left = append(left, a)
+		}
+	}
+	return left
+}
+
+// name waits for volumes on the return path, once nothing else is waited for, and has the record name them: for every pod that uses none of
+// them that is what the end of the mark is, so it is written when the mark could go but for them. A heartbeat is asked for because it is
+// never taken back: from then on no pod of this fence is ended, whatever the device says. If one volume cannot be named, none is, and the
+// hook holds all pods. Their claims are read with each live list, which has its pace: a volume may be given to another claim.
+func (v View) name(left []Attachment) Decision {
+	rec := v.Look.Record
+	wait := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
+	if !v.Look.Alive(rec) {
+		return wait
+	}
+	if len(left) > taint.MaxDetaching || slices.ContainsFunc(left, func(a Attachment) bool { return a.PV == "" }) {
+		return v.names(wait, nil)
+	}
+	claims := v.Claims
+	if !v.Live {
+		claims = map[string]string{}
+		for _, d := range rec.Detaching {
+			claims[d.PV] = d.Claim
+		}
+	}
+	var names []taint.Detaching
+	var pvs []string
+	for _, a := range left {
+		claim, known := claims[a.PV]
+		if !known && !v.Live {
+			return wait
+		}
+		names, pvs = append(names, taint.Detaching{PV: a.PV, Claim: claim}), append(pvs, a.PV)
+	}
+	if v.Live && claims == nil {
+		return Decision{Act: Read, Why: wait.Why, Claims: pvs, Returned: true}
+	}
+	return v.names(wait, names)
+}
+
+// names has the record name these volumes, if it does not yet.
+func (v View) names(wait Decision, names []taint.Detaching) Decision {
+	rec := *v.Look.Record
+	slices.SortFunc(names, func(a, b taint.Detaching) int { return cmp.Compare(a.PV, b.PV) })
+	if slices.Equal(rec.Detaching, names) {
+		return wait
+	}
+	rec.Detaching = names
+	return Decision{Act: Write, Why: wait.Why, Record: rec, Returned: true}
 }
 
 // Work reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when

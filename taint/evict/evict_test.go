@@ -417,8 +417,8 @@ func TestStep(t *testing.T) {
 		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(reason.Confirming)},
 		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}},
-		{"detach takes long on return", evicting(overdue, heartbeat, attached("a")), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Read, Why: reason.WaitingDetach, Returned: true}},
+		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Listed = false, now }), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
 		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
 		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
@@ -778,6 +778,93 @@ func TestReads(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := Step(tt.view); d.Act != tt.want.Act || d.Live != tt.want.Live {
 				t.Errorf("got %s (live %v, %s), want %s (live %v)", d.Act, d.Live, d.Why, tt.want.Act, tt.want.Live)
+			}
+		})
+	}
+}
+
+// claims are those of volumes, by pairs.
+func claims(pairs ...string) with {
+	return func(v *View) {
+		v.Claims = map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			v.Claims[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+// A node that is back, and waits for nothing but volumes: its record names them, or the hook holds all.
+func TestNames(t *testing.T) {
+	named := func(pairs ...string) with {
+		return func(v *View) {
+			for i := 0; i < len(pairs); i += 2 {
+				v.Look.Record.Detaching = append(v.Look.Record.Detaching, taint.Detaching{PV: pairs[i], Claim: pairs[i+1]})
+			}
+		}
+	}
+	cached := func(v *View) { v.Live, v.Listed = false, now }
+	goes := func(v *View) { v.Attachments[0].Deleting = true }
+	var many []string
+	for i := range taint.MaxDetaching + 1 {
+		many = append(many, fmt.Sprintf("pv-%03d", i), fmt.Sprintf("ns/c-%03d", i))
+	}
+	several := func(n int) with {
+		return func(v *View) {
+			for i := range n {
+				attached(many[2*i])(v)
+			}
+			claims(many...)(v)
+		}
+	}
+	wait, nothing := Decision{Act: Wait}, Decision{Act: Write}
+	read := func(pvs ...string) Decision { return Decision{Act: Read, Claims: pvs} }
+	write := func(pairs ...string) Decision {
+		v := evicting(named(pairs...))
+		return Decision{Act: Write, Record: *v.Look.Record}
+	}
+	for _, tt := range []struct {
+		name string
+		view View
+		want Decision // Act, Live, Claims and the record's Detaching are compared
+	}{
+		{"their claims are read", evicting(heartbeat, attached("b", "a")), read("b", "a")},
+		{"and named", evicting(heartbeat, attached("b", "a"), claims("a", "x/1", "b", "y/2")), write("a", "x/1", "b", "y/2")},
+		{"named already", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "y/2")), wait},
+		{"named already, by a cache", evicting(heartbeat, cached, attached("b", "a"), named("a", "x/1", "b", "y/2")), wait},
+		{"read again with the next list", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2")), read("b", "a")},
+		{"one was given to another claim", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "z/3")), write("a", "x/1", "b", "z/3")},
+		{"one has gone", evicting(heartbeat, attached("b"), named("a", "x/1", "b", "y/2"), claims("b", "y/2")), write("b", "y/2")},
+		{"one has gone, by a cache", evicting(heartbeat, cached, attached("b"), named("a", "x/1", "b", "y/2")), Decision{Act: Read, Live: true}},
+		{"one more, its claim is read", evicting(heartbeat, attached("a", "c"), named("a", "x/1")), read("a", "c")},
+		{"one more, by a cache: with the next list", evicting(heartbeat, cached, attached("a", "c"), named("a", "x/1")), wait},
+		{"one more", evicting(heartbeat, attached("a", "c"), named("a", "x/1"), claims("a", "x/1", "c", "z/3")), write("a", "x/1", "c", "z/3")},
+		{"all have gone", evicting(heartbeat, named("a", "x/1")), Decision{Act: Unmark}},
+		{"volumes are not resolved", evicting(heartbeat, attached("a"), func(v *View) { v.Resolved = false }), Decision{Act: Read}},
+		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
+		{"an inline volume", evicting(heartbeat, attached("")), wait},
+		{"an inline volume, and others were named", evicting(heartbeat, attached("a", ""), named("a", "x/1")), nothing},
+		{"as many as may be", evicting(heartbeat, several(taint.MaxDetaching)), write(many[:2*taint.MaxDetaching]...)},
+		{"too many", evicting(heartbeat, several(taint.MaxDetaching+1)), wait},
+		{"booted, no heartbeat yet", evicting(booted, attached("a"), claims("a", "x/1")), write("a", "x/1")},
+		{"no sign of life but the device's word", evicting(saying(on, 300*time.Millisecond), attached("a"), claims("a", "x/1")), wait},
+		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), Decision{Act: Delete}},
+		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), Decision{Act: Spare}},
+		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), Decision{Act: Unmark}},
+		{"a pod uses one that is being detached", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
+		{"off, and not back", evicting(proven, attached("a"), goes, claims("a", "x/1")), wait},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := Step(tt.view)
+			if d.Act != tt.want.Act || d.Live != tt.want.Live || !slices.Equal(d.Claims, tt.want.Claims) || !slices.Equal(d.Record.Detaching, tt.want.Record.Detaching) {
+				t.Fatalf("got %s (live %v) of %v, names %v, want %s (live %v) of %v, names %v", d.Act, d.Live, d.Claims, d.Record.Detaching,
+					tt.want.Act, tt.want.Live, tt.want.Claims, tt.want.Record.Detaching)
+			}
+			if d.Act != Write {
+				return
+			}
+			d.Record.Detaching, tt.view.Look.Record.Detaching = nil, nil
+			if diff := cmp.Diff(*tt.view.Look.Record, d.Record); diff != "" {
+				t.Errorf("more is written than names (-was +written):\n%s", diff)
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func TestOvertime(t *testing.T) {
 		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), Wait, reason.WaitingDetach},
 		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), Wait, reason.WaitingDetach},
 		{"delete, on", onOvertime(ForceDetach, saying(on, 100*time.Millisecond)), Wait, reason.WaitingDetach},
-		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), Wait, reason.WaitingDetach},
+		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), Read, reason.WaitingDetach},
 		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), Tombstone, reason.Tombstoning},
 		{"out of service", onOvertime(TakeOutOfService), OutOfService, reason.OutOfService},
 		{"out of service, not yet", onOvertime(TakeOutOfService, early), Wait, reason.WaitingDetach},
@@ -80,7 +80,7 @@ func TestOvertime(t *testing.T) {
 		{"somebody else's", onOvertime(TakeOutOfService, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
 			v.Look.LeaseRV = "8"
-		}), Wait, reason.WaitingDetach},
+		}), Read, reason.WaitingDetach},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := Step(tt.view)

@@ -289,6 +289,8 @@ func (p *play) read(s recovery.Step) {
 		p.course.SawMembers(maps.Clone(p.Members), p.Now)
 	case recovery.CachedAttachments, recovery.LiveAttachments:
 		p.course.SawAttachments(slices.Clone(p.atts), s.Read == recovery.LiveAttachments, p.Now)
+	case recovery.Claims: // of a node that is back: this one is not
+		p.course.SawClaims(nil, p.Now)
 	case recovery.Volumes: // they are known
 		p.course.SawVolumes(nil, p.Now)
 	}

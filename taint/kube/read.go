@@ -172,7 +172,7 @@ func Waiting(ctx context.Context, c client.Reader, node string, namespaces []str
 				continue
 			}
 			for _, v := range p.Spec.Volumes {
-				if name, ok := claim(p, v); ok {
+				if name, ok := taint.VolumeClaim(p, v); ok {
 					out[ns+"/"+name] = true
 				}
 			}
@@ -191,7 +191,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 		Finalizers:  p.Finalizers,
 		Labels:      p.Labels,
 		Tolerations: p.Spec.Tolerations,
-		Claims:      slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := claim(p, v); return has }),
+		Claims:      slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
 	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
 		out.Owner = evict.Owner{Kind: ref.Kind, Name: ref.Name}
@@ -213,7 +213,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volume, error) {
 	var out []evict.Volume
 	for _, v := range p.Spec.Volumes {
-		claim, ok := claim(p, v)
+		claim, ok := taint.VolumeClaim(p, v)
 		if !ok {
 			continue
 		}
@@ -239,16 +239,34 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volum
 	return out, nil
 }
 
-// claim is the name of the claim that a pod's volume is, if it is one.
-func claim(p *corev1.Pod, v corev1.Volume) (name string, ok bool) {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName, true
-	case v.Ephemeral != nil:
-		return p.Name + "-" + v.Name, true
-	default:
-		return "", false
+// Claims finds the claims, as namespace/name, that volumes are bound to; "" for one that is bound to none or is not there. Each volume costs
+// one read.
+func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(resolvers)
+	found := make([]string, len(pvs))
+	for i, name := range pvs {
+		g.Go(func() error {
+			var pv corev1.PersistentVolume
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("reading volume %s: %w", name, err)
+			}
+			if of := pv.Spec.ClaimRef; of != nil {
+				found[i] = of.Namespace + "/" + of.Name
+			}
+			return nil
+		})
 	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(pvs))
+	for i, name := range pvs {
+		out[name] = found[i]
+	}
+	return out, nil
 }
 
 // Attachments returns the VolumeAttachments that name the node, from c. A list from the API server is one of all nodes: it is

@@ -171,6 +171,10 @@ func TestReadsThatFail(t *testing.T) {
 				if failed = (what == "claim" || what == "volume") && !none; (err != nil) != failed || failed && of != nil {
 					t.Errorf("volumes: got %v, error %v, want an error: %v", of, err, failed)
 				}
+				claims, err := Claims(t.Context(), live, []string{"pv-5"})
+				if failed = what == "volume" && !none; (err != nil) != failed || failed && claims != nil {
+					t.Errorf("claims: got %v, error %v, want an error: %v", claims, err, failed)
+				}
 			})
 		}
 	}
@@ -259,6 +263,15 @@ func TestVolumesOfMany(t *testing.T) {
 	got, err := Volumes(t.Context(), c, pods)
 	must(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A claim is the one that the volume names, and no volume's name is a claim's.
+func TestClaims(t *testing.T) {
+	got, err := Claims(t.Context(), stored(t), []string{"pv-6", "pv-1", "pv-gone", "pv-5"})
+	must(t, err)
+	if diff := cmp.Diff(map[string]string{"pv-6": "shop/own", "pv-5": "bank/stolen", "pv-1": "", "pv-gone": ""}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -85,11 +85,12 @@ const (
 	Rival                     // whether a setting of the storage's own ends pods as a policy does, live; then SawRival
 	Waiting                   // the claims of Step.Pods' namespaces that Pending pods of ReplicaSets wait for elsewhere, live; then SawWaiting
 	Members                   // etcd's pods, live; then SawMembers
+	Claims                    // the claims that the volumes Step.PVs are bound to, live; then SawClaims
 )
 
 // String names it for logs.
 func (r Reading) String() string {
-	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners", "Rival", "Waiting", "Members"}[r]
+	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners", "Rival", "Waiting", "Members", "Claims"}[r]
 }
 
 // Step is what to do next, and why.
@@ -108,6 +109,7 @@ type Step struct {
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
 
 	Attachments []evict.Attachment // DeleteAttachments
+	PVs         []string           // Read of Claims
 
 	Notes []policy.Note // what policies leave undone, to be told
 
@@ -144,13 +146,14 @@ type Node struct {
 	last  time.Time // when the last of the reads was answered
 	pods  list
 	atts  attached
-	rival *string         // what SawRival told; nil: not read
-	etcd  map[string]bool // what SawMembers told; nil: not read
-	wait  map[string]bool // claims that pods wait for elsewhere; nil: not read
-	view  evict.View      // what was decided on last, under a mark
-	byPol policy.Decision // the last act of a policy
-	step  Step            // the last
-	owed  bool            // it is a read, and nobody has said yet what that brought
+	rival *string           // what SawRival told; nil: not read
+	etcd  map[string]bool   // what SawMembers told; nil: not read
+	wait  map[string]bool   // claims that pods wait for elsewhere; nil: not read
+	named map[string]string // what SawClaims told; nil: not read
+	view  evict.View        // what was decided on last, under a mark
+	byPol policy.Decision   // the last act of a policy
+	step  Step              // the last
+	owed  bool              // it is a read, and nobody has said yet what that brought
 
 	// What is kept from look to look.
 	work     fence.Work
@@ -237,6 +240,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	n.policy.SawStorage(facts.Policies, facts.Storage, now)
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
 	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
+	n.named = nil
 	if len(facts.Devices) == 0 {
 		n.answers.Expect(proof.Device{}) // nobody, whose answer Next gives
 	} else {
@@ -297,6 +301,14 @@ func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) 
 func (n *Node) SawWaiting(claims map[string]bool, at time.Time) {
 	if n.wait = claims; n.wait == nil {
 		n.wait = map[string]bool{}
+	}
+	n.last, n.owed = at, false
+}
+
+// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to none.
+func (n *Node) SawClaims(of map[string]string, at time.Time) {
+	if n.named = of; n.named == nil {
+		n.named = map[string]string{}
 	}
 	n.last, n.owed = at, false
 }
@@ -632,10 +644,14 @@ func (n *Node) underMark(now time.Time) Step {
 		}
 	}
 	v.Pods, v.Attachments, v.Live, v.Resolved = n.pods.pods, n.atts.list, n.atts.live, n.unresolved(true).Do != Read
+	v.Claims = n.named
 	d := evict.Step(v)
 	if d.Act == evict.Read {
 		if s := n.unresolved(true); s.Do == Read {
 			return s
+		}
+		if len(d.Claims) > 0 {
+			return Step{Do: Read, Read: Claims, PVs: d.Claims, Why: d.Why, Returned: d.Returned}
 		}
 		return Step{Do: Read, Read: LiveAttachments, Why: d.Why, Returned: d.Returned}
 	}

@@ -483,6 +483,12 @@ func (w *world) read(s Step) {
 			of[p.UID] = w.volumes[p.UID]
 		}
 		w.course.SawVolumes(of, w.now)
+	case Claims:
+		of := map[string]string{}
+		for _, pv := range s.PVs {
+			of[pv] = "default/" + pv
+		}
+		w.course.SawClaims(of, w.now)
 	case CachedAttachments, LiveAttachments:
 		w.course.SawAttachments(slices.Clone(w.atts), s.Read == LiveAttachments, w.now)
 	}

@@ -59,6 +59,7 @@ type boot struct {
 	known   map[types.UID]bool              // to a consistent read of this boot: what the hook knows
 	node    *corev1.Node                    // own Node, as last seen
 	hook    admit.Node                      // what the hook knows of it
+	claims  []string                        // those of hook.Detaching
 	inUse   map[corev1.UniqueVolumeName]int // users of each volume
 	gen     uint64                          // of inUse
 	posted  uint64                          // gen that the API server has
@@ -270,7 +271,9 @@ func (b *boot) onNode(node *corev1.Node) {
 	}
 	b.node = node
 	if b.hook.Read {
-		_, b.hook.Marked = taint.Find(node, b.n.opts.MarkKey, "")
+		l := taint.See(node, nil, b.n.opts.MarkKey, time.Time{}, time.Time{})
+		b.claims = l.Detaching()
+		b.hook.Marked, b.hook.Detaching = l.Mark != nil, len(b.claims) > 0
 		b.hook.ReadySeen = b.hook.ReadySeen || (isReady(node) && node.Status.NodeInfo.BootID == b.id)
 	}
 	b.broadcast()
@@ -585,9 +588,12 @@ func (b *boot) admit(w *worker) (bool, admit.Reason) {
 		return true, admit.Clear
 	}
 	b.mu.Lock()
-	node, known, pod := b.hook, b.known[w.uid], w.pod
+	node, known, pod, held := b.hook, b.known[w.uid], w.pod, b.claims
 	b.mu.Unlock()
-	p := admit.Pod{Exempt: taint.Exempt(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known}
+	claims, sure := taint.VolumeClaims(pod)
+	p := admit.Pod{
+		Exempt: taint.Exempt(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known, Apart: node.Detaching && taint.FreeOf(claims, sure, held),
+	}
 	allow, why := admit.Decide(node, p)
 	if why != admit.PodUnknown {
 		return allow, why

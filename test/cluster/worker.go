@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // RunForAnnotation on a pod makes its containers end by themselves, successfully, after that duration: a Job's pod.
@@ -200,13 +201,8 @@ func (w *worker) launch() bool {
 func (w *worker) resolve(pod *corev1.Pod) bool {
 	hub := w.b.n.c.hub
 	for _, v := range pod.Spec.Volumes {
-		var claim string
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			claim = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			claim = pod.Name + "-" + v.Name
-		default:
+		claim, ok := taint.VolumeClaim(pod, v)
+		if !ok {
 			continue
 		}
 		for {

@@ -91,6 +91,10 @@ func (s *state) announces(c *ctl, st recovery.Step) {
 		fail("8", "a fence begins of a node that was paused before it was looked at")
 	}
 	switch {
+	case st.Do == recovery.Write && st.Returned:
+		if !l.Alive(l.Record) {
+			fail("11", "the record names volumes, and the node shows no life")
+		}
 	case st.Do == recovery.Write && st.Record.Phase == taint.PhaseEvicting:
 		s.proven(c, "beginning of the eviction")
 	case st.Do != recovery.Arm:
@@ -123,6 +127,15 @@ func (s *state) powersOff(c *ctl) {
 	}
 	if s.node.paused && c.pausedBefore(s) {
 		fail("8", "power-off of a node that was paused before it was looked at")
+	}
+}
+
+// names is that moment for the pods that use no volume that the record names.
+func (s *state) names() {
+	for i := range s.pods {
+		if p := &s.pods[i]; p.tomb && p.on == bad {
+			fail("11", "the record names volumes, and the ended %s is still there", names[i])
+		}
 	}
 }
 

@@ -175,24 +175,30 @@ func (s *state) hookEnabled(add func(verb, int)) {
 	if c != *h {
 		add(hookReads, bad)
 	}
-	if h.fresh && h.Marked {
+	if h.fresh && h.Marked && !h.Detaching {
 		add(hookLists, bad)
 	}
 	for i := range s.pods {
-		if u := m.cache[i].uid; u != 0 && h.fresh && !h.Marked && h.known[i] != u && s.live()[i] == (seen{uid: u}) {
+		if u := m.cache[i].uid; u != 0 && h.fresh && (!h.Marked || h.Detaching) && h.known[i] != u && s.live()[i] == (seen{uid: u}) {
 			add(hookAsks, i)
 		}
 	}
 }
 
-// see takes a state of the Node in. A mark takes effect at once; its absence only after a list that was made since.
+// see takes a state of the Node in. A mark takes effect at once; its absence, and that it holds the pod of the volume only, after a list that
+// was made since.
 func (h *hook) see(n *node, boot id) {
 	h.ReadySeen = h.ReadySeen || !n.unknown && n.boot == boot
+	named := len(n.look(0, epoch, epoch).Detaching()) > 0
 	switch {
-	case n.mark != 0:
-		h.Read, h.Marked, h.fresh = true, true, false
-	case !h.fresh:
-		h.Read, h.Marked, h.fresh = true, true, true
+	case n.mark != 0 && !named:
+		h.Read, h.Marked, h.Detaching, h.named, h.fresh = true, true, false, false, false
+	case !h.fresh, named && !h.named:
+		h.Read, h.Marked, h.Detaching, h.named, h.fresh = true, true, false, named, true
+	case h.Detaching:
+		h.Marked, h.Detaching, h.named = named, named, named
+	default:
+		h.named = named
 	}
 }
 
@@ -202,7 +208,7 @@ func (s *state) admits(o *Options, i int) bool {
 		return true
 	}
 	h := &s.m[bad].hook
-	ok, _ := admit.Decide(h.Node, admit.Pod{Known: h.known[i] == s.m[bad].cache[i].uid})
+	ok, _ := admit.Decide(h.Node, admit.Pod{Known: h.known[i] == s.m[bad].cache[i].uid, Apart: h.Detaching && i > 0})
 	return ok
 }
 
@@ -273,7 +279,7 @@ func (s *state) does(a act) {
 	case hookReads:
 		m.hook.see(n, m.boot)
 	case hookLists:
-		m.hook.Marked, m.hook.Listed = false, true
+		m.hook.Marked, m.hook.Detaching, m.hook.Listed = m.hook.named, m.hook.named, true
 		for j, c := range s.live() {
 			if m.hook.known[j] = c.uid; s.pods[j].tomb {
 				m.hook.known[j] = 0

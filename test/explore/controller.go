@@ -24,6 +24,7 @@ const (
 	listing
 	resolving
 	listingAttachments
+	naming
 	asking
 	writing
 	sendingOff
@@ -314,6 +315,9 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		atts := s.attachments()
 		back()
 		c.course.SawAttachments(atts, true, s.now())
+	case naming:
+		back()
+		c.course.SawClaims(map[string]string{volume: claim}, s.now()) // they do not change
 	case asking:
 		m := &s.m[bad]
 		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: c.sent}, By: "bmc"}
@@ -428,6 +432,8 @@ func (s *state) next(c *ctl) {
 				c.request = resolving
 			case recovery.LiveAttachments:
 				c.request = listingAttachments
+			case recovery.Claims:
+				c.request = naming
 			case recovery.CachedAttachments:
 				c.course.SawAttachments(s.attachments(), false, s.now())
 				continue
@@ -485,7 +491,9 @@ func (s *state) arrive(w *write) error {
 	}
 	switch w.do {
 	case recovery.Write:
-		n.rec = w.rec
+		if n.rec = w.rec; len(w.rec.Detaching) > 0 {
+			s.names()
+		}
 	case recovery.Arm:
 		n.rec, n.mark, n.unready = w.rec, w.fence, n.unknown
 	case recovery.Unmark:

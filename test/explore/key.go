@@ -96,7 +96,7 @@ func (k *key) machine(m *machine, o *Options) {
 	h := &m.hook
 	k.bools(m.power, m.changing, m.cut, m.up, m.booted, m.listed, m.wants, m.mounted)
 	k.id(m.boot)
-	k.bools(h.Read, h.Marked, h.ReadySeen, h.Listed, h.fresh)
+	k.bools(h.Read, h.Marked, h.ReadySeen, h.Listed, h.Detaching, h.fresh, h.named)
 	for i := range o.Pods {
 		k.id(m.cache[i].uid)
 		if !m.listed {
@@ -156,7 +156,7 @@ func (k *key) ctl(c *ctl) {
 		k.version(c.said.boot)
 		k.version(c.said.lease)
 	}
-	k.live = c.request == listing || c.request == resolving || c.request == listingAttachments
+	k.live = c.request == listing || c.request == resolving || c.request == listingAttachments || c.request == naming
 	course(k, unsafe.Pointer(&c.course))
 	flock(k, unsafe.Pointer(c.fleet))
 }
@@ -246,7 +246,7 @@ func (k *key) record(r *taint.Record) {
 	k.buf = append(append(k.buf, r.Phase...), r.Result...)
 	k.id(idOf(r.BootID))
 	k.id(idOf(r.LeaseRV))
-	k.bools(r.PowerOff)
+	k.bools(r.PowerOff, len(r.Detaching) > 0)
 	k.buf = append(k.buf, byte(r.Repeats))
 	if r.Phase == taint.PhasePoweringOff || r.Phase == taint.PhaseDone {
 		k.time(r.At)
@@ -285,6 +285,7 @@ var skippedByName = map[string]bool{"fleet.node.folded": true, "fleet.node.seen"
 // ofLook are fields that the next look overwrites.
 var ofLook = map[field]bool{
 	{typ[recovery.Node](), "look"}: true, {typ[recovery.Node](), "pods"}: true, {typ[recovery.Node](), "atts"}: true,
+	{typ[recovery.Node](), "named"}: true,
 }
 
 // written are types and fields with a form of their own.

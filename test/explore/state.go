@@ -136,7 +136,8 @@ type machine struct {
 // hook is what the node's hook knows (kubelet-admit).
 type hook struct {
 	admit.Node
-	fresh bool // a consistent list was begun since the mark was last seen
+	fresh bool // a consistent list was begun since the mark held all
+	named bool // the Node's record names the volume
 	known [maxPods]id
 }
 
@@ -157,6 +158,7 @@ const (
 	otherName = "n2"
 	nodeUID   = "uid-of-n1"
 	volume    = "vol"
+	claim     = "default/vol"
 	unique    = corev1.UniqueVolumeName("kubernetes.io/csi/model^vol")
 	daemon    = "uid-of-daemon"
 )

@@ -132,6 +132,8 @@ func told(b, s *state, a act, n int) (from, to int, text string) {
 		return api, ctl, "their volumes" + more
 	case listingAttachments:
 		return api, ctl, "attachments" + more
+	case naming:
+		return api, ctl, "the volume's claim" + more
 	case asking:
 		return node1, ctl, "device: " + s.ctl[i].course.Answer().State.String() + more
 	case sendingOff:
@@ -151,6 +153,9 @@ func (w *write) told(b, s *state) string {
 		text = "takes the MARK off: " + string(w.rec.Result)
 	case recovery.Write:
 		text = "record: " + string(w.rec.Phase)
+		if len(w.rec.Detaching) > 0 {
+			text += ", waits for the volume"
+		}
 		if w.rec.Phase == taint.PhaseDone {
 			text += " " + string(w.rec.Result)
 		}

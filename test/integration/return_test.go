@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -27,8 +28,9 @@ func (h *host) running(p corev1.Pod) bool {
 	return false
 }
 
-// The machine gets its power back in the middle of the eviction: what was ended goes, the rest is held on the node while the mark is
-// there, and starts then. Nothing runs twice.
+// The machine gets its power back in the middle of the eviction, and volumes of pods that were ended are not detached: what was ended goes,
+// and the rest starts once the record names these volumes. The mark stays, and a pod that uses one of them is held, until they are detached.
+// Nothing runs twice.
 func TestReturnInTheMiddle(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -51,26 +53,42 @@ func TestReturnInTheMiddle(t *testing.T) {
 	h.boot()
 	w.until("node Ready again", func() bool { return w.ready(h) })
 	w.untilEvent("Node", h.Name(), "SparingPods")
-	w.create(w.bare("late", h))
-	w.untilEvent("Pod", "late", "FailedCreatePodSandBox")
-	w.during(3*time.Second, "held on the marked node", func() error {
-		if !w.marked(h) || w.record(h).ID != first.ID {
-			t.Errorf("mark and fence: got %v %s, want the mark of %s", w.marked(h), w.record(h).ID, first.ID)
+	var named []taint.Detaching
+	w.until("the record names the volumes", func() bool {
+		named = w.record(h).Detaching
+		return len(named) > 0 && len(named) == len(w.attachments(h))
+	})
+	late := w.bare("late", h)
+	w.create(late)
+	data := slices.IndexFunc(named, func(d taint.Detaching) bool { return d.Claim != "" }) // ephemeral volumes went with their pods
+	if data < 0 {
+		t.Fatalf("no claim of %v is named", named)
+	}
+	_, claim, _ := strings.Cut(named[data].Claim, "/")
+	user := w.bare("user", h)
+	user.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+	}}}
+	w.create(user)
+	w.until("pods without such a volume run on the marked node", func() bool {
+		return h.running(rest[0]) && h.running(rest[1]) && len(h.Running()) == 3
+	})
+	w.during(3*time.Second, "one with it is held", func() error {
+		if r := w.record(h); !w.marked(h) || r.ID != first.ID || !slices.Equal(r.Detaching, named) {
+			t.Errorf("mark and fence: got %v %s waiting for %v, want the mark of %s waiting for %v", w.marked(h), r.ID, r.Detaching, first.ID, named)
 		}
-		if n := len(h.Running()); n != 0 {
-			t.Errorf("containers on the returned node: got %d, want 0 while it is marked", n)
+		if n := len(h.Running()); n != 3 {
+			t.Errorf("containers on the returned node: got %d, want those of the 3 pods without such a volume", n)
 		}
 		return untouched(rest, w.pods())
 	})
+	kit.Must(t, w.c.Client().CoreV1().Pods(w.ns).Delete(w.ctx, "user", *metav1.NewDeleteOptions(0))) // its volume is to go where the StatefulSet's pod is
 
 	w.c.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultReturned)
 	if rec.ID != first.ID {
 		t.Errorf("fence: got %s, want %s", rec.ID, first.ID)
 	}
-	w.until("held pods run on the node", func() bool {
-		return h.running(rest[0]) && h.running(rest[1]) && len(h.Running()) >= 3
-	})
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	if err := untouched(rest, w.pods()); err != nil {
 		t.Error(err)

@@ -9,7 +9,7 @@ import (
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
 
 // hook is the node's hook without a control plane: its memory, and its reader in front of answers in a chosen order.
-const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Mark|NodeGone|Status|Memory|Plugin|Quorum)|FuzzView"
+const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Volumes|Mark|NodeGone|Status|Memory|Plugin|Quorum)|FuzzView"
 
 // The installer's wait for a kubelet, and what is told of a node without a hook, take no control plane either.
 const (
@@ -1638,7 +1638,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/evict.Step",
-		Old: "ends || forces || waits && v.Now.Sub(v.Listed) >= relist", New: "forces || waits && v.Now.Sub(v.Listed) >= relist",
+		Old: "ends || forces || names || waits && v.Now.Sub(v.Listed) >= relist", New: "forces || names || waits && v.Now.Sub(v.Listed) >= relist",
 	},
 	{
 		Name: "evict: volumes are cleared before all are known (9)", In: "taint/evict.Step",
@@ -2014,7 +2014,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the return path does not wait for volumes (11)", In: "taint/evict.View.returning",
-		Old: "case len(v.leftover()) > 0: ...", New: "",
+		Old: "case len(v.detaching()) > 0: ...", New: "",
 	},
 	{
 		Name: "evict: pods with volumes wait their turn (step 8)", In: "taint/evict.order",
@@ -2142,7 +2142,139 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: the mark does not hold", In: "kubelet-admit/admit.Decide",
-		Old: "n.Marked", New: "false",
+		Old: "n.Marked && !n.Detaching", New: "false",
+	},
+	{
+		Name: "hook: a mark that waits for volumes holds none of their pods (10)", In: "kubelet-admit/admit.Decide",
+		Old: "n.Marked && !p.Apart", New: "false",
+	},
+	{
+		Name: "hook: a mark that waits for volumes holds all", In: "kubelet-admit/admit.Decide",
+		Old: "n.Marked && !n.Detaching", New: "n.Marked",
+	},
+	{
+		Name: "hook: a pod's volumes are not looked at (10)", In: "kubelet-admit/nri.view.ask",
+		Old: "v.node.Detaching && taint.FreeOf(pod.claims, pod.sure, v.claims)", New: "v.node.Detaching",
+	},
+	{
+		Name: "hook: volumes count before the pods are listed (10)", In: "kubelet-admit/nri.view.seeNode",
+		Old: "if listed { ... }", New: "if true { ... }",
+	},
+	{
+		Name: "hook: what was told of volumes outlives its plugin", In: "kubelet-admit/nri.view.restore",
+		Old: "v.node.Detaching = false", New: "",
+	},
+	{
+		Name: "hook: a mark that comes with its volumes waits for the pods", In: "kubelet-admit/nri.reader.session",
+		Old: "!r.view.holdsSome()", New: "false",
+	},
+	{
+		Name: "hook: pods are listed anew only when the mark goes (10)", In: "kubelet-admit/nri.reader.session",
+		Old: "r.view.holdsAll() && !isHeld(node, r.view.key)", New: "r.view.holdsAll() && !isMarked(node, r.view.key)",
+	},
+	{
+		Name: "volumes: another fence's names count", In: "taint.Look.Detaching",
+		Old: "!l.Ours()", New: "l.Mark == nil || r == nil",
+	},
+	{
+		Name: "volumes: a second mark is not seen", In: "taint.Look.Detaching",
+		Old: "l.Mark.Others", New: "false",
+	},
+	{
+		Name: "volumes: named before the eviction", In: "taint.Look.Detaching",
+		Old: "r.Phase != PhaseEvicting", New: "false",
+	},
+	{
+		Name: "volumes: named on another Node", In: "taint.Look.Detaching",
+		Old: "r.NodeUID != l.UID", New: "false",
+	},
+	{
+		Name: "volumes: more than may be named", In: "taint.Look.Detaching",
+		Old: "len(r.Detaching) > MaxDetaching", New: "false",
+	},
+	{
+		Name: "volumes: a claim that is none is passed over", In: "taint.Look.Detaching",
+		Old: `!ok || ns == "" || name == "" || strings.Contains(name, "/")`, New: "false && !ok && ns == name",
+	},
+	{
+		Name: "volumes: a pod's disk by its own name is no volume", In: "taint.VolumeClaims",
+		Old: "!neverAttached(v.VolumeSource)", New: "false",
+	},
+	{
+		Name: "volumes: a claim of any namespace is the pod's", In: "taint.VolumeClaims",
+		Old: `p.Namespace + "/" + name`, New: "name",
+	},
+	{
+		Name: "volumes: what is doubted is free", In: "taint.FreeOf",
+		Old: "sure && !slices.ContainsFunc(claims, func(c string) bool { return slices.Contains(of, c) })",
+		New: "!slices.ContainsFunc(claims, func(c string) bool { return slices.Contains(of, c) })",
+	},
+	{
+		Name: "volumes: a new phase names those of the last", In: "taint.Record.Enter",
+		Old: "r.Phase, r.Result, r.At, r.Detaching = p, res, at.UTC().Truncate(time.Millisecond), nil",
+		New: "r.Phase, r.Result, r.At = p, res, at.UTC().Truncate(time.Millisecond)",
+	},
+	{
+		Name: "volumes: named while pods are left (10)", In: "taint/evict.View.returning",
+		Old: "len(spare) > 0", New: "len(spare) > 0 && len(v.detaching()) == 0",
+	},
+	{
+		Name: "volumes: named while ended pods are left (10)", In: "taint/evict.View.returning",
+		Old: "len(tombs) > 0", New: "len(tombs) > 0 && len(v.detaching()) == 0",
+	},
+	{
+		Name: "volumes: named without a sign of life (1)", In: "taint/evict.View.name",
+		Old: "!v.Look.Alive(rec)", New: "false",
+	},
+	{
+		Name: "volumes: one that cannot be named is none (10)", In: "taint/evict.View.name",
+		Old: `slices.ContainsFunc(left, func(a Attachment) bool { return a.PV == "" })`, New: "false",
+	},
+	{
+		Name: "volumes: more are named than may be", In: "taint/evict.View.name",
+		Old: "len(left) > taint.MaxDetaching", New: "false",
+	},
+	{
+		Name: "volumes: the first alone is named (10)", In: "taint/evict.View.names",
+		Old: "rec.Detaching = names", New: "rec.Detaching = names[:min(len(names), 1)]",
+	},
+	{
+		Name: "volumes: one that is being detached is a pod's (10)", In: "taint/evict.View.detaching",
+		Old: "a.Deleting && !slices.Contains(left, a)", New: "false",
+	},
+	{
+		Name: "volumes: named by a cache (11)", In: "taint/evict.Step",
+		Old: "d.Act == Write && d.Returned", New: "false",
+	},
+	{
+		Name: "volumes: a claim is read once (10)", In: "taint/evict.View.name",
+		Old: "if !v.Live { ... }", New: `
+			{
+				claims = map[string]string{}
+				for _, d := range rec.Detaching {
+					claims[d.PV] = d.Claim
+				}
+			}`,
+	},
+	{
+		Name: "volumes: one that is not known yet is nobody's (10)", In: "taint/evict.View.name",
+		Old: "!known && !v.Live", New: "!known && known",
+	},
+	{
+		Name: "volumes: a claim is named after its volume", In: "taint/kube.Claims",
+		Old: `of.Namespace + "/" + of.Name`, New: `of.Namespace + "/" + name`,
+	},
+	{
+		Name: "volumes: one that cannot be read has no claim", In: "taint/kube.Claims",
+		Old: `return fmt.Errorf("reading volume %s: %w", name, err)`, New: "return nil",
+	},
+	{
+		Name: "nudge: a mark that waits for volumes opens no node", In: "taint/controller.nudging.saw",
+		Old: `n.waits == ""`, New: "true", Tests: glue,
+	},
+	{
+		Name: "nudge: volumes that went open no node", In: "taint/controller.nudging.saw",
+		Old: "was.waits != n.waits", New: "false", Tests: glue,
 	},
 	{
 		Name: "hook: a Ready of before the crash counts", In: "kubelet-admit/admit.Decide",
@@ -2545,7 +2677,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: pods are not listed again when the mark goes", In: "kubelet-admit/nri.reader.session",
-		Old: "r.view.marked() && !isMarked(node, r.view.key)", New: "false",
+		Old: "r.view.holdsAll() && !isHeld(node, r.view.key)", New: "false",
 	},
 	{
 		Name: "hook: a Node that is gone is an outage", In: "kubelet-admit/nri.reader.session",
@@ -2693,11 +2825,11 @@ var Mutants = []Mutant{
 		Old: "pv.Spec.CSI.VolumeHandle", New: "vol.PV",
 	},
 	{
-		Name: "look: a generic ephemeral volume's claim has its name alone", In: "taint/kube.claim",
+		Name: "look: a generic ephemeral volume's claim has its name alone", In: "taint.VolumeClaim",
 		Old: `p.Name + "-" + v.Name`, New: "v.Name",
 	},
 	{
-		Name: "look: a generic ephemeral volume is none", In: "taint/kube.claim",
+		Name: "look: a generic ephemeral volume is none", In: "taint.VolumeClaim",
 		Old: "case v.Ephemeral != nil: ...", New: "",
 	},
 	{
@@ -4321,7 +4453,7 @@ var Mutants = []Mutant{
 	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
 	{Name: "overtime: again and again", In: "taint/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
-	{Name: "overtime: by a cache", In: "taint/evict.Step", Old: "ends || forces || waits && v.Now.Sub(v.Listed) >= relist", New: "ends || waits && v.Now.Sub(v.Listed) >= relist", Tests: overtime},
+	{Name: "overtime: by a cache", In: "taint/evict.Step", Old: "ends || forces || names || waits && v.Now.Sub(v.Listed) >= relist", New: "ends || names || waits && v.Now.Sub(v.Listed) >= relist", Tests: overtime},
 	{Name: "overtime: beside volumes that are not known", In: "taint/evict.Step", Old: "ends || waits || forces || d.Act == ClearVolumes", New: "ends || waits || d.Act == ClearVolumes", Tests: overtime},
 	{Name: "overtime: out of service over a pod", In: "taint/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
 	{Name: "overtime: out of service over what caches still have", In: "taint/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},

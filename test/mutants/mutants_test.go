@@ -131,7 +131,7 @@ func TestQuickTestsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Mutant{In: "kubelet-admit/admit.Decide", Old: "n.Marked", New: "false", Tests: []string{"./kubelet-admit/admit"}}
+	m := Mutant{In: "kubelet-admit/admit.Decide", Old: "!n.ReadySeen", New: "false", Tests: []string{"./kubelet-admit/admit"}}
 	for _, quick := range []string{"^(TestDecide)$", "^(TestNobody)$"} {
 		h := hunter{source: newSource(root), scratch: t.TempDir(), quick: map[string]string{m.Tests[0]: quick}}
 		if by, err := h.kill(t.Context(), m); err != nil || !strings.HasPrefix(by, "TestDecide") {
@@ -159,10 +159,10 @@ func TestOnlyFailuresKill(t *testing.T) {
 		err  string // of the error
 	}{
 		{"survives", Mutant{In: "kubelet-admit/admit.Clear", Old: `"node is not marked"`, New: `"node is free"`, Tests: tests}, "", ""},
-		{"killed", Mutant{In: in, Old: "n.Marked", New: "false", Tests: tests}, "TestDecide", ""},
-		{"does not compile", Mutant{In: in, Old: "n.Marked", New: "nobody", Tests: tests}, "", "does not compile"},
+		{"killed", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: tests}, "TestDecide", ""},
+		{"does not compile", Mutant{In: in, Old: "!n.ReadySeen", New: "nobody", Tests: tests}, "", "does not compile"},
 		{"is not there", Mutant{In: in, Old: "n.Nothing", New: "", Tests: tests}, "", "does not stand in"},
-		{"a test that is not there", Mutant{In: in, Old: "n.Marked", New: "false", Tests: []string{"./nowhere"}}, "", "go test ./nowhere"},
+		{"a test that is not there", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: []string{"./nowhere"}}, "", "go test ./nowhere"},
 	} {
 		by, err := h.kill(t.Context(), tc.m)
 		switch {
@@ -182,8 +182,8 @@ func TestUnplacedAreTold(t *testing.T) {
 	tests := []string{"./kubelet-admit/admit"}
 	var out bytes.Buffer
 	err := hunt(t.Context(), &out, []Mutant{
-		{Name: "moved", In: "kubelet-admit/admit.Undecide", Old: "n.Marked", New: "false"},
-		{Name: "placed", In: "kubelet-admit/admit.Decide", Old: "n.Marked", New: "false", Tests: tests},
+		{Name: "moved", In: "kubelet-admit/admit.Undecide", Old: "!n.ReadySeen", New: "false"},
+		{Name: "placed", In: "kubelet-admit/admit.Decide", Old: "!n.ReadySeen", New: "false", Tests: tests},
 		{Name: "gone", In: "kubelet-admit/admit.Decide", Old: "n.Nothing", New: "false", Tests: tests},
 	}, 2)
 	want := regexp.MustCompile(`^NOT PLACED  moved: kubelet-admit/admit declares no Undecide \(but in Decide\)

@@ -389,19 +389,7 @@ func (c *checker) unmark(g grounds) {
 	if r.Phase == taint.PhaseArmed && g.Record.Result != taint.ResultLifted || g.Record.Phase != taint.PhaseDone {
 		w.fail("11", "the mark of %s goes in phase %s with result %s", g.look.Name, r.Phase, g.Record.Result)
 	}
-	used := map[string]bool{}
-	for _, p := range g.pods {
-		kept := p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0
-		if p.Tombstone && !kept && (r.Phase != taint.PhaseArmed || c.ended[p.UID].fence == r.ID) {
-			w.fail("11", "the mark of %s goes (%s), and tombstoned pod %s is still there", g.look.Name, g.Why, p.Name)
-		}
-		if g.Why == reason.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
-			w.fail("11", "the mark of %s goes (%s), and pod %s was not moved", g.look.Name, g.Why, p.Name)
-		}
-		for _, vol := range p.Volumes {
-			used[vol.PV] = used[vol.PV] || !p.Terminal
-		}
-	}
+	used := c.allEnded(g)
 	if r.Phase == taint.PhaseArmed {
 		return
 	}
@@ -413,6 +401,46 @@ func (c *checker) unmark(g grounds) {
 	if g.Why == reason.Finished && c.proven(g) {
 		c.listed(g)
 	}
+}
+
+// names is that same moment for the pods that use no volume that the record names: it names all that is still there.
+func (c *checker) names(g grounds) {
+	w := c.w
+	if n := w.api.node(g.look.Name); n == nil || n.ResourceVersion != g.look.ResourceVersion {
+		return
+	}
+	w.count("volumes named")
+	named := map[string]bool{}
+	for _, d := range g.Record.Detaching {
+		named[d.Claim] = true
+	}
+	used := c.allEnded(g)
+	for _, a := range g.atts {
+		if len(named) > 0 && !named["default/"+a.PV] && (!used[a.PV] || a.Deleting) {
+			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name, g.Record.Detaching, a.Name)
+		}
+	}
+	if l := g.look; !l.Alive(l.Record) {
+		w.fail("11", "the record of %s names volumes, and the node shows no life", l.Name)
+	}
+}
+
+// allEnded holds that no pod that was ended is still there, and returns the volumes that the others use.
+func (c *checker) allEnded(g grounds) map[string]bool {
+	w, r, used := c.w, g.look.Record, map[string]bool{}
+	for _, p := range g.pods {
+		kept := p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0
+		if p.Tombstone && !kept && (r.Phase != taint.PhaseArmed || c.ended[p.UID].fence == r.ID) {
+			w.fail("11", "%s is let go (%s), and tombstoned pod %s is still there", g.look.Name, g.Why, p.Name)
+		}
+		if g.Why == reason.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
+			w.fail("11", "%s is let go (%s), and pod %s was not moved", g.look.Name, g.Why, p.Name)
+		}
+		for _, vol := range p.Volumes {
+			used[vol.PV] = used[vol.PV] || !p.Terminal
+		}
+	}
+	return used
 }
 
 // listed is the end of step 10: nothing is left in volumesAttached that attach/detach wrote back and does not know attached any more.

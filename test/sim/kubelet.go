@@ -326,12 +326,15 @@ func (k *kubelet) admit(p *corev1.Pod, again func(time.Duration)) {
 	w := k.m.w
 	if w.Scenario != Held && w.Scenario != Bare {
 		exempt := taint.Exempt(p, taint.DefaultKey) != taint.NotExempt
-		ok, why := admit.Decide(k.hook.node, admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID))})
+		claims, sure := taint.VolumeClaims(p)
+		apart := k.hook.node.Detaching && taint.FreeOf(claims, sure, k.hook.claims)
+		ok, why := admit.Decide(k.hook.node, admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID)), Apart: apart})
 		if !ok {
 			if exempt {
 				w.fail("9", "the hook of %s holds exempt pod %s", k.m.name, p.Name)
 			}
 			w.count("held")
+			w.count("held: " + string(why))
 			w.logf("%s: %s (%s) held: %s", k.m.name, p.Name, p.UID, why)
 			d := w.between(100*time.Millisecond, 3*time.Second)
 			if w.chance(0.5) {
@@ -340,6 +343,7 @@ func (k *kubelet) admit(p *corev1.Pod, again func(time.Duration)) {
 			again(d)
 			return
 		}
+		w.count("admitted: " + string(why))
 	}
 	k.after(w.between(10*time.Millisecond, 1500*time.Millisecond), func() {
 		delete(k.starting, string(p.UID))
@@ -382,7 +386,8 @@ type hook struct {
 	node    admit.Node
 	seen    time.Time // how old its view of the Node is
 	known   []*corev1.Pod
-	listed  bool // a consistent list was made since the mark was last seen
+	claims  []string // those of node.Detaching
+	listed  bool     // a consistent list was made, or is on its way, since the mark held all
 	pending bool
 }
 
@@ -425,21 +430,24 @@ func (h *hook) changed() {
 	})
 }
 
-// see takes a state of the Node in. A mark takes effect at once; its absence only after a consistent list of the node's pods made
-// since: a pod tombstoned under the mark must not start from an older one.
+// see takes a state of the Node in. A mark takes effect at once; its absence, and that it holds the pods of some volumes only, after a
+// consistent list of the node's pods made since: a pod tombstoned under the mark must not start from an older one.
 func (h *hook) see(n *corev1.Node, at time.Time) {
 	w, m := h.k.m.w, h.k.m
 	h.seen = at
-	_, marked := taint.Find(n, taint.DefaultKey, "")
+	l := taint.See(n, nil, taint.DefaultKey, at, at)
+	h.claims = l.Detaching()
 	if isReady(n) && n.Status.NodeInfo.BootID == m.bootID {
 		h.node.ReadySeen = true
 	}
 	switch {
-	case marked:
-		h.node.Read, h.node.Marked, h.listed = true, true, false
-	case !h.listed:
-		h.node.Read, h.node.Marked, h.listed = true, true, true
+	case l.Mark != nil && len(h.claims) == 0:
+		h.node.Read, h.node.Marked, h.node.Detaching, h.listed = true, true, false, false
+	case !h.listed, l.Mark != nil && !h.node.Marked:
+		h.node.Read, h.node.Marked, h.node.Detaching, h.listed = true, true, false, true
 		h.k.after(w.between(time.Millisecond, 100*time.Millisecond), h.list)
+	case h.node.Detaching:
+		h.node.Marked, h.node.Detaching = l.Mark != nil, l.Mark != nil
 	}
 }
 
@@ -450,7 +458,7 @@ func (h *hook) list() {
 		h.k.after(time.Second, h.list)
 	default:
 		h.known = h.k.m.w.api.podsOn(h.k.m.name)
-		h.node.Marked = false
+		h.node.Marked, h.node.Detaching = len(h.claims) > 0, len(h.claims) > 0
 	}
 }
 
@@ -463,7 +471,7 @@ func (h *hook) knows(uid string) bool {
 	if h.listed && !h.k.m.away() {
 		w := h.k.m.w
 		h.k.after(w.between(time.Millisecond, 50*time.Millisecond), func() {
-			if !h.listed || h.node.Marked || h.k.m.away() {
+			if !h.listed || h.node.Marked && !h.node.Detaching || h.k.m.away() {
 				return
 			}
 			for _, p := range w.api.podsOn(h.k.m.name) {

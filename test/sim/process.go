@@ -293,7 +293,11 @@ func (k *worker) next() {
 		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() && w.machine(l.Name).still(l.Sent, fence.Shadow, fence.Disabled) {
 			w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
 		}
-		if s.Record.Phase == taint.PhaseEvicting && s.Why != reason.Adopting { // a mark overwritten in the middle goes on
+		switch before := l.Record; {
+		case s.Record.Phase != taint.PhaseEvicting || s.Why == reason.Adopting: // a mark overwritten in the middle goes on
+		case before.Open() && before.Phase == taint.PhaseEvicting:
+			w.check.names(k.grounds(s))
+		default:
 			w.check.proof(k.grounds(s), "beginning of the eviction")
 		}
 		if s.Why == reason.NeverOff {
@@ -388,6 +392,14 @@ func (k *worker) read(s recovery.Step) {
 	case recovery.Members:
 		var members map[string]bool
 		k.call(func() error { members = w.members(); return nil }, then(func() { k.course.SawMembers(members, w.now) }))
+	case recovery.Claims:
+		claims := map[string]string{}
+		k.call(func() error { return nil }, then(func() { // they do not change in here
+			for _, pv := range s.PVs {
+				claims[pv] = "default/" + pv
+			}
+			k.course.SawClaims(claims, w.now)
+		}))
 	case recovery.Waiting:
 		var claims map[string]bool
 		k.call(func() error { claims = w.waiting(name); return nil }, then(func() { k.course.SawWaiting(claims, w.now) }))

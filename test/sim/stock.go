@@ -278,7 +278,7 @@ func (w *World) startDetach(a *storagev1.VolumeAttachment, cached *corev1.Node) 
 	w.writeAttached(node, cached)
 	d := w.between(20*time.Millisecond, time.Second)
 	if !w.calm && w.chance(0.1) {
-		d = w.between(time.Second, 40*time.Second)
+		d = w.between(time.Second, 2*time.Minute)
 	}
 	w.after(d, func() {
 		if a := w.api.attachment(name); a != nil && a.DeletionTimestamp != nil {

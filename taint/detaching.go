@@ -1,0 +1,70 @@
+package taint
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Detaching is a volume that is still to be detached from a node that came back.
+type Detaching struct {
+	PV    string `json:"pv"`
+	Claim string `json:"claim,omitempty"` // namespace/name: the one claim by which a kubelet mounts the volume; "": none, so that no kubelet does
+}
+
+// Detaching returns the claims, as namespace/name, whose pods alone the mark still holds; none: it holds every pod that is not exempt. That is
+// so until the record of this mark, and of this Node, says that all ended pods are gone and names each volume that is to be detached. A volume
+// that no claim leads to stands there as "", which is no pod's.
+func (l Look) Detaching() []string {
+	r := l.Record
+	if !l.Ours() || l.Mark.Others || r.Phase != PhaseEvicting || r.NodeUID != l.UID || len(r.Detaching) > MaxDetaching {
+		return nil
+	}
+	var out []string
+	for _, d := range r.Detaching {
+		if ns, name, ok := strings.Cut(d.Claim, "/"); d.Claim != "" && (!ok || ns == "" || name == "" || strings.Contains(name, "/")) {
+			return nil
+		}
+		out = append(out, d.Claim)
+	}
+	return out
+}
+
+// VolumeClaim is the name of the claim, in the pod's namespace, that one of the pod's volumes is, if it is one.
+func VolumeClaim(p *corev1.Pod, v corev1.Volume) (name string, ok bool) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName, true
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name, true
+	default:
+		return "", false
+	}
+}
+
+// VolumeClaims returns the claims that a pod uses, as namespace/name. It is all that the pod uses of what is attached to nodes, unless sure is
+// false: a volume that names a disk itself may be any claim's, and so may one of a kind that is not known here.
+func VolumeClaims(p *corev1.Pod) (claims []string, sure bool) {
+	sure = true
+	for _, v := range p.Spec.Volumes {
+		if name, ok := VolumeClaim(p, v); ok {
+			claims = append(claims, p.Namespace+"/"+name)
+		} else if !neverAttached(v.VolumeSource) {
+			sure = false
+		}
+	}
+	return claims, sure
+}
+
+// neverAttached reports a volume that Kubernetes attaches to no node: it is made on the node, or mounted over the network. A CSI volume that
+// stands in the pod itself is one: the kubelet asks its driver to mount it, and nobody to attach it.
+func neverAttached(v corev1.VolumeSource) bool {
+	return v.EmptyDir != nil || v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || v.HostPath != nil ||
+		v.CSI != nil || v.Image != nil || v.NFS != nil
+}
+
+// FreeOf reports that a pod with these claims uses none of the others, for certain.
+func FreeOf(claims []string, sure bool, of []string) bool {
+	return sure && !slices.ContainsFunc(claims, func(c string) bool { return slices.Contains(of, c) })
+}
