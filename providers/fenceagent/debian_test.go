@@ -157,7 +157,7 @@ func TestDummy(t *testing.T) {
 		t.Errorf("the file says %q", got)
 	}
 	must(t, os.WriteFile(n.ID, []byte("off\n"), 0o600))
-	wants(t, ask(t, p, n), providers.PowerUnknown, "exit status 1: Failed: Unable to obtain correct plug status or p", "ok")
+	wants(t, ask(t, p, n), providers.PowerUnknown, "exit status 1: Failed: Unable to obtain correct plug status or plug is not available", "ok")
 }
 
 // ipmilan is fence_ipmilan on the way to a BMC.
