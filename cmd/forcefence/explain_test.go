@@ -112,7 +112,7 @@ func TestExplain(t *testing.T) {
 
 // forbidding may not list some resources.
 type forbidding struct {
-	client.Reader
+	client.Client
 	kinds []string
 }
 
@@ -120,14 +120,14 @@ func (f forbidding) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 	if slices.Contains(f.kinds, fmt.Sprintf("%T", o)) {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", o)}, key.Name, fmt.Errorf("no right"))
 	}
-	return f.Reader.Get(ctx, key, o, opts...)
+	return f.Client.Get(ctx, key, o, opts...)
 }
 
 func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if slices.Contains(f.kinds, fmt.Sprintf("%T", list)) {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", list)}, "", fmt.Errorf("no right"))
 	}
-	return f.Reader.List(ctx, list, opts...)
+	return f.Client.List(ctx, list, opts...)
 }
 
 // Who lacks a right is told which, and gets the answer without what it would have shown; there is none without the nodes, Leases and pods.

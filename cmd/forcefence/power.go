@@ -21,7 +21,7 @@ import (
 type desk struct {
 	file, kubeconfig string
 	types            providers.Registry
-	client           client.Reader // tests have their own; nil: by kubeconfig
+	client           client.Client // tests have their own; nil: by kubeconfig
 }
 
 func (d *desk) flags(cmd *cobra.Command) {

@@ -13,7 +13,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -185,6 +187,97 @@ func TestUnreadableIsPaused(t *testing.T) {
 			w.r.Live = live
 			w.until(time.Minute, func() bool { return w.record("n1").Result == taint.ResultEvicted })
 			w.untilDone("n1", taint.ResultEvicted)
+		})
+	}
+}
+
+// clusterAPI is an API server with Machines and Clusters, by kind and name.
+type clusterAPI struct {
+	client.Reader
+	objects map[string]map[string]any
+	err     error
+}
+
+func (a clusterAPI) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return a.Reader.Get(ctx, k, o, opts...)
+	}
+	is, there := a.objects[u.GetKind()+" "+k.String()]
+	switch {
+	case a.err != nil:
+		return a.err
+	case u.GroupVersionKind().Version != "v1beta7" || !there:
+		return apierrors.NewNotFound(schema.GroupResource{Group: fence.ClusterAPI, Resource: u.GetKind()}, k.Name)
+	}
+	u.Object = is
+	return nil
+}
+
+// mapping is a client of an API server that has these resources.
+type mapping struct {
+	client.Client
+	mapper meta.RESTMapper
+}
+
+func (m mapping) RESTMapper() meta.RESTMapper { return m.mapper }
+
+// unmapped is a discovery that fails.
+type unmapped struct{ meta.RESTMapper }
+
+func (unmapped) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
+	return nil, errors.New("no answer")
+}
+
+// Whoever takes a Machine from Cluster API's own health checks takes its node from forcefence, where the Machine can be read.
+func TestClusterAPI(t *testing.T) {
+	object := func(annotation string, spec map[string]any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: ""}}, "spec": spec}
+	}
+	const machine, cluster = "Machine infra/m1", "Cluster infra/prod"
+	plain := object("other", map[string]any{})
+	named := func(namespace, machine string) map[string]string {
+		return map[string]string{fence.ClusterAPI + "/cluster-namespace": namespace, fence.ClusterAPI + "/machine": machine, fence.ClusterAPI + "/cluster-name": "prod"}
+	}
+	served := meta.NewDefaultRESTMapper([]schema.GroupVersion{{Group: fence.ClusterAPI, Version: "v1beta7"}})
+	for _, kind := range []string{"Machine", "Cluster"} {
+		served.Add(schema.GroupVersionKind{Group: fence.ClusterAPI, Version: "v1beta7", Kind: kind}, meta.RESTScopeNamespace)
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m1", errors.New("no right"))
+	for name, tc := range map[string]struct {
+		on      map[string]string // the Node's annotations
+		objects map[string]map[string]any
+		mapper  meta.RESTMapper
+		err     error
+		told    string // "" and no failure: it is fenced
+		fails   bool
+	}{
+		"nothing is said":                   {on: named("infra", "m1"), objects: map[string]map[string]any{machine: plain, cluster: plain}},
+		"its Machine is paused":             {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}, told: "Machine infra/m1: annotation cluster.x-k8s.io/paused"},
+		"its Machine is left alone":         {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/skip-remediation", nil)}, told: "Machine infra/m1: annotation cluster.x-k8s.io/skip-remediation"},
+		"its Cluster is paused":             {on: named("infra", "m1"), objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": true})}, told: "Cluster infra/prod: spec.paused"},
+		"its Cluster is not paused":         {on: named("infra", "m1"), objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": false})}},
+		"a pause that is none of the two":   {on: named("infra", "m1"), objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": "yes"})}, told: "Cluster infra/prod: spec.paused"},
+		"another Machine is paused":         {on: named("infra", "m2"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}},
+		"a Node of no Machine":              {objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}},
+		"a name that no Machine can have":   {on: named("infra", "../m1"), objects: map[string]map[string]any{}, err: nil},
+		"no namespace":                      {on: named("", "m1"), err: forbidden},
+		"Machines are elsewhere":            {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}, mapper: meta.NewDefaultRESTMapper(nil)},
+		"nobody knows where Machines are":   {on: named("infra", "m1"), mapper: unmapped{}, fails: true},
+		"a Machine that may not be read":    {on: named("infra", "m1"), err: forbidden, told: "Machine infra/m1 may not be read"},
+		"a Machine that nobody answers for": {on: named("infra", "m1"), err: apierrors.NewInternalError(errors.New("etcd")), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if tc.mapper == nil {
+				tc.mapper = served
+			}
+			w.r.Live, w.r.Client = clusterAPI{w.api, tc.objects, tc.err}, mapping{w.api, tc.mapper}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: tc.on}}
+			got, err := w.r.excludedElsewhere(t.Context(), Elsewhere{}, node)
+			if (err != nil) != tc.fails || (got == "") != (tc.told == "") || !strings.Contains(got, tc.told) {
+				t.Errorf("got %q, error %v, want %q, an error: %v", got, err, tc.told, tc.fails)
+			}
 		})
 	}
 }

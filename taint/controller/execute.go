@@ -289,7 +289,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		facts.By, facts.NewID = r.By, cmp.Or(facts.NewID, newID())
 		facts.Nobody = st.since(facts.Nobody, r.Now())
 		if facts.Excluded == "" && l.Mark == nil {
-			if facts.Excluded, err = r.excludedElsewhere(ctx, config.Elsewhere, name); err != nil {
+			if facts.Excluded, err = r.excludedElsewhere(ctx, config.Elsewhere, node); err != nil {
 				return err
 			}
 		}

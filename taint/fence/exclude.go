@@ -116,6 +116,30 @@ func Maintained(lease *coordinationv1.Lease, now time.Time) bool {
 	return s.RenewTime == nil || s.LeaseDurationSeconds == nil || now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))
 }
 
+// ClusterAPI is the API group of Cluster API. Its annotations on a Node name the Node's Machine.
+const ClusterAPI = "cluster.x-k8s.io"
+
+// MachineOf are the names that Cluster API gave the Node's Machine and Cluster, and their namespace; empty where it gave none. The Node's
+// kubelet can write them.
+func MachineOf(node *corev1.Node) (namespace, machine, cluster string) {
+	a := node.Annotations
+	return a[ClusterAPI+"/cluster-namespace"], a[ClusterAPI+"/machine"], a[ClusterAPI+"/cluster-name"]
+}
+
+// LeftAlone is "" or why Cluster API's own health checks leave a Machine alone, by its annotations or its Cluster's, whatever their values,
+// or by the Cluster's spec.paused.
+func LeftAlone(annotations map[string]string, paused bool) string {
+	if paused {
+		return "spec.paused"
+	}
+	for _, name := range []string{ClusterAPI + "/paused", ClusterAPI + "/skip-remediation"} {
+		if _, ok := annotations[name]; ok {
+			return "annotation " + name
+		}
+	}
+	return ""
+}
+
 func says(node *corev1.Node, condition corev1.NodeConditionType) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == condition {

@@ -31,18 +31,14 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 	unread := func(err error) string {
 		return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 	}
-	// In whichever version the API server has it: one that we do not know must not pass for none.
-	mapping, err := m.RESTMapping(schema.GroupKind{Group: "longhorn.io", Kind: "Setting"})
-	var failed *apiutil.ErrResourceDiscoveryFailed // counts as no match, too, where one of several versions was not found
+	s, err := Served(m, schema.GroupKind{Group: "longhorn.io", Kind: "Setting"})
 	switch {
-	case meta.IsNoMatchError(err) && !errors.As(err, &failed):
-		return ""
 	case err != nil:
 		return unread(err)
+	case s == nil:
+		return ""
 	}
-	var s unstructured.Unstructured
-	s.SetGroupVersionKind(mapping.GroupVersionKind)
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: longhornNamespace, Name: longhornSetting}, &s); {
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: longhornNamespace, Name: longhornSetting}, s); {
 	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // that one: no such resource any more
 		return ""
 	case err != nil:
@@ -55,4 +51,20 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 		return fmt.Sprintf("Longhorn's own setting %s is %q", longhornSetting, value)
 	}
 	return ""
+}
+
+// Served is an object of a kind to read into, in whichever version the API server has it: one that we do not know must not pass for none. nil:
+// there is no such resource. It blocks for the API's discovery.
+func Served(m meta.RESTMapper, kind schema.GroupKind) (*unstructured.Unstructured, error) {
+	mapping, err := m.RESTMapping(kind)
+	var failed *apiutil.ErrResourceDiscoveryFailed // counts as no match, too, where one of several versions was not found
+	switch {
+	case meta.IsNoMatchError(err) && !errors.As(err, &failed):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(mapping.GroupVersionKind)
+	return o, nil
 }

@@ -50,6 +50,8 @@ var justified = map[string]string{
 	"taint forcefence.io/nodefences": "it is no request: the policies ask the authorizer for it",
 	"patch events.k8s.io/events":     "counts an Event that is told again within some minutes",
 	"delete forcefence.io/fencings":  "when a hundred fences are over, or after ninety days",
+	"get cluster.x-k8s.io/machines":  "where Cluster API's objects are in the same cluster",
+	"get cluster.x-k8s.io/clusters":  "likewise",
 	"list nodes":                     "how informers begin where the API server does not stream lists (before Kubernetes 1.34)",
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,14 +21,27 @@ func (w *world) condition(h *host, name string, status corev1.ConditionStatus) {
 	kit.Must(w.t, err)
 }
 
+//go:embed testdata/clusterapi.yaml
+var clusterAPI string
+
 // One node for each rule, all lost at the same moment. What excludes a node stops everything; what says that a drain is under way keeps a
 // machine on, and none that is off from its recovery. When it is taken back the node is fenced as any.
 func TestExclusions(t *testing.T) {
-	w := newWorld(t, plan{nodes: 16, seconds: 300})
+	w := newWorld(t, plan{nodes: 20, seconds: 300})
 	label := "remediation.medik8s.io/exclude-from-remediation"
 	lease := func(h *host, holder string) {
 		w.kubectlApply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: %s, name: node-%s}\nspec: {holderIdentity: %s, leaseDurationSeconds: 3600, renewTime: %q}",
 			w.ns, h.Name(), holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")))
+	}
+	w.kubectlApply(clusterAPI)
+	w.kubectl("wait", "--for=condition=Established", "--timeout=5m", "crd/machines.cluster.x-k8s.io", "crd/clusters.cluster.x-k8s.io")
+	object := func(kind, name, rest string) {
+		w.kubectlApply(fmt.Sprintf("apiVersion: cluster.x-k8s.io/v1beta2\nkind: %s\nmetadata: {namespace: %s, name: %s}\n%s", kind, w.ns, name, rest))
+	}
+	ofMachine := func(h *host) {
+		for name, value := range map[string]string{"cluster-namespace": w.ns, "machine": "m-" + h.Name(), "cluster-name": "c-" + h.Name()} {
+			w.annotate(h, fence.ClusterAPI+"/"+name, value)
+		}
 	}
 	rules := []struct {
 		says string // of the Event
@@ -52,6 +66,18 @@ func TestExclusions(t *testing.T) {
 		{"Lease " + w.ns + "/node-" + w.hosts[4].Name() + ": node maintenance", false,
 			func(h *host) { lease(h, "node-maintenance") },
 			func(h *host) { lease(h, "NodeHealthCheck-workers") }},
+		{"Machine " + w.ns + "/m-" + w.hosts[5].Name() + ": annotation cluster.x-k8s.io/skip-remediation", false,
+			func(h *host) {
+				object("Machine", "m-"+h.Name(), "")
+				w.kubectl("-n", w.ns, "annotate", "machines.cluster.x-k8s.io", "m-"+h.Name(), "cluster.x-k8s.io/skip-remediation=")
+				ofMachine(h)
+			},
+			func(h *host) {
+				w.kubectl("-n", w.ns, "annotate", "machines.cluster.x-k8s.io", "m-"+h.Name(), "cluster.x-k8s.io/skip-remediation-")
+			}},
+		{"Cluster " + w.ns + "/c-" + w.hosts[6].Name() + ": spec.paused", true,
+			func(h *host) { object("Cluster", "c-"+h.Name(), "spec: {paused: true}"); ofMachine(h) },
+			func(h *host) { object("Cluster", "c-"+h.Name(), "spec: {paused: false}") }},
 		{"condition DrainInProgress", false,
 			func(h *host) { w.condition(h, "DrainInProgress", corev1.ConditionTrue) },
 			func(h *host) { w.condition(h, "DrainInProgress", corev1.ConditionFalse) }},
@@ -90,14 +116,14 @@ func TestExclusions(t *testing.T) {
 	w.untilDone(off, taint.ResultEvicted)
 	for i, r := range rules {
 		reason := "NodeExcluded"
-		if i >= 5 {
+		if i >= 7 {
 			reason = "PowerOffHeldUp"
 		}
 		if told := w.untilEvent("Node", w.hosts[i].Name(), reason); !strings.Contains(told, r.says) {
 			t.Errorf("told %q, want that it says %q", told, r.says)
 		}
 	}
-	c.untilMetric(`forcefence_nodes{state="excluded"}`, 5)
+	c.untilMetric(`forcefence_nodes{state="excluded"}`, 7)
 	for i, h := range w.hosts[:len(rules)] {
 		kit.Must(t, w.alone(h))
 		if n := h.resets(); n != 0 || !w.has(fmt.Sprintf("pod-%d", i)) {

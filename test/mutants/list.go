@@ -1806,7 +1806,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "r.excludedElsewhere(ctx, config.Elsewhere, name)", New: `"", nil`,
+		Old: "r.excludedElsewhere(ctx, config.Elsewhere, node)", New: `"", nil`,
 		Tests: glue,
 	},
 	{
@@ -1816,7 +1816,43 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: the Lease does not count (8)", In: "taint/controller.Elsewhere.Says",
-		Old: "[]said{paused, maintained}", New: "[]said{paused, {denied: maintained.denied}}",
+		Old: "[]said{paused, maintained, machine, cluster}", New: "[]said{paused, {denied: maintained.denied}, machine, cluster}",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Machine's word does not count (8)", In: "taint/controller.Elsewhere.Says",
+		Old: "[]said{paused, maintained, machine, cluster}", New: "[]said{paused, maintained, {denied: machine.denied}, cluster}",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Cluster's word does not count (8)", In: "taint/controller.Elsewhere.Says",
+		Old: "[]said{paused, maintained, machine, cluster}", New: "[]said{paused, maintained, machine, {denied: cluster.denied}}",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a discovery that fails knows no Machines (8)", In: "taint/controller.clusterAPIWord",
+		Old: "return said{}, err", New: "return said{}, nil",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Cluster's pause that is none is no pause (8)", In: "taint/controller.clusterAPIWord",
+		Old: "paused || err != nil", New: "paused || err != nil && paused",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: any name is a Machine's", In: "taint/controller.clusterAPIWord",
+		Old:   "len(validation.IsDNS1123Label(key.Namespace))+len(validation.IsDNS1123Subdomain(key.Name)) > 0",
+		New:   `key.Name == "" && len(validation.IsDNS1123Label(key.Namespace)) > 0`,
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Cluster's pause does not count (8)", In: "taint/fence.LeftAlone",
+		Old: "if paused { ... }", New: "",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Machine that is not remediated is (8)", In: "taint/fence.LeftAlone",
+		Old: `[]string{ClusterAPI + "/paused", ClusterAPI + "/skip-remediation"}`, New: `[]string{ClusterAPI + "/paused"}`,
 		Tests: glue,
 	},
 	{
@@ -3991,7 +4027,7 @@ var Mutants = []Mutant{
 		Old: `return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))`, New: `_ = cmp.Or(err.Error()); return ""`,
 	},
 	{
-		Name: "policy: a discovery that failed in part says that Longhorn is not there", In: "taint/kube.LonghornDeletes",
+		Name: "policy: a discovery that failed in part says that Longhorn is not there", In: "taint/kube.Served",
 		Old: "!errors.As(err, &failed)", New: "(!errors.As(err, &failed) || true)",
 	},
 	{

@@ -24,7 +24,7 @@ import (
 // Desk is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
 // the same guards as the controller, on what the Nodes were when it was opened. It writes nothing to the API server.
 type Desk struct {
-	client client.Reader
+	client client.Client
 	wait   time.Duration
 	confs  *configs
 	key    string
@@ -32,7 +32,7 @@ type Desk struct {
 }
 
 // OpenDesk reads the configuration and all Nodes: which machine is whose depends on them. c reads from the API server. It asks no device.
-func OpenDesk(ctx context.Context, file string, types providers.Registry, c client.Reader, log *slog.Logger) (*Desk, error) {
+func OpenDesk(ctx context.Context, file string, types providers.Registry, c client.Client, log *slog.Logger) (*Desk, error) {
 	cfg, err := config.Load(file, types)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) 
 		return s, m, nil, err
 	}
 	if s.Facts.Excluded == "" && look.Mark == nil {
-		why, denied, err := config.Elsewhere.Says(ctx, d.client, name, s.Now)
+		why, denied, err := config.Elsewhere.Says(ctx, d.client, d.client.RESTMapper(), node, s.Now)
 		if err != nil {
 			return s, m, nil, err
 		}
