@@ -187,6 +187,21 @@ func TestPoweredOnThrough(t *testing.T) {
 	}
 }
 
+// Where one of the devices that it was turned off through must not touch the machine by now, none is used: another device that may does not
+// make up for that.
+func TestNotPoweredOnThrough(t *testing.T) {
+	v := fenced(two, func(v *View) {
+		v.Look.Record.OffBy = proof.Speakers(v.Devices)
+		v.Devices[1].NoPower = "never pinned"
+	}, both(providers.PowerOff, providers.PowerOff, 100*time.Millisecond))
+	if v.NoPower() != "" {
+		t.Fatal("no device may touch the machine: that is another case")
+	}
+	if d := Step(v); d.Act != Wait || d.Why != reason.PowerOnHeldUp || d.Detail != "never pinned" {
+		t.Errorf("got %s (%s, %s), want it held up", d.Act, d.Why, d.Detail)
+	}
+}
+
 // The record names whom a power-off of ours went through, where that is how the machine went off, and keeps it while the machine stays off.
 func TestOffBy(t *testing.T) {
 	const off = providers.PowerOff
