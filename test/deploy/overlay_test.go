@@ -129,14 +129,15 @@ func TestAnyNodeOverlay(t *testing.T) {
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"any-node"}, nil)), where)
 }
 
-// TestLonghornOverlay: the controller may read whose a ReplicaSet is, and one setting of Longhorn's, and delete VolumeAttachments, bounded by
-// a policy, and nothing else more.
+// TestLonghornOverlay: the controller may read whose a ReplicaSet is (people may, by forcefence-explain), and one setting of Longhorn's, and
+// delete VolumeAttachments, bounded by a policy, and nothing else more.
 func TestLonghornOverlay(t *testing.T) {
-	counts := map[string]int{"replicasets": 0, "longhorn.io": 0, "forcefence-controller-attachment": 0}
+	const owners = "  - apps\n  resources:\n  - replicasets\n  verbs:\n  - get\n"
+	counts := map[string]int{"replicasets": 1, owners: 1, "longhorn.io": 0, "forcefence-controller-attachment": 0}
 	wantCounts(t, render(t, base), counts)
 	counts["forcefence-controller-attachment"] = 3
 	counts["  - storage.k8s.io\n  resources:\n  - volumeattachments\n  verbs:\n  - delete\n"] = 1
 	counts["longhorn.io"], counts["  - longhorn.io\n  resourceNames:\n  - node-down-pod-deletion-policy\n  resources:\n  - settings\n  verbs:\n  - get\n"] = 2, 1 // and the attacher
-	counts["replicasets"], counts["  - apps\n  resources:\n  - replicasets\n  verbs:\n  - get\n"] = 1, 1
+	counts["replicasets"], counts[owners] = 2, 2
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"longhorn"}, nil)), counts)
 }
