@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,9 +28,15 @@ type Elsewhere struct {
 	Leases string           // the namespace of medik8s' Leases; "": none
 }
 
-// Says is "" or why the node must be left alone, by what is said elsewhere at now: there, and by Cluster API's objects where m knows them.
-// denied are the objects that c may not read, and that may say it. It blocks for the API server.
-func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time) (why string, denied []string, _ error) {
+// Word is what is said of a node elsewhere. The zero value is nothing.
+type Word struct {
+	Excluded string   // why it must be left alone
+	KeptOn   string   // why its machine must not be powered off: nobody can tell what Cluster API's objects say
+	Denied   []string // the objects that may not be read, and that may say that it must be left alone
+}
+
+// Says reads what is said of a live Node at now: there, and by Cluster API's objects where m knows them. It blocks for the API server.
+func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time) (w Word, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var paused, maintained, machine, cluster said
@@ -59,42 +66,56 @@ func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper
 			return err
 		})
 	}
+	var unread [2]string
 	namespace, ofMachine, ofCluster := fence.MachineOf(node)
-	g.Go(func() (err error) {
-		machine, err = clusterAPIWord(ctx, c, m, "Machine", client.ObjectKey{Namespace: namespace, Name: ofMachine})
-		return err
+	g.Go(func() error {
+		machine, unread[0] = clusterAPIWord(ctx, c, m, "Machine", client.ObjectKey{Namespace: namespace, Name: ofMachine})
+		return nil
 	})
-	g.Go(func() (err error) {
-		cluster, err = clusterAPIWord(ctx, c, m, "Cluster", client.ObjectKey{Namespace: namespace, Name: ofCluster})
-		return err
+	g.Go(func() error {
+		cluster, unread[1] = clusterAPIWord(ctx, c, m, "Cluster", client.ObjectKey{Namespace: namespace, Name: ofCluster})
+		return nil
 	})
 	err := g.Wait()
 	var all []string
 	for _, s := range []said{paused, maintained, machine, cluster} {
 		if s.denied != "" {
-			denied = append(denied, s.denied)
+			w.Denied = append(w.Denied, s.denied)
 		}
 		if s.why != "" {
 			all = append(all, s.why)
 		}
 	}
-	return strings.Join(all, "; "), denied, err
+	w.Excluded, w.KeptOn = strings.Join(all, "; "), cmp.Or(unread[:]...)
+	return w, err
 }
 
+// conversionTimeout bounds the reading of Cluster API's objects. The webhook that converts them may run on the node that is dead.
+const conversionTimeout = 3 * time.Second
+
 // clusterAPIWord is what Cluster API's Machine or Cluster of a Node says, where its objects are in this cluster. A name that no object can
-// have names none.
-func clusterAPIWord(ctx context.Context, c client.Reader, m meta.RESTMapper, kind string, key client.ObjectKey) (said, error) {
+// have names none. Where it is there and cannot be read, whatever the cause, unread says so: that keeps the node's machine on, and no node
+// whose machine is off from its recovery.
+func clusterAPIWord(ctx context.Context, c client.Reader, m meta.RESTMapper, kind string, key client.ObjectKey) (s said, unread string) {
 	if len(validation.IsDNS1123Label(key.Namespace))+len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
-		return said{}, nil
+		return said{}, ""
 	}
+	ctx, cancel := context.WithTimeout(ctx, conversionTimeout)
+	defer cancel()
 	o, err := kube.Served(m, schema.GroupKind{Group: fence.ClusterAPI, Kind: kind})
-	if o == nil || err != nil {
-		return said{}, err
+	if o == nil && err == nil {
+		return said{}, ""
 	}
-	return wordOf(ctx, c, kind, key, o, func() string {
-		paused, _, err := unstructured.NestedBool(o.Object, "spec", "paused")
-		return fence.LeftAlone(o.GetAnnotations(), paused || err != nil)
-	})
+	if err == nil {
+		s, err = wordOf(ctx, c, kind, key, o, func() string {
+			paused, _, err := unstructured.NestedBool(o.Object, "spec", "paused")
+			return fence.LeftAlone(o.GetAnnotations(), paused || err != nil)
+		})
+	}
+	if err != nil || s.denied != "" {
+		return said{}, fmt.Sprintf("%s %s cannot be read, and may say that the node is to be left alone", kind, key)
+	}
+	return s, ""
 }
 
 // said is what one object says, or its name where it may not be read.
@@ -117,21 +138,21 @@ func wordOf(ctx context.Context, c client.Reader, kind string, key client.Object
 	return said{}, nil
 }
 
-// excludedElsewhere is "" or why the node must be left alone, by what is said elsewhere now. Where we may not read that, it is left alone.
-// It blocks for the API server.
-func (r *Reconciler) excludedElsewhere(ctx context.Context, at Elsewhere, node *corev1.Node) (string, error) {
-	why, denied, err := at.Says(ctx, r.Live, r.Client.RESTMapper(), node, r.Now())
-	for _, name := range denied {
-		why += "; " + name + " may not be read, and so may say it"
+// saidElsewhere is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.
+func (r *Reconciler) saidElsewhere(ctx context.Context, at Elsewhere, node *corev1.Node) (Word, error) {
+	w, err := at.Says(ctx, r.Live, r.Client.RESTMapper(), node, r.Now())
+	for _, name := range w.Denied {
+		w.Excluded += "; " + name + " may not be read, and so may say it"
 	}
-	return strings.TrimPrefix(why, "; "), err
+	w.Excluded = strings.TrimPrefix(w.Excluded, "; ")
+	return w, err
 }
 
 // checkExcluded tells once, when a configuration is new, that everything is paused, or that nobody can read whether it is.
 func (p *Policies) checkExcluded(ctx context.Context, config *Config) error {
-	why, err := p.Reconciler.excludedElsewhere(ctx, config.Elsewhere, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}})
-	if why != "" {
-		p.Reconciler.Log.Warn("No node is fenced", "why", why)
+	w, err := p.Reconciler.saidElsewhere(ctx, config.Elsewhere, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}})
+	if w.Excluded != "" {
+		p.Reconciler.Log.Warn("No node is fenced", "why", w.Excluded)
 	}
 	return err
 }

@@ -249,8 +249,8 @@ func TestClusterAPI(t *testing.T) {
 		objects map[string]map[string]any
 		mapper  meta.RESTMapper
 		err     error
-		told    string // "" and no failure: it is fenced
-		fails   bool
+		told    string // "" and not kept on: it is fenced
+		kept    string // why its machine stays on
 	}{
 		"nothing is said":                   {on: named("infra", "m1"), objects: map[string]map[string]any{machine: plain, cluster: plain}},
 		"its Machine is paused":             {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}, told: "Machine infra/m1: annotation cluster.x-k8s.io/paused"},
@@ -263,9 +263,9 @@ func TestClusterAPI(t *testing.T) {
 		"a name that no Machine can have":   {on: named("infra", "../m1"), objects: map[string]map[string]any{}, err: nil},
 		"no namespace":                      {on: named("", "m1"), err: forbidden},
 		"Machines are elsewhere":            {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}, mapper: meta.NewDefaultRESTMapper(nil)},
-		"nobody knows where Machines are":   {on: named("infra", "m1"), mapper: unmapped{}, fails: true},
-		"a Machine that may not be read":    {on: named("infra", "m1"), err: forbidden, told: "Machine infra/m1 may not be read"},
-		"a Machine that nobody answers for": {on: named("infra", "m1"), err: apierrors.NewInternalError(errors.New("etcd")), fails: true},
+		"nobody knows where Machines are":   {on: named("infra", "m1"), mapper: unmapped{}, kept: "Machine infra/m1 cannot be read"},
+		"a Machine that may not be read":    {on: named("infra", "m1"), err: forbidden, kept: "Machine infra/m1 cannot be read"},
+		"a Machine that nobody answers for": {on: named("infra", "m1"), err: apierrors.NewInternalError(errors.New("etcd")), kept: "Machine infra/m1 cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -274,9 +274,10 @@ func TestClusterAPI(t *testing.T) {
 			}
 			w.r.Live, w.r.Client = clusterAPI{w.api, tc.objects, tc.err}, mapping{w.api, tc.mapper}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: tc.on}}
-			got, err := w.r.excludedElsewhere(t.Context(), Elsewhere{}, node)
-			if (err != nil) != tc.fails || (got == "") != (tc.told == "") || !strings.Contains(got, tc.told) {
-				t.Errorf("got %q, error %v, want %q, an error: %v", got, err, tc.told, tc.fails)
+			got, err := w.r.saidElsewhere(t.Context(), Elsewhere{}, node)
+			must(t, err)
+			if (got.Excluded == "") != (tc.told == "") || !strings.Contains(got.Excluded, tc.told) || (got.KeptOn == "") != (tc.kept == "") || !strings.Contains(got.KeptOn, tc.kept) {
+				t.Errorf("got %+v, want excluded by %q, kept on by %q", got, tc.told, tc.kept)
 			}
 		})
 	}
@@ -296,5 +297,27 @@ func TestPauseIsToldAtOnce(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
 		t.Errorf("got %q, want it told once", log)
+	}
+}
+
+// Nobody can read Machines: the webhook that converts them ran on a node that is dead. A machine that is on stays on, and one that is off is
+// recovered, which brings the webhook back.
+func TestClusterAPICannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Fence
+	w.r.Client = mapping{w.r.Client, unmapped{}}
+	w.run(15 * time.Second)
+	for _, n := range []string{"n1", "n3"} {
+		w.change(n, func(o *corev1.Node) {
+			o.Annotations = map[string]string{fence.ClusterAPI + "/cluster-namespace": "infra", fence.ClusterAPI + "/machine": "m1"}
+		})
+	}
+	w.silence("n1")
+	w.cut("n3")
+	w.until(100*time.Second, func() bool { return w.record("n3").Result == taint.ResultEvicted })
+	w.untilDone("n3", taint.ResultEvicted)
+	w.run(100 * time.Second)
+	if w.machines["n1"].offs() != 0 || !w.told.has("PowerOffHeldUp n1") {
+		t.Errorf("n1: got %d power-offs, told %q", w.machines["n1"].offs(), w.told.said)
 	}
 }

@@ -289,9 +289,11 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		facts.By, facts.NewID = r.By, cmp.Or(facts.NewID, newID())
 		facts.Nobody = st.since(facts.Nobody, r.Now())
 		if facts.Excluded == "" && l.Mark == nil {
-			if facts.Excluded, err = r.excludedElsewhere(ctx, config.Elsewhere, node); err != nil {
+			said, err := r.saidElsewhere(ctx, config.Elsewhere, node)
+			if err != nil {
 				return err
 			}
+			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
 		}
 		r.inMode(st, facts.Mode)
 		status, _ := taint.ProtectionOf(node)

@@ -1781,7 +1781,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "explain: the pause of the cluster is not read", In: "cmd/internal/app.Desk.Snapshot",
-		Old: "s.Facts.Excluded = why", New: "_ = why",
+		Old: "s.Facts.Excluded, s.Facts.KeptOn = said.Excluded, cmp.Or(s.Facts.KeptOn, said.KeptOn)", New: "s.Facts.KeptOn = cmp.Or(s.Facts.KeptOn, said.KeptOn)",
 		Tests: explained,
 	},
 	{
@@ -1806,7 +1806,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "r.excludedElsewhere(ctx, config.Elsewhere, node)", New: `"", nil`,
+		Old: "r.saidElsewhere(ctx, config.Elsewhere, node)", New: "Word{}, error(nil)",
 		Tests: glue,
 	},
 	{
@@ -1831,7 +1831,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: a discovery that fails knows no Machines (8)", In: "taint/controller.clusterAPIWord",
-		Old: "return said{}, err", New: "return said{}, nil",
+		Old: "o == nil && err == nil", New: "o == nil",
+		Tests: glue,
+	},
+	{
+		Name: "exclude: a Machine that cannot be read says nothing (8)", In: "taint/controller.Reconciler.readLife",
+		Old: "cmp.Or(facts.KeptOn, said.KeptOn)", New: "facts.KeptOn",
 		Tests: glue,
 	},
 	{

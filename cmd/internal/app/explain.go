@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -43,12 +44,12 @@ func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) 
 		return s, m, nil, err
 	}
 	if s.Facts.Excluded == "" && look.Mark == nil {
-		why, denied, err := config.Elsewhere.Says(ctx, d.client, d.client.RESTMapper(), node, s.Now)
+		said, err := config.Elsewhere.Says(ctx, d.client, d.client.RESTMapper(), node, s.Now)
 		if err != nil {
 			return s, m, nil, err
 		}
-		s.Facts.Excluded = why
-		for _, object := range denied {
+		s.Facts.Excluded, s.Facts.KeptOn = said.Excluded, cmp.Or(s.Facts.KeptOn, said.KeptOn)
+		for _, object := range said.Denied {
 			unknown = append(unknown, fmt.Sprintf("whether %s says that the node is to be left alone: it may not be read", object))
 		}
 	}
