@@ -5015,7 +5015,22 @@ var Mutants = []Mutant{
 	{
 		Name: "after: what is added to a fence counts as another", In: "taint/controller.Reconciler.tell",
 		Old: "(l.Record.Open() || s.Why == reason.NeverOff)", New: "true",
-		Tests: []string{"./test/integration -run TestPoweredOnAfterItsFence"},
+		Tests: glue,
+	},
+	{
+		Name: "after: a power-on without leadership", In: "taint/controller.Reconciler.powerOn",
+		Old: "r.Leading()", New: "error(nil)",
+		Tests: glue,
+	},
+	{
+		Name: "after: a power-on a while after the look", In: "taint/controller.Reconciler.powerOn",
+		Old: "st.course.Holds(o.Sent) != recovery.Yes", New: "false",
+		Tests: glue,
+	},
+	{
+		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.Reconciler.powerOn",
+		Old: "continue", New: "break",
+		Tests: glue,
 	},
 	{
 		Name: "after: powerOn without mode fence", In: "cmd/internal/config.reader.checkAfter",

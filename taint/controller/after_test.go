@@ -1,0 +1,112 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// socket is off until somebody turns it on, and notes by its name when that is asked.
+type socket struct {
+	oneMachine
+	name   string
+	asked  *[]string
+	broken error
+}
+
+func (o *socket) PowerOn(context.Context, providers.Target) error {
+	*o.asked = append(*o.asked, o.name)
+	return o.broken
+}
+
+// powering is a node whose machine was turned off through two outlets; its fence is done, and the power-on is announced. What is asked of
+// the outlets is noted.
+func powering(t *testing.T, broken error) (x *midst, asked *[]string, s recovery.Step) {
+	t.Helper()
+	asked = &[]string{}
+	a, b := &socket{name: "a", asked: asked, broken: broken}, &socket{name: "b", asked: asked}
+	x = inMidst(t, &a.oneMachine, taint.PhaseDone)
+	a.state, b.state, b.now = providers.PowerOff, providers.PowerOff, x.c.Now
+	var m Machine
+	for _, o := range []*socket{b, a} {
+		m = Machine{
+			Provider: o, Name: o.name, Device: o.name + "/n1", Target: providers.Target{Node: "n1", ID: "n1"}, Mode: fence.Fence, Feeds: true,
+			Identity: taint.Machine{Provider: o.name, ID: "n1"}, Further: m.Devices(),
+		}
+	}
+	config := x.Config()
+	config.Machine = func(*corev1.Node) (Machine, error) { return m, nil }
+	config.Fence.After = fence.AfterFence{PowerOn: true, PerDay: 1}
+	x.Config = func() *Config { return config }
+	rec := taint.Record{
+		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true, OffBy: proof.Speakers(m.proofs()),
+	}.Enter(taint.PhaseDone, taint.ResultEvicted, x.c.now)
+	write := func(r taint.Record) {
+		x.live.node = x.live.node.DeepCopy()
+		x.live.node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+	}
+	write(rec)
+	x.pass(time.Minute)
+	said := x.upTo(recovery.Write)
+	x.tell(x.st, said)
+	write(said.Record)
+	x.across(func(f *fleet.Fleet) { x.st.course.Did(recovery.Outcome{}, x.Now(), f) })
+	return x, asked, x.upTo(recovery.PowerOn)
+}
+
+// The power is given only by a leader, and only right after a look; through all devices that the step names, whatever one of them says.
+func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
+	refused := errors.New("refused")
+	for _, tc := range []struct {
+		name            string
+		age             time.Duration // of the look
+		leading, broken error
+		want            []string
+		err             error
+		late            bool
+	}{
+		{"leader, fresh look", 0, nil, nil, []string{"a", "b"}, nil, false},
+		{"the first does not take it", 0, nil, refused, []string{"a", "b"}, refused, false},
+		{"stopped for a while since the look", 6 * time.Second, nil, nil, nil, errLate, true},
+		{"no leader any more", 0, errStale, nil, nil, errStale, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			x, asked, s := powering(t, tc.broken)
+			x.Leading = func() error { return tc.leading }
+			x.c.now = x.c.now.Add(tc.age)
+			if o := x.act(t.Context(), x.st, s); !slices.Equal(*asked, tc.want) || o.Late != tc.late || !errors.Is(o.Err, tc.err) {
+				t.Errorf("got power-ons of %v, outcome %+v, want %v, %v, late %v", *asked, o, tc.want, tc.err, tc.late)
+			}
+		})
+	}
+}
+
+// What is written of a machine after its fence is told, and counts as no other fence.
+func TestAfterwardsIsNoFence(t *testing.T) {
+	x, _, _ := powering(t, nil)
+	if got := told(x.events); len(got) != 1 {
+		t.Errorf("got Events %q, want one of the power-on", got)
+	}
+	if n := testutil.ToFloat64(x.Metrics.fences.WithLabelValues(string(taint.ResultEvicted))); n != 0 {
+		t.Errorf("got %v fences that ended, want none of an announcement", n)
+	}
+	again := *x.st.course.Look().Record
+	again.Result = taint.ResultNeverPoweredOff
+	x.tell(x.st, recovery.Step{Do: recovery.Write, Why: reason.NeverOff, Record: again})
+	if n := testutil.ToFloat64(x.Metrics.fences.WithLabelValues(string(taint.ResultNeverPoweredOff))); n != 1 {
+		t.Errorf("got %v fences of a machine that was never off, want one", n)
+	}
+}
