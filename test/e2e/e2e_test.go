@@ -84,7 +84,8 @@ func report(name string, begin time.Time, told string) {
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
 // backDuringEviction: KEP scenario 1 with a volume. The mark is there when the node boots; its database runs elsewhere already or waits
-// for its volume; what is exempt starts at once, what is ordinary is held until the mark is gone.
+// for its volume; what is exempt starts at once. What is ordinary is held until the controller has seen the boot: the mark waits for the
+// volume, and they do not use it.
 func (w *world) backDuringEviction() string {
 	db := w.database("db1", w.n1)
 	guard := w.create(w.pod("tolerant1", tolerant, on(w.n1)))
@@ -99,13 +100,12 @@ func (w *world) backDuringEviction() string {
 		return err == nil && p.UID != db.UID
 	})
 	evicted := time.Since(off)
+	w.fence.Stop()
 	w.must(w.n1.PowerOn())
 	boot := w.n1.BootID()
 	w.until("the static pod runs again", func() bool { return w.wroteAs("static-n1", boot) })
 	w.until("the tolerating pod runs again", func() bool { return w.wrote(guard, boot) })
-	// What is bound before the controller sees the new boot is evicted with the rest.
 	w.must(w.n1.WaitReady(w.t.Context()))
-	w.never("the mark goes while volumes are attached", time.Second, func() bool { return w.mark(w.n1) == "" })
 	var late []*corev1.Pod
 	for i := range 10 {
 		late = append(late, w.create(w.pod(fmt.Sprintf("late1-%d", i), on(w.n1))))
@@ -114,11 +114,8 @@ func (w *world) backDuringEviction() string {
 		w.held(p, "")
 	}
 	w.readme(strings.ReplaceAll(w.held(late[0], ""), w.mark(w.n1), taint.DefaultKey+"=ID:NoSchedule"), "forcefence: held on node")
-	if w.mark(w.n1) == "" {
-		w.t.Fatal("the mark was gone before the pods were seen held")
-	}
-	w.must(w.csi.Attacher().Resume())
-	free := w.untilFree(w.n1)
+	begin := time.Now()
+	w.must(w.fence.Start(w.t.Context()))
 	w.until("held pods run", func() bool {
 		for _, p := range late {
 			if !w.wrote(p, boot) {
@@ -127,7 +124,10 @@ func (w *world) backDuringEviction() string {
 		}
 		return true
 	})
-	admitted := time.Since(free)
+	admitted := time.Since(begin)
+	w.never("the mark goes while volumes are attached", time.Second, func() bool { return w.mark(w.n1) == "" })
+	w.must(w.csi.Attacher().Resume())
+	w.untilFree(w.n1)
 	next := w.running(db.Name, db.UID)
 	if next.Spec.NodeName == "n1" {
 		w.t.Errorf("db1-0 came back to n1 while it was marked")
@@ -139,11 +139,11 @@ func (w *world) backDuringEviction() string {
 		w.t.Error("db1-0 has no Event of its start: the check of Events sees nothing")
 	}
 	w.clear("db1", append(late, guard)...)
-	return fmt.Sprintf("cut to replaced %s; 10 held pods run %s after the mark", ms(evicted), ms(admitted))
+	return fmt.Sprintf("cut to replaced %s; controller to 10 held pods run %s", ms(evicted), ms(admitted))
 }
 
 // backWithoutNetwork: KEP scenario 2. Without an API server a kubelet knows its static pods only; when the network is back, what tolerates
-// the mark starts, and the rest is held.
+// the mark starts, and the rest is held until the controller has seen the boot.
 func (w *world) backWithoutNetwork() string {
 	db := w.database("db2", w.n2)
 	guard := w.create(w.pod("tolerant2", tolerant, on(w.n2)))
@@ -164,18 +164,22 @@ func (w *world) backWithoutNetwork() string {
 		return false
 	})
 	late := w.create(w.pod("late2", on(w.n2)))
+	w.fence.Stop()
 	w.must(w.n2.RestoreNetwork())
 	back := time.Now()
 	w.until("the tolerating pod runs", func() bool { return w.wrote(guard, boot) })
 	exempt := time.Since(back)
 	w.held(late, "")
-	w.must(w.csi.Attacher().Resume())
-	free := w.untilFree(w.n2)
+	begin := time.Now()
+	w.must(w.fence.Start(w.t.Context()))
 	w.until("the held pod runs", func() bool { return w.wrote(late, boot) })
-	admitted := time.Since(free)
+	admitted := time.Since(begin)
+	w.never("the mark goes while volumes are attached", time.Second, func() bool { return w.mark(w.n2) == "" })
+	w.must(w.csi.Attacher().Resume())
+	w.untilFree(w.n2)
 	w.running(db.Name, db.UID)
 	w.clear("db2", late, guard)
-	return fmt.Sprintf("network back to tolerating pod %s; held pod runs %s after the mark", ms(exempt), ms(admitted))
+	return fmt.Sprintf("network back to tolerating pod %s; controller to held pod runs %s", ms(exempt), ms(admitted))
 }
 
 // heartbeatFirst: KEP scenario 3. The mark is put on while nobody looks; the node lives; when the taint manager looks the mark goes, and
