@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -342,20 +342,18 @@ func (w *world) wroteAs(name, boot string) bool {
 // lines are all that probes wrote, in the order in which they did.
 func (w *world) lines() []line {
 	w.t.Helper()
-	f, err := os.Open(filepath.Join(w.shared, "log"))
+	text, err := os.ReadFile(filepath.Join(w.shared, "log"))
 	if os.IsNotExist(err) {
 		return nil
 	}
 	w.must(err)
-	defer f.Close()
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may still be on its way
 	var out []line
-	s := bufio.NewScanner(f)
-	for s.Scan() {
+	for written := range bytes.Lines(text) {
 		var l line
-		w.must(json.Unmarshal(s.Bytes(), &l))
+		w.must(json.Unmarshal(written, &l))
 		out = append(out, l)
 	}
-	w.must(s.Err())
 	return out
 }
 
