@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,8 @@ type answers struct {
 	patches int
 	last    string // patch that was sent
 }
+
+func (a *answers) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
 func (a *answers) SubResource(string) client.SubResourceClient { return subAnswers{a: a} }
 
