@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,7 +71,7 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 		}
 	}
 	p := &Policies{Reconciler: New(Options{
-		Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config }, Now: time.Now,
+		Client: mapping{mapper: meta.NewDefaultRESTMapper(nil)}, Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config }, Now: time.Now,
 	})}
 	p.look(t.Context())
 	want("a list that failed", "Cannot look for what policies and modes select")
