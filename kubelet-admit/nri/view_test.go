@@ -184,6 +184,20 @@ func TestView(t *testing.T) {
 	}
 }
 
+// TestRestoredVolumesAreForgotten: which volumes the mark waited for is not told, so a plugin that was started again holds every pod.
+func TestRestoredVolumesAreForgotten(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	if !v.restore(Status{BootID: testBoot, TaintKey: taint.DefaultKey, Node: NodeView{
+		Name: "n1", Node: admit.Node{Read: true, Marked: true, Detaching: true, ReadySeen: true},
+	}}) {
+		t.Fatal("not restored")
+	}
+	v.seePods([]corev1.Pod{testPod("b", uses("db"))})
+	if got := answer(v, askFor("b", nil)); !strings.Contains(got, string(admit.NodeMarked)) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestRestoreWithoutBootID: two boots whose id cannot be read are not the same one.
 func TestRestoreWithoutBootID(t *testing.T) {
 	s := Status{TaintKey: taint.DefaultKey, Node: NodeView{Name: "n1", Node: admit.Node{Read: true, ReadySeen: true}}}
