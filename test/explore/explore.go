@@ -135,6 +135,7 @@ func (x *explorer) new(h uint64) bool {
 // Explore visits states until it meets a violation, or a bound, or has seen all.
 func Explore(o Options) (r Result) {
 	defer debug.SetGCPercent(debug.SetGCPercent(60))
+	runtime.GC() // what the world before left does not count against this one's memory
 	x := newExplorer(o)
 	began := time.Now()
 	defer func() { r.Took, r.States = time.Since(began), len(x.log) }()

@@ -54,6 +54,9 @@ func TestExplore(t *testing.T) {
 			r := Explore(o)
 			left -= r.Took
 			t.Logf("%s", r)
+			if r.Depth == 0 && r.Violation == nil {
+				t.Error("nothing was visited but the history that it begins along")
+			}
 			if r.Violation != nil {
 				t.Errorf("%v\n%s", r.Violation, Story(o, r.Path))
 			}
