@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
@@ -133,6 +134,27 @@ func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
 	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat).Ask(ctx, r.Now)
 	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.Now(), f) })
 	r.logAnswers(st, all)
+	r.noticed(st)
+}
+
+// noticed tells who was the first to make a node suspect whose machine is off, once in a life of the node: not where a fence of that
+// life says so already, which may be ours.
+func (r *Reconciler) noticed(st *nodeState) {
+	l := st.course.Look()
+	if st.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.Alive(l.Record) {
+		return
+	}
+	var by fleet.Source
+	var silent time.Duration
+	r.across(func(f *fleet.Fleet) { by, silent = f.Noticed(l.Name, r.Now()) })
+	if by == "" {
+		return
+	}
+	r.Metrics.noticed.WithLabelValues(string(by)).Inc()
+	if silent > 0 {
+		r.Metrics.noticedAfter.Observe(silent.Seconds())
+	}
+	r.Log.Info("Noticed that a machine is off", "node", l.Name, "by", string(by), "silent", silent.Round(time.Millisecond).String())
 }
 
 // powerOff sends the power-off that the record announced.

@@ -8,18 +8,20 @@ import (
 
 // Metrics are the controller's own; no label holds a node's name.
 type Metrics struct {
-	phases      *prometheus.HistogramVec
-	fences      *prometheus.CounterVec
-	nodes       *prometheus.GaugeVec
-	machines    *prometheus.GaugeVec
-	pushes      *prometheus.CounterVec
-	nudges      *prometheus.CounterVec
-	protections *prometheus.GaugeVec
-	drilled     *prometheus.GaugeVec
-	drillTook   *prometheus.HistogramVec
-	refusals    *prometheus.CounterVec
-	modes       *prometheus.GaugeVec
-	shadowed    *prometheus.CounterVec
+	phases       *prometheus.HistogramVec
+	fences       *prometheus.CounterVec
+	nodes        *prometheus.GaugeVec
+	machines     *prometheus.GaugeVec
+	pushes       *prometheus.CounterVec
+	nudges       *prometheus.CounterVec
+	protections  *prometheus.GaugeVec
+	drilled      *prometheus.GaugeVec
+	drillTook    *prometheus.HistogramVec
+	refusals     *prometheus.CounterVec
+	modes        *prometheus.GaugeVec
+	shadowed     *prometheus.CounterVec
+	noticed      *prometheus.CounterVec
+	noticedAfter prometheus.Histogram
 }
 
 // NewMetrics registers them.
@@ -64,7 +66,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.shadowed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_shadow_decisions_total", Help: "What would have been done in mode fence, of nodes in mode shadow, once in a node's life: power_off, recover.",
 	}, []string{"decision"})
-	reg.MustRegister(m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
+	m.noticed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_noticed_total", Help: "Nodes whose machine was found to be off, by what made them suspect first: ready, lease, push, line, poll, taint, confirmation.",
+	}, []string{"by"})
+	m.noticedAfter = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "forcefence_noticed_seconds", Help: "How long after the last heartbeat that was heard of a node its machine was found to be off.",
+		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
+	})
+	reg.MustRegister(m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
 	return m
 }
 

@@ -171,8 +171,11 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	r.across(func(f *fleet.Fleet) {
 		f.See(n, r.Now())
 		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
-		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) || said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
-			f.Hint(n.Name, r.Now())
+		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) {
+			f.Hint(n.Name, fleet.ShutdownTaint, r.Now())
+		}
+		if said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
+			f.Hint(n.Name, fleet.Confirmation, r.Now())
 		}
 	})
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // nodeList stands for the informers' Nodes.
@@ -113,8 +114,8 @@ func TestWatchDevices(t *testing.T) {
 		if len(wake) != 1 {
 			t.Fatalf("woken: got %d nodes, want one", len(wake))
 		}
-		if e := <-wake; e.Object.GetName() != "b" || !r.fleetView("b").Hinted || r.fleetView("a").Hinted {
-			t.Errorf("woken: got %s, hints a %v b %v, want b alone", e.Object.GetName(), r.fleetView("a").Hinted, r.fleetView("b").Hinted)
+		if e := <-wake; e.Object.GetName() != "b" || r.fleetView("b").Hint != fleet.Push || r.fleetView("a").Hint != "" {
+			t.Errorf("woken: got %s, hints a %q b %q, want b alone", e.Object.GetName(), r.fleetView("a").Hint, r.fleetView("b").Hint)
 		}
 
 		time.Sleep(time.Minute)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // TestSlimKeepsWhatIsRead holds that a cached Node is seen as the live one is.
@@ -68,23 +69,23 @@ func TestShutdownTaintIsAHint(t *testing.T) {
 	}
 	shut := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoSchedule}
 	other := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoExecute}
-	changed := func(o, n *corev1.Node, hinted bool) {
+	changed := func(o, n *corev1.Node, want fleet.Source) {
 		t.Helper()
 		c.now = c.now.Add(time.Hour)
 		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n})
-		if got := r.fleetView("n1").Hinted; got != hinted {
-			t.Errorf("hinted %v, want %v", got, hinted)
+		if got := r.fleetView("n1").Hint; got != want {
+			t.Errorf("hint by %q, want %q", got, want)
 		}
 	}
-	changed(node(), node(), false)
-	changed(node(), node(other), false)
-	changed(node(other), node(other, shut), true)
-	changed(node(shut), node(shut), false)
-	changed(node(shut), node(), false)
+	changed(node(), node(), "")
+	changed(node(), node(other), "")
+	changed(node(other), node(other, shut), fleet.ShutdownTaint)
+	changed(node(shut), node(shut), "")
+	changed(node(shut), node(), "")
 
 	confirmed := node()
 	confirmed.Annotations[taint.ConfirmAnnotation] = "x"
-	changed(node(), confirmed, true) // so does a person's word
-	changed(confirmed, confirmed, false)
-	changed(confirmed, node(), false)
+	changed(node(), confirmed, fleet.Confirmation) // so does a person's word
+	changed(confirmed, confirmed, "")
+	changed(confirmed, node(), "")
 }

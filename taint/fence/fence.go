@@ -331,10 +331,10 @@ func (v View) tooOld() bool {
 }
 
 // mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
-// of its Lease since: its device's Off is not enough. A device that told by itself that the machine went off is as fast as ever.
+// of its Lease since: its device's Off is not enough, however often it is asked. With a hint of another kind it is as fast as ever.
 func (v View) mayBeAlive() bool {
 	l := v.Look
-	return !l.IsReady() && l.Ready != corev1.ConditionUnknown && !v.Fleet.Missed && !v.Fleet.Hinted
+	return !l.IsReady() && l.Ready != corev1.ConditionUnknown && !v.Fleet.Missed && !v.Fleet.Told()
 }
 
 // on is step 3 for a machine that is on.

@@ -139,9 +139,11 @@ func TestStep(t *testing.T) {
 		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady), Decision{Act: Ask, Why: reason.PostsNotReady}},
 		{"off, nobody ever said Ready", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
 		{"off, its kubelet said NotReady and missed a renewal", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })), armed},
-		{"off, its kubelet says NotReady, its device told of the end", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hinted = true })), armed},
+		{"off, its kubelet says NotReady, its device told of the end", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
 		{"off, Ready is Unknown and the Lease fresh", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), armed},
-		{"off, Ready, its device told of the end", dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hinted = true })), armed},
+		{"off, its kubelet says NotReady, its line broke", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Line })), armed},
+		{"off, its kubelet says NotReady, and the same device said so before", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Poll })), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, Ready, its device told of the end", dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
 		{"off, Ready and silent", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
 
 		// Attachments that only a cache knows.
@@ -207,8 +209,8 @@ func TestStep(t *testing.T) {
 		{"sent: both of the level are off", dead(two, oneLevel, powering, sent(time.Second), both(off, off, 100*time.Millisecond)), armed},
 		{"one of the level is off, the other silent", dead(two, oneLevel, both(off, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
 
-		{"unknown, and its device tells of the end since", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hinted, v.Fleet.HintAt = true, ago(100*time.Millisecond) })), Decision{Act: Ask, Why: reason.Unknown}},
-		{"unknown, and its device told of the end before", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hinted, v.Fleet.HintAt = true, ago(400*time.Millisecond) })), Decision{Act: Wait, Why: reason.Unknown, After: 700 * time.Millisecond}},
+		{"unknown, and its device tells of the end since", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(100*time.Millisecond) })), Decision{Act: Ask, Why: reason.Unknown}},
+		{"unknown, and its device told of the end before", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(400*time.Millisecond) })), Decision{Act: Wait, Why: reason.Unknown, After: 700 * time.Millisecond}},
 
 		// Announced, not sent: every gate wins.
 		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), throughThe(0)},

@@ -1,4 +1,4 @@
-// Package fleet is what one process remembers across nodes: whose Lease was renewed when, what devices told by themselves, whose
+// Package fleet is what one process remembers across nodes: whose Lease was renewed when, who gave a hint of whose end, whose
 // machine is being powered off. From that it says of one node, in a time that does not grow with their number, how silent it is and
 // whether its silence means anything.
 //
@@ -33,8 +33,7 @@ const (
 	missedAfter = 1.5 / 4
 )
 
-// hintTTL is how long a device's word that a machine went off keeps the node suspected. By then its Lease is stale, or the word was
-// wrong.
+// hintTTL is how long a hint keeps the node suspected. By then its Lease is stale, or the hint was wrong.
 const hintTTL = 30 * time.Second
 
 // catchUp is how long an informer may bring what a live read was ahead of. Later than that an older resourceVersion is a cluster
@@ -76,31 +75,35 @@ type node struct {
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
 	hint     time.Time
+	hintBy   Source
+	first    Source // what made it suspect first since it was well last
+	counted  bool   // Noticed told it
 
 	node     string    // the Node's resourceVersion when its record was folded in last
 	folded   time.Time // when that was
 	reserved bool      // its power-off is about to be announced on that resourceVersion
 
-	uid    string
-	seen   string // the Node's resourceVersion when it was folded in last
-	seenAt time.Time
-	sick   bool      // not Ready, marked, or being fenced
-	etcd   bool      // a control-plane node with the label of an etcd member
-	homes  []string  // the values of its domains' labels that count
-	scopes []*scope  // its domains; nil where it has no such label
-	spoke  bool      // its devices answered once
-	mute   time.Time // since when they lately do not; zero: they do, never did, or have been silent for long
+	uid     string
+	seen    string // the Node's resourceVersion when it was folded in last
+	seenAt  time.Time
+	unready bool      // not Ready
+	sick    bool      // that, or marked, or being fenced
+	etcd    bool      // a control-plane node with the label of an etcd member
+	homes   []string  // the values of its domains' labels that count
+	scopes  []*scope  // its domains; nil where it has no such label
+	spoke   bool      // its devices answered once
+	mute    time.Time // since when they lately do not; zero: they do, never did, or have been silent for long
 }
 
 // View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
 type View struct {
 	Stale  bool // the Lease missed two renewals
 	Missed bool // the Lease missed one renewal
-	Hinted bool // its device told by itself that the machine went off, and did not answer since that it is on
-	// HintAt is when it did; zero unless Hinted.
-	HintAt time.Time
-	Others int // other nodes that exist
-	Fresh  int // of these, how many have a Lease that is not stale
+	// Hint is who gave a hint that the machine went off, while that lasts and no device answered since that it is on; else "".
+	Hint   Source
+	HintAt time.Time // when that was; zero without one
+	Others int       // other nodes that exist
+	Fresh  int       // of these, how many have a Lease that is not stale
 	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
 	Heard bool
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
@@ -114,7 +117,26 @@ type View struct {
 	OddLease bool // the Lease names a duration out of bounds: DefaultDuration is taken
 }
 
-// Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by its device's word. It only makes us ask. A
+// Source is what makes a node suspect, from a closed set: its own Ready, its Lease, or a hint. It is a label of a metric.
+type Source string
+
+// The sources. The first two the fleet sees itself; the others are those of hints.
+const (
+	Ready         Source = "ready"        // the Node does not say Ready
+	Lease         Source = "lease"        // it missed two renewals
+	Push          Source = "push"         // a device told by itself
+	Line          Source = "line"         // the connection to the node broke, and cannot be made again
+	Poll          Source = "poll"         // a device said Off when it was asked without need
+	ShutdownTaint Source = "taint"        // a cloud controller manager says so, on the Node
+	Confirmation  Source = "confirmation" // a person says so, on the Node
+)
+
+// suspicions are the words for hints. Only what a device said may say so.
+var suspicions = map[Source]string{
+	Push: "MachineWentOff", Poll: "MachineFoundOff", Line: "LineBroke", ShutdownTaint: "ShutdownTaint", Confirmation: "ConfirmedOff",
+}
+
+// Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by a hint. It only makes us ask. A
 // stale Lease counts only while most nodes are heard: otherwise it is the API server, or our own watch, that is silent.
 func (v View) Suspicion(l taint.Look) string {
 	switch {
@@ -122,12 +144,14 @@ func (v View) Suspicion(l taint.Look) string {
 		return "NotReady"
 	case v.Stale && v.Heard:
 		return "LeaseStale"
-	case v.Hinted:
-		return "MachineWentOff"
 	default:
-		return ""
+		return suspicions[v.Hint]
 	}
 }
+
+// Told reports that somebody beside the device's own answers says that the machine went off: a device that is wrong says it as often as
+// it is asked, and a poll is a question.
+func (v View) Told() bool { return v.Hint != "" && v.Hint != Poll }
 
 // AllSilent reports that no other node is alive: nobody is fenced then (invariant 7).
 func (v View) AllSilent() bool { return v.Fresh == 0 }
@@ -187,9 +211,37 @@ func (f *Fleet) Drop(name string, now time.Time) {
 	f.count(now)
 }
 
-// Hint notes that a device said of the node's machine that it does not run. A hint proves nothing: it makes us ask.
-func (f *Fleet) Hint(name string, now time.Time) {
-	f.node(name, now).hint = now
+// Hint notes that by says of the node's machine that it does not run. A hint proves nothing: it makes us ask. That of a poll does not
+// replace another that lasts.
+func (f *Fleet) Hint(name string, by Source, now time.Time) {
+	n := f.node(name, now)
+	n.suspect(by, now)
+	if by != Poll || !n.hinted(now) {
+		n.hint, n.hintBy = now, by
+	}
+}
+
+// hinted reports that a hint lasts.
+func (n *node) hinted(now time.Time) bool { return !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL }
+
+// suspect notes what makes a node suspect, before that counts, if it is the first since it was well.
+func (n *node) suspect(by Source, now time.Time) {
+	if n.first == "" || !n.unready && !n.stale && !n.hinted(now) {
+		n.first, n.counted = by, false
+	}
+}
+
+// Noticed tells, once since the node was well last, what made it suspect first, and how long ago this process heard its last heartbeat
+// (0: it heard none). It is to be called when its devices say Off; "" is nothing to tell.
+func (f *Fleet) Noticed(name string, now time.Time) (by Source, silent time.Duration) {
+	n := f.nodes[name]
+	if n == nil || n.counted || n.first == "" {
+		return "", 0
+	}
+	if n.counted = true; !n.beat.IsZero() {
+		silent = now.Sub(n.beat)
+	}
+	return n.first, silent
 }
 
 // Answered folds an answer in. It ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
@@ -279,8 +331,8 @@ func (f *Fleet) View(name string, now time.Time) View {
 			}
 		}
 		v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat
-		if v.Hinted = !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL; v.Hinted {
-			v.HintAt = n.hint
+		if n.hinted(now) {
+			v.Hint, v.HintAt = n.hintBy, n.hint
 		}
 		if n.stale && !f.heard.IsZero() {
 			from := n.at
@@ -321,6 +373,9 @@ func (f *Fleet) flag(name string, n *node, now time.Time) {
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
 	if stale == n.stale && missed == n.missed && !broken {
 		return
+	}
+	if stale && !n.stale {
+		n.suspect(Lease, now)
 	}
 	f.tally(n, -1)
 	before := n.stale

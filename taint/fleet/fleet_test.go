@@ -322,22 +322,117 @@ func TestHints(t *testing.T) {
 		return providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: at}}
 	}
 	c.f.Answered("n9", on(c.now)) // nobody
-	c.f.Hint("n1", c.now)
+	c.f.Hint("n1", Push, c.now)
 	c.f.Answered("n1", on(c.now.Add(-time.Second)))
 	c.f.Answered("n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
-	if v := c.view("n1"); !v.Hinted || !v.HintAt.Equal(c.now) {
+	if v := c.view("n1"); v.Hint != Push || !v.HintAt.Equal(c.now) {
 		t.Error("a hint is gone without an answer of On since")
 	}
-	if v := c.view("n2"); v.Hinted {
+	if v := c.view("n2"); v.Hint != "" {
 		t.Error("another node's hint")
 	}
 	c.f.Answered("n1", on(c.now.Add(time.Second)))
-	if v := c.view("n1"); v.Hinted {
+	if v := c.view("n1"); v.Hint != "" {
 		t.Error("an answer of On did not end the hint")
 	}
-	c.f.Hint("n1", c.now)
-	if v := c.f.View("n1", c.now.Add(hintTTL+time.Millisecond)); v.Hinted || !v.HintAt.IsZero() {
+	c.f.Hint("n1", Push, c.now)
+	if v := c.f.View("n1", c.now.Add(hintTTL+time.Millisecond)); v.Hint != "" || !v.HintAt.IsZero() {
 		t.Error("a hint never ends")
+	}
+}
+
+// A poll asks the same device that is asked again: its hint neither stands for another's word, nor in the way of one.
+func TestHintsOfSeveral(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		hints []Source
+		want  Source
+		told  bool
+	}{
+		{"a poll's", []Source{Poll}, Poll, false},
+		{"a line's", []Source{Line}, Line, true},
+		{"a line's after a poll's", []Source{Poll, Line}, Line, true},
+		{"a poll's after a line's", []Source{Line, Poll}, Line, true},
+		{"a push after a line's", []Source{Line, Push}, Push, true},
+	} {
+		c := newCluster(t, 2)
+		for _, by := range tt.hints {
+			c.f.Hint("n1", by, c.now)
+		}
+		if v := c.view("n1"); v.Hint != tt.want || v.Told() != tt.told {
+			t.Errorf("%s: got %q, told %v, want %q, %v", tt.name, v.Hint, v.Told(), tt.want, tt.told)
+		}
+	}
+	if (View{}).Told() {
+		t.Error("somebody told without a hint")
+	}
+}
+
+// Who was the first to make a node suspect since it was well, once.
+func TestNoticed(t *testing.T) {
+	look := func(c *cluster, ready corev1.ConditionStatus, rv string) {
+		c.f.See(taint.Look{Name: "n1", Exists: true, UID: "u", ResourceVersion: rv, Ready: ready}, c.now)
+	}
+	for _, tt := range []struct {
+		name  string
+		story func(c *cluster)
+		want  Source
+	}{
+		{"nothing", func(*cluster) {}, ""},
+		{"a hint", func(c *cluster) { c.f.Hint("n1", Line, c.now) }, Line},
+		{"two hints", func(c *cluster) { c.f.Hint("n1", Poll, c.now); c.f.Hint("n1", Push, c.now) }, Poll},
+		{"a hint, then the Lease", func(c *cluster) { c.f.Hint("n1", Line, c.now); c.now = c.now.Add(26 * time.Second); c.f.Tick(c.now) }, Line},
+		{"the Lease, then a hint", func(c *cluster) { c.now = c.now.Add(26 * time.Second); c.f.Tick(c.now); c.f.Hint("n1", Push, c.now) }, Lease},
+		{"NotReady, then the Lease", func(c *cluster) {
+			look(c, corev1.ConditionFalse, "8")
+			c.now = c.now.Add(26 * time.Second)
+			c.f.Tick(c.now)
+		}, Ready},
+		{"a hint that is over, then NotReady", func(c *cluster) {
+			c.f.Hint("n1", Line, c.now)
+			c.now = c.now.Add(20 * time.Second)
+			c.beat("n1")
+			c.now = c.now.Add(hintTTL)
+			c.beat("n1")
+			look(c, corev1.ConditionUnknown, "9")
+		}, Ready},
+	} {
+		c := newCluster(t, 2)
+		look(c, corev1.ConditionTrue, "7")
+		c.now = c.now.Add(time.Second)
+		c.beat("n1")
+		began := c.now
+		tt.story(c)
+		c.now = c.now.Add(time.Second)
+		by, silent := c.f.Noticed("n1", c.now)
+		if want := c.now.Sub(c.view("n1").Beat); by != tt.want || by != "" && silent != want {
+			t.Errorf("%s: got %q after %s, want %q after %s (began %s)", tt.name, by, silent, tt.want, want, began)
+		}
+		if by, _ := c.f.Noticed("n1", c.now); by != "" {
+			t.Errorf("%s: told twice, %q", tt.name, by)
+		}
+	}
+	if by, _ := newCluster(t, 1).f.Noticed("n9", start); by != "" {
+		t.Error("noticed a node that is none")
+	}
+
+	// The next end of a node that was well since is told anew.
+	c := newCluster(t, 2)
+	look(c, corev1.ConditionTrue, "7")
+	c.f.Hint("n1", Push, c.now)
+	c.f.Noticed("n1", c.now)
+	look(c, corev1.ConditionUnknown, "8")
+	if by, _ := c.f.Noticed("n1", c.now); by != "" {
+		t.Errorf("the same end was told twice, as %q", by)
+	}
+	c.now = c.now.Add(20 * time.Second)
+	c.beat("n1")
+	look(c, corev1.ConditionTrue, "9")
+	c.now = c.now.Add(hintTTL)
+	c.beat("n1")
+	c.f.Hint("n1", Line, c.now)
+	if by, _ := c.f.Noticed("n1", c.now); by != Line {
+		t.Errorf("the next end: got %q, want %q", by, Line)
 	}
 }
 
@@ -447,7 +542,12 @@ func TestSuspicion(t *testing.T) {
 		{"not Ready and silent", not, View{Stale: true, Heard: true}, "NotReady"},
 		{"silent", ready, View{Stale: true, Heard: true}, "LeaseStale"},
 		{"everybody is silent", ready, View{Stale: true}, ""},
-		{"its device spoke", ready, View{Hinted: true}, "MachineWentOff"},
+		{"its device spoke", ready, View{Hint: Push}, "MachineWentOff"},
+		{"its device said so when it was polled", ready, View{Hint: Poll}, "MachineFoundOff"},
+		{"its line broke", ready, View{Hint: Line}, "LineBroke"},
+		{"its cloud says so", ready, View{Hint: ShutdownTaint}, "ShutdownTaint"},
+		{"a person says so", ready, View{Hint: Confirmation}, "ConfirmedOff"},
+		{"silent, and its line broke", ready, View{Stale: true, Heard: true, Hint: Line}, "LeaseStale"},
 		{"there is no Node", taint.Look{}, View{Heard: true}, ""},
 	} {
 		if got := tt.v.Suspicion(tt.look); got != tt.want {

@@ -208,7 +208,11 @@ func (f *Fleet) See(l taint.Look, now time.Time) {
 		n.homes = nil
 	}
 	n.uid, n.seen, n.seenAt = l.UID, l.ResourceVersion, now
-	n.sick = !l.IsReady() || l.Mark != nil || l.Record.Open()
+	if l.Exists && !l.IsReady() && !n.unready {
+		n.suspect(Ready, now)
+	}
+	n.unready = !l.IsReady()
+	n.sick = n.unready || l.Mark != nil || l.Record.Open()
 	f.home(n, l.Labels)
 	f.tally(n, 1)
 	switch plane, etcd := IsControlPlane(l.Labels); {

@@ -891,7 +891,7 @@ func TestIdle(t *testing.T) {
 		{"well", func(*taint.Look, *fleet.View) {}, true},
 		{"NotReady", func(l *taint.Look, _ *fleet.View) { l.Ready = corev1.ConditionFalse }, false},
 		{"silent", func(_ *taint.Look, v *fleet.View) { v.Stale = true }, false},
-		{"its device says so", func(_ *taint.Look, v *fleet.View) { v.Hinted = true }, false},
+		{"its device says so", func(_ *taint.Look, v *fleet.View) { v.Hint = fleet.Push }, false},
 		{"marked", func(l *taint.Look, _ *fleet.View) { l.Mark = &taint.Mark{Value: "kim"} }, false},
 		{"a record that cannot be read", func(l *taint.Look, _ *fleet.View) { l.RecordErr = errors.New("no JSON") }, false},
 		{"an open fence", func(l *taint.Look, _ *fleet.View) { l.Record = &open }, false},

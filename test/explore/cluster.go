@@ -2,6 +2,7 @@ package explore
 
 import (
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // verb is a kind of transition.
@@ -338,7 +339,7 @@ func (s *state) cutPower() {
 	for i, c := range s.ctl { // the device tells
 		if c != nil {
 			c = c.clone()
-			c.fleet.Hint(nodeName, s.now())
+			c.fleet.Hint(nodeName, fleet.Push, s.now())
 			s.ctl[i] = c
 		}
 	}

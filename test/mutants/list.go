@@ -1621,6 +1621,22 @@ var Mutants = []Mutant{
 		Old: "n != nil && a.State == providers.PowerOn && a.At.After(n.hint)", New: "n != nil && false",
 	},
 	{
+		Name: "fleet: a device that is polled vouches for its own answer", In: "taint/fleet.View.Told",
+		Old: `v.Hint != "" && v.Hint != Poll`, New: `v.Hint != ""`,
+	},
+	{
+		Name: "fleet: a poll's hint takes another's place", In: "taint/fleet.Fleet.Hint",
+		Old: "by != Poll || !n.hinted(now)", New: "true",
+	},
+	{
+		Name: "fleet: an end is noticed twice", In: "taint/fleet.Fleet.Noticed",
+		Old: "n == nil || n.counted", New: "n == nil",
+	},
+	{
+		Name: "controller: a new leader notices what a fence knows", In: "taint/controller.Reconciler.noticed",
+		Old: "l.Record != nil && !l.Alive(l.Record)", New: "false",
+	},
+	{
 		Name: "fleet: a power-off's turn ends when the machine is off (6)", In: "taint/fleet.Fleet.Record",
 		Old: "case r.Open() && r.PowerOff: ...", New: "",
 	},

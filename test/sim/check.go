@@ -140,7 +140,7 @@ type grounds struct {
 	said   []providers.PowerState // by each device, when they were asked last
 	device bool                   // one speaks for the node
 	trust  bool                   // in a person's word
-	hinted bool                   // the device told of the machine's end
+	hinted bool                   // something beside the device's answers told of the machine's end
 }
 
 // begun is the record before the act.

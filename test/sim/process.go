@@ -212,7 +212,7 @@ func (k *worker) watch() {
 }
 
 func (p *Process) deviceEvent(node string) {
-	p.after(p.w.latency(), func() { p.fleet.Hint(node, p.w.now) })
+	p.after(p.w.latency(), func() { p.fleet.Hint(node, fleet.Push, p.w.now) })
 }
 
 // cachedAttachments are those of the informer's cache, which lags behind, and now and then misses events for long.
@@ -629,9 +629,10 @@ func (k *worker) clear(s recovery.Step) {
 
 // grounds are what the step was decided on, for the checker.
 func (k *worker) grounds(s recovery.Step) grounds {
+	hint := k.fleet.View(k.m.name, k.w.now).Hint
 	return grounds{
 		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
-		hinted: k.fleet.View(k.m.name, k.w.now).Hinted,
+		hinted: hint != "" && hint != fleet.Poll,
 	}
 }
 
