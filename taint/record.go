@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +77,9 @@ type Record struct {
 	OffBy    []Speaker   `json:"offBy,omitempty"`
 	PowerOns []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, those after earlier fences of the node, too
 	After    After       `json:"after,omitempty"`    // of phase Done
+	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every record of this fence,
+	// so that the version that knows them finds them again. A new fence begins without them.
+	Newer map[string]json.RawMessage `json:"-"`
 }
 
 // Speaker is a device that spoke for a node, and what it was asked about.
@@ -111,6 +116,8 @@ const (
 
 	// MaxDetaching is how many volumes a record may name: 64 of the longest names are 40 KB of the 256 KiB that all annotations have.
 	MaxDetaching = 64
+
+	maxNewer = 16 << 10 // the bytes of all fields of a newer version: else a kubelet could leave no room for ours
 
 	// MaxDevices is how many devices may speak for a node, in all its levels: a BMC, the two outlets of two power supplies, a cloud or a
 	// hypervisor, a person.
@@ -209,6 +216,10 @@ func (r Record) Encode() string {
 		// A time outside years 0..9999 is the only value here that JSON refuses; codec tests hold that none is written.
 		return ""
 	}
+	for _, k := range slices.Sorted(maps.Keys(r.Newer)) {
+		name, _ := json.Marshal(k) // a string always can be
+		b = slices.Concat(b[:len(b)-1], []byte{','}, name, []byte{':'}, r.Newer[k], []byte{'}'})
+	}
 	return string(b)
 }
 
@@ -216,8 +227,9 @@ func (r Record) Encode() string {
 // unknown.
 var ErrRecord = errors.New("fence record does not parse")
 
-// ParseRecord reads an annotation's value. Unknown fields are passed over (a newer version may have written them); an unknown
-// phase or result is an error, since what it announced cannot be known.
+// ParseRecord reads an annotation's value. Unknown fields are kept (Record.Newer), those within lists and objects passed over; an unknown
+// phase or result is an error, since what it announced cannot be known. So a version that needs older ones to keep their hands off a
+// fence writes a new phase, and one that adds to a record adds a field of its own.
 func ParseRecord(s string) (Record, error) {
 	var r Record
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
@@ -246,8 +258,44 @@ func ParseRecord(s string) (Record, error) {
 	case r.By == "":
 		return Record{}, fmt.Errorf("%w: no by", ErrRecord)
 	}
+	r.Newer = newer(s)
 	return r, nil
 }
+
+// newer are the fields of a record, an object, that Record does not have, in whatever case: encoding/json takes any for ours. nil if
+// there are none, or too many.
+func newer(s string) map[string]json.RawMessage {
+	strict := json.NewDecoder(strings.NewReader(s))
+	strict.DisallowUnknownFields()
+	if strict.Decode(new(Record)) == nil {
+		return nil // as nearly always
+	}
+	var all map[string]json.RawMessage
+	if json.Unmarshal([]byte(s), &all) != nil {
+		return nil
+	}
+	size := 0
+	for k, v := range all {
+		if slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, k) }) {
+			delete(all, k)
+			continue
+		}
+		size += len(k) + len(v)
+	}
+	if len(all) == 0 || size > maxNewer {
+		return nil
+	}
+	return all
+}
+
+// fields are the names of Record's fields in JSON.
+var fields = func() (names []string) {
+	for f := range reflect.TypeFor[Record]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}()
 
 // RecordOf reads a Node's record. It returns nil and no error where the Node has none.
 func RecordOf(node *corev1.Node) (*Record, error) {

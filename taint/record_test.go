@@ -1,6 +1,7 @@
 package taint
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
@@ -33,7 +34,13 @@ func TestParseRecord(t *testing.T) {
 	}{
 		{"full", full.Encode(), full, ""},
 		{"a newer version's field", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
-			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon}, ""},
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon, Newer: fieldsOf("colour", `"red"`)}, ""},
+		{"a newer version's fields beside ours in another case", `{"id":"f1","PHASE":"Armed","nodeUID":"u1","by":"me","plan":{"phase":"Done"},"offby":[],"x":null}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", OffBy: []Speaker{}, Newer: fieldsOf("plan", `{"phase":"Done"}`, "x", "null")}, ""},
+		{"more of a newer version than has room", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","x":"` + strings.Repeat("x", maxNewer) + `"}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me"}, ""},
+		{"a newer version's field in a list", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","lied":[{"device":"d","why":"x"}]}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Lied: []Speaker{{Device: "d"}}}, ""},
 		{"an older version's, without a machine", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","device":"rack-a/https://bmc1"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Device: "rack-a/https://bmc1"}, ""},
 		{"a machine that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","machine":"bmc1"}`, Record{}, "cannot unmarshal"},
@@ -78,6 +85,33 @@ func TestParseRecord(t *testing.T) {
 		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || got.Open() {
 			t.Errorf("result %s: %+v, %v, open %v", res, got, err, got.Open())
 		}
+	}
+}
+
+// fieldsOf makes Record.Newer out of names and their JSON.
+func fieldsOf(pairs ...string) map[string]json.RawMessage {
+	m := map[string]json.RawMessage{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = json.RawMessage(pairs[i+1])
+	}
+	return m
+}
+
+// What a newer version wrote stays in the records of its fence, whatever this version adds to them, and cannot pass for a field of ours.
+func TestNewerFieldsStay(t *testing.T) {
+	r, err := ParseRecord(`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","plan":{"after":"dawn"},"PHASE":"Evicting","colour":"red"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseRecord(r.WithEvidence(Evidence{At: noon, State: "Off"}).Enter(PhaseDone, ResultEvicted, noon).Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fieldsOf("plan", `{"after":"dawn"}`, "colour", `"red"`), again.Newer); diff != "" {
+		t.Errorf("fields of a newer version (-want +got):\n%s", diff)
+	}
+	if again.Phase != PhaseDone || again.Result != ResultEvicted {
+		t.Errorf("phase %s, result %s, want those that were written last", again.Phase, again.Result)
 	}
 }
 
@@ -154,6 +188,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add(Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Machine: &bmc1}.Encode())
 	f.Add(`{"id":"f1","phase":"Armed","nodeUID":"u","by":"b","machine":{}}`)
 	f.Add(`{"id":"f1","phAse":"Armed","nodeUID":"u","BY":"b","evidenCe":[]}`)
+	f.Add(`{"id":"f1","phase":"Armed","nodeUID":"u","by":"b","new":{"a":[1, 2]},"\u2028<":null,"ID":"f1"}`)
 	f.Add(`null`)
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := ParseRecord(s)

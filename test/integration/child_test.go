@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +40,8 @@ type settings struct {
 	Storm       string // stormGuard; "": a short cool-down
 	Top         string // more keys
 
-	Env []string // of the process, beside the test's own
+	Env    []string // of the process, beside the test's own
+	Binary string   // "": the one under test
 }
 
 var configFile = template.Must(template.New("config").Parse(`# written by a test
@@ -148,7 +150,7 @@ func (c *child) launch() {
 
 // spawn starts the process; mu is held.
 func (c *child) spawn() error {
-	cmd := exec.Command(binary, "run", "--config", c.config, "--kubeconfig", c.w.c.Kubeconfig(), "--identity", c.identity, "--log-format", "json")
+	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig", c.w.c.Kubeconfig(), "--identity", c.identity, "--log-format", "json")
 	cmd.Env = append(os.Environ(), c.set.Env...)
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in

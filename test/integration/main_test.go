@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 		if err == nil {
 			defer os.RemoveAll(dir)
 			binary = filepath.Join(dir, "forcefence")
-			err = build(binary)
+			err = build(binary, "")
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -53,12 +53,15 @@ func run(m *testing.M) int {
 	})
 }
 
-func build(out string) error {
+// build makes the program from the source in a folder; "" is this one.
+func build(out, source string) error {
 	args := []string{"build", "-o", out}
 	if raceDetector {
 		args = append(args, "-race")
 	}
-	said, err := exec.Command("go", append(args, "github.com/forcefence/forcefence/cmd/forcefence")...).CombinedOutput()
+	cmd := exec.Command("go", append(args, "github.com/forcefence/forcefence/cmd/forcefence")...)
+	cmd.Dir = source
+	said, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("building forcefence: %w\n%s", err, said)
 	}

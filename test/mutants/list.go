@@ -2922,6 +2922,22 @@ var Mutants = []Mutant{
 		Old: "if l.Record.Open() { ... }", New: "if l.Ours() { ... }",
 	},
 	{
+		Name: "taint: what a newer version wrote is lost", In: "taint.ParseRecord",
+		Old: "r.Newer = newer(s)", New: "r.Newer = nil",
+	},
+	{
+		Name: "taint: what a newer version wrote is not written again", In: "taint.Record.Encode",
+		Old: "slices.Sorted(maps.Keys(r.Newer))", New: "slices.Sorted(maps.Keys(r.Newer))[:0]",
+	},
+	{
+		Name: "taint: a field of ours in another case passes for a newer one", In: "taint.newer",
+		Old: "strings.EqualFold(f, k)", New: "f == k",
+	},
+	{
+		Name: "taint: a record full of a newer version's fields leaves no room", In: "taint.newer",
+		Old: "size > maxNewer", New: "size > maxNewer && false",
+	},
+	{
 		Name: "taint: two fences of one id are one (10)", In: "taint.Record.Token",
 		Old: `r.ID + "/" + r.Since.UTC().Format("20060102T150405.000")`, New: "r.ID",
 	},
