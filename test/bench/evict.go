@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 )
 
 const (
@@ -25,7 +27,7 @@ func evict500(ctx context.Context, r *runner) error {
 // the volumes are asked back is limited only if limited says so: the attach/detach controller writes the Node once for each volume,
 // one after another, so that the time grows with their number.
 func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
-	l, err := r.newLab(ctx, labOptions{nodes: 5, podsOnNode: 2 * d.pods()})
+	l, err := r.newLab(ctx, labOptions{nodes: 5, podsOnNode: 2 * d.pods(), counted: true})
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 	if err := l.running(ctx, d.pods(), l.names[:1]); err != nil {
 		return err
 	}
-	gone, requested := map[side][]float64{}, map[side][]float64{}
+	gone, requested, m := map[side][]float64{}, map[side][]float64{}, moved{}
 	for i, s := range r.turns() {
 		victim, next := l.names[i%len(l.names)], l.names[(i+1)%len(l.names)]
 		if err := l.open(ctx, next); err != nil {
@@ -54,7 +56,11 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 		}
 		gone[s] = append(gone[s], t.evicted())
 		requested[s] = append(requested[s], t.requested())
-		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later", i+1, s, len(t.old), t.evicted(), len(t.vas), t.requested())
+		m[s] = append(m[s], t)
+		first, last := t.replaced()
+		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later; replacements run after %.3f to %.3f s; load %s",
+			i+1, s, len(t.old), t.evicted(), len(t.vas), t.requested(), first, last, load1())
+		r.say("%2d %-5s %s", i+1, s, t.calls)
 	}
 	r.add(r.figure("off_seen to last pod gone", "s", gone).atMost(evictionLimit * median(gone[floorSide])))
 	r.add(figure("off_seen to last pod gone, times the floor, pair by pair", "x", ratios(gone[oursSide], gone[floorSide])))
@@ -63,5 +69,40 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 		detach = detach.atMost(detachLimit)
 	}
 	r.add(detach)
+	r.addTurns(m)
 	return nil
+}
+
+// moved are the turns of a bench.
+type moved map[side][]*turn
+
+// addTurns adds when replacements ran and volumes were free, and what the turns asked of the API server.
+func (r *runner) addTurns(m moved) {
+	for _, f := range []struct {
+		name, unit string
+		of         func(*turn) float64
+	}{
+		{"off_seen to the first replacement running", "s", func(t *turn) float64 { first, _ := t.replaced(); return first }},
+		{"off_seen to the last replacement running", "s", func(t *turn) float64 { _, last := t.replaced(); return last }},
+		{"off_seen to the last volume detached", "s", (*turn).freed},
+		{"API requests", "requests", func(t *turn) float64 { return float64(t.calls.all) }},
+		{"deletions of pods that were gone", "requests", func(t *turn) float64 { return float64(t.calls.missed) }},
+	} {
+		by := map[side][]float64{}
+		for s, turns := range m {
+			for _, t := range turns {
+				by[s] = append(by[s], f.of(t))
+			}
+		}
+		r.add(r.figure(f.name, f.unit, by))
+	}
+}
+
+// load1 is the machine's load of the last minute, "?" where the system does not tell.
+func load1() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(b)); err == nil && len(f) > 0 {
+		return f[0]
+	}
+	return "?"
 }

@@ -49,6 +49,7 @@ type labOptions struct {
 	late       bool                                         // forcefence is started by the bench itself
 	mode       string                                       // "": observe
 	patient    time.Duration                                // 0: patience
+	counted    bool                                         // requests of forcefence and of the floor are counted, turn by turn
 }
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
@@ -67,6 +68,7 @@ type lab struct {
 	port         int      // of forcefence's health server
 	pods         int      // of all workloads
 	top          string   // more keys of the configuration
+	auditRead    int64    // how much of the audit log was read
 }
 
 // newLab starts all of it. The caller ends it.
@@ -96,6 +98,13 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	case grace < 0:
 		grace = 0
 	}
+	if o.counted {
+		args, err := l.audited()
+		if err != nil {
+			return nil, err
+		}
+		o.apiServer = append(slices.Clone(o.apiServer), args...)
+	}
 	l.c, err = cluster.Start(ctx, cluster.Options{
 		Dir: l.file("cluster"), NodeGrace: grace, KCMQPS: o.kcmQPS, APIServerArgs: o.apiServer,
 		AttachDelay: attach, DetachDelay: attach,
@@ -107,7 +116,7 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("create namespace: %w", err)
 	}
-	if l.floor, err = l.client("bench-floor"); err != nil {
+	if l.floor, err = l.client(floorUser); err != nil {
 		return nil, err
 	}
 	if !o.unwatched {
@@ -361,24 +370,28 @@ func (l *lab) running(ctx context.Context, count int, nodes []string) error {
 	return nil
 }
 
-// gather brings count pods to the given nodes: the others are closed, as many of their pods as are missing are deleted, and come
-// up where there is room. Then all nodes are open.
+// gather brings count pods to the given nodes: the others are closed, as many of their pods as are missing are deleted, those with volumes first,
+// and come up where there is room. Then all nodes are open.
 func (l *lab) gather(ctx context.Context, count int, nodes ...string) error {
 	if err := l.open(ctx, nodes...); err != nil {
 		return err
 	}
 	l.c.Attacher().SetDelays(0, 0) // nobody looks at this part
 	defer l.c.Attacher().SetDelays(attach, attach)
-	var elsewhere []*corev1.Pod
+	var elsewhere, rest []*corev1.Pod
 	missing := count
 	for _, p := range l.c.Pods(namespace) {
 		switch {
 		case slices.Contains(nodes, p.Spec.NodeName):
 			missing--
-		case p.Spec.NodeName != "":
+		case p.Spec.NodeName == "":
+		case slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }):
 			elsewhere = append(elsewhere, p)
+		default:
+			rest = append(rest, p)
 		}
 	}
+	elsewhere = append(elsewhere, rest...)
 	err := parallel(elsewhere[:max(0, min(missing, len(elsewhere)))], func(p *corev1.Pod) error {
 		err := l.c.Client().CoreV1().Pods(namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -471,6 +484,12 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	if err := l.swap(ctx, o.side); err != nil {
 		return nil, err
 	}
+	if l.o.counted {
+		var err error
+		if _, l.auditRead, err = countCalls(l.callsLog(), l.auditRead); err != nil {
+			return nil, err
+		}
+	}
 	t, err := l.watched(ctx, o.victims)
 	if err != nil {
 		return nil, err
@@ -513,6 +532,11 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	}
 	if !wait(ctx, o.afterwards) {
 		return nil, context.Cause(ctx)
+	}
+	if l.o.counted {
+		if t.calls, l.auditRead, err = countCalls(l.callsLog(), l.auditRead); err != nil {
+			return nil, err
+		}
 	}
 	l.watch.follow(nil) // what was on the victims when they died is over
 	for _, v := range o.victims {

@@ -41,6 +41,10 @@ type turn struct {
 	doneAt    map[string]time.Time    // when the record first said that the fence is over, by node
 	results   map[string]taint.Result // and how it ended
 	unmarking time.Duration           // floor: how long it took to take all marks off
+	ranFirst  time.Time               // when the first replacement ran
+	ranLast   time.Time               // when as many ran as there were pods
+	lastFree  time.Time               // when the last volume was detached
+	calls     calls                   // requests to the API server, where they are counted
 	lines     []line
 }
 
@@ -101,8 +105,13 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 		t.killed[p.UID] = struct{}{}
 	}
 	ready := !ends && podReady(p)
-	if ready {
-		t.ran[p.UID] = true
+	if ready && !t.ran[p.UID] {
+		if t.ran[p.UID] = true; len(t.ran) == 1 {
+			t.ranFirst = now
+		}
+		if len(t.ran) == len(t.old) {
+			t.ranLast = now
+		}
 	}
 	if !controlledBy(p, "StatefulSet") {
 		return
@@ -129,7 +138,7 @@ func (t *turn) attachment(now time.Time, va *storagev1.VolumeAttachment, deleted
 		t.vas[va.UID], t.lastVA = true, now
 	}
 	if deleted {
-		t.detached[va.UID] = true
+		t.detached[va.UID], t.lastFree = true, now
 	}
 }
 
@@ -242,6 +251,23 @@ func (t *turn) requested() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lastVA.Sub(t.lastGone).Seconds()
+}
+
+// replaced is from the beginning to the first replacement that ran, and to as many as there were pods, in seconds. Where other pods are
+// restarted meanwhile it would count them, too: nothing here does that.
+func (t *turn) replaced() (first, last float64) {
+	begun := t.begun()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ranFirst.Sub(begun).Seconds(), t.ranLast.Sub(begun).Seconds()
+}
+
+// freed is from the beginning to the last volume that was detached, in seconds.
+func (t *turn) freed() float64 {
+	begun := t.begun()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lastFree.Sub(begun).Seconds()
 }
 
 // stale folds in when a victim's Lease became suspicious.

@@ -90,6 +90,7 @@ func TestTurn(t *testing.T) {
 		t.Error("missing: got nothing, want the mark")
 	}
 	b := tn.recovered()
+	first, last := tn.replaced()
 	for _, c := range []struct {
 		what      string
 		got, want float64
@@ -103,6 +104,9 @@ func TestTurn(t *testing.T) {
 		{"back after NotReady", b.notReady, 2.3},
 		{"running again", float64(tn.running()), 2},
 		{"replacements ended", float64(tn.deaths()), 1},
+		{"first replacement", first, 1.5},
+		{"last replacement", last, 2.4},
+		{"last volume", tn.freed(), 1.1},
 	} {
 		if round(c.got) != c.want {
 			t.Errorf("%s: got %v, want %v", c.what, c.got, c.want)
