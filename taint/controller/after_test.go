@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -80,7 +81,7 @@ func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 	}{
 		{"leader, fresh look", 0, nil, nil, []string{"a", "b"}, nil, false},
 		{"the first does not take it", 0, nil, refused, []string{"a", "b"}, refused, false},
-		{"stopped for a while since the look", 6 * time.Second, nil, nil, nil, errLate, true},
+		{"stopped for a while since the look", 6 * time.Second, nil, nil, nil, kube.ErrLate, true},
 		{"no leader any more", 0, errStale, nil, nil, errStale, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -81,9 +81,6 @@ func writes(d recovery.Do) bool {
 // phases are the names of acts in the metric of phases.
 var phases = map[recovery.Do]string{recovery.Arm: "mark", recovery.Tombstone: "tombstone", recovery.ClearVolumes: "clear", recovery.Delete: "delete"}
 
-// errLate says that an act does not hold any more: the next look decides.
-var errLate = fmt.Errorf("%w: too late for what was decided", kube.ErrAgain)
-
 // act does a step that changes something. It blocks for the API server or the device.
 func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
 	l := st.course.Look()
@@ -101,10 +98,10 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 	case recovery.ExpireReady:
 		o.Err = r.writer.ExpireReady(ctx, l)
 	case recovery.OutOfService, recovery.InService:
-		if st.course.Holds(r.Now()) != recovery.Yes {
-			return recovery.Outcome{Err: errLate, Late: true}
+		if r.holds(st) != recovery.Yes {
+			return recovery.Outcome{Err: kube.ErrLate, Late: true}
 		}
-		o.Err = r.writer.OutOfService(ctx, l, s.Do == recovery.OutOfService)
+		o.Err = r.writer.OutOfService(kube.SendWithin(ctx, sending), l, s.Do == recovery.OutOfService)
 	case recovery.PowerOff:
 		o = r.powerOff(ctx, st, s)
 	case recovery.PowerOn:
@@ -163,7 +160,7 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Ste
 	by := st.machine.Devices()[s.Device]
 	o.Sent = r.Now()
 	if st.course.Holds(o.Sent) != recovery.Yes {
-		return recovery.Outcome{Err: errLate, Late: true}
+		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
 	if o.Err = r.Leading(); o.Err == nil {
 		o.Err = by.Provider.PowerOff(ctx, by.Target)
@@ -181,7 +178,7 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step
 	l, all := st.course.Look(), st.machine.Devices()
 	o.Sent = r.Now()
 	if st.course.Holds(o.Sent) != recovery.Yes {
-		return recovery.Outcome{Err: errLate, Late: true}
+		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
 	for _, i := range s.Devices {
 		err := r.Leading()
@@ -201,10 +198,10 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step
 // clear clears the volume lists.
 func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
 	l := st.course.Look()
-	if st.course.Holds(r.Now()) != recovery.Yes {
-		return recovery.Outcome{Err: errLate, Late: true}
+	if r.holds(st) != recovery.Yes {
+		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
-	err := r.writer.Clear(ctx, l, s.InUse, s.Attached)
+	err := r.writer.Clear(kube.SendWithin(ctx, sending), l, s.InUse, s.Attached)
 	if err == nil {
 		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy,
 			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))

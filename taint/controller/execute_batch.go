@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -83,9 +84,12 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 			if !b.holds(gctx) {
 				return errProofLost
 			}
-			err := p.write(ctx)
-			if err != nil && ctx.Err() != nil {
+			err := p.write(kube.SendWithin(ctx, sending))
+			switch {
+			case err != nil && ctx.Err() != nil:
 				return nil // this process ends
+			case errors.Is(err, kube.ErrLate):
+				return nil // not tried: the next look decides
 			}
 			if lost := r.Leading(); err != nil && lost != nil {
 				return lost
@@ -129,6 +133,12 @@ func (r *Reconciler) acquire(ctx context.Context) bool {
 	}
 }
 
+// sending is how long a write may take until it is on its way: what it was decided on holds until then.
+const sending = 500 * time.Millisecond
+
+// holds says whether what the course does next may be sent from now on until sending has gone by.
+func (r *Reconciler) holds(st *nodeState) recovery.Hold { return st.course.Holds(r.Now().Add(sending)) }
+
 // holds reports whether a write may be made now, asking the device again where the last answer is too old.
 func (b *batch) holds(ctx context.Context) bool {
 	b.mu.Lock()
@@ -136,12 +146,12 @@ func (b *batch) holds(ctx context.Context) bool {
 	if b.stopped.Load() || ctx.Err() != nil {
 		return false
 	}
-	hold := b.st.course.Holds(b.r.Now())
+	hold := b.r.holds(b.st)
 	if hold == recovery.AskFirst {
 		if b.r.ask(ctx, b.st); b.stopped.Load() {
 			return false
 		}
-		hold = b.st.course.Holds(b.r.Now())
+		hold = b.r.holds(b.st)
 	}
 	return hold == recovery.Yes
 }

@@ -29,6 +29,9 @@ var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 // refusals are what a real API server makes of the controller's writes.
 const refusals = "./taint/kube -run WritesAreRefused"
 
+// sentOnce are the tests of what becomes of a write on its way.
+var sentOnce = []string{"./taint/kube -short -run Once|Late|CutOff"}
+
 // attachmentWrites are the same of its deletions of attachments; kubeReads are what is read, without a control plane.
 var (
 	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
@@ -2475,7 +2478,46 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.Reconciler.clear",
-		Old: "if st.course.Holds(r.Now()) != recovery.Yes { ... }", New: "",
+		Old: "if r.holds(st) != recovery.Yes { ... }", New: "",
+	},
+	{
+		Name: "kube: client-go sends an old write again (1)", In: "taint/kube.once.RoundTrip",
+		Old: `resp.Header.Del("Retry-After")`, New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write is sent whose time is over (1)", In: "taint/kube.once.RoundTrip",
+		Old: "if left <= 0 { ... }", New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write waits for a connection as long as it takes (1)", In: "taint/kube.once.RoundTrip",
+		Old: "if !sent.Load() { ... }", New: "_, _ = sent.Load(), cancel", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write that was sent is cut off", In: "taint/kube.once.RoundTrip",
+		Old: "sent.Store(true)", New: "sent.Store(false)", Tests: sentOnce,
+	},
+	{
+		Name: "app: clients send old writes again (1)", In: "cmd/internal/app.clientsOf",
+		Old: "kube.Once(rc)", New: "", Tests: []string{"./cmd/internal/app -run ClientsSend"},
+	},
+	{
+		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.Reconciler.each",
+		Old: "kube.SendWithin(ctx, sending)", New: "ctx",
+	},
+	{
+		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.Reconciler.clear",
+		Old: "kube.SendWithin(ctx, sending)", New: "ctx",
+	},
+	{
+		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/controller.Reconciler.holds",
+		Old: "r.Now().Add(sending)", New: "r.Now()",
+	},
+	{
+		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.Reconciler.each",
+		Old: `
+			case errors.Is(err, kube.ErrLate):
+				return nil`,
+		New: "",
 	},
 	{
 		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.holds",

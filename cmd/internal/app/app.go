@@ -39,6 +39,7 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/keeper"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
 )
@@ -72,8 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	klog.SetLogger(logger)
 	reg := prometheus.NewRegistry()
 
-	restConfig := rest.CopyConfig(o.REST)
-	restConfig.QPS = -1 // workers are the limit (F6)
+	restConfig := clientsOf(o.REST)
 	lock, err := newLock(restConfig, cfg.LeaderElection, o)
 	if err != nil {
 		return err
@@ -177,6 +177,14 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// clientsOf is what all clients are made with.
+func clientsOf(rc *rest.Config) *rest.Config {
+	rc = rest.CopyConfig(rc)
+	rc.QPS = -1 // workers are the limit (F6)
+	kube.Once(rc)
+	return rc
 }
 
 // newWatcher makes what follows storage systems.

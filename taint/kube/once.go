@@ -1,0 +1,70 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// ErrLate is the ErrAgain of a write that was not sent in time: what it was decided on may not hold any more.
+var ErrLate = fmt.Errorf("%w: too late for what was decided", ErrAgain)
+
+// SendWithin allows the writes made with the context to be sent within d, by a client that Once made so. One that has begun to be sent
+// comes to its end: cut off, it could land all the same. A d below zero allows any time.
+func SendWithin(ctx context.Context, d time.Duration) context.Context {
+	if d < 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, sendBy{}, time.Now().Add(d)) // the transport's clock, whatever that of the protocol is
+}
+
+type sendBy struct{}
+
+// Once has clients of cfg send each request that changes something once, and not later than SendWithin allows. By itself client-go
+// sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof that it was decided on. Whoever
+// decided it decides again. What is left of a time limit goes by for a connection, too.
+func Once(cfg *rest.Config) {
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
+}
+
+type once struct{ next http.RoundTripper }
+
+func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		return o.next.RoundTrip(req)
+	}
+	if by, limited := req.Context().Value(sendBy{}).(time.Time); limited {
+		left := time.Until(by)
+		if left <= 0 {
+			return nil, ErrLate
+		}
+		ctx, cancel := context.WithCancelCause(req.Context())
+		var sent atomic.Bool
+		timer := time.AfterFunc(left, func() {
+			if !sent.Load() {
+				cancel(ErrLate)
+			}
+		})
+		defer timer.Stop()
+		// The context is the answer's body's, too: it ends with the request's own, which whoever made the request cancels.
+		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}))
+	}
+	resp, err := o.next.RoundTrip(req)
+	if err != nil {
+		if cause := context.Cause(req.Context()); errors.Is(cause, ErrLate) {
+			err = errors.Join(cause, err)
+		}
+		return nil, err
+	}
+	resp.Header.Del("Retry-After") // the answer's body has it as well: apierrors.SuggestsClientDelay
+	return resp, nil
+}
+
+// WrappedRoundTripper is for client-go, which looks for the transport beneath.
+func (o once) WrappedRoundTripper() http.RoundTripper { return o.next }

@@ -1,0 +1,131 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// busy is an API server that refuses everything for the moment, as priority and fairness does, or another status, and counts.
+func busy(t *testing.T, status int) (url string, asked *atomic.Int32) {
+	t.Helper()
+	asked = new(atomic.Int32)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":%d,"details":{"retryAfterSeconds":1}}`, status)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, asked
+}
+
+// onceClient is made as app makes the protocol's.
+func onceClient(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	Once(cfg)
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	c, err := client.New(cfg, client.Options{Scheme: scheme.Scheme, Mapper: mapper})
+	kit.Must(t, err)
+	return c
+}
+
+// A proof is worth five seconds. client-go would wait for as long as the API server likes, and send the old write again.
+func TestWriteIsSentOnce(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		for name, write := range podWrites {
+			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+				url, asked := busy(t, status)
+				w := late{}.writer(onceClient(t, &rest.Config{Host: url}))
+				ctx, cancel := context.WithTimeout(t.Context(), Timeout)
+				defer cancel()
+				err := write(ctx, w, evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+				if n := asked.Load(); err == nil || n != 1 {
+					t.Errorf("%d requests, %v; want 1 and an error", n, err)
+				}
+				if seconds, told := apierrors.SuggestsClientDelay(err); status == http.StatusTooManyRequests && (!told || seconds != 1) {
+					t.Errorf("the server asked for a second of patience; got %d, %t", seconds, told)
+				}
+			})
+		}
+	}
+}
+
+func TestReadIsSentAgain(t *testing.T) {
+	url, asked := busy(t, http.StatusTooManyRequests)
+	c := onceClient(t, &rest.Config{Host: url})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // as soon as it came twice
+		defer cancel()
+		for asked.Load() < 2 && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	var n corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: "n1"}, &n); err == nil || asked.Load() < 2 {
+		t.Errorf("%d requests, %v; want more than one, and an error", asked.Load(), err)
+	}
+}
+
+// A write that waits for a connection until its proof is too old is not sent.
+func TestWriteIsNotSentLate(t *testing.T) {
+	url, asked := busy(t, http.StatusConflict)
+	for name, tc := range map[string]struct {
+		dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+		within time.Duration
+		want   int32
+	}{
+		"in time":         {nil, time.Minute, 1},
+		"no time":         {nil, -1, 1},
+		"too late before": {nil, 0, 0},
+		"too late to connect": {func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, 20 * time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked.Store(0)
+			w := late{}.writer(onceClient(t, &rest.Config{Host: url, Dial: tc.dial}))
+			err := w.Tombstone(SendWithin(t.Context(), tc.within), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
+			if asked.Load() != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
+				t.Errorf("%d requests, %v; want %d", asked.Load(), err, tc.want)
+			}
+		})
+	}
+}
+
+// What has begun to be sent comes to its end, however long the API server takes.
+func TestSentWriteIsNotCutOff(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-time.After(200 * time.Millisecond)
+		w.WriteHeader(http.StatusConflict)
+	}))
+	defer s.Close()
+	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
+	err := w.Delete(SendWithin(t.Context(), 50*time.Millisecond), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+	if !errors.Is(err, ErrAgain) {
+		t.Errorf("got %v, want the server's answer", err)
+	}
+}
