@@ -125,7 +125,36 @@ func TestSentWriteIsNotCutOff(t *testing.T) {
 	defer s.Close()
 	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
 	err := w.Delete(SendWithin(t.Context(), 50*time.Millisecond), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
-	if !errors.Is(err, ErrAgain) {
+	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want the server's answer", err)
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A write whose time is over does not get as far as the transport, which may have a connection at hand.
+func TestOnceIsTooLate(t *testing.T) {
+	asked := 0
+	o := once{transport(func(*http.Request) (*http.Response, error) {
+		asked++
+		return &http.Response{Header: http.Header{}, Body: http.NoBody}, nil
+	})}
+	for _, tc := range []struct {
+		method string
+		within time.Duration
+		want   int
+	}{{http.MethodPatch, 0, 0}, {http.MethodPatch, time.Minute, 1}, {http.MethodGet, 0, 1}} {
+		asked = 0
+		req, err := http.NewRequestWithContext(SendWithin(t.Context(), tc.within), tc.method, "https://api.example.net", http.NoBody)
+		kit.Must(t, err)
+		resp, err := o.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if asked != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
+			t.Errorf("%s within %s: asked %d times, %v", tc.method, tc.within, asked, err)
+		}
 	}
 }

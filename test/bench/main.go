@@ -16,6 +16,8 @@
 //
 // Bench guard times the storm guard's decision at 5,000 nodes, without a cluster.
 //
+// Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows.
+//
 // Bench sixty loses sixty of 600 nodes at once; bench poweroff times a power-off.
 //
 // Bench fencing measures what a policy does that asks a storage system, beside the same with proof.
@@ -40,6 +42,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -65,6 +68,7 @@ var benches = []bench{
 	{names: []string{"sixty"}, run: sixty},
 	{names: []string{"poweroff"}, run: powerOff},
 	{names: []string{"memory", "idle"}, run: memory},
+	{names: []string{"fleet"}, run: fleetBench},
 	{names: []string{"node"}, run: node},
 	{names: []string{"instances"}, run: instances},
 	{names: []string{"bmcs"}, run: manyBMCs},
@@ -77,6 +81,7 @@ var benches = []bench{
 type options struct {
 	forcefence, versus, out, run string
 	pairs, pods                  int
+	sizes                        sizesFlag
 	strict, logStages            bool
 }
 
@@ -146,6 +151,8 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing and peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
 	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
+	o.sizes = sizesFlag{500, 1000, fleetFull}
+	f.Var(&o.sizes, "nodes", "sizes of bench fleet, in nodes")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {
@@ -180,6 +187,24 @@ func parse(args []string) (options, error) {
 		}
 	}
 	return o, nil
+}
+
+// sizesFlag is a list of numbers, separated by commas.
+type sizesFlag []int
+
+func (s *sizesFlag) String() string { return strings.Trim(fmt.Sprint([]int(*s)), "[]") }
+
+// Set parses it.
+func (s *sizesFlag) Set(text string) error {
+	*s = nil
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < fleetZones {
+			return fmt.Errorf("%q is no number of nodes from %d on", part, fleetZones)
+		}
+		*s = append(*s, n)
+	}
+	return nil
 }
 
 // runner carries a run's options and figures.

@@ -209,9 +209,8 @@ func (r *runner) startUp(ctx context.Context, l *lab, log string) error {
 	return nil
 }
 
-// fatten gives each node what real ones have: 50 images and 8 conditions, and with them managedFields.
-func (l *lab) fatten(ctx context.Context) error {
-	var images []corev1.ContainerImage
+// largeNode is what real nodes have: 50 images, and four conditions beside the kubelet's own four.
+func largeNode() (images []corev1.ContainerImage, conditions []corev1.NodeCondition) {
 	for i := range 50 {
 		repo := fmt.Sprintf("registry.example.net/team-%02d/service-%02d", i%7, i)
 		images = append(images, corev1.ContainerImage{
@@ -220,13 +219,18 @@ func (l *lab) fatten(ctx context.Context) error {
 		})
 	}
 	now := metav1.Now()
-	var conditions []corev1.NodeCondition // beside the kubelet's four
 	for _, t := range []corev1.NodeConditionType{"NetworkUnavailable", "KernelDeadlock", "ReadonlyFilesystem", "FrequentContainerdRestart"} {
 		conditions = append(conditions, corev1.NodeCondition{
 			Type: t, Status: corev1.ConditionFalse, LastHeartbeatTime: now, LastTransitionTime: now, Reason: "No" + string(t),
 			Message: "a node problem detector finds nothing wrong here",
 		})
 	}
+	return images, conditions
+}
+
+// fatten gives each node what real ones have, and with it managedFields.
+func (l *lab) fatten(ctx context.Context) error {
+	images, conditions := largeNode()
 	patch, err := json.Marshal(object{"status": object{"images": images, "conditions": conditions}})
 	if err != nil {
 		return err

@@ -2498,7 +2498,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: clients send old writes again (1)", In: "cmd/internal/app.clientsOf",
-		Old: "kube.Once(rc)", New: "", Tests: []string{"./cmd/internal/app -run ClientsSend"},
+		Old: "kube.Once(rc)", New: "_ = kube.Once", Tests: []string{"./cmd/internal/app -run ClientsSend"},
 	},
 	{
 		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.Reconciler.each",
