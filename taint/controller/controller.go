@@ -136,7 +136,7 @@ type Options struct {
 	Leading func() error // nil while this process is sure to be the leader
 	Key     string       // the mark's key
 	By      string       // this process's identity in records
-	Workers int          // pod writes at the same time, for all nodes; default 64 (F6)
+	Workers int          // pod writes at the same time at most, for all nodes; 0: fleet.DefaultPace (F6)
 	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
 	Storage func(ctx context.Context, tell func(node string))
 	// Told is told of every fence as it goes on, for Records. It must not block. nil: nobody is.
@@ -148,8 +148,8 @@ type Options struct {
 type Reconciler struct {
 	Options
 	writer  kube.Writer
-	workers chan struct{} // one token per pod write under way
-	batches atomic.Int32  // runs of pod writes under way
+	gate    *gate        // of pod writes
+	batches atomic.Int32 // runs of pod writes under way
 
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet
@@ -184,12 +184,8 @@ type nodeState struct {
 
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
-	if o.Workers <= 0 {
-		o.Workers = 64
-	}
-	r := &Reconciler{
-		Options: o, workers: make(chan struct{}, o.Workers), nodes: map[string]*nodeState{},
-	}
+	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}}
+	r.gate = &gate{now: o.Now, pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
 	r.writer = kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now}
 	return r
 }

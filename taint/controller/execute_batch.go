@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -29,6 +32,7 @@ type batch struct {
 // item is one object that a run of writes writes.
 type item struct {
 	uid, name string
+	first     bool // evictFirst names it
 	write     func(context.Context) error
 }
 
@@ -36,7 +40,7 @@ type item struct {
 func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step, write func(context.Context, evict.Pod) error) recovery.Outcome {
 	var items []item
 	for _, p := range s.Pods {
-		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, func(ctx context.Context) error { return write(ctx, p) }})
+		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
 	o, written := r.each(ctx, st, s, items)
 	r.tellWritten(st, s, slices.DeleteFunc(slices.Clone(s.Pods), func(p evict.Pod) bool { return !written[p.UID] }))
@@ -47,7 +51,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 func (r *Reconciler) detach(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
 	var items []item
 	for _, a := range s.Attachments {
-		items = append(items, item{a.UID, a.Name, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
+		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
 	}
 	o, written := r.each(ctx, st, s, items)
 	for _, a := range s.Attachments {
@@ -59,7 +63,7 @@ func (r *Reconciler) detach(ctx context.Context, st *nodeState, s recovery.Step)
 	return o
 }
 
-// each runs the items' writes, with as many workers as are free, in the step's order. A write that fails is no error:
+// each runs the items' writes in the step's order, each as soon as the gate lets it through. A write that fails is no error:
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. written are those that were made, by UID.
 func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, items []item) (_ recovery.Outcome, written map[string]bool) {
@@ -74,22 +78,25 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 	how := map[string]evict.Refusal{}
 	var failed int
 	var first error
+	var crowded atomic.Int32
 	g, gctx := errgroup.WithContext(ctx)
 	for _, p := range items {
-		if !r.acquire(gctx) {
+		turn := &fleet.Turn{Node: l.Name, First: p.first, Since: since(l)}
+		if !r.gate.enter(gctx, turn) {
 			break
 		}
 		g.Go(func() error {
-			defer func() { <-r.workers }()
-			if !b.holds(gctx) {
-				return errProofLost
-			}
-			err := p.write(kube.SendWithin(ctx, sending))
+			err := b.write(ctx, gctx, turn, p)
 			switch {
+			case errors.Is(err, errProofLost):
+				return err
 			case err != nil && ctx.Err() != nil:
 				return nil // this process ends
 			case errors.Is(err, kube.ErrLate):
 				return nil // not tried: the next look decides
+			case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
+				crowded.Add(1)
+				return nil
 			}
 			if lost := r.Leading(); err != nil && lost != nil {
 				return lost
@@ -111,6 +118,9 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 	if failed > 0 {
 		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy, "act", s.Do.String(), "failed", failed, "of", len(items), "first", first)
 	}
+	if n := crowded.Load(); n > 0 {
+		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", s.Do.String(), "refused", n, "of", len(items))
+	}
 	o := recovery.Outcome{How: how}
 	switch {
 	case errors.Is(err, errProofLost):
@@ -123,13 +133,43 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 	return o, written
 }
 
-// acquire takes a worker's token; false when ctx ended first.
-func (r *Reconciler) acquire(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case r.workers <- struct{}{}:
-		return true
+// since is when the fence of a node began, or what a policy does about it.
+func since(l taint.Look) time.Time {
+	if l.Record.Open() {
+		return l.Record.Since
+	}
+	return l.Sent
+}
+
+// patient is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.
+const (
+	patient = 5
+	longest = 5 * time.Second
+)
+
+// write makes a write whose turn it is, while the proof holds, and gives the turn back. Where the API server says 429, which is before it did
+// anything, it gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. gctx ends with the run.
+func (b *batch) write(ctx, gctx context.Context, turn *fleet.Turn, p item) error {
+	for tries := 1; ; tries++ {
+		if !b.holds(gctx) {
+			b.r.gate.leave(turn, false)
+			return errProofLost
+		}
+		err := p.write(kube.SendWithin(ctx, sending))
+		b.r.gate.leave(turn, kube.Crowded(err))
+		if !apierrors.IsTooManyRequests(err) || tries == patient {
+			return err
+		}
+		seconds, _ := apierrors.SuggestsClientDelay(err)
+		rest := min(max(time.Duration(seconds)*time.Second, 100*time.Millisecond), longest)
+		select {
+		case <-gctx.Done():
+			return err
+		case <-time.After(rest):
+		}
+		if !b.r.gate.enter(gctx, turn) {
+			return err
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
@@ -131,22 +132,24 @@ func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held
 	return held, true, nil
 }
 
-// nudgePods writes the annotations, with the workers that all pod writes share.
+// nudgePods writes the annotations, through the gate of all pod writes, after those of fences.
 func (r *Reconciler) nudgePods(ctx context.Context, name string, round int, pods []corev1.Pod) {
 	if len(pods) == 0 {
 		return
 	}
 	var g errgroup.Group
 	for i := range pods {
-		if !r.acquire(ctx) {
+		turn := &fleet.Turn{Node: name, Since: r.Now()}
+		if !r.gate.enter(ctx, turn) {
 			r.Metrics.nudges.WithLabelValues(nudgeFailed).Add(float64(len(pods) - i))
 			break
 		}
 		g.Go(func() error { // no error: each is counted
-			defer func() { <-r.workers }()
 			p := &pods[i]
 			result := nudgeSent
-			if err := r.writer.Nudge(ctx, kube.SeePod(p, r.Key, nil)); errors.Is(err, kube.ErrAgain) {
+			err := r.writer.Nudge(ctx, kube.SeePod(p, r.Key, nil))
+			r.gate.leave(turn, kube.Crowded(err))
+			if errors.Is(err, kube.ErrAgain) {
 				result = nudgeChanged
 			} else if err != nil {
 				result = nudgeFailed

@@ -306,6 +306,12 @@ func Refusal(err error) evict.Refusal {
 	}
 }
 
+// Crowded reports that the API server, or etcd, has no room for more: it said so, or did not answer in time.
+func Crowded(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServiceUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // etcdTooLarge is how etcd, and the API server's client of it, say that an object exceeds their limits. The API server knows it by the
 // same words, and has then tried without managedFields already (k8s.io/apiserver/pkg/endpoints/handlers, isTooLargeError).
 var etcdTooLarge = []string{"etcdserver: request is too large", "trying to send message larger than max"}

@@ -1,0 +1,111 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Pace says which of many nodes may write its next pod, and how many pod writes may be under way. Each run of writes on a node waits for one
+// Turn at a time. Pods that evictFirst names go before others, of whichever nodes: storage must be back before what uses it. Among others the
+// fence that began first goes first: so the first nodes are whole soon, and the last one is no later than if all shared alike. But every
+// turnsShared-th turn is given to whoever has waited longest, so that no node, however many pods it has or gets, keeps another
+// from its end (invariant 16).
+//
+// While the API server has no room (it says 429, or does not answer in time) fewer writes are under way: half as many with each
+// refusal of a write that was begun after the one before, but not below paceLeast; and one more for each time that as many as may be have
+// succeeded. The zero value lets DefaultPace writes be under way. Its methods must not be called at the same time.
+type Pace struct {
+	Most int // writes under way; 0: DefaultPace
+
+	window   float64   // how many may be under way; 0: Most
+	under    int       // how many are
+	waiting  []*Turn   // in the order in which they came
+	given    int       // turns
+	narrowed time.Time // when the window was
+}
+
+const (
+	DefaultPace = 64 // more are no faster (F6)
+
+	paceLeast   = 8
+	turnsShared = 8
+)
+
+// Turn is one write that waits or is under way.
+type Turn struct {
+	Node  string
+	First bool      // of a pod that evictFirst names
+	Since time.Time // when the node's fence began
+
+	begun time.Time
+}
+
+// Wait puts a turn in line. It is to be there once.
+func (p *Pace) Wait(t *Turn) { p.waiting = append(p.waiting, t) }
+
+// Leave takes a turn out of the line, and reports whether it waited: if not, it was given.
+func (p *Pace) Leave(t *Turn) bool {
+	i := slices.Index(p.waiting, t)
+	if i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// Next gives the next turn; nil: none waits, or as many writes are under way as may be.
+func (p *Pace) Next(now time.Time) *Turn {
+	if len(p.waiting) == 0 || p.under >= p.Room() {
+		return nil
+	}
+	t := p.waiting[0] // who has waited longest
+	if p.given++; p.given%turnsShared != 0 {
+		t = slices.MinFunc(p.waiting, before)
+	}
+	p.Leave(t)
+	p.under++
+	t.begun = now
+	return t
+}
+
+// before orders turns.
+func before(a, b *Turn) int {
+	return cmp.Or(first(a.First, b.First), a.Since.Compare(b.Since), strings.Compare(a.Node, b.Node))
+}
+
+// first sorts what is set before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// Done takes a turn back. crowded tells that the API server had no room for its write.
+func (p *Pace) Done(t *Turn, crowded bool, now time.Time) {
+	p.under--
+	most := float64(p.most())
+	if p.window == 0 {
+		p.window = most
+	}
+	switch {
+	case !crowded:
+		p.window = min(p.window+1/p.window, most)
+	case t.begun.After(p.narrowed): // one crowd is one: its writes were on their way together
+		p.window, p.narrowed = max(p.window/2, min(paceLeast, most)), now
+	}
+}
+
+// Room is how many writes may be under way.
+func (p *Pace) Room() int {
+	if p.window == 0 {
+		return p.most()
+	}
+	return int(p.window)
+}
+
+func (p *Pace) most() int { return cmp.Or(p.Most, DefaultPace) }
