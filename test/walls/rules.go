@@ -62,6 +62,10 @@ var Rules = []Rule{
 		Why: "what a storage system says is a function of its objects",
 	},
 	{
+		Bind: []string{"taint/line"}, Ours: none, Others: []string{"std", "golang.org/x/sys/unix"},
+		Why: "whether somebody answers at an address is known without a cluster, and what it means is decided elsewhere",
+	},
+	{
 		Bind: []string{"taint/storage/watch"}, Ours: []string{"taint/storage"},
 		Why: "what is read of a storage system decides nothing",
 	},
@@ -106,7 +110,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/kube", "taint/drill", "taint/api", "taint/journal", "providers"},
+		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -1,0 +1,239 @@
+// Package line keeps one idle TCP connection to each node, and tells when it breaks and cannot be made again: a machine that lost its
+// power answers nobody, seconds before its kubelet misses a heartbeat. That proves nothing, a cut cable looks the same. It is a hint.
+//
+// It imports the standard library and golang.org/x/sys/unix. No credential and no byte is sent, and none is read: what a node sends fills
+// a small buffer of the kernel, and stays there. The kernel probes each connection once a second and gives up after about three; then one
+// attempt to connect decides. On Linux all connections are one goroutine's, which sleeps while nothing breaks; elsewhere there are none.
+//
+// It promises: a node's line is told as broken once, and not again before somebody at its address answered; a refusal is an answer,
+// because a kernel sent it; what fails on our own side is nobody's end; a node that never accepted a line is left out; a line goes only to
+// an address that can be another machine's (Usable); when Run returns, no connection is left.
+//
+// The address is the node's own kubelet's word. A hostile one can make us open a connection to any other machine on that one port, and
+// learns from it nothing that it could not try itself; all that comes of it is a question about that very node.
+package line
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Times. The kernel looks at what it waits for when a probe is due: it gives up at the third, three seconds after the last answer and two to
+// three after the cut. giveUp lies well before that, because by its clock the third may come a tick too early, and the fourth would be next.
+const (
+	probeEvery = 1 // seconds; the kernel knows no shorter
+	giveUp     = 2500 * time.Millisecond
+
+	patience  = 250 * time.Millisecond // of an attempt, for a line that was open
+	firstTime = 2 * time.Second        // of an attempt before that
+
+	stable      = 10 * time.Second // a line that was open for so long is made again at once
+	restLeast   = 500 * time.Millisecond
+	restMost    = 15 * time.Second
+	restOfNever = 5 * time.Minute
+)
+
+// attempts is how many lines that never were open may be attempted at the same time.
+const attempts = 128
+
+// spared is how many file descriptors are left to the rest of the process.
+const spared = 512
+
+// Node is a node that is to have a line.
+type Node struct {
+	Name    string
+	Address netip.Addr
+}
+
+// State is what a line is, from a closed set.
+type State string
+
+// The states.
+const (
+	Open    State = "open"
+	Broken  State = "broken"   // it was open, and is not
+	Never   State = "never"    // nobody accepted it so far
+	LeftOut State = "left_out" // there are not enough file descriptors
+)
+
+// Options make Lines.
+type Options struct {
+	Log *slog.Logger
+	// Broke is told of a node whose line broke and cannot be made again. It must not block.
+	Broke func(node string)
+	// Loopback allows addresses of this machine: for tests.
+	Loopback bool
+}
+
+// Lines are the connections to all nodes. Make them with New.
+type Lines struct {
+	Options
+
+	mu     sync.Mutex // guards what follows
+	wake   func()     // ends the sleep of Run; nil: it does not run
+	port   uint16
+	want   map[string]netip.Addr
+	fresh  bool // port or want changed
+	counts map[State]int
+}
+
+// New makes Lines that want none.
+func New(o Options) *Lines { return &Lines{Options: o} }
+
+// Usable reports that an address can be another machine's: not this one's, nor that of a link or a group.
+func Usable(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// Want says to whom lines are to be kept from now on; port 0 is to nobody. Those that were wanted before, at the same address and port,
+// stay. It does not block.
+func (l *Lines) Want(port uint16, nodes []Node) {
+	want := make(map[string]netip.Addr, len(nodes))
+	for _, n := range nodes {
+		if port != 0 && (Usable(n.Address) || l.Loopback && n.Address.IsLoopback()) {
+			want[n.Name] = n.Address.Unmap()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.port == port && maps.Equal(l.want, want) {
+		return
+	}
+	l.port, l.want, l.fresh = port, want, true
+	if l.wake != nil {
+		l.wake()
+	}
+}
+
+// Counts is how many lines there are in each state. It does not block.
+func (l *Lines) Counts() map[State]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.counts)
+}
+
+// wanted returns what is wanted since the last call; ok is false where that did not change.
+func (l *Lines) wanted() (port uint16, want map[string]netip.Addr, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok, l.fresh = l.fresh, false
+	return l.port, l.want, ok
+}
+
+// atMost leaves out the nodes for whose lines there are not enough file descriptors, the last by name, and says how many.
+func (l *Lines) atMost(room int, want map[string]netip.Addr) (kept map[string]netip.Addr, out int) {
+	if len(want) <= room {
+		return want, 0
+	}
+	kept = map[string]netip.Addr{}
+	for _, name := range slices.Sorted(maps.Keys(want))[:max(room, 0)] {
+		kept[name] = want[name]
+	}
+	out = len(want) - len(kept)
+	l.Log.Warn("Not enough file descriptors for a line to each node", "nodes", len(want), "leftOut", out, "limit", room+spared, "need", len(want)+spared)
+	return kept, out
+}
+
+// conn is one node's line.
+type conn struct {
+	node    string
+	address netip.Addr
+	state   phase
+	fd      int       // -1: none
+	due     time.Time // when an attempt is given up, or the next begins
+	place   int       // in the queue by due; -1: not there
+
+	was    bool      // somebody accepted it once
+	told   bool      // that it broke, and nobody answered since
+	said   bool      // that nobody accepted it
+	opened time.Time // when somebody did last
+	tries  int       // in a row that did not last
+}
+
+// phase is what is being done about a line.
+type phase uint8
+
+const (
+	resting    phase = iota // until due
+	attempting              // until due
+	open
+)
+
+// stateOf is what the metric calls it.
+func (c *conn) stateOf() State {
+	switch {
+	case c.state == open:
+		return Open
+	case c.was:
+		return Broken
+	default:
+		return Never
+	}
+}
+
+// outcome is what came of an attempt.
+type outcome uint8
+
+const (
+	ours     outcome = iota // it failed on this side: nobody was asked
+	accepted                // somebody accepted
+	refused                 // a kernel answered that nobody listens
+	silent                  // nobody answered
+)
+
+// judge folds the outcome of an attempt in and says what to do: tell that the line broke, and, unless it is open, how long to rest.
+func (c *conn) judge(o outcome, now time.Time) (tell bool, rest time.Duration) {
+	switch o {
+	case accepted:
+		c.state, c.was, c.told, c.said, c.opened = open, true, false, false, now
+		return false, 0
+	case refused:
+		c.told = false
+	case silent:
+		tell = c.was && !c.told
+		c.told = c.told || tell
+	}
+	return tell, c.rest()
+}
+
+// rest is how long until the next attempt, longer each time.
+func (c *conn) rest() time.Duration {
+	most := restMost
+	if !c.was {
+		most = restOfNever
+	}
+	c.tries++
+	return min(restLeast<<min(c.tries-1, 10), most)
+}
+
+// ended folds in that an open line ended, and says how long to wait before it is made again: not at all, but for one that often ends.
+func (c *conn) ended(now time.Time) time.Duration {
+	if now.Sub(c.opened) >= stable {
+		c.tries = 0
+		return 0
+	}
+	if c.tries++; c.tries == 1 {
+		return 0
+	}
+	return min(restLeast<<min(c.tries-2, 10), restMost)
+}
+
+// queue is a heap of lines by due.
+type queue []*conn
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].place, q[j].place = i, j }
+func (q *queue) Push(x any)        { c := x.(*conn); c.place = len(*q); *q = append(*q, c) }
+func (q *queue) Pop() any {
+	old := *q
+	c := old[len(old)-1]
+	*q, c.place = old[:len(old)-1], -1
+	return c
+}

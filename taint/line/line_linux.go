@@ -1,0 +1,328 @@
+package line
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Run keeps the lines that are wanted until ctx ends, and closes them all. An error is that of the kernel, which lets us have none. It must
+// not run twice at the same time.
+func (l *Lines) Run(ctx context.Context) error {
+	w, err := newWorker(l)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, w.wake)
+	l.mu.Lock()
+	l.wake, l.fresh = w.wake, true
+	l.mu.Unlock()
+	defer func() {
+		stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake, l.counts = nil, nil
+		w.close() // under the lock: nobody wakes a descriptor that is closed
+	}()
+	for ctx.Err() == nil {
+		if err := w.turn(time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worker is Run's, and its goroutine's alone but for wake.
+type worker struct {
+	l       *Lines
+	poll    int // epoll
+	bell    int // eventfd: somebody woke us
+	events  [256]unix.EpollEvent
+	port    uint16
+	lines   map[string]*conn
+	by      map[int]*conn // by descriptor
+	queue   queue
+	began   int // attempts under way for lines that never were open
+	leftOut int
+	counted bool // the counts are those of the lines
+}
+
+func newWorker(l *Lines) (*worker, error) {
+	w := &worker{l: l, poll: -1, bell: -1, lines: map[string]*conn{}, by: map[int]*conn{}}
+	var err error
+	if w.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		err = unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, w.bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(w.bell)})
+	}
+	if err != nil {
+		w.close()
+		return nil, fmt.Errorf("keeping lines to nodes: %w", err)
+	}
+	return w, nil
+}
+
+func (w *worker) close() {
+	for _, c := range w.lines {
+		w.hangUp(c)
+	}
+	for _, fd := range []int{w.poll, w.bell} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// wake ends the sleep of turn. A bell that was rung and not heard yet is as good.
+func (w *worker) wake() { _, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// turn does what is due, and sleeps until something happens.
+func (w *worker) turn(now time.Time) error {
+	if port, want, ok := w.l.wanted(); ok {
+		w.take(port, want, now)
+	}
+	for len(w.queue) > 0 && !w.queue[0].due.After(now) {
+		c := w.queue[0]
+		switch {
+		case c.state == attempting:
+			w.came(c, unix.ETIMEDOUT, now)
+		case !c.was && w.began >= attempts:
+			w.until(c, now.Add(100*time.Millisecond))
+		default:
+			w.attempt(c, now)
+		}
+	}
+	w.count()
+	sleep := -1
+	if len(w.queue) > 0 {
+		sleep = max(0, int((w.queue[0].due.Sub(now)+time.Millisecond-1)/time.Millisecond))
+	}
+	n, err := unix.EpollWait(w.poll, w.events[:], sleep)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("waiting for lines to nodes: %w", err)
+	}
+	now = time.Now()
+	for _, e := range w.events[:max(n, 0)] {
+		if int(e.Fd) == w.bell {
+			var b [8]byte
+			_, _ = unix.Read(w.bell, b[:])
+			continue
+		}
+		c := w.by[int(e.Fd)]
+		if c == nil {
+			continue
+		}
+		errno, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err != nil {
+			errno = int(unix.EBADF)
+		}
+		switch {
+		case c.state == attempting:
+			w.came(c, unix.Errno(errno), now)
+		default:
+			w.broke(c, now)
+		}
+	}
+	return nil
+}
+
+// take makes the lines be those that are wanted.
+func (w *worker) take(port uint16, want map[string]netip.Addr, now time.Time) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
+		want, w.leftOut = w.l.atMost(int(min(limit.Cur, 1<<30))-spared, want)
+	}
+	for name, c := range w.lines {
+		if a, ok := want[name]; !ok || a != c.address || port != w.port {
+			w.hangUp(c)
+			if c.place >= 0 {
+				heap.Remove(&w.queue, c.place)
+			}
+			if c.state == attempting && !c.was {
+				w.began--
+			}
+			delete(w.lines, name)
+		}
+	}
+	w.port, w.counted = port, false
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if w.lines[name] == nil {
+			c := &conn{node: name, address: want[name], fd: -1, place: -1, due: now}
+			w.lines[name] = c
+			heap.Push(&w.queue, c)
+		}
+	}
+}
+
+// until puts a line in the queue, or at another place in it.
+func (w *worker) until(c *conn, due time.Time) {
+	c.due = due
+	if c.place < 0 {
+		heap.Push(&w.queue, c)
+		return
+	}
+	heap.Fix(&w.queue, c.place)
+}
+
+// attempt begins to connect.
+func (w *worker) attempt(c *conn, now time.Time) {
+	fd, err := socket(c.address)
+	if err != nil {
+		w.came(c, err, now)
+		return
+	}
+	c.fd, w.by[fd] = fd, c
+	c.state = attempting
+	if !c.was {
+		w.began++
+	}
+	err = unix.Connect(fd, sockaddr(c.address, w.port))
+	if err == nil || errors.Is(err, unix.EINPROGRESS) {
+		if add := unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLRDHUP, Fd: int32(fd)}); add != nil {
+			err = errOurs
+		}
+	}
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		w.came(c, err, now)
+		return
+	}
+	wait := firstTime
+	if c.was {
+		wait = patience
+	}
+	w.until(c, now.Add(wait))
+}
+
+var errOurs = errors.New("the kernel watches no more connections")
+
+// came is what came of an attempt: nil or 0 is that somebody accepted.
+func (w *worker) came(c *conn, err error, now time.Time) {
+	if c.state == attempting && !c.was {
+		w.began--
+	}
+	o := outcomeOf(err)
+	if o == accepted {
+		if mod := unix.EpollCtl(w.poll, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLRDHUP, Fd: int32(c.fd)}); mod != nil {
+			o, err = ours, errOurs
+		}
+	}
+	w.counted = false
+	again := c.told
+	tell, rest := c.judge(o, now)
+	if o == accepted {
+		heap.Remove(&w.queue, c.place)
+		if again {
+			w.l.Log.Info("Line to a node is there again", "node", c.node)
+		}
+		return
+	}
+	w.hangUp(c)
+	c.state = resting
+	w.until(c, now.Add(rest+rand.N(rest/4+1)))
+	switch {
+	case tell:
+		w.l.Log.Info("Line to a node broke, and cannot be made again", "node", c.node, "address", c.address.String(), "error", err)
+		w.l.Broke(c.node)
+	case !c.was && !c.said:
+		c.said = true
+		w.l.Log.Info("A node accepts no line: it has none", "node", c.node, "address", netip.AddrPortFrom(c.address, w.port).String(), "error", err)
+	}
+}
+
+// broke is the end of an open line, whatever its cause: what decides is whether it can be made again.
+func (w *worker) broke(c *conn, now time.Time) {
+	w.hangUp(c)
+	c.state, w.counted = resting, false
+	if wait := c.ended(now); wait > 0 {
+		w.until(c, now.Add(wait))
+		return
+	}
+	c.due = now
+	heap.Push(&w.queue, c)
+	w.attempt(c, now)
+}
+
+func (w *worker) hangUp(c *conn) {
+	if c.fd >= 0 {
+		delete(w.by, c.fd)
+		_ = unix.Close(c.fd) // which takes it out of epoll
+		c.fd = -1
+	}
+}
+
+// count brings the counts up to date.
+func (w *worker) count() {
+	if w.counted {
+		return
+	}
+	counts := map[State]int{Open: 0, Broken: 0, Never: 0, LeftOut: w.leftOut}
+	for _, c := range w.lines {
+		counts[c.stateOf()]++
+	}
+	w.counted = true
+	w.l.mu.Lock()
+	defer w.l.mu.Unlock()
+	w.l.counts = counts
+}
+
+// outcomeOf is what an error of connect means.
+func outcomeOf(err error) outcome {
+	var errno unix.Errno
+	switch {
+	case err == nil:
+		return accepted
+	case !errors.As(err, &errno):
+		return ours
+	}
+	switch errno {
+	case 0:
+		return accepted
+	case unix.ECONNREFUSED, unix.ECONNRESET:
+		return refused
+	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ENETUNREACH:
+		return silent
+	default:
+		return ours
+	}
+}
+
+// socket makes one whose kernel probes the other side, and keeps little of what that sends.
+func socket(a netip.Addr) (int, error) {
+	family := unix.AF_INET6
+	if a.Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, fmt.Errorf("%w: %w", errOurs, err)
+	}
+	for _, o := range []struct{ level, name, value int }{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, probeEvery},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, probeEvery},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(giveUp / time.Millisecond)},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, 1}, // the kernel takes its least
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			_ = unix.Close(fd)
+			return -1, fmt.Errorf("%w: %w", errOurs, err)
+		}
+	}
+	return fd, nil
+}
+
+func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
+	if a.Is4() {
+		return &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(port), Addr: a.As16()}
+}

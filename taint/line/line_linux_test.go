@@ -1,0 +1,328 @@
+package line
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lines is a running Lines, and what it told.
+type lines struct {
+	*Lines
+	stop func()
+
+	mu    sync.Mutex // guards broke
+	broke []string
+}
+
+// run keeps lines until the test ends, in the network namespace of the thread that in runs things on; nil: in our own.
+func run(t *testing.T, in func(func())) *lines {
+	t.Helper()
+	l := &lines{}
+	l.Lines = New(Options{Log: slog.New(slog.DiscardHandler), Loopback: true, Broke: func(node string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.broke = append(l.broke, node)
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	if in == nil {
+		in = func(f func()) { f() }
+	}
+	go in(func() { done <- l.Run(ctx) })
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *lines) told() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.broke, " ")
+}
+
+// counts is how many lines are open, broken, never made, and left out.
+func (l *lines) counts() [4]int {
+	c := l.Counts()
+	return [4]int{c[Open], c[Broken], c[Never], c[LeftOut]}
+}
+
+// await waits for a condition.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for a minute: %s", what)
+		}
+	}
+}
+
+// kubelet accepts connections at an address, and tells each end of one.
+type kubelet struct {
+	net.Listener
+	mu    sync.Mutex // guards conns and bytes
+	conns []net.Conn
+	bytes int
+	ends  chan error
+}
+
+func listen(t *testing.T, address string) *kubelet {
+	t.Helper()
+	in, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kubelet{Listener: in, ends: make(chan error, 100)}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { k.end(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := in.Accept()
+			if err != nil {
+				return
+			}
+			k.mu.Lock()
+			k.conns = append(k.conns, c)
+			k.mu.Unlock()
+			wg.Go(func() {
+				n, err := c.Read(make([]byte, 100))
+				k.mu.Lock()
+				k.bytes += n
+				k.mu.Unlock()
+				k.ends <- err
+				c.Close()
+			})
+		}
+	})
+	return k
+}
+
+func (k *kubelet) accepted() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.conns)
+}
+
+// hangUp ends all connections.
+func (k *kubelet) hangUp() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.conns {
+		c.Close()
+	}
+}
+
+func (k *kubelet) end() { k.Close(); k.hangUp() }
+
+func (k *kubelet) port() uint16 { return netip.MustParseAddrPort(k.Addr().String()).Port() }
+
+func at(address string) netip.Addr { return netip.MustParseAddr(address) }
+
+// Kubelets that hang up, restart, are gone or never were there: their machines run, and nobody is told anything else.
+func TestMachinesThatRun(t *testing.T) {
+	for _, address := range []string{"127.0.0.1", "::1"} {
+		t.Run(address, func(t *testing.T) {
+			k := listen(t, net.JoinHostPort(address, "0"))
+			l := run(t, nil)
+			l.Want(k.port(), []Node{{"n1", at(address)}})
+			await(t, "open", func() bool { return l.counts() == [4]int{1} && k.accepted() == 1 })
+			k.hangUp()
+			await(t, "open again", func() bool { return k.accepted() == 2 && l.counts() == [4]int{1} })
+			port := k.port()
+			k.end()
+			await(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
+			k = listen(t, net.JoinHostPort(address, fmt.Sprint(port)))
+			await(t, "open after a restart", func() bool { return k.accepted() > 0 && l.counts() == [4]int{1} })
+			if l.told() != "" {
+				t.Errorf("told that %s broke", l.told())
+			}
+			l.stop()
+			await(t, "closed", func() bool { return len(k.ends) == k.accepted() })
+			if k.bytes > 0 {
+				t.Errorf("sent %d bytes", k.bytes)
+			}
+			if c := l.Counts(); c != nil {
+				t.Errorf("counts after the end: %v", c)
+			}
+		})
+	}
+}
+
+// Who is wanted has a line, and nobody else: other nodes, another address, another port, none.
+func TestWant(t *testing.T) {
+	k := listen(t, "127.0.0.1:0")
+	other := listen(t, fmt.Sprintf("127.0.0.2:%d", k.port()))
+	l := run(t, nil)
+	l.Want(k.port(), []Node{{"a", at("127.0.0.1")}, {"b", at("127.0.0.1")}, {"none", netip.Addr{}}, {"cloud", at("169.254.169.254")}, {"us", at("0.0.0.0")}})
+	await(t, "two", func() bool { return l.counts() == [4]int{2} && k.accepted() == 2 })
+	l.Want(k.port(), []Node{{"a", at("127.0.0.2")}, {"b", at("127.0.0.1")}})
+	await(t, "one moved", func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
+	l.Want(k.port(), []Node{{"a", at("127.0.0.2")}})
+	await(t, "one gone", func() bool { return l.counts() == [4]int{1} && len(k.ends) == 2 })
+	l.Want(k.port(), []Node{{"a", at("127.0.0.2")}, {"c", at("127.0.0.3")}})
+	await(t, "one never accepted", func() bool { return l.counts() == [4]int{1, 0, 1} })
+	l.Want(0, []Node{{"a", at("127.0.0.2")}})
+	await(t, "none", func() bool { return l.counts() == [4]int{} && len(other.ends) == 1 })
+	if k.accepted() != 2 || other.accepted() != 1 || l.told() != "" {
+		t.Errorf("accepted %d and %d connections, told %q", k.accepted(), other.accepted(), l.told())
+	}
+}
+
+// There is no line to an address of this machine, unless a test asks.
+func TestNoLineToOurselves(t *testing.T) {
+	k := listen(t, "127.0.0.1:0")
+	l := run(t, nil)
+	l.Loopback = false
+	l.Want(k.port(), []Node{{"n1", at("127.0.0.1")}})
+	l.Loopback = true
+	l.Want(k.port(), []Node{{"n2", at("127.0.0.1")}}) // the one after it is made
+	await(t, "the second", func() bool { return l.counts() == [4]int{1} })
+	if k.accepted() != 1 {
+		t.Errorf("accepted %d connections, want 1", k.accepted())
+	}
+}
+
+func TestOutcomeOf(t *testing.T) {
+	for err, want := range map[error]outcome{
+		unix.Errno(0): accepted, unix.ECONNREFUSED: refused, unix.ECONNRESET: refused,
+		unix.ETIMEDOUT: silent, unix.EHOSTUNREACH: silent, unix.ENETUNREACH: silent,
+		unix.EMFILE: ours, unix.EADDRNOTAVAIL: ours, unix.EPERM: ours, unix.ENOBUFS: ours, unix.ENETDOWN: ours, errOurs: ours,
+		fmt.Errorf("%w: %w", errOurs, unix.ENFILE): ours,
+	} {
+		if got := outcomeOf(err); got != want {
+			t.Errorf("%v: got %d, want %d", err, got, want)
+		}
+	}
+	if outcomeOf(nil) != accepted {
+		t.Error("no error is no success")
+	}
+}
+
+// requireNodes fails a test instead of skipping it: FORCEFENCE_REQUIRE_NODES promises that namespaces can be made.
+const requireNodes = "FORCEFENCE_REQUIRE_NODES"
+
+// network is a network namespace, held by a thread.
+type network struct {
+	tasks chan func()
+	tid   int
+}
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{tasks: make(chan func())}
+	entered := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		n.tid = unix.Gettid()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		entered <- err
+		for task := range n.tasks {
+			task()
+		}
+	}()
+	t.Cleanup(func() { close(n.tasks) })
+	err := <-entered
+	if err == nil {
+		_, err = exec.LookPath("ip")
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, exec.ErrNotFound) {
+		if os.Getenv(requireNodes) != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("needs root and iproute2 (%v)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.ip(t, "link set lo up")
+	return n
+}
+
+// do runs f in the namespace.
+func (n *network) do(f func()) {
+	done := make(chan struct{})
+	n.tasks <- func() { defer close(done); f() }
+	<-done
+}
+
+func (n *network) ip(t *testing.T, lines ...string) {
+	t.Helper()
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	var out []byte
+	var err error
+	n.do(func() { out, err = cmd.CombinedOutput() })
+	if err != nil {
+		t.Fatalf("ip %q: %v: %s", lines, err, out)
+	}
+}
+
+// A machine that falls silent, by its power or its cable, is told, once; one whose kubelet alone dies is not. A power cut sends nothing:
+// here the machine's kernel loses its address, or its link.
+func TestMachineFallsSilent(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		cut, mend    string
+		kubeletFirst bool
+	}{
+		{name: "power", cut: "addr del 10.0.0.2/24 dev eth0", mend: "addr add 10.0.0.2/24 dev eth0"},
+		{name: "cable", cut: "link set eth0 down", mend: "link set eth0 up"},
+		{name: "its kubelet, and then its power", cut: "addr del 10.0.0.2/24 dev eth0", mend: "addr add 10.0.0.2/24 dev eth0", kubeletFirst: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			us, machine := newNetwork(t), newNetwork(t)
+			runsLines := newNetwork(t) // whose thread Run takes for itself
+			us.ip(t, "link add eth0 type veth peer name eth0 netns "+fmt.Sprint(machine.tid), "link add eth1 type veth peer name eth1 netns "+fmt.Sprint(runsLines.tid),
+				"link add lan type bridge", "link set lan up", "link set eth0 master lan", "link set eth1 master lan", "link set eth0 up", "link set eth1 up")
+			machine.ip(t, "addr add 10.0.0.2/24 dev eth0", "link set eth0 up")
+			runsLines.ip(t, "addr add 10.0.0.1/24 dev eth1", "link set eth1 up")
+			var k *kubelet
+			machine.do(func() { k = listen(t, "10.0.0.2:10250") })
+			l := run(t, runsLines.do)
+			l.Want(10250, []Node{{"n1", at("10.0.0.2")}})
+			await(t, "open", func() bool { return l.counts() == [4]int{1} })
+			if tt.kubeletFirst {
+				k.end()
+				await(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
+				if l.told() != "" {
+					t.Error("a kubelet that is gone was told as its machine's end")
+				}
+			}
+			machine.ip(t, tt.cut)
+			begun := time.Now()
+			await(t, "told", func() bool { return l.told() == "n1" })
+			t.Logf("told %s after the cut", time.Since(begun).Round(time.Millisecond))
+			if got := l.counts(); got != [4]int{0, 1} {
+				t.Errorf("counts: got %v, want one broken", got)
+			}
+			machine.ip(t, tt.mend)
+			if tt.kubeletFirst {
+				machine.do(func() { k = listen(t, "10.0.0.2:10250") })
+			}
+			await(t, "open again", func() bool { return l.counts() == [4]int{1} })
+			if l.told() != "n1" {
+				t.Errorf("told %q", l.told())
+			}
+			machine.ip(t, tt.cut)
+			await(t, "told again", func() bool { return l.told() == "n1 n1" })
+		})
+	}
+}

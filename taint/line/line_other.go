@@ -1,0 +1,12 @@
+//go:build !linux
+
+package line
+
+import "context"
+
+// Run says that there are no lines here, and blocks until ctx ends.
+func (l *Lines) Run(ctx context.Context) error {
+	l.Log.Info("No lines to nodes: they need Linux")
+	<-ctx.Done()
+	return nil
+}
