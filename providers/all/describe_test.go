@@ -72,7 +72,7 @@ func page() string {
 	top.WriteString(`# Providers
 
 The types of devices that forcefence asks, and their settings. ` + "`forcefence providers`" + ` prints the same. A setting without a default is
-empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` + "`name`, `timeout`, `ratePerSecond` and `concurrency`" + `: see
+empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` + "`name`, `timeout`, `ratePerSecond`, `concurrency` and `poll`" + `: see
 [config.example.yaml](../config.example.yaml). This page is made from the types and the comments of their settings.
 
 | type | off means | tells of its machine | many in one call | tells by itself |

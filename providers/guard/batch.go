@@ -41,7 +41,7 @@ func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	for _, t := range targets {
 		unit := ""
 		if err == nil {
-			unit, err = protect(g, callStates.act, func() (string, error) { return g.limits(t), nil })
+			unit, err = protect(g, callStates.act, func() (string, error) { return g.Limits(t), nil })
 		}
 		units[unit] = append(units[unit], t)
 	}

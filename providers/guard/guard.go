@@ -86,6 +86,7 @@ var (
 	_ providers.BatchStater = (*Provider)(nil)
 	_ providers.Closer      = (*Provider)(nil)
 	_ providers.Grouper     = (*Provider)(nil)
+	_ providers.Limiter     = (*Provider)(nil)
 	_ providers.Slow        = (*Provider)(nil)
 	_ providers.Placer      = (*Provider)(nil)
 )
@@ -108,7 +109,7 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // Place implements providers.Placer where the inner provider does; it is ErrPermanent for all others. The limits are of the target on that
 // hypervisor: one that does not answer keeps no other waiting.
 func (g *Provider) Place(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
-	return measured(ctx, g, callPlace, "node "+t.Node, func() string { return g.limits(t) + " on " + hypervisor }, func(ctx context.Context) (providers.Placement, error) {
+	return measured(ctx, g, callPlace, "node "+t.Node, func() string { return g.Limits(t) + " on " + hypervisor }, func(ctx context.Context) (providers.Placement, error) {
 		p, ok := g.inner.(providers.Placer)
 		if !ok {
 			return providers.Placement{}, providers.WithClass(providers.ErrPermanent, errors.New("this provider knows no hypervisors"))
@@ -149,8 +150,8 @@ func (g *Provider) Device(t providers.Target) string {
 	return t.Key()
 }
 
-// limits returns what t shares its limits with.
-func (g *Provider) limits(t providers.Target) string {
+// Limits implements providers.Limiter: what t shares its limits with, never "" for a target that has a name.
+func (g *Provider) Limits(t providers.Target) string {
 	if by, ok := g.inner.(providers.Limiter); ok {
 		if l := by.Limits(t); l != "" {
 			return l
@@ -218,7 +219,7 @@ func (g *Provider) failed(c call, what string, err error) error {
 
 // do runs one call for a target under its limits. It returns by the deadline even if f does not.
 func do[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (T, error) {
-	return measured(ctx, g, c, "node "+t.Node, func() string { return g.limits(t) }, f)
+	return measured(ctx, g, c, "node "+t.Node, func() string { return g.Limits(t) }, f)
 }
 
 // measured is do for what shares the limits that key returns.

@@ -33,6 +33,7 @@ import (
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/line"
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -54,6 +55,7 @@ type Machine struct {
 	Feeds    bool          // its device gives the machine power (providers.Feeder)
 	Quiet    bool          // its device says nothing of a machine that runs (providers.Quiet)
 	NoPower  string        // "" or why its power must not be touched through this device
+	Poll     Polling       // how its device is asked while nothing is wrong; the zero value: not at all
 	Level    int           // the number of the level that its device is of; the node's own is alone in the first, 0
 	Limits   proof.Limits  // of that level
 	// Further are the devices of the other levels, in their order. The operator's word leads to each; they have no Mode.
@@ -122,6 +124,7 @@ type Config struct {
 	Storage    []storage.System // that policies ask, by their names
 	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
 	Keep       journal.Keep     // of Fencing objects
+	Lines      uint16           // the port to which each node has a line; 0: there are none
 }
 
 // Options is all that a Reconciler is made of. Every field is required but where noted.
@@ -158,6 +161,10 @@ type Reconciler struct {
 	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
 	met   bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
 
+	lines  *line.Lines
+	broke  []string      // nodes whose lines broke, and that are to be woken
+	broken chan struct{} // there are some
+
 	limits *fleet.Limits        // that the fleet keeps to
 	once   map[string]time.Time // refusals that are one for many nodes -> when they were told
 }
@@ -186,6 +193,8 @@ type nodeState struct {
 func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}}
 	r.gate = &gate{now: o.Now, pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
+	r.broken = make(chan struct{}, 1)
+	r.lines = line.New(line.Options{Log: o.Log, Broke: r.lineBroke})
 	r.writer = kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now}
 	return r
 }

@@ -22,6 +22,8 @@ type Metrics struct {
 	shadowed     *prometheus.CounterVec
 	noticed      *prometheus.CounterVec
 	noticedAfter prometheus.Histogram
+	lines        *prometheus.GaugeVec
+	polls        *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -73,7 +75,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "forcefence_noticed_seconds", Help: "How long after the last heartbeat that was heard of a node its machine was found to be off.",
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
 	})
-	reg.MustRegister(m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
+	m.lines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forcefence_lines", Help: "Lines to nodes, by state: open, broken, never (nobody accepted one so far), left_out (not enough file descriptors).",
+	}, []string{"state"})
+	m.polls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_polls_total", Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
+	}, []string{"provider", "state"})
+	reg.MustRegister(m.lines, m.polls, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
 	return m
 }
 

@@ -110,6 +110,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	}}); err != nil {
 		return fmt.Errorf("watching devices: %w", err)
 	}
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
+		r.watchLines(ctx, wake)
+		return nil
+	}}); err != nil {
+		return fmt.Errorf("keeping lines to nodes: %w", err)
+	}
 	if r.Storage == nil {
 		return nil
 	}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/line"
 )
 
 // The intervals at which the devices to be watched are looked up again: where the configuration changed, and where nodes may have.
@@ -28,13 +30,17 @@ const (
 )
 
 // watchDevices keeps one Watch running for each provider whose devices push, over the machines of all nodes, and wakes a node when
-// its machine is told not to run. It wakes them all when the configuration changed: one may have been waiting for just that. It
-// blocks until ctx ends and all of its Watches have returned.
+// its machine is told not to run; it says to whom lines are kept (watchLines), and keeps the pollers. It wakes all nodes when the
+// configuration changed: one may have been waiting for just that. It blocks until ctx ends and all of its Watches and pollers have returned.
 func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.GenericEvent) {
 	running := map[providers.Watcher]*deviceWatch{}
+	polls := map[providers.Provider]*poller{}
 	defer func() {
 		for _, w := range running {
 			w.stop()
+		}
+		for _, p := range polls {
+			p.stop()
 		}
 	}()
 	tick := time.NewTicker(checkConfig)
@@ -50,7 +56,9 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 			if want, err := r.watched(ctx, config); err != nil {
 				r.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
 			} else {
-				r.rewatch(ctx, running, want, wake)
+				r.rewatch(ctx, running, want.pushes, wake)
+				r.repoll(ctx, polls, want.polls, wake)
+				r.lines.Want(config.Lines, want.lines)
 			}
 		}
 		select {
@@ -80,24 +88,47 @@ func wakeUp(node string) event.GenericEvent {
 	return event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}
 }
 
-// watched returns the machines whose devices push, by provider, in the order of the nodes' names.
-func (r *Reconciler) watched(ctx context.Context, config *Config) (map[providers.Watcher][]providers.Target, error) {
+// watched is who is to be watched, and how.
+type watched struct {
+	pushes map[providers.Watcher][]providers.Target // machines whose devices push, in the order of the nodes' names
+	polls  map[providers.Provider]*polled
+	lines  []line.Node
+}
+
+// watched finds who is to be watched. A node in mode disabled is neither polled nor has it a line, nor has one without a machine.
+func (r *Reconciler) watched(ctx context.Context, config *Config) (watched, error) {
 	var nodes corev1.NodeList
 	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing cached nodes: %w", err)
+		return watched{}, fmt.Errorf("listing cached nodes: %w", err)
 	}
-	out := map[providers.Watcher][]providers.Target{}
+	out := watched{pushes: map[providers.Watcher][]providers.Target{}, polls: map[providers.Provider]*polled{}}
 	for i := range nodes.Items {
-		rec, _ := taint.RecordOf(&nodes.Items[i])
-		m, _ := config.Believed(&nodes.Items[i], rec)
+		n := &nodes.Items[i]
+		rec, _ := taint.RecordOf(n)
+		m, _ := config.Believed(n, rec)
+		asks := len(m.Devices()) > 0 && config.mode(n, m.Mode).Mode != fence.Disabled
+		if a := addressOf(n); asks && a.IsValid() {
+			out.lines = append(out.lines, line.Node{Name: n.Name, Address: a})
+		}
 		for _, d := range m.Devices() {
 			if d.Watcher != nil {
-				out[d.Watcher] = append(out[d.Watcher], d.Target)
+				out.pushes[d.Watcher] = append(out.pushes[d.Watcher], d.Target)
+			}
+			if asks && d.Poll.Every > 0 && r.well(config, n) {
+				p := out.polls[d.Provider]
+				if p == nil {
+					p = &polled{provider: d.Provider, name: d.Name, Polling: d.Poll}
+					out.polls[d.Provider] = p
+				}
+				p.machines = append(p.machines, d)
 			}
 		}
 	}
-	for _, targets := range out {
+	for _, targets := range out.pushes {
 		slices.SortFunc(targets, func(a, b providers.Target) int { return cmp.Compare(a.Node, b.Node) })
+	}
+	for _, p := range out.polls {
+		slices.SortFunc(p.machines, func(a, b Machine) int { return cmp.Compare(a.Target.Node, b.Target.Node) })
 	}
 	return out, nil
 }

@@ -44,6 +44,17 @@ func (l *nodeList) List(_ context.Context, list client.ObjectList, _ ...client.L
 	return nil
 }
 
+// nodeObjects stands for them, too, with all that they say.
+type nodeObjects struct {
+	client.Reader
+	items []corev1.Node
+}
+
+func (l *nodeObjects) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*corev1.NodeList).Items = l.items
+	return nil
+}
+
 // pusher is a provider's push: it notes who is watched, and can be told to break.
 type pusher struct {
 	mu      sync.Mutex // guards all below

@@ -225,7 +225,7 @@ var Mutants = []Mutant{
 		Old: "slices.Chunk(of, most)", New: "slices.Chunk(of, max(most, len(of)))",
 	},
 	{
-		Name: "guard: machines of one account have limits of their own", In: "providers/guard.Provider.limits",
+		Name: "guard: machines of one account have limits of their own", In: "providers/guard.Provider.Limits",
 		Old: `l != ""`, New: "false",
 	},
 	{
@@ -1634,6 +1634,58 @@ var Mutants = []Mutant{
 	{
 		Name: "fleet: an end is noticed twice", In: "taint/fleet.Fleet.Noticed",
 		Old: "n == nil || n.counted", New: "n == nil",
+	},
+	{
+		Name: "line: a refusal is told as the machine's end", In: "taint/line.outcomeOf",
+		Old: "case unix.ECONNREFUSED, unix.ECONNRESET: ...", New: "case unix.ECONNREFUSED, unix.ECONNRESET: return silent",
+	},
+	{
+		Name: "line: what fails on our side is told as the machine's end", In: "taint/line.outcomeOf",
+		Old: "default: ...", New: "default: return silent",
+	},
+	{
+		Name: "line: told without another attempt", In: "taint/line.worker.broke",
+		Old: "w.attempt(c, now)", New: "w.l.Broke(c.node)\n\tw.attempt(c, now)",
+	},
+	{
+		Name: "line: a node that never accepted one is told", In: "taint/line.conn.judge",
+		Old: "c.was && !c.told", New: "!c.told",
+	},
+	{
+		Name: "line: told again and again", In: "taint/line.conn.judge",
+		Old: "c.was && !c.told", New: "c.was",
+	},
+	{
+		Name: "line: to ourselves, or to a cloud's metadata", In: "taint/line.Lines.Want",
+		Old: "(Usable(n.Address) || l.Loopback && n.Address.IsLoopback())", New: "true",
+	},
+	{
+		Name: "line: connections are left when the leadership ends", In: "taint/line.worker.close",
+		Old: "w.hangUp(c)", New: "_ = c",
+	},
+	{
+		Name: "controller: a disabled node is polled, and has a line", In: "taint/controller.Reconciler.watched",
+		Old: "config.mode(n, m.Mode).Mode != fence.Disabled", New: "config.mode(n, m.Mode).Mode <= fence.Disabled",
+	},
+	{
+		Name: "controller: who is being fenced is polled", In: "taint/controller.Reconciler.well",
+		Old: "calm(n, r.Key)", New: "true",
+	},
+	{
+		Name: "controller: a poll's Unknown is a hint", In: "taint/controller.offs",
+		Old: "case providers.PowerUnknown: ...", New: "case providers.PowerUnknown: off = append(off, i)",
+	},
+	{
+		Name: "controller: a poll that has most machines off at once is a hint", In: "taint/controller.poller.turn",
+		Old: "batch && len(off) > 1 && 2*len(off) > len(answers)", New: "false",
+	},
+	{
+		Name: "controller: polls take all of a device's limits", In: "taint/controller.poller.ask",
+		Old: "w.PerSecond > 0", New: "false",
+	},
+	{
+		Name: "controller: a distrusted device gives a hint", In: "taint/controller.poller.turn",
+		Old: `r.liar(ms[i]) == ""`, New: "true",
 	},
 	{
 		Name: "controller: a new leader notices what a fence knows", In: "taint/controller.Reconciler.noticed",
@@ -3863,7 +3915,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a hypervisor that hangs keeps the others waiting", In: "providers/guard.Provider.Place",
-		Old: `g.limits(t) + " on " + hypervisor`, New: "g.limits(t)", Tests: []string{"./providers/guard -run TestPlace"},
+		Old: `g.Limits(t) + " on " + hypervisor`, New: "g.Limits(t)", Tests: []string{"./providers/guard -run TestPlace"},
 	},
 	{
 		Name: "within: what a hypervisor said before it was asked counts (2)", In: "providers.AskPlace",

@@ -140,6 +140,7 @@ func (p *configs) use(cfg *config.Config) error {
 		Policies: cfg.Rules(p.namespace),
 		Limits:   cfg.StormGuard.Limits(),
 		Keep:     cfg.Records.Kept(),
+		Lines:    uint16(cfg.Lines.Port),
 	}
 	if p.storage != nil {
 		now.Storage = p.storage.Use(cfg.Asked())
@@ -299,7 +300,10 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 
 func (f machines) machine(provider string, t providers.Target) controller.Machine {
 	p := f.made[provider]
-	m := controller.Machine{Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.Device(t), Target: t, Mode: fence.Observe}
+	m := controller.Machine{
+		Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.Device(t), Target: t, Mode: fence.Observe,
+		Poll: controller.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
+	}
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
 	_, m.Feeds = p.inner.(providers.Feeder)
 	_, m.Quiet = p.inner.(providers.Quiet)

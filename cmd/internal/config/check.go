@@ -31,6 +31,9 @@ func (r *reader) check(c *Config) {
 		r.report("maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	}
 	r.checkStorm(c.StormGuard)
+	if c.Lines.Port < 0 || c.Lines.Port > 65535 {
+		r.report("lines.port", "must be a port, from 1 to 65535, or 0 for no lines")
+	}
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
 	r.records(c.Records)
@@ -202,6 +205,9 @@ func (r *reader) checkProvider(c *Config, i int) {
 	}
 	if p.Concurrency < 1 || p.Concurrency > 100 {
 		r.report(path+".concurrency", "must be from 1 to 100")
+	}
+	if p.Poll != 0 && (p.Poll < time.Second || p.Poll > time.Hour) {
+		r.report(path+".poll", "must be from 1s to 1h, or 0s for not at all")
 	}
 }
 

@@ -87,6 +87,7 @@ type Config struct {
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
 	StormGuard     StormGuard     `yaml:"stormGuard"`
+	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 	Records        Records        `yaml:"records"`
@@ -99,6 +100,11 @@ type Config struct {
 	evictFirst, excluded labels.Selector
 	digest               string
 	warnings             Errors
+}
+
+// Lines are the idle connections to the nodes, which tell when a machine falls silent. See package line.
+type Lines struct {
+	Port int `yaml:"port"` // 1 to 65535; 0: there are none; default 10250, the kubelet's
 }
 
 // Listen holds the addresses of the HTTP servers, as host:port; "" for no server.
@@ -123,6 +129,7 @@ type Provider struct {
 	Timeout       time.Duration `yaml:"timeout"`       // of one call; 100ms to 5s, since proofs live 5 s; default 5s
 	RatePerSecond float64       `yaml:"ratePerSecond"` // more than 0, at most 1000; default 10
 	Concurrency   int           `yaml:"concurrency"`   // 1 to 100; default 2
+	Poll          time.Duration `yaml:"poll"`          // how often each machine is asked while nothing is wrong; at least 1s; default 0: not at all
 
 	Type   string           `yaml:"-"` // the type's name in the Registry
 	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil
@@ -149,6 +156,7 @@ func Default() *Config {
 		OnDetachTimeout:   Alert,
 		ManualMarks:       Refuse,
 		StormGuard:        defaultStorm(),
+		Lines:             Lines{Port: 10250},
 		Listen:            Listen{Metrics: "127.0.0.1:8080", Health: "127.0.0.1:8081"},
 		LeaderElection: LeaderElection{
 			Enabled:       true,

@@ -104,7 +104,7 @@ func TestFull(t *testing.T) {
 		},
 		Records: config.Records{Keep: 7, MaxAge: 48 * time.Hour},
 		Providers: []config.Provider{
-			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Type: "redfish", Config: &configtest.Redfish{
+			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{
 				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
 				Retries: 16, Weight: 3, Tags: []string{"a", "b"}, Headers: map[string]string{"X-Rack.Name": "One", "Accept": "*/*"},
 				Nested: configtest.Nested{Deep: true, Items: []configtest.Nested{{}}},

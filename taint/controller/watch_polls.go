@@ -1,0 +1,232 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/fleet"
+)
+
+// Polling is how a provider's devices are asked while nothing is wrong. The zero value is not at all.
+type Polling struct {
+	Every     time.Duration // each machine
+	PerSecond float64       // calls that what shares limits bears; half of them are left to those who must know. 0: any number
+}
+
+// pollsAtOnce is how many questions of one provider's poller are under way at the same time, to different devices.
+const pollsAtOnce = 128
+
+// pollAgain is the most by which a device that does not answer is asked less often.
+const pollAgain = 8
+
+// polled are the machines of one provider that are to be polled.
+type polled struct {
+	Polling
+	provider providers.Provider
+	name     string
+	machines []Machine // in the order of the nodes' names
+}
+
+// well reports that a node may be polled: it looks alive, and nobody fences it or wants it left alone. Who is suspect is asked anyway.
+func (r *Reconciler) well(config *Config, n *corev1.Node) bool {
+	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return ready && calm(n, r.Key) && (config.Excluded == nil || config.Excluded(n) == "") && !r.fleetView(n.Name).Stale
+}
+
+// repoll ends the pollers of providers that are not polled any more, begins those that are missing, and tells all whom to ask.
+func (r *Reconciler) repoll(ctx context.Context, running map[providers.Provider]*poller, want map[providers.Provider]*polled, wake chan<- event.GenericEvent) {
+	for provider, p := range running {
+		if want[provider] == nil {
+			p.stop()
+			delete(running, provider)
+		}
+	}
+	for provider, w := range want {
+		p := running[provider]
+		if p == nil {
+			p = r.newPoller(ctx, w.name, wake)
+			running[provider] = p
+		}
+		p.ask(w)
+	}
+}
+
+// poller asks one provider's devices in turn. What shares limits (a BMC, a chassis, a cloud's account) is a unit, and has one question of
+// ours under way at most, which the queue sees to; the units' turns are spread over the period.
+type poller struct {
+	r     *Reconciler
+	by    string
+	wake  chan<- event.GenericEvent
+	queue workqueue.TypedDelayingInterface[string] // units, by key
+	end   context.CancelFunc
+	done  sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	units map[string]*unit
+	slow  time.Duration // the longest period of a unit that is longer than it is to be, as it was told; 0: none is
+}
+
+// unit is what shares limits. Its fields are replaced, but for the last two, which are whose turn it is.
+type unit struct {
+	provider providers.Provider
+	batch    bool
+	machines []Machine
+	pace     time.Duration // between two questions
+	next     int           // the place of the machine that is asked next
+	slower   int           // by how much less often it is asked, since it does not answer
+}
+
+func (r *Reconciler) newPoller(ctx context.Context, name string, wake chan<- event.GenericEvent) *poller {
+	p := &poller{r: r, by: name, wake: wake, queue: workqueue.NewTypedDelayingQueue[string](), units: map[string]*unit{}}
+	ctx, p.end = context.WithCancel(ctx)
+	for range pollsAtOnce {
+		p.done.Go(func() {
+			for key, over := p.queue.Get(); !over; key, over = p.queue.Get() {
+				if after := p.turn(ctx, key); after >= 0 {
+					p.queue.AddAfter(key, after)
+				}
+				p.queue.Done(key)
+			}
+		})
+	}
+	return p
+}
+
+// stop ends it and waits for its questions.
+func (p *poller) stop() {
+	p.end()
+	p.queue.ShutDown()
+	p.done.Wait()
+}
+
+// ask says whom to ask from now on. Units that were known keep their turns; new ones are spread over the period.
+func (p *poller) ask(w *polled) {
+	limiter, _ := w.provider.(providers.Limiter)
+	by := map[string][]Machine{}
+	for _, m := range w.machines {
+		key := m.Device
+		if limiter != nil {
+			key = cmp.Or(limiter.Limits(m.Target), key)
+		}
+		by[key] = append(by[key], m)
+	}
+	b, ok := w.provider.(providers.BatchStater)
+	batch := ok && b.MaxStates() > 1
+	longest, of := time.Duration(0), 0
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.units, func(key string, _ *unit) bool { return by[key] == nil })
+	for i, key := range slices.Sorted(maps.Keys(by)) {
+		u := p.units[key]
+		if u == nil {
+			u = &unit{slower: 1}
+			p.units[key] = u
+			p.queue.AddAfter(key, w.Every*time.Duration(i)/time.Duration(len(by)))
+		}
+		u.provider, u.batch, u.machines = w.provider, batch, by[key]
+		questions := time.Duration(len(u.machines))
+		if batch {
+			questions = 1
+		}
+		u.pace = w.Every / questions
+		if w.PerSecond > 0 {
+			u.pace = max(u.pace, time.Duration(2*float64(time.Second)/w.PerSecond))
+		}
+		if takes := u.pace * questions; takes > max(longest, w.Every) {
+			longest, of = takes, len(u.machines)
+		}
+	}
+	if longest > p.slow {
+		p.r.Log.Warn("Polling takes longer than it is to, because of the provider's limits", "provider", p.by, "poll", w.Every.String(),
+			"takes", longest.String(), "machines", of, "ratePerSecond", w.PerSecond)
+	}
+	p.slow = longest
+}
+
+// turn puts one question to a unit, and gives the hints that it brings. It returns after how long the next is due; less than 0 is never.
+func (p *poller) turn(ctx context.Context, key string) time.Duration {
+	r := p.r
+	p.mu.Lock()
+	u := p.units[key]
+	if u == nil || ctx.Err() != nil {
+		p.mu.Unlock()
+		return -1
+	}
+	ms, provider, batch, begun := u.machines, u.provider, u.batch, r.Now()
+	if !batch {
+		u.next %= len(ms)
+		ms = ms[u.next : u.next+1]
+		u.next++
+	}
+	p.mu.Unlock()
+	targets := make([]providers.Target, len(ms))
+	for i, m := range ms {
+		targets[i] = m.Target
+		targets[i].Heard = r.fleetView(m.Target.Node).Beat
+	}
+	answers := providers.AskAll(ctx, provider, p.by, targets, r.Now)
+	if ctx.Err() != nil {
+		return -1
+	}
+	off, known := offs(answers)
+	for _, a := range answers {
+		r.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
+	}
+	if batch && len(off) > 1 && 2*len(off) > len(answers) {
+		r.Log.Warn("One answer says Off of most machines: it is no hint", "provider", p.by, "off", len(off), "machines", len(answers))
+		off = nil
+	}
+	for _, i := range off {
+		if r.liar(ms[i]) == "" {
+			p.hint(ctx, ms[i].Target.Node, answers[i])
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u.slower = min(2*u.slower, pollAgain); known {
+		u.slower = 1
+	}
+	return max(0, u.pace*time.Duration(u.slower)-r.Now().Sub(begun))
+}
+
+// offs are the places of those that are exactly Off, and whether any device knew anything. Unknown is no hint, whatever its cause.
+func offs(answers []providers.Answer) (off []int, known bool) {
+	for i, a := range answers {
+		switch a.State {
+		case providers.PowerOff:
+			off, known = append(off, i), true
+		case providers.PowerOn, providers.PowerChanging:
+			known = true
+		case providers.PowerUnknown:
+		}
+	}
+	return off, known
+}
+
+// hint has the node looked at, which asks all of its devices anew.
+func (p *poller) hint(ctx context.Context, node string, a providers.Answer) {
+	r := p.r
+	var before fleet.Source
+	r.across(func(f *fleet.Fleet) {
+		before = f.View(node, r.Now()).Hint
+		f.Hint(node, fleet.Poll, r.Now())
+	})
+	if before == "" {
+		r.Log.Info("A polled device says that the machine is off", "node", node, "provider", p.by, "raw", a.Raw)
+	}
+	select {
+	case p.wake <- wakeUp(node):
+	case <-ctx.Done():
+	}
+}

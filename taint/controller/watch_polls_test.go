@@ -1,0 +1,428 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+)
+
+// rack is a provider of many BMCs: it notes who is asked when, and how many at the same time.
+type rack struct {
+	mu    sync.Mutex // guards all below
+	says  map[string]providers.Observation
+	fails map[string]error
+	takes time.Duration
+	asked map[string][]time.Time
+	open  map[string]int // by chassis
+	worst int
+	chass func(providers.Target) string
+}
+
+func newRack() *rack {
+	return &rack{says: map[string]providers.Observation{}, fails: map[string]error{}, asked: map[string][]time.Time{}, open: map[string]int{}}
+}
+
+func (k *rack) Limits(t providers.Target) string {
+	if k.chass == nil {
+		return t.ID
+	}
+	return k.chass(t)
+}
+
+func (k *rack) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	unit, sent := k.Limits(t), time.Now()
+	k.mu.Lock()
+	k.asked[t.Node] = append(k.asked[t.Node], sent)
+	k.open[unit]++
+	k.worst = max(k.worst, k.open[unit])
+	takes := k.takes
+	k.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open[unit]--
+	if err := k.fails[t.Node]; err != nil {
+		return providers.Observation{}, err
+	}
+	obs, ok := k.says[t.Node]
+	if !ok {
+		obs.State = providers.PowerOn
+	}
+	obs.At = sent
+	return obs, nil
+}
+
+func (*rack) PowerOff(context.Context, providers.Target) error { panic("a poll powers nothing off") }
+func (*rack) PowerOn(context.Context, providers.Target) error  { panic("a poll powers nothing on") }
+
+func (k *rack) say(node string, s providers.PowerState) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.says[node] = providers.Observation{State: s}
+}
+
+func (k *rack) set(change func()) { k.mu.Lock(); defer k.mu.Unlock(); change() }
+
+// times is when a node was asked.
+func (k *rack) times(node string) []time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.asked[node])
+}
+
+// cloud is a rack that answers for all in one call.
+type cloud struct{ *rack }
+
+func (cloud) MaxStates() int                 { return 1000 }
+func (cloud) Limits(providers.Target) string { return "region" }
+func (c cloud) States(ctx context.Context, ts []providers.Target) (map[string]providers.Observation, error) {
+	out := map[string]providers.Observation{}
+	for _, t := range ts {
+		out[t.Key()], _ = c.State(ctx, t)
+	}
+	return out, nil
+}
+
+// polling runs pollers over nodes in virtual time.
+type polling struct {
+	r     *Reconciler
+	log   *bytes.Buffer
+	wake  chan event.GenericEvent
+	woken func() []string
+	stop  func()
+}
+
+// poll runs f in virtual time, with nodes n0, n1, ... of one provider that are polled every 5 s.
+func poll(t *testing.T, p providers.Provider, nodes int, per float64, change func(*corev1.Node), f func(*polling)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		x := &polling{log: &bytes.Buffer{}, wake: make(chan event.GenericEvent)}
+		list := &nodeObjects{}
+		for i := range nodes {
+			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), UID: "u"}, Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+				Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i+1)}},
+			}}
+			if change != nil {
+				change(&n)
+			}
+			list.items = append(list.items, n)
+		}
+		config := &Config{
+			Machine: func(n *corev1.Node) (Machine, error) {
+				return Machine{
+					Provider: p, Name: "racks", Device: "racks/" + n.Name, Target: providers.Target{Node: n.Name, ID: n.Name},
+					Poll: Polling{Every: 5 * time.Second, PerSecond: per},
+				}, nil
+			},
+			Excluded: func(n *corev1.Node) string { return n.Labels["excluded"] },
+			Mode: func(n *corev1.Node) fence.Chosen {
+				m, _ := fence.ParseMode(n.Labels["mode"]) // "" observes
+				return fence.Chosen{Mode: m}
+			},
+		}
+		x.r = New(Options{
+			Now: time.Now, Cache: list, Log: slog.New(slog.NewTextHandler(x.log, nil)), Key: taint.DefaultKey,
+			Metrics: NewMetrics(prometheus.NewRegistry()), Config: func() *Config { return config },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		var mu sync.Mutex // guards names
+		names := map[string]bool{}
+		wait.Go(func() { x.r.watchDevices(ctx, x.wake) })
+		wait.Go(func() {
+			for {
+				select {
+				case e := <-x.wake:
+					mu.Lock()
+					names[e.Object.GetName()] = true
+					mu.Unlock()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		x.woken = func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Sorted(maps.Keys(names))
+		}
+		x.stop = sync.OnceFunc(func() { cancel(); wait.Wait() })
+		defer x.stop()
+		synctest.Wait()
+		f(x)
+	})
+}
+
+// hints is who gave a hint of each node that has one.
+func (x *polling) hints(nodes int) string {
+	var out []string
+	for i := range nodes {
+		if by := x.r.fleetView(fmt.Sprintf("n%d", i)).Hint; by != "" {
+			out = append(out, fmt.Sprintf("n%d:%s", i, by))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// An Off is a hint within the period; no other answer is one, nor a failure, nor the end of the leadership.
+func TestPollHints(t *testing.T) {
+	k := newRack()
+	poll(t, k, 6, 10, nil, func(x *polling) {
+		time.Sleep(time.Minute)
+		for i := range 6 {
+			at := k.times(fmt.Sprintf("n%d", i))
+			if len(at) < 11 || len(at) > 13 {
+				t.Errorf("n%d: asked %d times in a minute, want every 5 s", i, len(at))
+			}
+		}
+		if k.worst != 1 {
+			t.Errorf("a device was asked %d questions at the same time", k.worst)
+		}
+		k.say("n1", providers.PowerChanging)
+		k.say("n2", providers.PowerUnknown)
+		k.set(func() { k.fails["n3"] = providers.ErrUnreachable; k.fails["n4"] = errors.New("404 Not Found") })
+		time.Sleep(20 * time.Second)
+		if x.hints(6) != "" || len(x.woken()) != 0 {
+			t.Errorf("hints without an Off: %s, woken %v", x.hints(6), x.woken())
+		}
+		k.say("n5", providers.PowerOff)
+		time.Sleep(5*time.Second + time.Millisecond)
+		if x.hints(6) != "n5:poll" || !slices.Equal(x.woken(), []string{"n5"}) {
+			t.Errorf("hints: %s, woken %v; want n5 alone", x.hints(6), x.woken())
+		}
+		for state, least := range map[string]float64{"On": 60, "Off": 1, "Changing": 4, "Unknown": 6} {
+			if got := testutil.ToFloat64(x.r.Metrics.polls.WithLabelValues("racks", state)); got < least {
+				t.Errorf("%s: counted %v answers, want %v and more", state, got, least)
+			}
+		}
+		x.stop()
+		before := len(k.times("n0"))
+		time.Sleep(time.Minute)
+		if n := len(k.times("n0")); n != before {
+			t.Errorf("asked %d times after the leadership ended", n-before)
+		}
+	})
+}
+
+// A device that does not answer is asked less and less often, and as often as ever once it does.
+func TestPollOfADeadDevice(t *testing.T) {
+	k := newRack()
+	k.fails["n0"] = providers.ErrUnreachable
+	k.fails["n1"] = providers.ErrDenied
+	poll(t, k, 3, 10, nil, func(x *polling) {
+		time.Sleep(10 * time.Minute)
+		if n := len(k.times("n0")); n < 14 || n > 18 {
+			t.Errorf("asked %d times in ten minutes, want about every 40 s", n)
+		}
+		if n := len(k.times("n2")); n < 119 || n > 121 {
+			t.Errorf("the device beside it was asked %d times, want every 5 s", n)
+		}
+		k.set(func() { delete(k.fails, "n0"); clear(k.asked) })
+		time.Sleep(100 * time.Second)
+		if n := len(k.times("n0")); n < 12 {
+			t.Errorf("asked %d times in 100 s after it was back", n)
+		}
+	})
+}
+
+// Machines that share limits take at most half of them, one question at a time, and that it takes longer is said once.
+func TestPollWithinLimits(t *testing.T) {
+	k := newRack()
+	k.chass = func(providers.Target) string { return "chassis" }
+	k.takes = 20 * time.Millisecond
+	poll(t, k, 100, 10, nil, func(x *polling) {
+		time.Sleep(100 * time.Second)
+		all := 0
+		for i := range 100 {
+			n := len(k.times(fmt.Sprintf("n%d", i)))
+			if all += n; n < 4 || n > 6 {
+				t.Errorf("n%d: asked %d times in 100 s, want every 20 s", i, n)
+			}
+		}
+		if all > 502 || k.worst != 1 {
+			t.Errorf("%d questions in 100 s, %d at the same time; half of the limit is 500", all, k.worst)
+		}
+		if n := strings.Count(x.log.String(), "Polling takes longer"); n != 1 || !strings.Contains(x.log.String(), "takes=20s machines=100") {
+			t.Errorf("said %d times:\n%s", n, x.log)
+		}
+	})
+}
+
+// Devices of their own are asked in turn, not all at once.
+func TestPollIsSpread(t *testing.T) {
+	k := newRack()
+	poll(t, k, 1000, 10, nil, func(x *polling) {
+		begun := time.Now()
+		time.Sleep(4999 * time.Millisecond)
+		per := map[time.Duration]int{}
+		for i := range 1000 {
+			at := k.times(fmt.Sprintf("n%d", i))
+			if len(at) != 1 {
+				t.Fatalf("n%d: asked %d times in the first period", i, len(at))
+			}
+			per[at[0].Sub(begun)/(100*time.Millisecond)]++
+		}
+		if most := slices.Max(slices.Collect(maps.Values(per))); most > 25 {
+			t.Errorf("%d questions in a tenth of a second, want 20", most)
+		}
+	})
+}
+
+// A cloud is asked once for all. One answer that has most machines off at once is none that anybody is woken for: their Leases tell.
+func TestPollInBatches(t *testing.T) {
+	c := cloud{newRack()}
+	poll(t, c, 5, 10, nil, func(x *polling) {
+		for _, n := range []string{"n1", "n2", "n3"} {
+			c.say(n, providers.PowerOff)
+		}
+		time.Sleep(11 * time.Second)
+		if x.hints(5) != "" || !strings.Contains(x.log.String(), "off=3 machines=5") {
+			t.Errorf("three of five: hints %s, log %s", x.hints(5), x.log)
+		}
+		c.say("n3", providers.PowerOn)
+		time.Sleep(5 * time.Second)
+		if x.hints(5) != "n1:poll n2:poll" {
+			t.Errorf("two of five: hints %s", x.hints(5))
+		}
+	})
+}
+
+// A device whose word is not believed any more gives no hint.
+func TestPollOfALiar(t *testing.T) {
+	k := newRack()
+	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	poll(t, k, 3, 10, nil, func(x *polling) {
+		x.r.across(func(f *fleet.Fleet) { f.Record("n0", "7", &lied, time.Now()) })
+		k.say("n0", providers.PowerOff)
+		k.say("n1", providers.PowerOff)
+		time.Sleep(10 * time.Second)
+		if x.hints(3) != "n1:poll" || len(k.times("n0")) == 0 {
+			t.Errorf("hints: %s, want n1 alone", x.hints(3))
+		}
+	})
+}
+
+// Who is suspect, being fenced, excluded or disabled is not polled.
+func TestWhoIsPolled(t *testing.T) {
+	k := newRack()
+	open := taint.Record{ID: "f", NodeUID: "u"}.Enter(taint.PhasePoweringOff, "", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	poll(t, k, 7, 10, func(n *corev1.Node) {
+		switch n.Name {
+		case "n1":
+			n.Status.Conditions[0].Status = corev1.ConditionUnknown
+		case "n2":
+			n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectNoSchedule}}
+		case "n3":
+			n.Annotations = map[string]string{taint.RecordAnnotation: open.Encode()}
+		case "n4":
+			n.Labels = map[string]string{"excluded": "maintenance"}
+		case "n5":
+			n.Labels = map[string]string{"mode": "disabled"}
+		}
+	}, func(x *polling) {
+		time.Sleep(20 * time.Second)
+		var got []string
+		for i := range 7 {
+			if n := fmt.Sprintf("n%d", i); len(k.times(n)) > 0 {
+				got = append(got, n)
+			}
+		}
+		if !slices.Equal(got, []string{"n0", "n6"}) {
+			t.Errorf("polled: %v, want the healthy ones", got)
+		}
+	})
+}
+
+// A line goes to the first InternalIP that can be another machine's, of nodes that have a machine and are not disabled.
+func TestWhoHasALine(t *testing.T) {
+	list := &nodeObjects{}
+	add := func(name, mode string, addresses ...corev1.NodeAddress) {
+		list.items = append(list.items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mode": mode}}, Status: corev1.NodeStatus{Addresses: addresses}})
+	}
+	in := func(a string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a}
+	}
+	add("plain", "", corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "10.9.9.9"}, in("10.0.0.1"), in("10.0.0.2"))
+	add("six", "", in("fd00::1"))
+	add("hostile", "", in("127.0.0.1"), in("169.254.169.254"), in("::1"), in("0.0.0.0"), in("api.example.net"), in("10.0.0.3"))
+	add("itself", "", in("127.0.0.1"))
+	add("nowhere", "")
+	add("disabled", "disabled", in("10.0.0.4"))
+	add("nobody's", "", in("10.0.0.5"))
+	r := New(Options{Now: time.Now, Cache: list, Log: slog.New(slog.DiscardHandler)})
+	got, err := r.watched(t.Context(), &Config{
+		Machine: func(n *corev1.Node) (Machine, error) {
+			if n.Name == "nobody's" {
+				return Machine{}, errors.New("no provider")
+			}
+			return Machine{Provider: newRack(), Target: providers.Target{Node: n.Name}}, nil
+		},
+		Mode: func(n *corev1.Node) fence.Chosen {
+			m, _ := fence.ParseMode(n.Labels["mode"])
+			return fence.Chosen{Mode: m}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, n := range got.lines {
+		lines = append(lines, n.Name+" "+n.Address.String())
+	}
+	if want := []string{"plain 10.0.0.1", "six fd00::1", "hostile 10.0.0.3"}; !slices.Equal(lines, want) {
+		t.Errorf("lines: got %q, want %q", lines, want)
+	}
+	if len(got.polls) > 0 {
+		t.Errorf("polled without being told to: %v", got.polls)
+	}
+}
+
+// A broken line is a hint and wakes its node, at once and without keeping whoever tells waiting.
+func TestLineBroke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, n := range []string{"n1", "n2", "n3"} { // nobody listens yet
+			r.lineBroke(n)
+		}
+		if by := r.fleetView("n2").Hint; by != fleet.Line {
+			t.Errorf("hint by %q", by)
+		}
+		wake := make(chan event.GenericEvent)
+		var wait sync.WaitGroup
+		wait.Go(func() { r.forwardBroken(ctx, wake) })
+		for _, want := range []string{"n1", "n2", "n3"} {
+			if e := <-wake; e.Object.GetName() != want {
+				t.Errorf("woken: %s, want %s", e.Object.GetName(), want)
+			}
+		}
+		r.lineBroke("n4")
+		synctest.Wait()
+		cancel()
+		wait.Wait() // also while nobody takes the wake-up
+	})
+}
