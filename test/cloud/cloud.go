@@ -1,6 +1,7 @@
 // Package cloud is the part of Amazon EC2 that providers/ec2 speaks to, as its public API reference describes it: the query protocol with
 // XML answers, states and how long they take, reasons and times of transitions, errors, throttling, zones, an impaired one, answers that
-// are behind; and of STS the two calls that give credentials. It imports the standard library and the SDK's signer.
+// are behind; of STS the two calls that give credentials; and of SQS queues what a receiver needs, with EventBridge's words about instances
+// in them. It imports the standard library and the SDK's signer.
 //
 // It promises: a request counts only with a right signature, of credentials that are in force; one missing id, or one id in an impaired
 // zone, fails a whole call; an instance runs until the moment at which its state becomes stopped or terminated, whatever anybody is told;
@@ -58,6 +59,8 @@ type Cloud struct {
 	keys      map[string]Key   // in force, by ID
 	roles     map[string]trust // by ARN
 	calls     []string         // region and action of each, as they came
+	queues    []*Queue
+	rules     []rule
 	made      int
 }
 
@@ -137,6 +140,10 @@ func (c *Cloud) Calls(region, action string) (n int) {
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
+		return
+	}
+	if action, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS."); ok {
+		c.serveQueue(w, r, action, body)
 		return
 	}
 	form, err := url.ParseQuery(string(body))
