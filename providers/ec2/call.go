@@ -310,13 +310,13 @@ func explain(err error) error {
 // classOf is the class of an error's code; where that is unknown, of the status beside it.
 func classOf(code string, err error) error {
 	switch code {
-	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
+	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress":
 		return providers.ErrNotFound
 	case "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "UnrecognizedClientException",
 		"SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "MissingAuthenticationToken", "InvalidIdentityToken",
-		"IDPRejectedClaim", "OptInRequired", "Blocked", "PendingVerification", "NotSignedUp":
+		"InvalidSecurity", "KmsAccessDenied", "KMS.AccessDeniedException", "IDPRejectedClaim", "OptInRequired", "Blocked", "PendingVerification", "NotSignedUp":
 		return providers.ErrDenied
-	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "InternalError", "InternalFailure", "Unavailable",
+	case "RequestLimitExceeded", "RequestThrottled", "KmsThrottled", "Throttling", "ThrottlingException", "ThrottledException", "InternalError", "InternalFailure", "Unavailable",
 		"ServiceUnavailable", "InsufficientInstanceCapacity", incorrectState:
 		return providers.ErrUnreachable
 	}

@@ -9,6 +9,7 @@
 //	    externalID: "" # that the role's trust policy asks for
 //	    endpoint: ""   # instead of the public one: a VPC endpoint
 //	    agree: 3s      # between two answers of stopped, before it counts
+//	    queues: []     # of SQS, to which EventBridge sends what becomes of instances
 //
 // A target's ID is the node's whole providerID: aws:///eu-west-1a/i-0123456789abcdef0. Credentials come from the SDK's standard chain:
 // environment, web identity (IRSA), shared files, container, instance profile.
@@ -51,6 +52,7 @@ type Config struct {
 	ExternalID string        `yaml:"externalID"` // "": none
 	Endpoint   string        `yaml:"endpoint"`   // "": the region's public one; else there is one region
 	Agree      time.Duration `yaml:"agree"`      // between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
+	Queues     []string      `yaml:"queues"`     // URLs of SQS queues that are forcefence's own, to which EventBridge sends instances' state changes; none: it only asks
 }
 
 const (
@@ -114,6 +116,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 			problem("endpoint", "is one region's: write one provider for each region")
 		}
 	}
+	out = append(out, c.checkQueues()...)
 	if c.Agree < leastAgree || c.Agree > mostAgree {
 		problem("agree", "must be from %s to %s: an answer older than 5s proves nothing", leastAgree, mostAgree)
 	}
@@ -150,11 +153,18 @@ func parse(id string) (instance, error) {
 }
 
 // New makes the provider. It reads what the SDK's chain of settings reads (environment, shared files) and asks nobody.
-func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+// With queues it is a providers.Watcher, without it is none.
+func (c *Config) New(o providers.Options) (providers.Provider, error) {
+	p, err := New(*c, o)
+	if err != nil || len(c.Queues) == 0 {
+		return p, err
+	}
+	return watching{p}, nil
+}
 
 // New makes a provider. It reads the environment and the SDK's shared files, and asks nobody.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}}
+	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}, rhythm: calm, watches: map[*watch]bool{}}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
 		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime)),
 		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
@@ -195,7 +205,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 			}
 		})
 	}
-	return p, nil
+	return p, p.openQueues(cfg)
 }
 
 // whole sends each request's body from memory. The SDK closes a body as soon as an answer begins. Where that is faster than the transport,
@@ -224,13 +234,16 @@ type Provider struct {
 	transport *http.Transport
 	regions   map[string]*ec2.Client
 	looking   chan struct{} // holds whoever looks for zones
+	queues    []*queue
+	rhythm    rhythm
 
 	credentials aws.CredentialsProvider // of all clients; it keeps them while they are good
 
-	mu     sync.Mutex           // guards what follows
-	zones  map[string]string    // the region of each zone that is known
-	looked time.Time            // when all regions last told their zones; zero: never
-	ran    map[string]time.Time // by instance: the last launch under which this process saw it run, start or stop
+	mu      sync.Mutex        // guards what follows
+	zones   map[string]string // the region of each zone that is known
+	looked  time.Time         // when all regions last told their zones; zero: never
+	watches map[*watch]bool
+	ran     map[string]time.Time // by instance: the last launch under which this process saw it run, start or stop
 }
 
 var (

@@ -1,6 +1,12 @@
 package ipmi
 
-import "time"
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/forcefence/forcefence/providers/remote"
+)
 
 // SetIdle changes after how long a BMC that is not asked has its session back.
 func SetIdle(p *Provider, idle time.Duration) { p.idle = idle }
@@ -13,4 +19,19 @@ func BMCs(p *Provider) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.bmcs)
+}
+
+// ParseTrap is parseTrap.
+func ParseTrap(b []byte) (isPET bool, specific uint32, ok bool) {
+	t, ok := parseTrap(b)
+	return t.pet, t.specific, ok
+}
+
+// Packets returns what takes a packet from an address, beside a BMC that has another or the same, and is asked by nobody.
+func Packets(bmc, from netip.Addr, b []byte) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &trapWatch{sources: map[netip.Addr][]int{bmc: {0}}, last: make([]trapped, 1)}
+	w.asks = remote.NewPace(ctx, 1, 1, askEvery, func(context.Context, int) {})
+	cancel()
+	return func() { w.packet(from, b) }
 }

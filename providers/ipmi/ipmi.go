@@ -6,6 +6,7 @@
 //	  ipmi:
 //	    username: fence
 //	    passwordFile: /etc/forcefence/rack-a/password
+//	    traps: :162 # of the BMCs, which make it ask
 //
 // A target's ID is its BMC's address: 10.0.0.7, bmc7.example.net:623 or ipmi://10.0.0.7.
 //
@@ -38,6 +39,8 @@ type Config struct {
 
 	IgnoreGUID      bool `yaml:"ignoreGUID"`      // for BMCs whose system GUID is not the machine's UUID; then nobody knows whose BMC it is
 	IgnoreACPIState bool `yaml:"ignoreACPIState"` // for BMCs whose ACPI power state stays at sleeping; then a hibernated machine is off
+
+	Traps string `yaml:"traps"` // IP:port, or :port, to listen at for the BMCs' traps (PET); "": it only asks
 }
 
 // privileges are the values of Config.Privilege.
@@ -77,6 +80,9 @@ func (c *Config) Validate() (out []providers.Problem) {
 	if len(c.CipherSuites) == 0 {
 		problem("cipherSuites", "is empty: use 17, 3 or both")
 	}
+	if wrong := checkTraps(c.Traps); c.Traps != "" && wrong != "" {
+		problem("traps", "%s", wrong)
+	}
 	for i, id := range c.CipherSuites {
 		if _, ok := suites[id]; !ok {
 			problem(fmt.Sprintf("cipherSuites[%d]", i), "is %d: use 17 or 3. Whoever can send a packet could say Off with another", id)
@@ -85,8 +91,14 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return out
 }
 
-// New makes the provider. It contacts no BMC.
-func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+// New makes the provider. It contacts no BMC. With traps it is a providers.Watcher, without it is none.
+func (c *Config) New(o providers.Options) (providers.Provider, error) {
+	p, err := New(*c, o)
+	if err != nil || c.Traps == "" {
+		return p, err
+	}
+	return trapping{p}, nil
+}
 
 // SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
 func (c *Config) SharesPower() {}

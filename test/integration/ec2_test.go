@@ -32,15 +32,22 @@ func providerID(i int) string { return fmt.Sprintf("aws:///%s/i-%017x", zone, i+
 
 func newCloud(t *testing.T, nodes int, node func(i int, o *cluster.NodeOptions)) *inCloud {
 	t.Helper()
+	return inCloudAs(t, plan{nodes: nodes, seconds: 150, node: node})
+}
+
+func inCloudAs(t *testing.T, p plan) *inCloud {
+	t.Helper()
+	node := p.node
+	p.node = func(i int, o *cluster.NodeOptions) {
+		o.ProviderID = providerID(i)
+		delete(o.Labels, "room")
+		node(i, o)
+	}
 	c, err := cloud.Start(map[string]string{zone: "eu-west-1"})
 	kit.Must(t, err)
 	t.Cleanup(func() { kit.Must(t, c.Close()) })
 	w := &inCloud{cloud: c}
-	w.world = newWorld(t, plan{nodes: nodes, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
-		o.ProviderID = providerID(i)
-		delete(o.Labels, "room")
-		node(i, o)
-	}})
+	w.world = newWorld(t, p)
 	for i, h := range w.hosts {
 		_, id, _ := strings.Cut(strings.TrimPrefix(providerID(i), "aws:///"), "/")
 		w.instances = append(w.instances, c.Add(cloud.Options{ID: id, Zone: zone, Address: w.address(h)}))

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -46,4 +47,41 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	c.untilMetric(`forcefence_device_events_total{state="Off"}`, 1)
 	w.untilReplaced(dies, before)
 	w.during(3*time.Second, "a guest that is paused", func() error { return w.alone(pauses) })
+}
+
+// EventBridge tells through a queue that an instance stops. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence is
+// over before that. Whoever may send to the queue can say so of an instance that runs, or say anything else, and nothing comes of it.
+func TestCloudTellsOfStop(t *testing.T) {
+	const stops, runs = 0, 1
+	w := inCloudAs(t, plan{nodes: 4, seconds: 120, own: &cluster.Options{}, node: func(int, *cluster.NodeOptions) {}})
+	q := w.cloud.AddQueue("eu-west-1", "forcefence")
+	q.Follow(100 * time.Millisecond)
+	h, other := w.hosts[stops], w.hosts[runs]
+	w.busy(h)
+	w.create(w.bare("stays", other))
+	all := len(w.pods())
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, all))
+	stays := w.podsOn(other)
+	set := w.settings
+	set.Providers = fmt.Sprintf("- name: aws\n  ec2: {regions: [eu-west-1], endpoint: %q, queues: [%q]}", w.cloud.URL(), q.URL())
+	c := w.start(set)
+	c.untilMetric(`forcefence_machines{result="ok"}`, 4)
+	w.until("a reader of the queue", func() bool { return q.Polls() > 0 }) // the leader
+
+	for _, lie := range []string{q.Event(w.instances[runs].ID(), "stopped", time.Now()), "nothing", q.Event("i-0ffffffffffffffff", "stopped", time.Now())} {
+		q.Send(lie)
+	}
+	cut := time.Now()
+	w.instances[stops].CutPower()
+	h.Node.PowerOff()
+	rec := w.untilDone(h, taint.ResultEvicted)
+	if took := rec.At.Sub(cut); took > 20*time.Second {
+		t.Errorf("the fence was over %s after the power cut: a missed heartbeat would have done as well", took)
+	}
+	if rec.Device != "aws/"+providerID(stops) || len(rec.Evidence) < 2 || rec.Evidence[0].Raw != "stopped" {
+		t.Errorf("record: got %+v, want the evidence of aws/%s", rec, providerID(stops))
+	}
+	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, all))
+	w.until("an empty queue", func() bool { return q.Len() == 0 })
+	w.during(3*time.Second, "a lie about an instance that runs", func() error { return errors.Join(w.alone(other), untouched(stays, w.podsOn(other))) })
 }

@@ -23,6 +23,14 @@ const ec2Quick = "./providers/ec2 -run Test(WhatIsOff|TwoAnswers|Terminated|Stal
 // ec2Credentials are the tests of what hangs on the way to credentials, and of connections.
 var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connections)"}
 
+// What devices push: how often it makes us ask, and what of it does.
+var (
+	pacing     = []string{"./providers/remote -run Pace"}
+	ec2Watch   = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
+	ipmiTraps  = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
+	hostileSQS = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
+)
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -5169,5 +5177,90 @@ var Mutants = []Mutant{
 	{
 		Name: "after: a power-on is sent on a look of long ago", In: "taint/recovery.Node.Holds",
 		Old: "now.Sub(n.look.Got) > proof.TTL", New: "false",
+	},
+
+	{
+		Name: "remote: a flood makes us ask as often as it likes", In: "providers/remote.Pace.care", Tests: pacing,
+		Old: "rest > 0", New: "rest > 0 && false",
+	},
+	{
+		Name: "remote: the last word of a flood is lost", In: "providers/remote.Pace.Want", Tests: pacing,
+		Old: "t.wanted = true", New: "t.wanted = !t.busy",
+	},
+	{
+		Name: "remote: a pace goes on after the end", In: "providers/remote.Pace.Want", Tests: pacing,
+		Old: "p.closed || p.ctx.Err() != nil", New: "false",
+	},
+	{
+		Name: "ec2: an event of long ago makes us ask", In: "providers/ec2.Provider.hear", Tests: ec2Watch,
+		Old: "now.Sub(e.Time) > tooOld", New: "false",
+	},
+	{
+		Name: "ec2: an instance that starts is told of", In: "providers/ec2.Provider.hear", Tests: ec2Watch,
+		Old: "!goingOff(e.Detail.State)", New: "false",
+	},
+	{
+		Name: "ec2: anybody's message is an event", In: "providers/ec2.parseEvent", Tests: ec2Watch,
+		Old: "!instanceOnly.MatchString(e.Detail.ID)", New: "false",
+	},
+	{
+		Name: "ec2: a message may have any length", In: "providers/ec2.parseEvent", Tests: []string{"./providers/ec2 -run TestLongEvent"},
+		Old: "len(body) > longestEvent", New: "false",
+	},
+	{
+		Name: "ec2: a queue's answer may have any length", In: "providers/ec2.short.Read", Tests: hostileSQS,
+		Old: "s.left < 0", New: "s.left < 0 && false",
+	},
+	{
+		Name: "ec2: an answer that is too long is asked for as it was", In: "providers/ec2.watch.read", Tests: hostileSQS,
+		Old: "most = 1", New: "most = mostRead",
+	},
+	{
+		Name: "ec2: a service that does not wait is asked at once", In: "providers/ec2.watch.read", Tests: hostileSQS,
+		Old: "len(messages) > 0 || time.Since(begun) >= shortPoll", New: "len(messages) >= 0 || time.Since(begun) >= shortPoll",
+	},
+	{
+		Name: "ec2: what happened while a queue could not be read is told to nobody", In: "providers/ec2.watch.read", Tests: ec2Watch,
+		Old: "connected, wait = false, shortPoll", New: "wait = shortPoll",
+	},
+	{
+		Name: "ec2: a queue of a region that is not configured", In: "providers/ec2.parseQueue", Tests: ec2Watch,
+		Old: "!slices.Contains(regions, host[1])", New: "false",
+	},
+	{
+		Name: "ec2: a queue of another partition", In: "providers/ec2.parseQueue", Tests: ec2Watch,
+		Old: `strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn")`, New: "false",
+	},
+	{
+		Name: "ec2: it is a Watcher without queues", In: "providers/ec2.Config.New", Tests: ec2Watch,
+		Old: "len(c.Queues) == 0", New: "false",
+	},
+	{
+		Name: "ec2: a watch hears only what it received itself", In: "providers/ec2.Provider.hear", Tests: ec2Watch,
+		Old: "w.hear(i, o)", New: "if len(p.watches) == 1 { w.hear(i, o) }",
+	},
+	{
+		Name: "ipmi: a stranger's trap makes us ask", In: "providers/ipmi.trapWatch.packet", Tests: ipmiTraps,
+		Old: "of := w.sources[from]", New: "of := w.sources[from]; if len(of) == 0 { for _, any := range w.sources { of = any } }",
+	},
+	{
+		Name: "ipmi: any packet makes us ask", In: "providers/ipmi.trapWatch.packet", Tests: ipmiTraps,
+		Old: "!ok", New: "!ok && false",
+	},
+	{
+		Name: "ipmi: a trap is believed", In: "providers/ipmi.trapWatch.ask", Tests: ipmiTraps,
+		Old: "err == nil && o.State != providers.PowerOn", New: "err == nil && (o.State != providers.PowerOn || !after.at.IsZero())",
+	},
+	{
+		Name: "ipmi: a trap that comes before the power goes is asked about once", In: "providers/ipmi.trapWatch.ask", Tests: ipmiTraps,
+		Old: "time.Since(after.at) < askFor", New: "false",
+	},
+	{
+		Name: "ipmi: what is off at the beginning is not told", In: "providers/ipmi.trapping.Watch", Tests: ipmiTraps,
+		Old: "for i := range targets { ... }", New: "",
+	},
+	{
+		Name: "ipmi: it is a Watcher without traps", In: "providers/ipmi.Config.New", Tests: ipmiTraps,
+		Old: `c.Traps == ""`, New: "false",
 	},
 }

@@ -1,0 +1,419 @@
+package ec2
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+const (
+	shortPoll = time.Second // of the first question, after which it is known that the queue can be read
+	mostRead  = 10          // messages in one answer, SQS' most
+	// hidden is how long nobody else gets a message that was received: the next leader waits as long for one that the last one took along.
+	hidden = 10 * time.Second
+	// tooOld is how long an instance's state may have changed before its event was read. What was, before that, the look over all
+	// instances told. Clocks differ by five minutes at most, or no signature is right.
+	tooOld = 10 * time.Minute
+	// longestEvent is many times an event's size.
+	longestEvent = 16 << 10
+	// toldEvery is how often one instance is told of at most, whatever is in the queue.
+	toldEvery = time.Second
+	// complain is how often messages that are no events are told of at most.
+	complain = time.Minute
+)
+
+// longestAnswer bounds one answer of a queue. Ten messages of SQS' longest can be longer: then they are read one by one.
+var longestAnswer = 8 << 20
+
+// rhythm is how a queue is read that cannot be; tests have a faster one.
+type rhythm struct {
+	poll    time.Duration // how long SQS waits for a message
+	first   time.Duration // until the next attempt after one that failed; doubles with each
+	last    time.Duration // and stays at this
+	refused time.Duration // until the next attempt where a person has to do something first
+	look    time.Duration // between two looks over all instances, at least
+}
+
+var calm = rhythm{poll: 20 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second, refused: 30 * time.Second, look: 10 * time.Second}
+
+// queue is one of Config.Queues.
+type queue struct {
+	url    string
+	name   string
+	client *sqs.Client
+}
+
+var (
+	queueHost = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(amazonaws\.com|amazonaws\.com\.cn|api\.aws|api\.amazonwebservices\.com\.cn)$`)
+	queuePath = regexp.MustCompile(`^/[0-9]{12}/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)$`)
+)
+
+// parseQueue reads a queue's URL: where requests go, the queue's name, and its region. The address of a queue of AWS tells its region; any
+// other is in the one region that there is.
+func parseQueue(address string, regions []string) (base, name, region string, _ error) {
+	u, err := remote.ParseHTTP(address, false)
+	if err != nil {
+		return "", "", "", err
+	}
+	path := queuePath.FindStringSubmatch(u.Path)
+	if path == nil || u.RawPath != "" {
+		return "", "", "", errors.New("is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence")
+	}
+	host := queueHost.FindStringSubmatch(u.Hostname())
+	switch {
+	case host == nil && len(regions) == 1:
+		region = regions[0]
+	case host == nil:
+		return "", "", "", errors.New("does not tell its region, as AWS' own addresses do: write one provider for each region")
+	case !slices.Contains(regions, host[1]):
+		return "", "", "", errors.New("is in a region that is not among regions")
+	case strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn"):
+		return "", "", "", errors.New("is of another partition than its region")
+	default:
+		region = host[1]
+	}
+	return u.Scheme + "://" + u.Host, path[1], region, nil
+}
+
+// openQueues makes the clients of the queues: to the host of each queue's own URL and to no other.
+func (p *Provider) openQueues(cfg aws.Config) error {
+	cfg.HTTPClient = &http.Client{
+		Timeout:       p.rhythm.poll + answerTime,
+		Transport:     bounded{whole{p.transport}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	for _, address := range p.cfg.Queues {
+		base, name, region, err := parseQueue(address, p.cfg.Regions)
+		if err != nil {
+			return err
+		}
+		p.queues = append(p.queues, &queue{address, name, sqs.NewFromConfig(cfg, func(o *sqs.Options) {
+			o.Region, o.BaseEndpoint = region, &base
+			// The address is the one that was written, whatever the environment says of others.
+			o.EndpointOptions.UseFIPSEndpoint, o.EndpointOptions.UseDualStackEndpoint = aws.FIPSEndpointStateDisabled, aws.DualStackEndpointStateDisabled
+			// One message with a wrong sum would fail every answer that it is in.
+			o.DisableMessageChecksumValidation = true
+		})})
+	}
+	return nil
+}
+
+var errTooLong = errors.New("the answer is too long")
+
+// bounded refuses answers that would fill the memory.
+type bounded struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = &short{ReadCloser: resp.Body, left: longestAnswer}
+	}
+	return resp, err
+}
+
+// short is a body that fails where it is too long.
+type short struct {
+	io.ReadCloser
+	left int
+}
+
+// Read implements io.Reader.
+func (s *short) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	if s.left -= n; s.left < 0 {
+		return 0, errTooLong
+	}
+	return n, err
+}
+
+// watching is a Provider with queues. One without is no Watcher.
+type watching struct{ *Provider }
+
+var _ providers.Watcher = watching{}
+
+// Watch reads the queues, and tells of instances that are said to stop, to be stopped or to be gone, of each once in a second at most. It
+// deletes what it has read. Where a queue can be read again, and at the beginning, it looks over all instances.
+//
+// A queue that cannot be read is tried again for ever: somebody may give the right, or make the queue.
+func (p watching) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &watch{p: p.Provider, targets: targets, f: f, of: map[string][]int{}, heard: make([]providers.Observation, len(targets))}
+	for i, t := range targets {
+		if in, err := parse(t.ID); err == nil {
+			w.of[in.id] = append(w.of[in.id], i)
+		}
+	}
+	w.tells = remote.NewPace(ctx, len(targets), 4, toldEvery, w.tell)
+	w.looks = remote.NewPace(ctx, 1, 1, p.rhythm.look, w.lookOver)
+	p.mu.Lock()
+	p.watches[w] = true
+	p.mu.Unlock()
+	var wait sync.WaitGroup
+	for _, q := range p.queues {
+		wait.Go(func() { w.read(ctx, q) })
+	}
+	wait.Wait()
+	p.mu.Lock()
+	delete(p.watches, w)
+	p.mu.Unlock()
+	w.looks.Wait()
+	w.tells.Wait()
+	return ctx.Err()
+}
+
+type watch struct {
+	p            *Provider
+	targets      []providers.Target
+	f            func(providers.Target, providers.Observation)
+	of           map[string][]int // targets by their instances
+	tells, looks *remote.Pace
+
+	mu    sync.Mutex              // guards what follows
+	heard []providers.Observation // not told yet; by target
+}
+
+// hear takes what was said of a target, to be told soon. Events come in no order, and nothing stops after it has stopped.
+func (w *watch) hear(i int, o providers.Observation) {
+	w.mu.Lock()
+	if w.heard[i].State != providers.PowerOff || o.State == providers.PowerOff {
+		w.heard[i] = o
+	}
+	w.mu.Unlock()
+	w.tells.Want(i)
+}
+
+func (w *watch) tell(_ context.Context, i int) {
+	w.mu.Lock()
+	o := w.heard[i]
+	w.heard[i] = providers.Observation{}
+	w.mu.Unlock()
+	if !o.At.IsZero() {
+		w.f(w.targets[i], o)
+	}
+}
+
+// lookOver tells of the targets that do not run. What EC2 does not say is passed over.
+func (w *watch) lookOver(ctx context.Context, _ int) {
+	var ask []providers.Target
+	same := map[string][]int{}
+	for i, t := range w.targets {
+		if same[t.Key()] == nil {
+			ask = append(ask, t)
+		}
+		same[t.Key()] = append(same[t.Key()], i)
+	}
+	for some := range slices.Chunk(ask, maxStates) {
+		all, err := w.p.States(ctx, some)
+		if err != nil && ctx.Err() == nil {
+			w.p.opts.Log.Debug("Could not look over all instances", "provider", w.p.opts.Name, "err", err)
+		}
+		for key, o := range all {
+			for _, i := range same[key] {
+				if o.State != providers.PowerOn {
+					w.hear(i, o)
+				}
+			}
+		}
+	}
+}
+
+// read reads one queue until ctx ends.
+func (w *watch) read(ctx context.Context, q *queue) {
+	log := w.p.opts.Log.With("provider", w.p.opts.Name, "queue", q.name)
+	r := w.p.rhythm
+	connected, pause, wait, most, bad, told := false, r.first, shortPoll, mostRead, 0, time.Time{}
+	said := "" // the trouble that people were told of last
+	for ctx.Err() == nil {
+		begun, act := time.Now(), "receive from"
+		var messages []sqstypes.Message
+		err := w.p.signs(ctx)
+		if err == nil {
+			messages, err = q.receive(ctx, wait, most)
+		}
+		if err == nil {
+			if !connected {
+				connected, wait = true, r.poll
+				w.looks.Want(0)
+			}
+			bad += w.p.hear(messages)
+			act, err = "delete from", q.delete(ctx, messages)
+			if len(messages) == 0 {
+				most = mostRead
+			}
+		} else if errors.Is(err, errTooLong) {
+			most = 1
+		} else {
+			connected, wait = false, shortPoll
+		}
+		if bad > 0 && time.Since(told) >= complain {
+			log.Warn("Deleted messages that are no events of EventBridge; who else may send to this queue?", "messages", bad)
+			bad, told = 0, time.Now()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			if said != "" {
+				log.Info("The queue can be read again")
+			}
+			pause, said = r.first, ""
+			if len(messages) > 0 || time.Since(begun) >= shortPoll {
+				continue
+			}
+			pause = shortPoll // a service that does not wait for messages
+		default:
+			err = q.failed(ctx, act, err)
+			class := providers.Class(err)
+			if trouble := act + " " + class; said != trouble {
+				log.Warn("Cannot read the queue of instances' events", "err", err)
+				said = trouble
+			}
+			if class == "denied" || class == "not_found" || class == "permanent" {
+				pause = r.refused
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, max(r.last, r.first))
+	}
+}
+
+// receive waits for messages; none is no error.
+func (q *queue) receive(ctx context.Context, wait time.Duration, most int) ([]sqstypes.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
+	defer cancel()
+	out, err := q.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		QueueUrl: &q.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second), VisibilityTimeout: int32(hidden / time.Second),
+	})
+	if err != nil {
+		return nil, remote.Class(ctx, explain(err))
+	}
+	return out.Messages, nil
+}
+
+// delete deletes what was received.
+func (q *queue) delete(ctx context.Context, messages []sqstypes.Message) error {
+	for some := range slices.Chunk(messages, mostRead) {
+		in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url}
+		for i, m := range some {
+			in.Entries = append(in.Entries, sqstypes.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(aws.ToString(m.ReceiptHandle))})
+		}
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		out, err := q.client.DeleteMessageBatch(ctx, in)
+		if err == nil && len(out.Failed) > 0 {
+			err = providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d of %d were not deleted: %s", len(out.Failed), len(some), aws.ToString(out.Failed[0].Code)))
+		}
+		err = remote.Class(ctx, explain(err))
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed names the act and the queue, gives the error a class, and says what helps.
+func (q *queue) failed(ctx context.Context, act string, err error) error {
+	err = remote.Class(ctx, err)
+	switch providers.Class(err) {
+	case "denied":
+		err = fmt.Errorf("%w: the credentials need sqs:ReceiveMessage and sqs:DeleteMessage on the queue, and kms:Decrypt where a key of yours encrypts it", err)
+	case "not_found":
+		err = fmt.Errorf("%w: there is no such queue at this address", err)
+	}
+	return fmt.Errorf("%s queue %s: %w", act, q.name, err)
+}
+
+// hear has all watches hear what messages say, whichever of them received them. It returns how many are no events at all.
+func (p *Provider) hear(messages []sqstypes.Message) (bad int) {
+	now := p.opts.Now()
+	for _, m := range messages {
+		e, err := parseEvent(aws.ToString(m.Body))
+		if err != nil {
+			bad++
+			continue
+		}
+		if !goingOff(e.Detail.State) || now.Sub(e.Time) > tooOld {
+			continue
+		}
+		o := providers.Observation{State: powerState(e.Detail.State), Raw: "event: " + string(e.Detail.State), At: now}
+		p.mu.Lock()
+		for w := range p.watches {
+			for _, i := range w.of[e.Detail.ID] {
+				w.hear(i, o)
+			}
+		}
+		p.mu.Unlock()
+	}
+	return bad
+}
+
+// event is EventBridge's "EC2 Instance State-change Notification", as far as it matters.
+type event struct {
+	Source string    `json:"source"`
+	Type   string    `json:"detail-type"`
+	Time   time.Time `json:"time"`
+	Detail struct {
+		ID    string                  `json:"instance-id"`
+		State types.InstanceStateName `json:"state"`
+	} `json:"detail"`
+}
+
+var errNoEvent = errors.New("is no event of an instance")
+
+// parseEvent reads a message. Who may send to the queue may send anything.
+func parseEvent(body string) (e event, _ error) {
+	if len(body) > longestEvent {
+		return e, errNoEvent
+	}
+	if err := json.Unmarshal([]byte(body), &e); err != nil {
+		return e, errNoEvent
+	}
+	if e.Source != "aws.ec2" || e.Type != "EC2 Instance State-change Notification" || e.Time.IsZero() || !instanceOnly.MatchString(e.Detail.ID) || powerState(e.Detail.State) == providers.PowerUnknown {
+		return e, errNoEvent
+	}
+	return e, nil
+}
+
+var instanceOnly = regexp.MustCompile(`^i-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
+
+// checkQueues returns the faults of Config.Queues.
+func (c *Config) checkQueues() (out []providers.Problem) {
+	for i, address := range c.Queues {
+		path := fmt.Sprintf("queues[%d]", i)
+		if _, _, _, err := parseQueue(address, c.Regions); err != nil {
+			out = append(out, providers.Problemf(path, "%v", err))
+		} else if slices.ContainsFunc(c.Queues[:i], func(other string) bool { return sameQueue(other, address) }) {
+			out = append(out, providers.Problemf(path, "is listed already"))
+		}
+	}
+	return out
+}
+
+func sameQueue(a, b string) bool {
+	one, err := url.Parse(a)
+	two, errTwo := url.Parse(b)
+	return err == nil && errTwo == nil && strings.EqualFold(one.Host, two.Host) && one.Path == two.Path
+}

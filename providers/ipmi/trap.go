@@ -1,0 +1,183 @@
+package ipmi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// longestTrap is several times as long as a PET.
+const longestTrap = 1500
+
+// trap is what a packet says that is an SNMP trap. The zero value is one that says nothing in particular.
+type trap struct {
+	pet      bool
+	specific uint32 // of a PET: 8 bits each of nothing, sensor type, event type, and the event's offset with its direction
+}
+
+// pet is the enterprise of platform event traps (PET 1.0), 1.3.6.1.4.1.3183.1.1.
+var pet = []byte{0x2b, 6, 1, 4, 1, 0x98, 0x6f, 1, 1}
+
+// sensors are the sensor types (IPMI 2.0, table 42-3) that people may want to read of.
+var sensors = map[byte]string{
+	0x01: "temperature", 0x02: "voltage", 0x08: "power supply", 0x09: "power unit", 0x12: "system event", 0x14: "button", 0x1d: "boot",
+	0x20: "operating system", 0x22: "ACPI power state", 0x23: "watchdog",
+}
+
+// String is for a log line.
+func (t trap) String() string {
+	if !t.pet {
+		return "trap"
+	}
+	sensor := byte(t.specific >> 16)
+	name := sensors[sensor]
+	if name == "" {
+		name = fmt.Sprintf("sensor type %#02x", sensor)
+	}
+	return fmt.Sprintf("PET %#06x (%s)", t.specific, name)
+}
+
+// parseTrap reads a trap of SNMPv1 or v2c, as far as matters here, and allocates nothing. Who may send packets may send anything; a packet
+// that is a trap, whoever's and about whatever, makes us ask.
+func parseTrap(b []byte) (t trap, ok bool) {
+	message, _, ok := element(b, 0x30)
+	version, rest, ok := after(message, ok, 0x02)
+	_, rest, ok = after(rest, ok, 0x04) // the community is no secret, and proves nothing
+	if !ok || len(version) != 1 {
+		return t, false
+	}
+	switch version[0] {
+	case 1: // v2c
+		_, _, ok = element(rest, 0xa7)
+		return t, ok
+	case 0:
+	default:
+		return t, false
+	}
+	pdu, _, ok := element(rest, 0xa4)
+	enterprise, rest, ok := after(pdu, ok, 0x06)
+	_, rest, ok = after(rest, ok, 0x40) // the agent's address; who sent the packet is asked of the packet
+	generic, rest, ok := after(rest, ok, 0x02)
+	specific, rest, ok := after(rest, ok, 0x02)
+	_, _, ok = after(rest, ok, 0x43)
+	if !ok || len(specific) > 5 {
+		return t, false
+	}
+	if bytes.Equal(enterprise, pet) && len(generic) == 1 && generic[0] == 6 {
+		t.pet = true
+		for _, octet := range specific {
+			t.specific = t.specific<<8 | uint32(octet)
+		}
+	}
+	return t, true
+}
+
+func after(b []byte, ok bool, tag byte) (content, rest []byte, _ bool) {
+	if !ok {
+		return nil, nil, false
+	}
+	return element(b, tag)
+}
+
+// element reads one element of BER with that tag.
+func element(b []byte, tag byte) (content, rest []byte, ok bool) {
+	if len(b) < 2 || b[0] != tag {
+		return nil, nil, false
+	}
+	n, b := int(b[1]), b[2:]
+	if n > 0x82 || n == 0x80 {
+		return nil, nil, false
+	}
+	if n > 0x80 {
+		octets := n & 0x7f
+		if len(b) < octets {
+			return nil, nil, false
+		}
+		n = 0
+		for _, octet := range b[:octets] {
+			n = n<<8 | int(octet)
+		}
+		b = b[octets:]
+	}
+	if len(b) < n {
+		return nil, nil, false
+	}
+	return b[:n], b[n:], true
+}
+
+// ports are this process' sockets for traps, by their addresses. BMCs send to one port, and several providers may have such BMCs.
+var (
+	portsMu sync.Mutex // guards ports, and the list of each port's listeners
+	ports   = map[string]*port{}
+)
+
+// port is a socket. It is closed with its last listener.
+type port struct {
+	conn      *net.UDPConn
+	done      chan struct{}           // closed when its reader has ended
+	listeners map[*trapWatch]struct{} // guarded by portsMu
+}
+
+// listen has w hear of the traps that are sent to address, until leave is called, which waits for the one that w is just hearing.
+func listen(address string, w *trapWatch) (leave func(), _ error) {
+	portsMu.Lock()
+	defer portsMu.Unlock()
+	p := ports[address]
+	if p == nil {
+		at, err := net.ResolveUDPAddr("udp", address) // no name: see Validate
+		if err != nil {
+			return nil, err
+		}
+		conn, err := net.ListenUDP("udp", at)
+		if err != nil {
+			return nil, err
+		}
+		_ = conn.SetReadBuffer(1 << 20) // as much as is allowed: a rack that loses its power sends all at once
+		p = &port{conn, make(chan struct{}), map[*trapWatch]struct{}{}}
+		ports[address] = p
+		go p.read() // its owner is the last listener's leave
+	}
+	p.listeners[w] = struct{}{}
+	return func() {
+		portsMu.Lock()
+		delete(p.listeners, w)
+		last := len(p.listeners) == 0
+		if last {
+			delete(ports, address)
+			_ = p.conn.Close()
+		}
+		portsMu.Unlock()
+		if last {
+			<-p.done
+		}
+	}, nil
+}
+
+// read hands packets out until the socket is closed.
+func (p *port) read() {
+	defer close(p.done)
+	b := make([]byte, longestTrap)
+	for {
+		n, from, err := p.conn.ReadFromUDPAddrPort(b)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(10 * time.Millisecond) // whatever it is, it must not keep a processor busy
+		default:
+			p.hand(from.Addr().Unmap().WithZone(""), b[:n])
+		}
+	}
+}
+
+func (p *port) hand(from netip.Addr, b []byte) {
+	portsMu.Lock()
+	defer portsMu.Unlock()
+	for w := range p.listeners {
+		w.packet(from, b)
+	}
+}

@@ -1,0 +1,182 @@
+package ipmi
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+const (
+	// askEvery is how often one BMC is asked at most, whoever sends whatever in its name; asksAtOnce is how many are.
+	askEvery   = time.Second
+	asksAtOnce = 16
+	askTime    = 5 * time.Second
+	// askFor is how long a BMC that sent a trap is asked again while its machine is on: the trap may be about what is to come.
+	askFor = 4 * time.Second
+	// resolveEvery is how often the names of BMCs are looked up.
+	resolveEvery = time.Minute
+)
+
+// trapping is a Provider that listens for traps. One that does not is no Watcher.
+type trapping struct{ *Provider }
+
+var _ providers.Watcher = trapping{}
+
+// Watch listens for traps, and asks a BMC in whose name one came, at most once in a second. It tells of machines that the BMC then says do
+// not run: a trap alone says nothing, since anybody can send one. At the beginning it asks all of them. It is ErrPermanent where the
+// address cannot be listened at.
+func (p trapping) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &trapWatch{p: p.Provider, targets: targets, f: f, last: make([]trapped, len(targets))}
+	w.asks = remote.NewPace(ctx, len(targets), asksAtOnce, askEvery, w.ask)
+	defer w.asks.Wait()
+	defer cancel()
+	w.sources = w.literal()
+	leave, err := listen(p.cfg.Traps, w)
+	if err != nil {
+		return fmt.Errorf("watch (ipmi %s): %w", p.opts.Name, providers.WithClass(providers.ErrPermanent, fmt.Errorf("listening for traps at %s (traps): %w", p.cfg.Traps, err)))
+	}
+	defer leave()
+	for i := range targets {
+		w.asks.Want(i)
+	}
+	for {
+		w.resolve(ctx)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(resolveEvery):
+		}
+	}
+}
+
+type trapWatch struct {
+	p       *Provider
+	targets []providers.Target
+	f       func(providers.Target, providers.Observation)
+	asks    *remote.Pace
+
+	mu      sync.Mutex // guards what follows
+	sources map[netip.Addr][]int
+	last    []trapped // by target
+}
+
+// trapped is the last trap that came from a BMC; a zero time: none did.
+type trapped struct {
+	trap
+	at time.Time
+}
+
+// packet takes what came from an address. It neither blocks nor allocates.
+func (w *trapWatch) packet(from netip.Addr, b []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.sources[from]
+	if len(of) == 0 {
+		return // nobody whom we would ask
+	}
+	t, ok := parseTrap(b)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	for _, i := range of {
+		w.last[i] = trapped{t, now}
+		w.asks.Want(i)
+	}
+}
+
+// ask asks one BMC, and again soon after a trap.
+func (w *trapWatch) ask(ctx context.Context, i int) {
+	w.mu.Lock()
+	after := w.last[i]
+	w.mu.Unlock()
+	asking, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer within %s", askTime))
+	defer cancel()
+	o, err := w.p.State(asking, w.targets[i])
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && o.State != providers.PowerOn:
+		if !after.at.IsZero() {
+			o.Raw = "after a " + after.String() + ": " + o.Raw
+		}
+		w.f(w.targets[i], o)
+	case !after.at.IsZero() && time.Since(after.at) < askFor:
+		w.asks.Want(i)
+	}
+}
+
+// literal are the addresses of the BMCs that are named by their addresses.
+func (w *trapWatch) literal() map[netip.Addr][]int {
+	of := map[netip.Addr][]int{}
+	for i, t := range w.targets {
+		if u, err := parse(t.ID); err == nil {
+			if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
+				of[ip.Unmap()] = append(of[ip.Unmap()], i)
+			}
+		}
+	}
+	return of
+}
+
+// resolve looks the others up. A name that cannot be looked up keeps the addresses that it had.
+func (w *trapWatch) resolve(ctx context.Context) {
+	of := w.literal()
+	for i, t := range w.targets {
+		u, err := parse(t.ID)
+		if err != nil {
+			continue
+		}
+		if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, askTime)
+		found, err := net.DefaultResolver.LookupNetIP(asking, "ip", u.Hostname())
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			found = w.known(i)
+		}
+		for _, ip := range found {
+			of[ip.Unmap()] = append(of[ip.Unmap()], i)
+		}
+	}
+	w.mu.Lock()
+	w.sources = of
+	w.mu.Unlock()
+}
+
+// known are the addresses that a target's BMC had.
+func (w *trapWatch) known(i int) (out []netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ip, of := range w.sources {
+		for _, n := range of {
+			if n == i {
+				out = append(out, ip)
+			}
+		}
+	}
+	return out
+}
+
+// checkTraps returns what is wrong with Config.Traps.
+func checkTraps(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && host != "" {
+		_, err = netip.ParseAddr(host)
+	}
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 {
+		return "is no address to listen at: write IP:port, or :162 for all of this machine's"
+	}
+	return ""
+}
