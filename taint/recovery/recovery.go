@@ -181,6 +181,9 @@ const (
 	// writes to 100 ms apart: it waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36,
 	// ConditionalProgressRequester). Where ten nodes are evicted at once, two seconds lie between a list and the act after the next.
 	keptHolds = 3 * time.Second
+	// waitHolds is how long a list may be kept to go on waiting for volumes: attachments go one after the other, and each wakes the node. It is
+	// how long such a wait is, so that one which nothing ends earlier is followed by a list.
+	waitHolds = time.Second
 	// policyLook is how old a look may be that a policy acts on: up to five reads follow it, each of which may take 15 s. Where all do, it waits.
 	policyLook = time.Minute
 	// modeAgain is when a mark that the mode leaves alone is looked at again: a mode that changes wakes nobody.
@@ -613,16 +616,21 @@ func (n *Node) pending() Step {
 
 // unresolved is the read of the volumes that are not known: of exempt pods, or of all that are not finished.
 func (n *Node) unresolved(all bool) Step {
-	var of []evict.Pod
-	for _, p := range n.pods.pods {
-		if p.Claims && !p.Terminal && (all || p.Exempt != taint.NotExempt) {
-			of = append(of, p)
-		}
-	}
+	of := claiming(n.pods.pods, all)
 	if len(of) == 0 {
 		return Step{}
 	}
 	return Step{Do: Read, Read: Volumes, Pods: of}
+}
+
+// claiming are the unfinished pods, all or the exempt ones, whose volumes are not known.
+func claiming(pods []evict.Pod, all bool) (of []evict.Pod) {
+	for _, p := range pods {
+		if p.Claims && !p.Terminal && (all || p.Exempt != taint.NotExempt) {
+			of = append(of, p)
+		}
+	}
+	return of
 }
 
 // underMark is the course of a marked node.
@@ -660,7 +668,7 @@ func (n *Node) underMark(now time.Time) Step {
 
 // byKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
 // writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
-// by the list that follows. Any other decision wants a list of its own.
+// by the list that follows. To go on waiting for volumes harms nobody, and does with a younger one. Any other decision wants a list of its own.
 func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
 	if age := v.Now.Sub(n.kept.at); !n.kept.have || n.pods.have || age < 0 || age > keptHolds {
 		return Step{}, false
@@ -668,12 +676,22 @@ func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
 	if !n.atts.have {
 		return Step{Do: Read, Read: CachedAttachments}, true
 	}
-	v.Pods, v.Attachments = n.kept.pods, n.atts.list
+	kept := n.kept
 	n.kept = list{}
-	if d := evict.Step(v); d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned {
+	v.Pods, v.Attachments, v.Resolved = kept.pods, n.atts.list, len(claiming(kept.pods, true)) == 0
+	switch d := evict.Step(v); {
+	case d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned:
+		return n.does(v, d), true
+	case waitsForVolumes(d) && v.Now.Sub(kept.at) < waitHolds:
+		n.kept = kept
 		return n.does(v, d), true
 	}
 	return Step{}, false
+}
+
+// waitsForVolumes reports that nothing is left of a dead node but volumes that are not detached.
+func waitsForVolumes(d evict.Decision) bool {
+	return d.Act == evict.Wait && d.Why == reason.WaitingDetach && !d.Returned
 }
 
 // does turns a decision under the mark into a step.
@@ -685,7 +703,9 @@ func (n *Node) does(v evict.View, d evict.Decision) Step {
 	}
 	switch d.Act {
 	case evict.Wait:
-		s.Do = Wait
+		if s.Do = Wait; waitsForVolumes(d) && n.pods.have {
+			n.kept = n.pods
+		}
 	case evict.Ask:
 		s.Do = Ask
 	case evict.Write:

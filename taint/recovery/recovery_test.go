@@ -748,6 +748,42 @@ func TestKeptList(t *testing.T) {
 	})
 }
 
+// Each volume that goes wakes the node. To go on waiting takes a look and the cache, for a second after a list; what else is decided by then wants
+// another list.
+func TestWaitingForVolumesKeepsItsList(t *testing.T) {
+	va := []evict.Attachment{{Name: "va", PV: "pv"}}
+	for _, tc := range []struct {
+		name   string
+		age    time.Duration
+		change func(*course)
+		want   reason.Reason
+		lists  bool
+	}{
+		{"still attached", 900 * time.Millisecond, func(*course) {}, reason.WaitingDetach, false},
+		{"still attached, after a second", time.Second, func(*course) {}, reason.WaitingDetach, true},
+		{"still attached, and a pod that came", time.Second, func(c *course) { c.pods = []evict.Pod{running("a")} }, reason.Tombstoning, true},
+		{"gone", 100 * time.Millisecond, func(c *course) { c.cached, c.live = nil, nil }, reason.Finished, true},
+		{"entries in the lists", 100 * time.Millisecond, func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} }, reason.Clearing, true},
+		{"a heartbeat", 100 * time.Millisecond, func(c *course) { c.look.LeaseRV = "2" }, reason.WaitingDetach, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.cached, c.live = va, va
+			if s := c.next(); s.Do != Wait || s.Why != reason.WaitingDetach || !slices.Contains(c.reads, Pods) {
+				t.Fatalf("got %s (%s) after %v, want a list and a wait", s.Do, s.Why, c.reads)
+			}
+			c.now = c.now.Add(tc.age)
+			c.answer(off)
+			tc.change(c)
+			c.now = c.node.kept.at.Add(tc.age)
+			c.see()
+			if s := c.next(); s.Why != tc.want || slices.Contains(c.reads, Pods) != tc.lists {
+				t.Errorf("got %s (%s) after %v, want %s, with a list: %v", s.Do, s.Why, c.reads, tc.want, tc.lists)
+			}
+		})
+	}
+}
+
 // The lists are cleared once, and of what goes alone: the volume of a pod that could not be ended is looked up first. volumesAttached is
 // not cleared again when its controller writes it back while it detaches (F5), but where the write failed.
 func TestClearingKeepsAndRemembers(t *testing.T) {

@@ -2141,6 +2141,14 @@ var Mutants = []Mutant{
 		Old: "p.Claims || len(p.Volumes) > 0", New: "false",
 	},
 	{
+		Name: "recovery: a kept list serves to wait for as long as it serves to end pods", In: "taint/recovery.Node.byKept",
+		Old: "v.Now.Sub(kept.at) < waitHolds", New: "true",
+	},
+	{
+		Name: "recovery: each attachment that goes has the pods listed", In: "taint/recovery.Node.byKept",
+		Old: "v.Now.Sub(kept.at) < waitHolds", New: "false",
+	},
+	{
 		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/evict.Pod.stuck",
 		Old: "p.Deleting", New: "false && p.Deleting",
 	},
