@@ -2145,6 +2145,10 @@ var Mutants = []Mutant{
 		Old: "v.Now.Sub(kept.at) < waitHolds", New: "true",
 	},
 	{
+		Name: "recovery: a node that is back waits by a kept list", In: "taint/recovery.waitsForVolumes",
+		Old: "!d.Returned", New: "(true || d.Returned)",
+	},
+	{
 		Name: "recovery: each attachment that goes has the pods listed", In: "taint/recovery.Node.byKept",
 		Old: "v.Now.Sub(kept.at) < waitHolds", New: "false",
 	},
