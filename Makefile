@@ -10,7 +10,7 @@ LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERS
 # The longest first: most tests wait for most of their time, and so two packages run at a time.
 packages = $$($(GO) list ./test/integration ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
 
-.PHONY: all demo test e2e sim explore mutants lint build controlplane fuzz image image-test bench clean
+.PHONY: all demo test e2e sim explore mutants referee lint build controlplane fuzz image image-test bench clean
 
 all: build
 
@@ -48,6 +48,10 @@ mutants: controlplane ## weakens the protocol one piece at a time; each must fai
 bench: build controlplane ## measures what is promised, in out/bench.jsonl; RUN=name runs one, RUN=peers what others take
 	@$(GO) build -o bin/bench ./test/bench # not go run: a signal would end that and leave the bench behind
 	bin/bench -forcefence bin/forcefence -out out/bench.jsonl $(if $(RUN),-run $(RUN),) $(BENCHFLAGS)
+
+referee: build controlplane ## judges bin/forcefence from outside, with faults between it, the API server and the devices; RUN=regexp of rows, SEED=n, BOUND=5m the short part, REFEREEFLAGS='-command ...' another binary
+	@$(GO) build -o bin/referee ./test/referee # not go run: a signal would end that and leave the cluster behind
+	bin/referee -out out/referee $(if $(RUN),-run '$(RUN)',) $(if $(SEED),-seed $(SEED),) $(if $(BOUND),-bound $(BOUND),) $(REFEREEFLAGS)
 
 lint: ## formatting, vet and golangci-lint at its pinned version
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

@@ -193,6 +193,14 @@ var Rules = []Rule{
 		Why: "what every test world takes depends on none of them",
 	},
 	{
+		Bind: []string{"test/cluster/binaries"}, Ours: none,
+		Why: "it builds others' programs, also for who may share no code with ours",
+	},
+	{
+		Bind: []string{"test/referee"}, Ours: []string{"test/kit", "test/cluster/binaries"},
+		Why: "what it judges and what judges share no code, also not by way of these two",
+	},
+	{
 		Bind: []string{"..."}, Except: []string{"cmd/..."}, Ours: []string{"", "providers/...", "taint/...", "kubelet-admit/...", "test/..."},
 		Why: "cmd wires the parts together; a part that knew cmd could not be tested without it",
 	},

@@ -85,6 +85,12 @@ func TestCheck(t *testing.T) {
 		{"test imports test", "test/sim/a.go", doc + "package sim\nimport _ \"" + Module + "/test/datacenter\"\n", nil},
 		{"test imports cmd's insides", "test/sim/a.go", doc + "package sim\nimport _ \"" + Module + "/cmd/internal/app\"\n",
 			[]string{"test/sim/a.go:3: imports " + Module + "/cmd/internal/app"}},
+		{"the referee knows what it judges", "test/referee/a.go", doc + "package main\nimport _ \"" + Module + "/taint\"\n",
+			[]string{"test/referee/a.go:3: imports " + Module + "/taint"}},
+		{"the referee knows it by a way round", "test/referee/a.go", doc + "package main\nimport _ \"" + Module + "/test/cluster\"\n",
+			[]string{"test/referee/a.go:3: imports " + Module + "/test/cluster"}},
+		{"a way round is made", "test/cluster/binaries/a.go", doc + "package binaries\nimport _ \"" + Module + "/taint\"\n",
+			[]string{"test/cluster/binaries/a.go:3: imports " + Module + "/taint"}},
 		{"no doc", "taint/drain/a.go", "package drain\n", []string{"taint/drain/a.go: package \"taint/drain\" has no doc comment"}},
 		{"a nested module is not ours to judge", "test/controlplane/x/a.go", "package x\n", nil},
 	} {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// auditEvent is what is read of a line of the audit log.
+type auditEvent struct {
+	AuditID, Stage, Verb, UserAgent string
+	ObjectRef                       *struct{ Resource, Subresource, Namespace, Name string }
+	ResponseStatus                  *struct{ Code int }
+	RequestObject                   *struct {
+		Spec struct{ HolderIdentity *string }
+	}
+	ResponseObject *struct {
+		Metadata struct{ Name, UID, ResourceVersion string }
+		Spec     struct{ NodeName string }
+		Details  struct{ UID string }
+	}
+	RequestReceivedTimestamp, StageTimestamp time.Time
+}
+
+// auditLog reads what was appended to a log since the last time.
+type auditLog struct {
+	file   string
+	offset int64
+}
+
+// read adds the accepted writes and the leader's own of its Lease.
+func (l *auditLog) read(a *account, proxied map[string]sent) error {
+	f, err := os.Open(l.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(l.offset, io.SeekStart); err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(f, 1<<20)
+	for {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // the rest of a line comes the next time
+		}
+		if err != nil {
+			return err
+		}
+		l.offset += int64(len(line))
+		if err := l.line(bytes.TrimSpace(line), a, proxied); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *auditLog) line(line []byte, a *account, proxied map[string]sent) error {
+	var e auditEvent
+	if err := json.Unmarshal(line, &e); err != nil {
+		return fmt.Errorf("reading audit log: %w: %s", err, line)
+	}
+	if e.Stage != "ResponseComplete" || e.ObjectRef == nil || e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 {
+		return nil
+	}
+	life := ""
+	if strings.HasPrefix(e.UserAgent, "referee-") {
+		life = e.UserAgent
+	}
+	if e.ObjectRef.Resource == "leases" {
+		if life == "" || e.RequestObject == nil || e.RequestObject.Spec.HolderIdentity == nil {
+			return nil
+		}
+		if *e.RequestObject.Spec.HolderIdentity != "" {
+			a.Leads = append(a.Leads, lead{Life: life, Done: e.StageTimestamp})
+		}
+		return nil
+	}
+	if e.ResponseObject == nil {
+		return nil
+	}
+	w := write{
+		Life: life, Verb: e.Verb, Resource: e.ObjectRef.Resource, Sub: e.ObjectRef.Subresource, Key: e.ObjectRef.Name,
+		UID: e.ResponseObject.Metadata.UID, RV: e.ResponseObject.Metadata.ResourceVersion, Node: e.ResponseObject.Spec.NodeName,
+		Sent: e.RequestReceivedTimestamp, Received: e.RequestReceivedTimestamp, Done: e.StageTimestamp,
+	}
+	if w.UID == "" {
+		w.UID = e.ResponseObject.Details.UID
+	}
+	if w.Key == "" {
+		w.Key = e.ResponseObject.Metadata.Name
+	}
+	if e.ObjectRef.Namespace != "" {
+		w.Key = e.ObjectRef.Namespace + "/" + w.Key
+	}
+	if p, ok := proxied[e.AuditID]; ok {
+		w.Sent, w.Life = p.At, p.Slot
+	}
+	a.Writes = append(a.Writes, w)
+	return nil
+}

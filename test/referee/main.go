@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// options are the flags.
+type options struct {
+	command, config, deploy, out, run string
+	seed                              uint64
+	bound                             time.Duration
+	noLease, noMutants, keep          bool
+}
+
+func main() { os.Exit(run1()) }
+
+func run1() int {
+	var o options
+	flag.StringVar(&o.command, "command", "bin/forcefence run --config {config} --kubeconfig {kubeconfig}", "the judged command; also {device}, {device-user}, {device-password-file}, {device-ca}")
+	flag.StringVar(&o.config, "config", "", "its configuration, with the same words in braces; empty: forcefence's")
+	flag.StringVar(&o.deploy, "deploy", "deploy/kustomize/base", "manifests that are applied first, without their Deployments")
+	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.json, referee.md and, after a finding or with -keep, all logs")
+	flag.StringVar(&o.run, "run", ".", "rows: a regexp of their names")
+	flag.Uint64Var(&o.seed, "seed", 0, "0: a random one")
+	flag.DurationVar(&o.bound, "bound", 0, "only the bounded part of the table, and no new run after that; 0: all")
+	flag.BoolVar(&o.noLease, "no-lease", false, "the command elects no leader in namespace forcefence-system")
+	flag.BoolVar(&o.noMutants, "no-mutants", false, "leave out the mutants of our own source")
+	flag.BoolVar(&o.keep, "keep", false, "keep the control plane's folder")
+	flag.Parse()
+	if o.seed == 0 {
+		o.seed = rand.Uint64()
+	}
+	klog.SetOutput(io.Discard) // client-go's, of watches that end
+	klog.LogToStderr(false)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	bad, err := referee(ctx, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "referee:", err)
+		return 2
+	}
+	if bad {
+		return 1
+	}
+	return 0
+}
+
+// referee plays the table, writes it, and tells whether anything was found that should not, or not found that should.
+func referee(ctx context.Context, o options) (bad bool, err error) {
+	pattern, err := regexp.Compile(o.run)
+	if err != nil {
+		return false, err
+	}
+	began := time.Now()
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return false, err
+	}
+	dir, err := os.MkdirTemp("", "referee-")
+	if err != nil {
+		return false, err
+	}
+	config := defaultConfig
+	if o.config != "" {
+		text, err := os.ReadFile(o.config)
+		if err != nil {
+			return false, err
+		}
+		config = string(text)
+	}
+	say := func(format string, args ...any) {
+		fmt.Printf("%7.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	say("seed %d, in %s", o.seed, dir)
+	live, end := context.WithCancel(ctx)
+	w, err := startWorld(live, dir, o.deploy, config, say)
+	defer func() {
+		end()
+		w.stop()
+		if (bad || o.keep || err != nil) && dir != "" {
+			say("logs are in %s", dir)
+			return
+		}
+		if rerr := os.RemoveAll(dir); err == nil {
+			err = rerr
+		}
+	}()
+	if err != nil {
+		return false, fmt.Errorf("starting: %w", err)
+	}
+	w.noLease = o.noLease
+	say("control plane and nodes are up")
+
+	var all []outcome
+	writes := 0
+	full := func(t row) int { return t.runs(writes) }
+	n := 0
+	rows := slices.Clone(table)
+	if !o.noMutants {
+		rows = append(rows, mutantRows...)
+	}
+	for _, t := range rows {
+		if !pattern.MatchString(t.name) {
+			continue
+		}
+		w.command = o.command
+		if writes == 0 && full(t) == 0 { // how many writes there are, a run without faults tells
+			out, err := w.play(ctx, "r0", rand.New(rand.NewPCG(o.seed, 0)), &faults{})
+			if err != nil {
+				return false, err
+			}
+			writes = out.Writes
+		}
+		indices := make([]int, full(t))
+		for i := range indices {
+			indices[i] = i
+		}
+		if o.bound > 0 {
+			indices = t.brief
+		}
+		if t.mutant != nil && len(indices) > 0 {
+			binary, err := t.mutant.build(ctx, dir)
+			if err != nil {
+				return false, err
+			}
+			w.command = strings.Replace(o.command, strings.Fields(o.command)[0], binary, 1)
+		}
+		for _, i := range indices {
+			if o.bound > 0 && time.Since(began) > o.bound {
+				say("the bound of %s is over", o.bound)
+				break
+			}
+			n++
+			seed := fnv.New64()
+			fmt.Fprint(seed, t.name, i)
+			rng := rand.New(rand.NewPCG(o.seed, seed.Sum64()))
+			out, err := w.play(ctx, fmt.Sprintf("r%d", n), rng, t.make(w, i, rng))
+			if err != nil {
+				return false, fmt.Errorf("row %s, run %d: %w", t.name, i, err)
+			}
+			out.Row, out.Index = t.name, i
+			if t.name == "none" {
+				writes = max(writes, out.Writes)
+			}
+			say("%-18s %3d  %5.1f s  %3d writes  %3d faults  %d findings", t.name, i, out.Seconds, out.Writes, out.Faults, len(out.Findings))
+			for _, f := range out.Findings[:min(len(out.Findings), 8)] {
+				say("    %s: %s", f.Check, f.Text)
+			}
+			all = append(all, out)
+		}
+	}
+	lines, bad := summary(rows, all)
+	text := markdown(lines, o, time.Since(began))
+	fmt.Print("\n", text)
+	body, err := json.MarshalIndent(map[string]any{"seed": o.seed, "command": o.command, "rows": lines, "runs": all}, "", "  ")
+	if err != nil {
+		return bad, err
+	}
+	if err := os.WriteFile(filepath.Join(o.out, "referee.json"), body, 0o644); err != nil {
+		return bad, err
+	}
+	return bad, os.WriteFile(filepath.Join(o.out, "referee.md"), []byte(text), 0o644)
+}
+
+// line is a row of the table that is printed.
+type line struct {
+	Row, What string
+	Runs      int
+	Faults    int
+	Findings  map[string]int // by check: in so many runs
+	Seconds   float64
+	Verdict   string
+}
+
+// summary adds up; a row of a mutant is bad where nothing was found by its check.
+func summary(rows []row, all []outcome) (lines []line, bad bool) {
+	for _, t := range rows {
+		l := line{Row: t.name, What: t.what, Findings: map[string]int{}}
+		for _, o := range all {
+			if o.Row != t.name {
+				continue
+			}
+			l.Runs++
+			l.Faults += o.Faults
+			l.Seconds += o.Seconds
+			checks := map[string]bool{}
+			for _, f := range o.Findings {
+				checks[f.Check] = true
+			}
+			for c := range checks {
+				l.Findings[c]++
+			}
+		}
+		switch {
+		case l.Runs == 0:
+			continue
+		case t.mutant != nil && l.Findings[t.check] > 0:
+			l.Verdict = "found"
+		case t.mutant != nil:
+			l.Verdict = "NOT FOUND"
+			bad = true
+		case len(l.Findings) > 0:
+			l.Verdict = "FINDINGS"
+			bad = true
+		default:
+			l.Verdict = "kept"
+		}
+		lines = append(lines, l)
+	}
+	return lines, bad
+}
+
+func markdown(lines []line, o options, took time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "`%s`, seed %d, %s\n\n", o.command, o.seed, took.Round(time.Second))
+	b.WriteString("| row | what goes wrong | runs | faults | findings | seconds | |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	runs, faults := 0, 0
+	for _, l := range lines {
+		var found []string
+		for _, c := range slices.Sorted(maps.Keys(l.Findings)) {
+			found = append(found, fmt.Sprintf("%s in %d", c, l.Findings[c]))
+		}
+		if len(found) == 0 {
+			found = []string{"0"}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %.0f | %s |\n", l.Row, l.What, l.Runs, l.Faults, strings.Join(found, ", "), l.Seconds, l.Verdict)
+		runs += l.Runs
+		faults += l.Faults
+	}
+	fmt.Fprintf(&b, "| | | %d | %d | | %.0f | |\n", runs, faults, took.Seconds())
+	return b.String()
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// mutant is our own source with a check taken out: old stands once in the file.
+type mutant struct {
+	name, what, file, old, new string
+}
+
+var (
+	noConfirmation = &mutant{"no-confirmation", "an Off from before the mark counts after it", "taint/evict/evict.go",
+		"return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)", "return !v.Answer.Got.IsZero()"}
+	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/proof/proof.go",
+		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
+	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name", "taint/kube/writer.go",
+		"\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n\t\t\"status\":   status,", "\"status\": status,"}
+)
+
+// build makes the mutant's binary by an overlay: the source itself stays as it is.
+func (m *mutant) build(ctx context.Context, dir string) (string, error) {
+	src, err := os.ReadFile(m.file)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(src), m.old); n != 1 {
+		return "", fmt.Errorf("mutant %s: its text stands %d times in %s, want once", m.name, n, m.file)
+	}
+	changed := filepath.Join(dir, m.name+".go")
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(src), m.old, m.new, 1)), 0o600); err != nil {
+		return "", err
+	}
+	file, err := filepath.Abs(m.file)
+	if err != nil {
+		return "", err
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	if err != nil {
+		return "", err
+	}
+	list, binary := filepath.Join(dir, m.name+".json"), filepath.Join(dir, m.name)
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", list, "-o", binary, "./cmd/forcefence")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building mutant %s: %w: %s", m.name, err, out)
+	}
+	return binary, nil
+}

@@ -1,0 +1,408 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// request is what a fault knows of a request of a judged process.
+type request struct {
+	Slot      *slot
+	Method    string
+	Resource  string // pods, nodes, leases, ...
+	Sub       string // status, ...
+	Watch     bool
+	Write     bool // of the protocol: anything but reads, Leases, Events and reviews
+	N         int  // it is the N-th such write since the faults began, of all instances; from 1
+	Namespace string
+	Name      string
+}
+
+// verdict is what becomes of a request. The zero value: nothing.
+type verdict struct {
+	Before func()        // called before it is sent on; the process may be dead then
+	Hold   time.Duration // it is sent on only then, whoever waits for it
+	Drop   bool          // it never arrives, and the connection dies
+	Code   int           // answered so, without the API server
+	Retry  string        // Retry-After, in seconds
+	Lose   bool          // it arrives; the connection dies instead of the answer
+	Slow   time.Duration // the answer comes so much later
+	After  func()        // called when the API server has answered, before that is passed on
+}
+
+// stream is what becomes of a watch.
+type stream struct {
+	Late     time.Duration // each event comes so much later
+	Drop     float64       // the share of events that never come
+	Coalesce time.Duration // of the events of one object within that time only the last comes
+	EndEvery time.Duration // the watch ends after that
+	End      string        // how: eof, reset, gone
+}
+
+// sent is the proxy's account of a request that went on to the API server.
+type sent struct {
+	At   time.Time // when it came in
+	Slot string    // and life: a.1
+}
+
+// proxy stands between one instance of the judged binary and an API server. It says by its User-Agent whose request each is, and by
+// Audit-ID which. Safe for concurrent use.
+type proxy struct {
+	slot      *slot
+	url       string
+	server    *http.Server
+	transport *http.Transport
+	ctx       context.Context
+
+	mu       sync.Mutex // guards the rest
+	upstream *url.URL
+	token    string
+	conns    map[net.Conn]bool
+	sent     map[string]sent // by Audit-ID
+}
+
+func startProxy(ctx context.Context, s *slot, authority *kit.Authority, upstream string) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(upstream)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{slot: s, url: "https://" + l.Addr().String(), upstream: u, ctx: ctx, conns: map[net.Conn]bool{}, sent: map[string]sent{}}
+	p.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}, ForceAttemptHTTP2: true, DisableCompression: true}
+	p.server = &http.Server{
+		Handler: p, TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}, ErrorLog: log.New(io.Discard, "", 0),
+		ConnState: func(c net.Conn, s http.ConnState) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			switch s {
+			case http.StateNew:
+				p.conns[c] = true
+			case http.StateClosed, http.StateHijacked:
+				delete(p.conns, c)
+			}
+		},
+	}
+	go p.server.ServeTLS(l, "", "")
+	return p, nil
+}
+
+// reset breaks all connections at once, by RST.
+func (p *proxy) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if t, ok := c.(*tls.Conn); ok {
+			if tcp, ok := t.NetConn().(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+			_ = t.NetConn().Close()
+		}
+	}
+}
+
+// lead sends what comes from now on to another API server.
+func (p *proxy) lead(upstream string) error {
+	u, err := url.Parse(upstream)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.upstream = u
+	p.mu.Unlock()
+	p.reset()
+	return nil
+}
+
+func (p *proxy) cut() map[string]sent {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.sent
+	p.sent = map[string]sent{}
+	return out
+}
+
+// parsePath takes an API path apart.
+func parsePath(path string) (namespace, resource, name, sub string) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		parts = parts[3:]
+	default:
+		return "", "", "", ""
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		namespace, parts = parts[1], parts[2:]
+	}
+	parts = append(parts, "", "", "")
+	return namespace, parts[0], parts[1], parts[2]
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Now()
+	life := p.slot.life()
+	q := request{Slot: p.slot, Method: r.Method, Watch: r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"}
+	q.Namespace, q.Resource, q.Name, q.Sub = parsePath(r.URL.Path)
+	body, err := io.ReadAll(r.Body)
+	if err != nil { // the process died in the middle of it
+		return
+	}
+	switch q.Resource {
+	case "", "leases", "events", "selfsubjectaccessreviews", "subjectaccessreviews":
+	default:
+		q.Write = r.Method != http.MethodGet && r.Method != http.MethodHead
+	}
+	var v verdict
+	var st stream
+	if f := p.slot.w.faults.Load(); f != nil {
+		if q.Watch && f.watch != nil {
+			st = f.watch(q)
+		}
+		v = f.decide(q)
+	}
+	if v.Before != nil {
+		v.Before()
+	}
+	if v.Drop {
+		panic(http.ErrAbortHandler)
+	}
+	if v.Hold > 0 && !pause(p.ctx, v.Hold) {
+		panic(http.ErrAbortHandler)
+	}
+	if v.Code != 0 {
+		if v.Retry != "" {
+			w.Header().Set("Retry-After", v.Retry)
+		}
+		refuse(w, v.Code)
+		return
+	}
+
+	p.mu.Lock()
+	target, token := *p.upstream, p.token
+	p.mu.Unlock()
+	target.Path, target.RawQuery = r.URL.Path, r.URL.RawQuery
+	// A write that has come in reaches the API server, whatever becomes of who sent it: so it is in life.
+	ctx := r.Context()
+	if !q.Watch && r.Method != http.MethodGet {
+		ctx = context.WithoutCancel(ctx)
+	}
+	out, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		refuse(w, http.StatusBadGateway)
+		return
+	}
+	out.Header = r.Header.Clone()
+	out.Header.Del("Connection")
+	out.Header.Set("Authorization", "Bearer "+token)
+	out.Header.Set("User-Agent", life)
+	if st != (stream{}) {
+		out.Header.Set("Accept", strings.ReplaceAll(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf", "application/json"))
+	}
+	if r.Method != http.MethodGet {
+		id := rand.Text()
+		out.Header.Set("Audit-ID", id)
+		p.mu.Lock()
+		p.sent[id] = sent{At: at, Slot: life}
+		p.mu.Unlock()
+	}
+	resp, err := p.transport.RoundTrip(out)
+	if v.After != nil {
+		v.After()
+	}
+	if err != nil || v.Lose {
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	if v.Slow > 0 && !pause(r.Context(), v.Slow) {
+		panic(http.ErrAbortHandler)
+	}
+	for k, vs := range resp.Header {
+		if k != "Connection" && k != "Content-Length" || k == "Content-Length" && !q.Watch {
+			w.Header()[k] = vs
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	switch {
+	case !q.Watch:
+		_, _ = io.Copy(w, resp.Body)
+	case st == (stream{}) || resp.StatusCode != http.StatusOK:
+		flush(w, resp.Body)
+	default:
+		p.stream(r.Context(), w, resp.Body, st)
+	}
+}
+
+func flush(w http.ResponseWriter, from io.Reader) {
+	f := http.NewResponseController(w)
+	_ = f.Flush()
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil || f.Flush() != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// stream passes a watch's events on, as the fault has it. How it ends is how the handler ends.
+func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reader, st stream) {
+	f := http.NewResponseController(w)
+	_ = f.Flush()
+	type frame struct {
+		raw json.RawMessage
+		at  time.Time
+	}
+	frames := make(chan frame, 10000)
+	go func() {
+		defer close(frames)
+		d := json.NewDecoder(from)
+		for {
+			var raw json.RawMessage
+			if d.Decode(&raw) != nil {
+				return
+			}
+			select {
+			case frames <- frame{raw, time.Now()}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var end <-chan time.Time
+	if st.EndEvery > 0 {
+		end = time.After(st.EndEvery)
+	}
+	write := func(raw json.RawMessage) bool {
+		_, err := w.Write(append(raw, '\n'))
+		return err == nil && f.Flush() == nil
+	}
+	held := map[string]json.RawMessage{} // the last of each object
+	var order []string
+	var due <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-end:
+			switch st.End {
+			case "gone":
+				write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
+				return
+			case "reset":
+				panic(http.ErrAbortHandler)
+			}
+			return
+		case <-due:
+			for _, key := range order {
+				if !write(held[key]) {
+					return
+				}
+			}
+			clear(held)
+			order, due = nil, nil
+		case fr, ok := <-frames:
+			if !ok {
+				return
+			}
+			kind, key, initial := describe(fr.raw)
+			faulty := !initial && p.slot.w.faults.Load() != nil
+			switch {
+			case faulty && st.Late > 0:
+				if !pause(ctx, time.Until(fr.at.Add(st.Late))) {
+					return
+				}
+			case faulty && kind != "BOOKMARK" && p.slot.w.chance(st.Drop):
+				p.slot.w.hit()
+				continue
+			case faulty && st.Coalesce > 0:
+				if kind == "BOOKMARK" {
+					continue // it would be newer than what is held
+				}
+				if held[key] == nil {
+					order = append(order, key)
+				} else {
+					p.slot.w.hit()
+				}
+				held[key] = merge(held[key], fr.raw)
+				if due == nil {
+					due = time.After(st.Coalesce)
+				}
+				continue
+			}
+			if !write(fr.raw) {
+				return
+			}
+		}
+	}
+}
+
+type event struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// describe tells an event's type and object, and whether it is the bookmark that ends a list.
+func describe(raw json.RawMessage) (kind, key string, initial bool) {
+	var e struct {
+		Type   string
+		Object struct {
+			Metadata struct {
+				Namespace, Name string
+				Annotations     map[string]string
+			}
+		}
+	}
+	if json.Unmarshal(raw, &e) != nil {
+		return "", "", true
+	}
+	return e.Type, e.Object.Metadata.Namespace + "/" + e.Object.Metadata.Name, e.Object.Metadata.Annotations["k8s.io/initial-events-end"] != ""
+}
+
+// merge is what a watcher would see that slept over the first: an object that was added and changed is added.
+func merge(first, second json.RawMessage) json.RawMessage {
+	var a, b event
+	if first == nil || json.Unmarshal(first, &a) != nil || json.Unmarshal(second, &b) != nil || a.Type != "ADDED" || b.Type != "MODIFIED" {
+		return second
+	}
+	b.Type = "ADDED"
+	out, err := json.Marshal(b)
+	if err != nil {
+		return second
+	}
+	return out
+}
+
+// refuse answers as an API server does.
+func refuse(w http.ResponseWriter, code int) {
+	reasons := map[int]string{409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the referee says so","reason":%q,"code":%d}`, reasons[code], code)
+}
