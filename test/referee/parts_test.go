@@ -1,0 +1,378 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// TestAudit reads a log as an API server writes it: accepted writes of all, and who writes the leader's Lease.
+func TestAudit(t *testing.T) {
+	const line = `{"auditID":"%s","stage":"ResponseComplete","verb":"%s","userAgent":"%s","objectRef":{"resource":"%s","namespace":"%s","name":"%s","subresource":"%s"},` +
+		`"responseStatus":{"code":%d},"requestObject":%s,"responseObject":{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}},` +
+		`"requestReceivedTimestamp":"2026-01-01T12:00:01.000000Z","stageTimestamp":"2026-01-01T12:00:01.500000Z"}` + "\n"
+	file := filepath.Join(t.TempDir(), "audit.log")
+	text := fmt.Sprintf(line, "id-1", "patch", "referee-a.1", "pods", "r", "db-0", "status", 200, "{}") +
+		fmt.Sprintf(line, "id-2", "patch", "referee-a.1", "pods", "r", "db-1", "status", 409, "{}") +
+		fmt.Sprintf(line, "id-3", "patch", "kubelet", "nodes", "", "n1", "status", 200, "{}") +
+		fmt.Sprintf(line, "id-4", "update", "referee-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":"me"}}`) +
+		fmt.Sprintf(line, "id-5", "update", "referee-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":""}}`)
+	kit.Must(t, os.WriteFile(file, []byte(text+`{"auditID":"half a li`), 0o600))
+	var a account
+	l := &auditLog{file: file}
+	kit.Must(t, l.read(&a, map[string]sent{"id-1": {At: at(900), Slot: "referee-a.1"}}))
+	want := []write{
+		{Life: "referee-a.1", Verb: "patch", Resource: "pods", Sub: "status", Key: "r/db-0", UID: "u", RV: "7", Sent: at(900), Received: at(1000), Done: at(1500)},
+		{Verb: "patch", Resource: "nodes", Sub: "status", Key: "n1", UID: "u", RV: "7", Sent: at(1000), Received: at(1000), Done: at(1500)},
+	}
+	if len(a.Writes) != 2 || a.Writes[0] != want[0] || a.Writes[1] != want[1] {
+		t.Errorf("got writes\n%+v\nwant\n%+v", a.Writes, want)
+	}
+	if len(a.Leads) != 1 || a.Leads[0] != (lead{"referee-b.2", at(1500)}) {
+		t.Errorf("got leads %+v, want one of b", a.Leads)
+	}
+	if l.offset != int64(len(text)) {
+		t.Errorf("read %d bytes, want %d: half a line is read the next time", l.offset, len(text))
+	}
+}
+
+// upstream is an API server that answers with what it was asked for, and counts.
+type upstream struct {
+	seen chan *http.Request
+	tail string // of a watch
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.seen <- r
+	if r.URL.Query().Get("watch") != "" {
+		_, _ = io.WriteString(w, u.tail)
+		return
+	}
+	_, _ = io.WriteString(w, "done")
+}
+
+func testProxy(t *testing.T, f *faults, tail string) (*proxy, *upstream, *http.Client) {
+	t.Helper()
+	authority := kit.NewAuthority("test")
+	u := &upstream{seen: make(chan *http.Request, 100), tail: tail}
+	up := httptest.NewUnstartedServer(u)
+	up.TLS = &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}
+	up.StartTLS()
+	t.Cleanup(up.Close)
+	w := &world{ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 1))}
+	s := &slot{w: w, name: "a", lives: 3}
+	p, err := startProxy(t.Context(), s, authority, up.URL)
+	kit.Must(t, err)
+	s.proxy, p.token = p, "secret"
+	t.Cleanup(func() {
+		p.server.Close()
+		p.transport.CloseIdleConnections()
+	})
+	if f != nil {
+		f.w = w
+		w.faults.Store(f)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}}
+	t.Cleanup(client.CloseIdleConnections)
+	return p, u, client
+}
+
+// TestProxy holds each verdict against what the client and the API server see.
+func TestProxy(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		v      verdict
+		want   string // body, or part of the error
+		arrive bool
+	}{
+		{"nothing", verdict{}, "200 done", true},
+		{"refused", verdict{Code: 429, Retry: "1"}, "429 ", false},
+		{"dropped", verdict{Drop: true}, "EOF", false},
+		{"lost", verdict{Lose: true}, "EOF", true},
+		{"held", verdict{Hold: time.Millisecond}, "200 done", true},
+		{"slow", verdict{Slow: time.Millisecond}, "200 done", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &faults{request: func(q request) verdict {
+				if q.N == 2 {
+					return tt.v
+				}
+				return verdict{}
+			}}
+			p, u, client := testProxy(t, f, "")
+			patch := func(path string) string {
+				req, err := http.NewRequest(http.MethodPatch, p.url+path, strings.NewReader("{}"))
+				kit.Must(t, err)
+				resp, err := client.Do(req)
+				if err != nil {
+					return err.Error()
+				}
+				defer resp.Body.Close()
+				body, _ := io.ReadAll(resp.Body)
+				return fmt.Sprintf("%d %s", resp.StatusCode, body)
+			}
+			patch("/api/v1/nodes/n1")
+			patch("/apis/coordination.k8s.io/v1/namespaces/x/leases/y") // not counted
+			for range 2 {
+				<-u.seen
+			}
+			if got := patch("/api/v1/namespaces/r/pods/db-0/status"); !strings.Contains(got, tt.want) {
+				t.Errorf("the client got %q, want %q", got, tt.want)
+			}
+			select {
+			case r := <-u.seen:
+				if !tt.arrive {
+					t.Errorf("it arrived")
+				}
+				if r.UserAgent() != "referee-a.3" || r.Header.Get("Authorization") != "Bearer secret" || p.cut()[r.Header.Get("Audit-ID")].Slot != "referee-a.3" {
+					t.Errorf("it arrived without saying whose it is: %v", r.Header)
+				}
+			default:
+				if tt.arrive {
+					t.Errorf("it did not arrive")
+				}
+			}
+			if hit := tt.v.Code != 0 || tt.v.Drop || tt.v.Lose || tt.v.Hold > 0 || tt.v.Slow > 0; (f.w.hits == 1) != hit {
+				t.Errorf("%d faults were counted", f.w.hits)
+			}
+		})
+	}
+}
+
+// TestStream holds what becomes of a watch against its events.
+func TestStream(t *testing.T) {
+	ev := func(kind, name, rv string) string {
+		return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, rv)
+	}
+	const initial = `{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}` + "\n"
+	for _, tt := range []struct {
+		name string
+		st   stream
+		tail string
+		want string // type name@rv ...
+	}{
+		{"all", stream{}, ev("ADDED", "a", "1") + ev("MODIFIED", "a", "2"), "ADDED a@1 MODIFIED a@2"},
+		{"late", stream{Late: time.Millisecond}, ev("ADDED", "a", "1") + ev("DELETED", "a", "2"), "ADDED a@1 DELETED a@2"},
+		{"dropped", stream{Drop: 1}, ev("ADDED", "a", "1") + initial + ev("BOOKMARK", "", "3"), "BOOKMARK @ BOOKMARK @3"},
+		{"gone", stream{EndEvery: time.Millisecond, End: "gone", Late: time.Hour}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &faults{watch: func(request) stream { return tt.st }}
+			p, _, client := testProxy(t, f, tt.tail)
+			resp, err := client.Get(p.url + "/api/v1/nodes?watch=true")
+			kit.Must(t, err)
+			defer resp.Body.Close()
+			var got []string
+			d := json.NewDecoder(resp.Body)
+			for {
+				var e struct {
+					Type   string
+					Object struct {
+						Metadata struct{ Name, ResourceVersion string }
+					}
+				}
+				if d.Decode(&e) != nil {
+					break
+				}
+				got = append(got, fmt.Sprintf("%s %s@%s", e.Type, e.Object.Metadata.Name, e.Object.Metadata.ResourceVersion))
+			}
+			if g := strings.Join(got, " "); g != tt.want {
+				t.Errorf("got %q, want %q", g, tt.want)
+			}
+		})
+	}
+}
+
+func TestMerge(t *testing.T) {
+	a, m, d := json.RawMessage(`{"type":"ADDED","object":1}`), json.RawMessage(`{"type":"MODIFIED","object":2}`), json.RawMessage(`{"type":"DELETED","object":3}`)
+	for _, tt := range []struct {
+		first, second json.RawMessage
+		want          string
+	}{
+		{nil, m, string(m)}, {a, m, `{"type":"ADDED","object":2}`}, {a, d, string(d)}, {m, m, string(m)}, {d, a, string(a)},
+	} {
+		if got := merge(tt.first, tt.second); string(got) != tt.want {
+			t.Errorf("merge(%s, %s): got %s, want %s", tt.first, tt.second, got, tt.want)
+		}
+	}
+}
+
+// TestDevice holds the device's log against what it said.
+func TestDevice(t *testing.T) {
+	authority := kit.NewAuthority("test")
+	b, err := startBMC(authority)
+	kit.Must(t, err)
+	defer b.server.Close()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}}
+	defer client.CloseIdleConnections()
+	ask := func(method, path, body string) string {
+		req, err := http.NewRequest(method, b.url+path, strings.NewReader(body))
+		kit.Must(t, err)
+		req.SetBasicAuth(deviceUser, devicePassword)
+		resp, err := client.Do(req)
+		if err != nil {
+			return "error"
+		}
+		defer resp.Body.Close()
+		var o struct{ PowerState string }
+		_ = json.NewDecoder(resp.Body).Decode(&o)
+		return fmt.Sprintf("%d %s", resp.StatusCode, o.PowerState)
+	}
+	b.put("m", &machine{uuid: "u", on: true, power: func(on bool) { b.set("m", on) }})
+	fault := says{}
+	b.perturb(func(string, int) says { return fault })
+	path := systems + "/m"
+	for _, tt := range []struct {
+		method, path, body string
+		fault              says
+		want               string
+		log                question
+	}{
+		{"GET", path, "", says{}, "200 On", question{Word: "On", Code: 200}},
+		{"GET", path, "", says{Word: "Unknown"}, "200 Unknown", question{Word: "Unknown", Code: 200}},
+		{"GET", path, "", says{Code: 503}, "503 ", question{Code: 503}},
+		{"POST", path + "/Actions/ComputerSystem.Reset", `{"ResetType":"ForceOff"}`, says{}, "204 ", question{Word: "ForceOff", Code: 204}},
+		{"GET", path, "", says{}, "200 Off", question{Word: "Off", Code: 200}},
+	} {
+		fault = tt.fault
+		if got := ask(tt.method, tt.path, tt.body); got != tt.want {
+			t.Errorf("%s %s: got %q, want %q", tt.method, tt.path, got, tt.want)
+		}
+		log, hits := b.cut()
+		if len(log) != 1 || log[0].Word != tt.log.Word || log[0].Code != tt.log.Code || log[0].System != "m" || log[0].Method != tt.method || log[0].Delivered.IsZero() != (tt.log.Word == "") {
+			t.Errorf("%s %s: got log %+v, want %+v", tt.method, tt.path, log, tt.log)
+		}
+		if (hits == 1) != (tt.fault != says{}) {
+			t.Errorf("%d faults were counted", hits)
+		}
+	}
+	fault = says{Cut: true}
+	if got := ask("POST", path+"/Actions/ComputerSystem.Reset", `{}`); got != "error" { // a GET would be sent again
+		t.Errorf("a cut connection: got %q", got)
+	}
+	if log, _ := b.cut(); len(log) != 1 || !log[0].Delivered.IsZero() {
+		t.Errorf("a cut connection: got log %+v, want a question without an answer", log)
+	}
+	if got := ask("GET", systems+"/other", ""); got != "404 " {
+		t.Errorf("another machine: got %q", got)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	for path, want := range map[string][4]string{
+		"/api/v1/nodes":                                     {"", "nodes", "", ""},
+		"/api/v1/nodes/n1/status":                           {"", "nodes", "n1", "status"},
+		"/api/v1/namespaces/r/pods/p":                       {"r", "pods", "p", ""},
+		"/apis/storage.k8s.io/v1/volumeattachments/a":       {"", "volumeattachments", "a", ""},
+		"/apis/coordination.k8s.io/v1/namespaces/x/leases/": {"x", "leases", "", ""},
+		"/version": {"", "", "", ""},
+	} {
+		ns, r, n, s := parsePath(path)
+		if got := [4]string{ns, r, n, s}; got != want {
+			t.Errorf("%s: got %v, want %v", path, got, want)
+		}
+	}
+}
+
+// TestTable holds that each row can be chosen, played and understood, and that the bounded part has the mutants.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	w := &world{ctx: context.Background(), rng: rand.New(rand.NewPCG(1, 1))}
+	for _, r := range append(append([]row{}, table...), mutantRows...) {
+		if seen[r.name] || r.what == "" || !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(r.name) {
+			t.Errorf("row %q, %q: want a name of its own and what it is", r.name, r.what)
+		}
+		seen[r.name] = true
+		n := r.runs(60)
+		for i := range n {
+			if r.make(w, i, w.rng) == nil {
+				t.Errorf("row %s: no faults for run %d", r.name, i)
+			}
+		}
+		for _, i := range r.brief {
+			if i < 0 || i >= n {
+				t.Errorf("row %s: its bounded part has run %d of %d", r.name, i, n)
+			}
+		}
+		if r.mutant != nil && (len(r.brief) == 0 || r.check == "") {
+			t.Errorf("row %s: a mutant's is in the bounded part, with its check", r.name)
+		}
+	}
+}
+
+// TestMutantsFit holds that each mutant's text stands in the source: the rest is `make referee`'s.
+func TestMutantsFit(t *testing.T) {
+	for _, r := range mutantRows {
+		src, err := os.ReadFile(filepath.Join("..", "..", r.mutant.file))
+		kit.Must(t, err)
+		if n := strings.Count(string(src), r.mutant.old); n != 1 || r.mutant.old == r.mutant.new {
+			t.Errorf("mutant %s: its text stands %d times in %s, want once", r.mutant.name, n, r.mutant.file)
+		}
+	}
+}
+
+// TestSummary: what is found is bad, and so is a mutant that is not.
+func TestSummary(t *testing.T) {
+	rows := []row{{name: "x", what: "x"}, {name: "m", what: "m", mutant: oldProof, check: checkProof}}
+	for _, tt := range []struct {
+		name string
+		all  []outcome
+		bad  bool
+		want string
+	}{
+		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []finding{{checkProof, ""}}}}, false, "kept found"},
+		{"findings", []outcome{{Row: "x", Findings: []finding{{checkTwice, ""}}}}, true, "FINDINGS"},
+		{"a mutant that nobody found", []outcome{{Row: "m"}}, true, "NOT FOUND"},
+		{"a mutant that another check found", []outcome{{Row: "m", Findings: []finding{{checkEnd, ""}}}}, true, "NOT FOUND"},
+	} {
+		lines, bad := summary(rows, tt.all)
+		var got []string
+		for _, l := range lines {
+			got = append(got, l.Verdict)
+		}
+		if g := strings.Join(got, " "); bad != tt.bad || g != tt.want {
+			t.Errorf("%s: got %v, %q, want %v, %q", tt.name, bad, g, tt.bad, tt.want)
+		}
+	}
+}
+
+// TestLagging: what comes through is late, and whole.
+func TestLagging(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	defer s.Close()
+	u, err := url.Parse(s.URL)
+	kit.Must(t, err)
+	l := listen(t)
+	defer l.Close()
+	go delay(l, u.Host)
+	began := time.Now()
+	resp, err := http.Get("http://" + l.Addr().String())
+	kit.Must(t, err)
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if took := time.Since(began); string(body) != "here" || took < lag {
+		t.Errorf("got %q after %s, want it after %s", body, took, lag)
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	kit.Must(t, err)
+	return l
+}
