@@ -111,10 +111,11 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	writes := 0
 	full := func(t row) int { return t.runs(writes) }
 	n := 0
-	rows := slices.Clone(table)
-	if !o.noMutants {
+	var rows []row
+	if !o.noMutants { // first: a bound must not leave them out
 		rows = append(rows, mutantRows...)
 	}
+	rows = append(rows, table...)
 	for _, t := range rows {
 		if !pattern.MatchString(t.name) {
 			continue
