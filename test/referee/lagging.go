@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/forcefence/forcefence/test/kit"
@@ -30,6 +31,8 @@ func lagging(*world, int, *rand.Rand) *faults {
 		}) != nil {
 			return
 		}
+		w.lag.Store(int64(lag))
+		defer w.lag.Store(0)
 		for _, to := range []string{second, w.control.url} {
 			for _, s := range w.slots {
 				if err := s.proxy.lead(to); err != nil {
@@ -45,7 +48,7 @@ func lagging(*world, int, *rand.Rand) *faults {
 	}}
 }
 
-// secondServer starts it once, behind a proxy to etcd that delays what etcd says.
+// secondServer starts it once, behind a proxy to etcd that delays what etcd says while w.lag is set: a start asks etcd hundreds of things.
 func (w *world) secondServer() (string, error) {
 	if w.second != "" {
 		return w.second, nil
@@ -62,7 +65,7 @@ func (w *world) secondServer() (string, error) {
 		<-w.ctx.Done()
 		l.Close()
 	})
-	go delay(l, u.Host)
+	go delay(l, u.Host, &w.lag)
 	var port int
 	if err := kit.FreePorts(&port); err != nil {
 		return "", err
@@ -75,7 +78,7 @@ func (w *world) secondServer() (string, error) {
 }
 
 // delay passes connections on, and what comes back late. It ends with the listener.
-func delay(l net.Listener, to string) {
+func delay(l net.Listener, to string, by *atomic.Int64) {
 	for {
 		in, err := l.Accept()
 		if err != nil {
@@ -111,7 +114,7 @@ func delay(l net.Listener, to string) {
 				}
 			}()
 			for c := range chunks {
-				time.Sleep(time.Until(c.at.Add(lag)))
+				time.Sleep(time.Until(c.at.Add(time.Duration(by.Load()))))
 				if _, err := in.Write(c.b); err != nil {
 					return
 				}

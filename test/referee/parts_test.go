@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -359,14 +360,16 @@ func TestLagging(t *testing.T) {
 	kit.Must(t, err)
 	l := listen(t)
 	defer l.Close()
-	go delay(l, u.Host)
+	var by atomic.Int64
+	by.Store(int64(100 * time.Millisecond))
+	go delay(l, u.Host, &by)
 	began := time.Now()
 	resp, err := http.Get("http://" + l.Addr().String())
 	kit.Must(t, err)
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
-	if took := time.Since(began); string(body) != "here" || took < lag {
-		t.Errorf("got %q after %s, want it after %s", body, took, lag)
+	if took := time.Since(began); string(body) != "here" || took < time.Duration(by.Load()) {
+		t.Errorf("got %q after %s, want it after %s", body, took, time.Duration(by.Load()))
 	}
 }
 

@@ -26,8 +26,9 @@ type world struct {
 	ctx     context.Context
 	dir     string
 	command string
-	second  string // URL of the API server that lags, once it was started
-	noLease bool   // the judged command elects no leader by a Lease in its namespace
+	lag     atomic.Int64 // of the second API server, in nanoseconds
+	second  string       // URL of the API server that lags, once it was started
+	noLease bool         // the judged command elects no leader by a Lease in its namespace
 	say     func(string, ...any)
 	control *control
 	hub     *hub
