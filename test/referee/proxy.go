@@ -311,6 +311,7 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 		case <-ctx.Done():
 			return
 		case <-end:
+			p.slot.w.hit()
 			switch st.End {
 			case "gone":
 				write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
@@ -335,6 +336,7 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 			faulty := !initial && p.slot.w.faults.Load() != nil
 			switch {
 			case faulty && st.Late > 0:
+				p.slot.w.hit()
 				if !pause(ctx, time.Until(fr.at.Add(st.Late))) {
 					return
 				}

@@ -56,10 +56,6 @@ func streams(st stream) func(w *world, i int, rng *rand.Rand) *faults {
 				return st
 			}
 			return stream{}
-		}, during: func(_ context.Context, r *run) { // the watches that are there begin anew, with the fault
-			for _, s := range r.w.slots {
-				s.proxy.reset()
-			}
 		}}
 	}
 }

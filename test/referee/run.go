@@ -125,6 +125,11 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 			return f.device(system, n)
 		})
 	}
+	if f.watch != nil { // the watches that are there begin anew, with the fault
+		for _, s := range w.slots {
+			s.proxy.reset()
+		}
+	}
 	r.victim.off()
 	if err := w.silence(ctx, r.victim.name); err != nil {
 		return out, err
