@@ -72,7 +72,7 @@ func (l *auditLog) line(line []byte, a *account, proxied map[string]sent) error 
 		return nil
 	}
 	life := ""
-	if strings.HasPrefix(e.UserAgent, "referee-") {
+	if strings.HasPrefix(e.UserAgent, "judged-") {
 		life = e.UserAgent
 	}
 	if e.ObjectRef.Resource == "leases" {

@@ -43,7 +43,7 @@ func story() account {
 		wrote("patch", "nodes", "", "v", "uid-v", "10", 2000), wrote("patch", "pods", "status", "r/db-0", "uid-p", "11", 2200),
 		wrote("patch", "nodes", "status", "v", "uid-v", "12", 2300), wrote("delete", "pods", "", "r/db-0", "uid-p", "11", 2400), wrote("patch", "nodes", "", "v", "uid-v", "14", 3000),
 	}
-	a.Leads = []lead{{"referee-a.1", at(0)}}
+	a.Leads = []lead{{"judged-a.1", at(0)}}
 	a.Log = []question{asked("v", "Off", 1500), asked("v", "Off", 2100)}
 	a.Runs = []span{{Node: "v", What: "r/db-0", UID: "uid-p", From: at(0), To: at(1000)}, {Node: "n1", What: "r/db-0", UID: "uid-q", From: at(3500)}}
 	a.Mounts = []span{{Node: "v", What: "disk-db", From: at(0), To: at(1000)}, {Node: "n1", What: "disk-db", From: at(3400)}}
@@ -63,7 +63,7 @@ func testPodVersion(name, role, node, rv string) version {
 }
 
 func wrote(verb, resource, sub, key, uid, rv string, ms int) write {
-	return write{Life: "referee-a.1", Verb: verb, Resource: resource, Sub: sub, Key: key, UID: uid, RV: rv, Sent: at(ms), Received: at(ms + 1), Done: at(ms + 5)}
+	return write{Life: "judged-a.1", Verb: verb, Resource: resource, Sub: sub, Key: key, UID: uid, RV: rv, Sent: at(ms), Received: at(ms + 1), Done: at(ms + 5)}
 }
 
 func asked(system, word string, ms int) question {
@@ -110,18 +110,18 @@ func TestJudge(t *testing.T) {
 		{"a volume is in use twice", func(a *account) { a.Mounts[0].To = at(3600) }, []string{"twice: disk-db is attached to n1", "twice: disk-db is in use on v and on n1"}},
 		{"a volume is attached beside its user", func(a *account) { a.Attached[1].From = at(900) }, []string{"twice: disk-db is attached to n1"}},
 
-		{"no Off after the mark", func(a *account) { a.Log = a.Log[:1] }, []string{"proof: referee-a.1 cuts volume lists", "proof: referee-a.1 deletes r/db-0", "proof: referee-a.1 ends r/db-0"}},
-		{"the Off of before the mark came late", func(a *account) { a.Log[1].At = at(1990) }, []string{"proof: referee-a.1 cuts", "proof: referee-a.1 deletes", "proof: referee-a.1 ends"}},
-		{"an Off of another machine", func(a *account) { a.Log[1].System = "n1" }, []string{"proof: referee-a.1 cuts", "proof: referee-a.1 deletes", "proof: referee-a.1 ends"}},
-		{"an Off that never arrived", func(a *account) { a.Log[1].Delivered = time.Time{} }, []string{"proof: referee-a.1 cuts", "proof: referee-a.1 deletes", "proof: referee-a.1 ends"}},
-		{"an Off that arrived after the first write", func(a *account) { a.Log[1].Delivered = at(2250) }, []string{"proof: referee-a.1 ends r/db-0"}},
-		{"an answer that is no Off", func(a *account) { a.Log[1].Word = "PoweringOff" }, []string{"proof: referee-a.1 cuts", "proof: referee-a.1 deletes", "proof: referee-a.1 ends"}},
+		{"no Off after the mark", func(a *account) { a.Log = a.Log[:1] }, []string{"proof: judged-a.1 cuts volume lists", "proof: judged-a.1 deletes r/db-0", "proof: judged-a.1 ends r/db-0"}},
+		{"the Off of before the mark came late", func(a *account) { a.Log[1].At = at(1990) }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"an Off of another machine", func(a *account) { a.Log[1].System = "n1" }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"an Off that never arrived", func(a *account) { a.Log[1].Delivered = time.Time{} }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"an Off that arrived after the first write", func(a *account) { a.Log[1].Delivered = at(2250) }, []string{"proof: judged-a.1 ends r/db-0"}},
+		{"an answer that is no Off", func(a *account) { a.Log[1].Word = "PoweringOff" }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
 		{"a proof of 7 s", func(a *account) {
 			a.Writes[1].Sent, a.Writes[1].Received, a.Writes[1].Done = at(9200), at(9201), at(9202)
 			a.Writes[4].Done = at(9999)
 			a.Writes[4].Received = at(9998)
 		},
-			[]string{"proof: referee-a.1 ends r/db-0 by an Off of 7.1s ago"}},
+			[]string{"proof: judged-a.1 ends r/db-0 by an Off of 7.1s ago"}},
 		{"a proof of 7 s, 3 s of which the machine stood still", func(a *account) {
 			a.Writes[1].Sent, a.Writes[1].Received, a.Writes[1].Done = at(9200), at(9201), at(9202)
 			a.Writes[4].Done, a.Writes[4].Received = at(9999), at(9998)
@@ -131,7 +131,7 @@ func TestJudge(t *testing.T) {
 			a.Writes[1].Sent, a.Writes[1].Received, a.Writes[1].Done = at(9200), at(9201), at(9202)
 			a.Writes[4].Done, a.Writes[4].Received = at(9999), at(9998)
 			a.Stalls = []span{{From: at(0), To: at(2000)}}
-		}, []string{"proof: referee-a.1 ends r/db-0 by an Off of 7.1s ago"}},
+		}, []string{"proof: judged-a.1 ends r/db-0 by an Off of 7.1s ago"}},
 		{"a delete of an ended pod after the device said On", func(a *account) {
 			a.Log[1].Delivered = at(2350)
 			a.Log = append(a.Log, asked("v", "On", 2360))
@@ -141,51 +141,51 @@ func TestJudge(t *testing.T) {
 			change(a, "13", func(v *version) { v.Pod.Status.Phase = corev1.PodRunning })
 			a.Log = []question{asked("v", "On", 2100)}
 			a.Writes = []write{a.Writes[0], a.Writes[3]}
-		}, []string{"proof: referee-a.1 deletes r/db-0, which had not ended"}},
+		}, []string{"proof: judged-a.1 deletes r/db-0, which had not ended"}},
 		{"a write before the mark", func(a *account) {
 			a.Writes[1].Sent, a.Writes[1].Received, a.Writes[1].Done = at(1900), at(1901), at(1902)
-		}, []string{"proof: referee-a.1 ends r/db-0 of v, which has no mark"}},
+		}, []string{"proof: judged-a.1 ends r/db-0 of v, which has no mark"}},
 		{"a write after the mark", func(a *account) {
 			a.Writes[1].Sent, a.Writes[1].Received, a.Writes[1].Done = at(3100), at(3101), at(3102)
-		}, []string{"proof: referee-a.1 ends r/db-0 of v, which has no mark"}},
+		}, []string{"proof: judged-a.1 ends r/db-0 of v, which has no mark"}},
 		{"an attachment is deleted without a proof", func(a *account) {
 			w := wrote("delete", "volumeattachments", "", "csi-1", "uid-a", "9", 2050)
 			w.Node = "v"
 			a.Writes = append(a.Writes, w)
-		}, []string{"proof: referee-a.1 deletes attachment csi-1"}},
+		}, []string{"proof: judged-a.1 deletes attachment csi-1"}},
 
-		{"a write after another took the lead", func(a *account) { a.Leads = append(a.Leads, lead{"referee-b.1", at(2350)}) },
-			[]string{"deposed: referee-a.1 delete pods/ r/db-0, when referee-b.1 led", "deposed: referee-a.1 patch nodes/ v, when referee-b.1 led"}},
-		{"a write before anybody led", func(a *account) { a.Leads[0].Done = at(2100) }, []string{"deposed: referee-a.1 patch nodes/ v, when nobody led"}},
+		{"a write after another took the lead", func(a *account) { a.Leads = append(a.Leads, lead{"judged-b.1", at(2350)}) },
+			[]string{"deposed: judged-a.1 delete pods/ r/db-0, when judged-b.1 led", "deposed: judged-a.1 patch nodes/ v, when judged-b.1 led"}},
+		{"a write before anybody led", func(a *account) { a.Leads[0].Done = at(2100) }, []string{"deposed: judged-a.1 patch nodes/ v, when nobody led"}},
 		{"nobody leads by a Lease", func(a *account) { a.Leads = nil }, nil},
 
 		{"a daemon's pod is written", func(a *account) {
 			v := testPodVersion("daemon", roleDaemon, "v", "20")
 			a.Versions = append(a.Versions, v)
 			a.Writes = append(a.Writes, wrote("patch", "pods", "status", "r/daemon", "uid-daemon", "20", 2250))
-		}, []string{"exempt: referee-a.1 patch (status) of r/daemon"}},
+		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
 		{"another node's pod is deleted", func(a *account) {
 			a.Writes = append(a.Writes, wrote("delete", "pods", "", "r/other", "uid-other", "4", 2250))
-		}, []string{"exempt: referee-a.1 delete () of r/other"}},
+		}, []string{"exempt: judged-a.1 delete () of r/other"}},
 		{"a foreign taint goes", func(a *account) {
 			change(a, "10", func(v *version) { v.Node.Spec.Taints = v.Node.Spec.Taints[1:] })
 			a.Writes = a.Writes[:2]
-		}, []string{"exempt: referee-a.1 changes taints of v"}},
-		{"a foreign label changes", func(a *account) { change(a, "14", func(v *version) { v.Node.Labels[foreign] = "x" }) }, []string{"exempt: referee-a.1 changes labels of v"}},
-		{"a foreign annotation goes", func(a *account) { change(a, "14", func(v *version) { delete(v.Node.Annotations, foreign) }) }, []string{"exempt: referee-a.1 changes annotations of v"}},
+		}, []string{"exempt: judged-a.1 changes taints of v"}},
+		{"a foreign label changes", func(a *account) { change(a, "14", func(v *version) { v.Node.Labels[foreign] = "x" }) }, []string{"exempt: judged-a.1 changes labels of v"}},
+		{"a foreign annotation goes", func(a *account) { change(a, "14", func(v *version) { delete(v.Node.Annotations, foreign) }) }, []string{"exempt: judged-a.1 changes annotations of v"}},
 		{"an own label changes", func(a *account) { change(a, "14", func(v *version) { v.Node.Labels["forcefence.io/x"] = "x" }) }, nil},
-		{"a node is cordoned", func(a *account) { change(a, "14", func(v *version) { v.Node.Spec.Unschedulable = true }) }, []string{"exempt: referee-a.1 changes taints of v"}},
-		{"the volume of a pod that stays is cut", func(a *account) { change(a, "12", func(v *version) { v.Node.Status.VolumesInUse = nil }) }, []string{"exempt: referee-a.1 takes inUse disk-kept off the lists of v"}},
+		{"a node is cordoned", func(a *account) { change(a, "14", func(v *version) { v.Node.Spec.Unschedulable = true }) }, []string{"exempt: judged-a.1 changes taints of v"}},
+		{"the volume of a pod that stays is cut", func(a *account) { change(a, "12", func(v *version) { v.Node.Status.VolumesInUse = nil }) }, []string{"exempt: judged-a.1 takes inUse disk-kept off the lists of v"}},
 		{"another node is marked", func(a *account) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: markKey}}}}
 			a.Versions = append(a.Versions, version{Resource: "nodes", Key: "n1", UID: "uid-n1", RV: "21", Node: n})
 			a.Writes = append(a.Writes, wrote("patch", "nodes", "", "n1", "uid-n1", "21", 2250))
-		}, []string{"exempt: referee-a.1 marks n1"}},
+		}, []string{"exempt: judged-a.1 marks n1"}},
 		{"another node's Ready is written", func(a *account) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
 			a.Versions = append(a.Versions, version{Resource: "nodes", Key: "n1", UID: "uid-n1", RV: "21", Node: n})
 			a.Writes = append(a.Writes, wrote("patch", "nodes", "status", "n1", "uid-n1", "21", 2250))
-		}, []string{"exempt: referee-a.1 sets Ready of n1"}},
+		}, []string{"exempt: judged-a.1 sets Ready of n1"}},
 
 		{"a node that is heard is powered off", func(a *account) {
 			a.Log = append(a.Log, question{System: "v", Method: http.MethodPost, Word: "ForceOff", At: at(4000)})
@@ -197,8 +197,8 @@ func TestJudge(t *testing.T) {
 			a.Log = append(a.Log, question{System: "n1", Method: http.MethodPost, Word: "ForceOff", At: at(20000)})
 		}, []string{"power: n1 is powered off"}},
 		{"the mark stays", func(a *account) { a.Ends = []string{"v is marked"} }, []string{"end: v is marked"}},
-		{"a write that nobody saw", func(a *account) { a.Writes[1].RV = "99" }, []string{"account: referee-a.1 writes pods r/db-0 at 99"}},
-		{"a deletion of what nobody saw", func(a *account) { a.Writes[3].UID = "uid-x" }, []string{"account: referee-a.1 deletes pods r/db-0"}},
+		{"a write that nobody saw", func(a *account) { a.Writes[1].RV = "99" }, []string{"account: judged-a.1 writes pods r/db-0 at 99"}},
+		{"a deletion of what nobody saw", func(a *account) { a.Writes[3].UID = "uid-x" }, []string{"account: judged-a.1 deletes pods r/db-0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := story()

@@ -28,23 +28,23 @@ func TestAudit(t *testing.T) {
 		`"responseStatus":{"code":%d},"requestObject":%s,"responseObject":{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}},` +
 		`"requestReceivedTimestamp":"2026-01-01T12:00:01.000000Z","stageTimestamp":"2026-01-01T12:00:01.500000Z"}` + "\n"
 	file := filepath.Join(t.TempDir(), "audit.log")
-	text := fmt.Sprintf(line, "id-1", "patch", "referee-a.1", "pods", "r", "db-0", "status", 200, "{}") +
-		fmt.Sprintf(line, "id-2", "patch", "referee-a.1", "pods", "r", "db-1", "status", 409, "{}") +
+	text := fmt.Sprintf(line, "id-1", "patch", "judged-a.1", "pods", "r", "db-0", "status", 200, "{}") +
+		fmt.Sprintf(line, "id-2", "patch", "judged-a.1", "pods", "r", "db-1", "status", 409, "{}") +
 		fmt.Sprintf(line, "id-3", "patch", "kubelet", "nodes", "", "n1", "status", 200, "{}") +
-		fmt.Sprintf(line, "id-4", "update", "referee-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":"me"}}`) +
-		fmt.Sprintf(line, "id-5", "update", "referee-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":""}}`)
+		fmt.Sprintf(line, "id-4", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":"me"}}`) +
+		fmt.Sprintf(line, "id-5", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":""}}`)
 	kit.Must(t, os.WriteFile(file, []byte(text+`{"auditID":"half a li`), 0o600))
 	var a account
 	l := &auditLog{file: file}
-	kit.Must(t, l.read(&a, map[string]sent{"id-1": {At: at(900), Slot: "referee-a.1"}}))
+	kit.Must(t, l.read(&a, map[string]sent{"id-1": {At: at(900), Slot: "judged-a.1"}}))
 	want := []write{
-		{Life: "referee-a.1", Verb: "patch", Resource: "pods", Sub: "status", Key: "r/db-0", UID: "u", RV: "7", Sent: at(900), Received: at(1000), Done: at(1500)},
+		{Life: "judged-a.1", Verb: "patch", Resource: "pods", Sub: "status", Key: "r/db-0", UID: "u", RV: "7", Sent: at(900), Received: at(1000), Done: at(1500)},
 		{Verb: "patch", Resource: "nodes", Sub: "status", Key: "n1", UID: "u", RV: "7", Sent: at(1000), Received: at(1000), Done: at(1500)},
 	}
 	if len(a.Writes) != 2 || a.Writes[0] != want[0] || a.Writes[1] != want[1] {
 		t.Errorf("got writes\n%+v\nwant\n%+v", a.Writes, want)
 	}
-	if len(a.Leads) != 1 || a.Leads[0] != (lead{"referee-b.2", at(1500)}) {
+	if len(a.Leads) != 1 || a.Leads[0] != (lead{"judged-b.2", at(1500)}) {
 		t.Errorf("got leads %+v, want one of b", a.Leads)
 	}
 	if l.offset != int64(len(text)) {
@@ -140,7 +140,7 @@ func TestProxy(t *testing.T) {
 				if !tt.arrive {
 					t.Errorf("it arrived")
 				}
-				if r.UserAgent() != "referee-a.3" || r.Header.Get("Authorization") != "Bearer secret" || p.cut()[r.Header.Get("Audit-ID")].Slot != "referee-a.3" {
+				if r.UserAgent() != "judged-a.3" || r.Header.Get("Authorization") != "Bearer secret" || p.cut()[r.Header.Get("Audit-ID")].Slot != "judged-a.3" {
 					t.Errorf("it arrived without saying whose it is: %v", r.Header)
 				}
 			default:

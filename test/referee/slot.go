@@ -49,7 +49,7 @@ type slot struct {
 func (s *slot) life() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("referee-%s.%d", s.name, s.lives)
+	return fmt.Sprintf("judged-%s.%d", s.name, s.lives)
 }
 
 // start starts a process, if none runs, and another a moment after it ends, until stop.
