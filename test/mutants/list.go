@@ -3074,10 +3074,6 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: client-go sends a write again, by the proof of before (1, 5)", In: "cmd/internal/app.once.RoundTrip",
-		Old: "r.Method != http.MethodGet", New: "r.Method != http.MethodGet && false",
-	},
-	{
 		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machines.claimed",
 		Old: "m, none := f.cfg.Machine(node)", New: "m, none := f.cfg.Machine(node); m.Mode = f.cfg.Mode",
 		Tests: wiring,
