@@ -99,7 +99,7 @@ func startProxy(ctx context.Context, s *slot, authority *kit.Authority, upstream
 			}
 		},
 	}
-	go p.server.ServeTLS(l, "", "")
+	go func() { _ = p.server.ServeTLS(l, "", "") }() // until Close
 	return p, nil
 }
 

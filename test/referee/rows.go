@@ -61,7 +61,7 @@ func streams(st stream) func(w *world, i int, rng *rand.Rand) *faults {
 }
 
 // returns boots the machine right before or after the k-th write.
-func returns(w *world, k int, after bool) *faults {
+func returns(k int, after bool) *faults {
 	f := &faults{back: true}
 	var v *kubelet
 	ready := make(chan struct{})
@@ -242,9 +242,9 @@ var table = []row{
 
 	// The machine comes back.
 	{name: "back-before", what: "the machine boots right before the k-th write", runs: func(n int) int { return min(n, 40) }, brief: []int{1, 10},
-		make: func(w *world, i int, _ *rand.Rand) *faults { return returns(w, i+1, false) }},
+		make: func(_ *world, i int, _ *rand.Rand) *faults { return returns(i+1, false) }},
 	{name: "back-after", what: "the machine boots right after the k-th write", runs: func(n int) int { return min(n, 40) / 2 }, brief: []int{0},
-		make: func(w *world, i int, _ *rand.Rand) *faults { return returns(w, 2*i+1, true) }},
+		make: func(_ *world, i int, _ *rand.Rand) *faults { return returns(2*i+1, true) }},
 
 	// All at once.
 	{name: "mixed", what: "kills, lost and refused answers, late watches and a flapping device, at random", runs: fixed(10), make: mixed},
@@ -265,10 +265,10 @@ func mixed(w *world, _ int, rng *rand.Rand) *faults {
 		},
 		watch: streams(stream{Late: time.Duration(rng.IntN(5)) * time.Second, EndEvery: 7 * time.Second, End: "gone"})(w, 0, rng).watch,
 		device: func(string, int) says {
-			switch {
-			case w.chance(cut):
+			if w.chance(cut) {
 				return says{Cut: true}
-			case w.chance(cut):
+			}
+			if w.chance(cut) {
 				return says{Late: time.Duration(w.intn(4000)) * time.Millisecond}
 			}
 			return says{}
