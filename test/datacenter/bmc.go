@@ -62,6 +62,17 @@ type Fault struct {
 	NoLocation    bool // a new session's path stands nowhere
 	NoToken       bool // sessions are created, and the answer names no token
 	DeadTokens    bool // tokens are handed out and never accepted
+
+	NoEvents        bool   // the service root links no event service
+	EventsOff       bool   // the event service is there, and not enabled
+	StreamURI       string // the stream of events is said to be there; "none": there is none
+	StreamStatus    int    // the stream is answered with this status
+	StreamType      string // and with this Content-Type
+	StreamPacked    bool   // and says that it is packed
+	NoFilter        bool   // the stream refuses a $filter with 400
+	Mute            bool   // machines' events are not sent
+	EventTypes      bool   // subscriptions without EventTypes are refused with 400
+	SubscribeStatus int    // subscriptions are answered with this status, and not made
 }
 
 // BMC is a Redfish service in front of machines. It is safe for concurrent use.
@@ -80,6 +91,7 @@ type BMC struct {
 	sessions map[string]string // id -> token
 	lastID   int
 	log      []*Request
+	events   events
 	changed  chan struct{} // closed when a request arrives or is answered, or a session comes or goes
 }
 
@@ -97,6 +109,10 @@ func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 	b := &BMC{
 		dc: dc, machines: slices.Clone(machines),
 		healed: make(chan struct{}), conns: map[net.Conn]struct{}{}, sessions: map[string]string{}, changed: make(chan struct{}),
+		events: events{streams: map[chan []byte]struct{}{}, subscriptions: map[string]Subscription{}},
+	}
+	for _, m := range machines {
+		m.OnChange(b.tell)
 	}
 	dc.mu.Lock()
 	defer dc.mu.Unlock()

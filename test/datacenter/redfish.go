@@ -57,6 +57,8 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.fail(http.StatusUnauthorized, "Base.1.8.NoValidSession")
 		case strings.HasPrefix(r.URL.Path, sessionsPath+"/") && r.Method == http.MethodDelete:
 			b.logout(a, strings.TrimPrefix(r.URL.Path, sessionsPath+"/"))
+		case strings.HasPrefix(r.URL.Path, eventsPath) && !whole.NoEvents:
+			b.serveEvents(a, r, whole)
 		case r.URL.Path == systemsPath:
 			a.get(r, b.systems(r))
 		case m != nil && part == "reset":
@@ -238,6 +240,9 @@ func root(f Fault) object {
 		"@odata.id": rootPath, "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
 		"RedfishVersion": "1.15.0", "Systems": link(systemsPath), "SessionService": link("/redfish/v1/SessionService"),
 		"Links": object{"Sessions": link(sessionsPath)},
+	}
+	if !f.NoEvents {
+		o["EventService"] = link(eventsPath)
 	}
 	if f.NoSessions {
 		delete(o, "SessionService")
