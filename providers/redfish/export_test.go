@@ -1,8 +1,11 @@
 package redfish
 
 import (
+	"io"
 	"net/http"
 	"time"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // SetIdle changes after how long a BMC that is not asked has its session back.
@@ -20,3 +23,27 @@ func BMCs(p *Provider) int {
 
 // Asleep is what a resource says of memory that is kept.
 var Asleep = asleep
+
+// Watcher is the provider as Config.New gives it to others where it has events.
+func Watcher(p *Provider) providers.Watcher { return pushed{p} }
+
+// SetRhythm changes how a Watch keeps its streams and subscriptions.
+func SetRhythm(p *Provider, first, last, none, quiet time.Duration) {
+	p.rhythm = rhythm{first, last, none, quiet}
+}
+
+// NewStream reads server-sent events.
+func NewStream(r io.Reader) interface{ Next() ([]byte, error) } { return exported{newStream(r)} }
+
+type exported struct{ *stream }
+
+func (e exported) Next() ([]byte, error) { return e.next() }
+
+// MaxEvent is the longest event that is read.
+const MaxEvent = maxEvent
+
+// PushTo is where BMCs send their events to.
+func PushTo(p *Provider) string { return p.door.origin }
+
+// NewPace says how many events are read.
+func NewPace() func(time.Time) time.Duration { return new(pace).take }

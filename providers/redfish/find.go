@@ -151,7 +151,7 @@ func (b *bmc) find(ctx context.Context, w where, t providers.Target) (*system, e
 		return b.read(ctx, w.path)
 	}
 	began := b.pool.now()
-	key := w.id + "\x00" + canonicalUUID(t.SystemUUID)
+	key := w.key(t)
 	at, known := b.remembered(key)
 	if !known {
 		if s, err := b.last().choose(w, t); err == nil {
@@ -199,6 +199,9 @@ func (b *bmc) find(ctx context.Context, w where, t providers.Target) (*system, e
 	b.remember(key, at)
 	return s, nil
 }
+
+// key is what a system's place is remembered by.
+func (w where) key(t providers.Target) string { return w.id + "\x00" + canonicalUUID(t.SystemUUID) }
 
 // canonicalUUID writes a UUID in one way, so that nobody makes us remember a place for each of its spellings.
 func canonicalUUID(s string) string {

@@ -52,6 +52,17 @@ type Config struct {
 	AllowHTTP           bool `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
 
 	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On
+
+	Events string `yaml:"events"` // off, sse (a stream from each BMC) or push (they send to push.destination); default off
+	Push   Push   `yaml:"push"`   // with events: push, all of it
+}
+
+// Push says where BMCs send their events to.
+type Push struct {
+	Listen      string `yaml:"listen"`      // [host]:port on which this process listens, while it leads
+	Destination string `yaml:"destination"` // https://host[:port] by which BMCs reach that; paths are added
+	CertFile    string `yaml:"certFile"`    // PEM, with the chain behind it; read again for each connection
+	KeyFile     string `yaml:"keyFile"`     // PEM
 }
 
 // The values of Config.Auth.
@@ -59,6 +70,13 @@ const (
 	authAuto    = "auto"
 	authSession = "session"
 	authBasic   = "basic"
+)
+
+// The values of Config.Events.
+const (
+	eventsOff  = "off"
+	eventsSSE  = "sse"
+	eventsPush = "push"
 )
 
 // Type is the registry's entry.
@@ -71,7 +89,7 @@ func Type() providers.Type {
 }
 
 // NewConfig returns the defaults.
-func NewConfig() *Config { return &Config{Auth: authAuto} }
+func NewConfig() *Config { return &Config{Auth: authAuto, Events: eventsOff} }
 
 // Validate returns every fault. It reads the files, and asks no BMC.
 func (c *Config) Validate() []providers.Problem {
@@ -90,11 +108,27 @@ func (c *Config) Validate() []providers.Problem {
 	if !slices.Contains([]string{authAuto, authSession, authBasic}, c.Auth) {
 		problem("auth", "is %q: use auto, session or basic", c.Auth)
 	}
+	switch c.Events {
+	case "", eventsOff, eventsSSE:
+		if c.Push != (Push{}) {
+			problem("push", "has no effect without events: push")
+		}
+	case eventsPush:
+		out = append(out, c.Push.validate()...)
+	default:
+		problem("events", "is %q: use off, sse or push", c.Events)
+	}
 	return append(out, c.Trust.Validate()...)
 }
 
-// New makes the provider. It contacts no BMC.
-func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
+// New makes the provider, which is a providers.Watcher where the configuration has events. It contacts no BMC.
+func (c *Config) New(o providers.Options) (providers.Provider, error) {
+	p, err := New(*c, o)
+	if err == nil && (c.Events == eventsSSE || c.Events == eventsPush) {
+		return pushed{p}, nil
+	}
+	return p, err
+}
 
 // SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
 func (c *Config) SharesPower() {}
@@ -142,8 +176,10 @@ func (c *Config) parse(address string) (origin, path string, _ error) {
 
 // Provider speaks to BMCs. It is safe for concurrent use.
 type Provider struct {
-	cfg  Config
-	opts providers.Options
+	cfg    Config
+	opts   providers.Options
+	rhythm rhythm
+	door   *door // where events are sent to; only a Watch opens it
 	pool
 }
 
@@ -156,7 +192,8 @@ var (
 
 // New makes the provider from a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted()}
+	p := &Provider{cfg: c, opts: o.Defaulted(), rhythm: calm}
+	p.door = newDoor(c.Push, "forcefence/"+o.Name)
 	t := transport(&c)
 	p.init(p.connect, t, t.CloseIdleConnections)
 	p.now, p.fallback, p.ignoreChassis = p.opts.Now, c.Auth == authAuto, c.IgnoreChassisPower
@@ -229,14 +266,14 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 		tag = s.ETag
 	}
 	b.pool.mu.Unlock()
-	refused := b.post(ctx, target, body, tag)
+	_, refused := b.change(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: tag})
 	switch status(refused) {
 	case http.StatusPreconditionRequired, http.StatusPreconditionFailed: // nothing was done
 		if tag == "" && s.ETag != "" {
 			b.pool.mu.Lock()
 			b.ifMatch = true
 			b.pool.mu.Unlock()
-			refused = b.post(ctx, target, body, s.ETag)
+			_, refused = b.change(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: s.ETag})
 		}
 	}
 	switch status(refused) {

@@ -39,6 +39,7 @@ const (
 type pool struct {
 	connect       func(ctx context.Context, b *bmc) (*login, error)
 	drop          func()            // closes idle connections
+	plain         http.RoundTripper // answers of any size, for streams of events
 	sent, retried http.RoundTripper // once, and again while the BMC is busy
 	idle          time.Duration
 	now           func() time.Time
@@ -107,7 +108,7 @@ func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next ht
 
 // through takes next for all requests.
 func (p *pool) through(next http.RoundTripper) {
-	p.sent = limited{next}
+	p.plain, p.sent = next, limited{next}
 	p.retried = retries(p.sent)
 }
 
@@ -273,42 +274,51 @@ func (t *task[T]) ended() bool {
 	}
 }
 
-// get reads a resource; asked is the time just before the GET that carried the answer. A session that has expired is replaced
-// once, and one whose token never worked makes way for basic authentication where the configuration allows it.
+// get reads a resource; asked is the time just before the GET that carried the answer.
 func (b *bmc) get(ctx context.Context, path string, into any) (r *reply, asked time.Time, err error) {
+	err = b.authorized(ctx, func(l *login) (err error) {
+		asked = b.pool.now()
+		if r, err = b.fetch(ctx, path, l, into); err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
+			b.proved(l)
+		}
+		return err
+	})
+	return r, asked, err
+}
+
+// authorized has f ask with a login. A session that has expired is replaced once, and one whose token never worked makes way for basic
+// authentication where the configuration allows it: f is called again then.
+func (b *bmc) authorized(ctx context.Context, f func(*login) error) error {
+	var err error
 	for range 3 { // an expired session, one that never works, basic
 		var l *login
 		if l, err = b.loggedIn(ctx); err != nil {
-			return nil, asked, err
+			return err
 		}
-		asked = b.pool.now()
-		r, err = b.fetch(ctx, path, l, into)
-		if status(err) != http.StatusUnauthorized {
-			if err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
-				b.proved(l)
-			}
-			return r, asked, err
+		if err = f(l); status(err) != http.StatusUnauthorized {
+			return err
 		}
 		var again bool
 		if again, err = b.unauthorized(l, err); !again {
-			return nil, asked, err
+			return err
 		}
 	}
-	return nil, asked, err
+	return err
 }
 
-// post sends one request once. It follows a get of the same call, so the login works; if it expired just now, the caller
+// change sends one request once. It follows a get of the same call, so the login works; if it expired just now, the caller
 // comes again.
-func (b *bmc) post(ctx context.Context, path string, body any, ifMatch string) error {
+func (b *bmc) change(ctx context.Context, q request) (*reply, error) {
 	l, err := b.loggedIn(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = b.send(ctx, request{method: http.MethodPost, path: path, login: l, body: body, ifMatch: ifMatch})
+	q.login = l
+	r, err := b.send(ctx, q)
 	if status(err) == http.StatusUnauthorized {
 		_, err = b.unauthorized(l, err)
 	}
-	return err
+	return r, err
 }
 
 // loggedIn returns the login, and makes one if there is none: all callers wait for the same, each as long as it may. One that fails
@@ -500,13 +510,13 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (worthBasi
 		l.left = true
 		return true, providers.WithClass(providers.ErrPermanent, errors.New("the BMC made a session and gave no token for it"))
 	}
-	l.session = sessionPath(sessions, r)
+	l.session = made(sessions, r)
 	return false, nil
 }
 
-// sessionPath finds the path of a new session: in the header Location, whatever name of its own the BMC puts before it, or in the
-// answer. "" if the BMC does not say.
-func sessionPath(sessions string, r *reply) string {
+// made finds the path of a collection's new member, such as a session: in the header Location, whatever name of its own the BMC puts before it,
+// or in the answer. "" if the BMC does not say.
+func made(collection string, r *reply) string {
 	if u, err := url.Parse(r.header.Get("Location")); err == nil && strings.HasPrefix(u.EscapedPath(), "/redfish/") {
 		return u.EscapedPath()
 	}
@@ -519,7 +529,7 @@ func sessionPath(sessions string, r *reply) string {
 	case strings.HasPrefix(body.ID, "/redfish/"):
 		return body.ID
 	case body.Name != "":
-		return strings.TrimSuffix(sessions, "/") + "/" + url.PathEscape(body.Name)
+		return strings.TrimSuffix(collection, "/") + "/" + url.PathEscape(body.Name)
 	}
 	return ""
 }

@@ -31,6 +31,9 @@ var (
 	hostileSQS = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
 )
 
+// redfishEvents are the tests of what BMCs tell by themselves.
+var redfishEvents = []string{"./providers/redfish -run Watch|Push|Pace|Event"}
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -471,6 +474,78 @@ var Mutants = []Mutant{
 	{
 		Name: "redfish: another machine at a remembered place speaks (3)", In: "providers/redfish.bmc.find",
 		Old: "err == nil && at.fits(s, w, t)", New: "err == nil",
+	},
+	{
+		Name: "redfish: events of any address are taken", In: "providers/redfish.door.lets",
+		Old: "bmcs == 0", New: "bmcs == 0 && false", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: a BMC speaks in another's name", In: "providers/redfish.door.ServeHTTP",
+		Old: "slices.Contains(g.addrs, from)", New: "from.IsValid()", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: the path of events can be guessed", In: "providers/redfish.door.enter",
+		Old: "rand.Text()", New: "rand.Text()[:2]", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: an event may be of any size", In: "providers/redfish.door.ServeHTTP",
+		Old: "http.MaxBytesReader(w, r.Body, maxEvent)", New: "http.MaxBytesReader(w, r.Body, maxEvent<<10)", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: a line may be of any length", In: "providers/redfish.stream.readLine",
+		Old: "len(s.line) >= maxEvent", New: "len(s.line) >= maxEvent<<10", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: an event of many lines may be of any size", In: "providers/redfish.stream.next",
+		Old: "len(s.data) > maxEvent", New: "len(s.data) > maxEvent<<10", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: as many events as come are read", In: "providers/redfish.pace.take",
+		Old: "over > 0", New: "over > 0 && false", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: a flood keeps its connection", In: "providers/redfish.door.ServeHTTP",
+		Old: "g.l.taken.take(time.Now()) > 0", New: "g.l.taken.take(time.Now()) > time.Hour", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: one BMC takes all connections", In: "providers/redfish.door.lets",
+		Old: "d.opened >= doorConns || d.open[from] >= bmcs*doorConnsEach", New: "d.opened >= doorConns", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: the stream may be another host's", In: "providers/redfish.listener.openStream",
+		Old: "case !ok: ...", New: "case !ok && false: ...", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: a packed stream is read", In: "providers/redfish.bmc.open",
+		Old: `encoding != "" && encoding != "identity"`, New: `encoding == "none"`, Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: others' subscriptions are deleted", In: "providers/redfish.door.ours",
+		Old: "s.Context != d.context", New: "s.Context == ``", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: another installation's subscriptions are deleted", In: "providers/redfish.door.ours",
+		Old: `u.Scheme+"://"+host == d.origin`, New: `u.Scheme+"://"+host != ""`, Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: a watch deletes another's subscription", In: "providers/redfish.listener.subscribe",
+		Old: "(left == g.path || !l.door.live(left))", New: "left != ``", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: what happened before the events is told to nobody", In: "providers/redfish.listener.begun",
+		Old: "l.asker.Heard(l.all...)", New: "_ = l.all", Tests: redfishEvents,
+	},
+	{
+		Name: "redfish: a part that lost its power is the system", In: "providers/redfish.listener.event",
+		Old: "known && (exact || whole && len(l.all) == 1)", New: "known || exact && whole", Tests: redfishEvents,
+	},
+	{
+		Name: "remote: a device that says Off without end is told without end", In: "providers/remote.Asker.Said",
+		Old: "now.Sub(r.said) < askEvery", New: "now.Sub(r.said) < 0",
+	},
+	{
+		Name: "remote: an answer that comes after its event is missed", In: "providers/remote.Asker.put",
+		Old: "(err != nil || runs) && r.left > 0", New: "err != nil && runs && r.left > 0",
 	},
 	{
 		Name: "remote: any certificate will do (12)", In: "providers/remote.Trust.Client",

@@ -1,0 +1,55 @@
+package redfish
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// report is an Event of Redfish, or what a BMC sends in its place, as far as it is looked at.
+type report struct {
+	Events       []record
+	MetricValues json.RawMessage // a MetricReport's: it tells of no change
+}
+
+type record struct {
+	MessageId         string //nolint:revive // Redfish's name
+	OriginOfCondition links
+}
+
+// parseEvent reads what a BMC sent. ok is false where it is no JSON object: something happened, nobody knows what. Parts of a shape that
+// is not expected are passed over.
+func parseEvent(data []byte) (r report, ok bool) {
+	err := json.Unmarshal(data, &r)
+	_, shape := err.(*json.UnmarshalTypeError) // the other parts were read
+	return r, err == nil || shape
+}
+
+// name is the message's in its registry, whose maker and version come before it.
+func (r record) name() string { return r.MessageId[strings.LastIndexByte(r.MessageId, '.')+1:] }
+
+// power is what a message says of a system's power by its name. known is false of
+// all others: the BMC is asked. whole is true where the message can be of nothing but a system, and false where OriginOfCondition says what
+// it is of.
+func (r record) power() (state providers.PowerState, whole, known bool) {
+	switch r.name() {
+	case "ResourcePoweredOff": // ResourceEvent, of the DMTF
+		return providers.PowerOff, false, true
+	case "ResourcePoweringOff":
+		return providers.PowerChanging, false, true
+	case "ResourcePoweredOn":
+		return providers.PowerOn, false, true
+	case "DCPowerOff", // OpenBMC
+		"ServerPoweredOff": // iLOEvents, of HPE
+		return providers.PowerOff, true, true
+	case "SYS1001": // IDRAC, of Dell: System is turning off
+		return providers.PowerChanging, true, true
+	case "DCPowerOn", "ServerPoweredOn":
+		return providers.PowerOn, true, true
+	}
+	return providers.PowerUnknown, false, false
+}
+
+// beats tells whether the message only says that events work.
+func (r record) beats() bool { return r.name() == "RedfishServiceFunctional" }

@@ -1,0 +1,139 @@
+package redfish
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// maxEvent is the longest event that is read, in bytes, and the longest line of a stream.
+const maxEvent = 256 << 10
+
+var errEvent = fmt.Errorf("an event is larger than %d bytes", maxEvent)
+
+// stream reads server-sent events, as HTML defines them: lines that end in CR, LF or both, fields "data", an empty line after each event.
+// What else a line may hold (comments, "id", "event", "retry") is passed over: nothing is asked for again after a connection was lost,
+// since all machines are looked at then.
+type stream struct {
+	r    *bufio.Reader
+	data []byte // of the event that is being read
+	line []byte
+	any  bool // a data field was there
+	cr   bool // the last line ended in CR: an LF that follows belongs to it
+	read bool // the first line was
+}
+
+func newStream(r io.Reader) *stream { return &stream{r: bufio.NewReaderSize(r, 1<<10)} }
+
+// next returns the next event's data, which is valid until the next call. It blocks. An event that the stream's end cuts off is none.
+func (s *stream) next() ([]byte, error) {
+	const kept = 4 << 10 // of a large event's memory, until the next
+	if s.data, s.any = s.data[:0], false; cap(s.data) > kept {
+		s.data = nil
+	}
+	if cap(s.line) > kept {
+		s.line = nil
+	}
+	for {
+		if err := s.readLine(); err != nil {
+			return nil, err
+		}
+		line := s.line
+		if !s.read {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			s.read = true
+		}
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		switch {
+		case len(line) == 0 && s.any:
+			return s.data, nil
+		case len(line) == 0 || string(field) != "data":
+			continue
+		}
+		if s.any {
+			s.data = append(s.data, '\n')
+		}
+		s.any = true
+		if s.data = append(s.data, bytes.TrimPrefix(value, []byte(" "))...); len(s.data) > maxEvent {
+			return nil, errEvent
+		}
+	}
+}
+
+// readLine reads one line without its end.
+func (s *stream) readLine() error {
+	for s.line = s.line[:0]; ; {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return err
+		}
+		after := s.cr
+		s.cr = c == '\r'
+		switch {
+		case c == '\n' && after:
+			continue
+		case c == '\n', c == '\r':
+			return nil
+		case len(s.line) >= maxEvent:
+			return errEvent
+		}
+		s.line = append(s.line, c)
+	}
+}
+
+// open begins to read a stream of events at a path of the BMC's, which ends with ctx. Nothing is followed: a redirect is an answer like any other that is no
+// stream. The connection, and so the certificate and the credential, are those of every question.
+func (b *bmc) open(ctx context.Context, path string) (body io.ReadCloser, _ error) {
+	err := b.authorized(ctx, func(l *login) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.origin+path, http.NoBody)
+		if err != nil {
+			return withoutURL(err)
+		}
+		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("Accept-Encoding", "identity") // else net/http unpacks what is sent, whatever it grows to
+		r.Header.Set("Cache-Control", "no-store")
+		r.Header.Set("User-Agent", "forcefence")
+		l.authorize(r)
+		resp, err := b.pool.plain.RoundTrip(r)
+		if err != nil {
+			return withoutURL(err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			defer resp.Body.Close()
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // the message id
+			return schemas.ConstructError(resp.StatusCode, text)
+		}
+		kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		if encoding := resp.Header.Get("Content-Encoding"); err != nil || kind != "text/event-stream" || encoding != "" && encoding != "identity" {
+			_ = resp.Body.Close()
+			return providers.WithClass(providers.ErrPermanent, errors.New("the answer is no stream of events"))
+		}
+		b.proved(l)
+		body = resp.Body
+		return nil
+	})
+	return body, err
+}
+
+// watched is a stream's body whose timer runs out when nothing comes for a while.
+type watched struct {
+	io.ReadCloser
+	timer *time.Timer
+	quiet time.Duration
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	w.timer.Reset(w.quiet)
+	return n, err
+}
