@@ -35,6 +35,7 @@ const askerArg = "ask-bmcs"
 type inquiry struct {
 	Username, PasswordFile, CAFile string
 	Machines                       []machine
+	Events                         bool // it is not to ask, but to hear: see hear
 }
 
 type machine struct{ Node, URL, UUID string }
@@ -49,7 +50,7 @@ func manyBMCs(ctx context.Context, r *runner) error {
 	}
 	dc := datacenter.New(datacenter.Options{Username: "forcefence"})
 	defer dc.Close()
-	password, ca, err := redfish{dc, dir}.files()
+	password, ca, err := redfish{dc: dc, folder: dir}.files()
 	if err != nil {
 		return err
 	}
@@ -181,6 +182,10 @@ func asker() error {
 	}
 	cfg := bmc.NewConfig()
 	cfg.Username, cfg.PasswordFile, cfg.CAFile = q.Username, q.PasswordFile, q.CAFile
+	if q.Events {
+		cfg.Events = "sse"
+		return hear(in, cfg, q.Machines)
+	}
 	p, err := bmc.New(*cfg, providers.Options{Name: "racks", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err

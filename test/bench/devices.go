@@ -23,13 +23,18 @@ type devices interface {
 	close()
 }
 
-// redfish gives each machine a BMC of its own, which is only ever asked.
+// redfish gives each machine a BMC of its own.
 type redfish struct {
 	dc     *datacenter.DataCenter
 	folder string // for the password and the authority's certificate
+	events string // by which the BMCs tell of a power cut: off, or sse
 }
 
-func newRedfish(_ context.Context, l *lab) (devices, error) { return redfish{l.dc, l.dir}, nil }
+func newRedfish(_ context.Context, l *lab) (devices, error) { return redfish{l.dc, l.dir, "off"}, nil }
+
+func newRedfishEvents(_ context.Context, l *lab) (devices, error) {
+	return redfish{l.dc, l.dir, "sse"}, nil
+}
 
 func (d redfish) add(m *datacenter.Machine) (string, error) { return d.dc.AddBMC(m).URL(), nil }
 
@@ -47,12 +52,12 @@ func (d redfish) config() (string, error) {
 	return fmt.Sprintf(`providers:
 - name: racks
   timeout: 2s
-  redfish: {username: %s, passwordFile: %q, caFile: %q}
+  redfish: {username: %s, passwordFile: %q, caFile: %q, events: %q}
 nodes:
 - name: workers
   provider: racks
   machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}
-`, d.dc.Username(), password, ca, bmcAnnotation), nil
+`, d.dc.Username(), password, ca, d.events, bmcAnnotation), nil
 }
 
 func (redfish) close() {} // the data centre's Close does it

@@ -202,7 +202,7 @@ func (l *fleetLab) startForcefence(ctx context.Context, ca *kit.Authority) error
 	if err := kit.FreePorts(&health, &l.metrics); err != nil {
 		return err
 	}
-	devices, err := redfish{l.dc, l.dir}.config()
+	devices, err := redfish{dc: l.dc, folder: l.dir}.config()
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@
 // Bench agent asks one device of each kind for its machine's state beside the programs that others run for it; their time is the floor.
 // It runs an sshd of its own for fence_virsh, where Debian's openssh-server is installed, and leaves out what is not.
 //
-// Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again.
+// Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again. Bench streams has such a process hear the events
+// of 1,000.
 //
 // Bench storage measures what a storage system's state costs, in a process of its own as well, without a cluster.
 //
@@ -72,6 +73,7 @@ var benches = []bench{
 	{names: []string{"node"}, run: node},
 	{names: []string{"instances"}, run: instances},
 	{names: []string{"bmcs"}, run: manyBMCs},
+	{names: []string{"streams"}, run: manyStreams},
 	{names: []string{"storage"}, run: storageState},
 	{names: []string{"guard"}, run: guardDecision},
 	{names: []string{"fencing"}, asked: true, run: fencing},

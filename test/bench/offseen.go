@@ -20,6 +20,7 @@ type source struct {
 // sources are measured one after another. One that pushes, such as a hypervisor with events, is an entry here and a type of devices.
 var sources = []source{
 	{name: "Redfish", devices: newRedfish, limit: 1},
+	{name: "Redfish's events", devices: newRedfishEvents, push: true, limit: 1},
 	{name: "libvirt's events", devices: newLibvirt, push: true, limit: 2, missing: hypervisor.Missing},
 }
 
