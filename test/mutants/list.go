@@ -2552,7 +2552,7 @@ var Mutants = []Mutant{
 		Old: "if err := w.Leading(); err != nil { ... }", New: "",
 	},
 	{
-		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.Reconciler.each",
+		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.batch.write",
 		Old: "!b.holds(gctx)", New: "false",
 	},
 	{
@@ -2648,7 +2648,7 @@ var Mutants = []Mutant{
 		Old: "kube.Once(rc)", New: "_ = kube.Once", Tests: []string{"./cmd/internal/app -run ClientsSend"},
 	},
 	{
-		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.Reconciler.each",
+		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.batch.write",
 		Old: "kube.SendWithin(ctx, sending)", New: "ctx",
 	},
 	{
