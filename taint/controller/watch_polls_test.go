@@ -256,6 +256,7 @@ func TestPollWithinLimits(t *testing.T) {
 	k.takes = 20 * time.Millisecond
 	poll(t, k, 100, 10, nil, func(x *polling) {
 		time.Sleep(100 * time.Second)
+		synctest.Wait()
 		all := 0
 		for i := range 100 {
 			n := len(k.times(fmt.Sprintf("n%d", i)))
@@ -300,6 +301,7 @@ func TestPollInBatches(t *testing.T) {
 			c.say(n, providers.PowerOff)
 		}
 		time.Sleep(11 * time.Second)
+		synctest.Wait() // the log is written no more
 		if x.hints(5) != "" || !strings.Contains(x.log.String(), "off=3 machines=5") {
 			t.Errorf("three of five: hints %s, log %s", x.hints(5), x.log)
 		}
