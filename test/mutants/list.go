@@ -5275,10 +5275,6 @@ var Mutants = []Mutant{
 		Old: "t.wanted = true", New: "t.wanted = !t.busy",
 	},
 	{
-		Name: "remote: a pace goes on after the end", In: "providers/remote.Pace.Want", Tests: pacing,
-		Old: "p.closed || p.ctx.Err() != nil", New: "false",
-	},
-	{
 		Name: "ec2: an event of long ago makes us ask", In: "providers/ec2.Provider.hear", Tests: ec2Watch,
 		Old: "now.Sub(e.Time) > tooOld", New: "false",
 	},
