@@ -250,7 +250,8 @@ func (w *watch) read(ctx context.Context, q *queue) {
 		if err == nil {
 			messages, err = q.receive(ctx, wait, most)
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			if !connected {
 				connected, wait = true, r.poll
 				w.looks.Want(0)
@@ -260,9 +261,9 @@ func (w *watch) read(ctx context.Context, q *queue) {
 			if len(messages) == 0 {
 				most = mostRead
 			}
-		} else if errors.Is(err, errTooLong) {
+		case errors.Is(err, errTooLong):
 			most = 1
-		} else {
+		default:
 			connected, wait = false, shortPoll
 		}
 		if bad > 0 && time.Since(told) >= complain {

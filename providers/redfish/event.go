@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/forcefence/forcefence/providers"
@@ -22,8 +23,8 @@ type record struct {
 // is not expected are passed over.
 func parseEvent(data []byte) (r report, ok bool) {
 	err := json.Unmarshal(data, &r)
-	_, shape := err.(*json.UnmarshalTypeError) // the other parts were read
-	return r, err == nil || shape
+	var shape *json.UnmarshalTypeError // the other parts were read
+	return r, err == nil || errors.As(err, &shape)
 }
 
 // name is the message's in its registry, whose maker and version come before it.

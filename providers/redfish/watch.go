@@ -154,9 +154,9 @@ func (l *listener) run(ctx context.Context) {
 			wait = 0
 		case none && !l.had:
 			wait = l.p.rhythm.none
-			l.say("BMC has no events for us; it is only asked", err)
+			l.say("it has none for us, and is only asked", err)
 		case lasted == 0:
-			l.say("Cannot get the events of a BMC; it is only asked until then", err)
+			l.say("it is only asked until it has", err)
 		default:
 			l.log.Debug("Lost the events of a BMC", "err", err, "again", wait)
 		}
@@ -167,10 +167,10 @@ func (l *listener) run(ctx context.Context) {
 }
 
 // say tells once, until events came.
-func (l *listener) say(what string, err error) {
+func (l *listener) say(then string, err error) {
 	if !l.told {
 		l.told = true
-		l.log.Warn(what, "err", providers.Cause(err))
+		l.log.Warn("Cannot get the events of a BMC", "then", then, "err", providers.Cause(err))
 	}
 }
 

@@ -79,14 +79,14 @@ func TestRunsShareTheGate(t *testing.T) {
 		old.gate = young.gate // that of one process
 		var order []string
 		run := func(x *midst, age time.Duration, pods ...string) {
-			l := x.st.course.Look()
 			x.live.pods = podsOf("n1", pods...)
 			s := x.upTo(recovery.Tombstone)
 			for i := range s.Pods {
 				s.Pods[i].First = strings.HasPrefix(s.Pods[i].Name, "storage")
 			}
 			slices.SortStableFunc(s.Pods, func(a, b evict.Pod) int { return strings.Compare(b.Name, a.Name) })
-			if l = x.st.course.Look(); l.Record == nil {
+			l := x.st.course.Look()
+			if l.Record == nil {
 				t.Fatal("no record")
 			}
 			l.Record.Since = l.Record.Since.Add(-age)

@@ -26,9 +26,10 @@ type Pace struct {
 	narrowed time.Time // when the window was
 }
 
-const (
-	DefaultPace = 64 // more are no faster (F6)
+// DefaultPace is how many pod writes may be under way at the same time, where nothing is said: more are no faster (F6).
+const DefaultPace = 64
 
+const (
 	paceLeast   = 8
 	turnsShared = 8
 )

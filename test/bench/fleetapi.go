@@ -313,8 +313,7 @@ func (a *fleetAPI) answer(method, media string, c call, body []byte, ok bool, pa
 		}
 		return a.lease(method, c, body)
 	case "volumeattachments":
-		switch {
-		case method == http.MethodGet && c.name == "":
+		if method == http.MethodGet && c.name == "" {
 			return w.attachmentList(), nil
 		}
 	case "persistentvolumes":
