@@ -108,7 +108,7 @@ func TestAsker(t *testing.T) {
 			time.Sleep(time.Second)
 		}, []string{"0s tell a Off", "0s ask a", "0s tell a On"}},
 		{"a chatty device makes one question a second", func(_ *story, a *remote.Asker) {
-			for range 300 {
+			for range 290 {
 				a.Heard(1)
 				time.Sleep(10 * time.Millisecond)
 			}

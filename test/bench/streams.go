@@ -71,7 +71,7 @@ func (a *askerProcess) hears(ctx context.Context, dc *datacenter.DataCenter, bmc
 		}
 	}
 	took = time.Since(begun).Seconds()
-	if !wait(ctx, 20*time.Second) { // the questions of the beginning are over, and their connections closed or idle
+	if !wait(ctx, 90*time.Second) { // the questions of the beginning are over, and their connections closed
 		return 0, 0, nil, ctx.Err()
 	}
 	if now, _, err = residentNow(a.cmd.Process.Pid); err != nil {
