@@ -198,6 +198,11 @@ func (w *world) workload(ctx context.Context, run string, victim *kubelet) (move
 		replicas int32
 		volume   bool
 	}{{rolePlain, plainPods, false}, {roleVolume, volumePods, true}, {roleTolerating, 1, true}}
+	none := ""
+	claimed := corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &none,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
 	for _, s := range sets {
 		labels := map[string]string{roleLabel: s.role}
 		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: s.role}, Spec: appsv1.StatefulSetSpec{
@@ -226,13 +231,21 @@ func (w *world) workload(ctx context.Context, run string, victim *kubelet) (move
 			if _, err := c.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
 				return nil, nil, err
 			}
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + name, Labels: labels}, Spec: claimed}
+			claim.Spec.VolumeName = pv.Name
+			if _, err := c.CoreV1().PersistentVolumeClaims(run).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+				return nil, nil, err
+			}
 		}
 		if s.volume {
-			none := ""
-			set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &none,
-				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-			}}}
+			// A pod whose claim the attach/detach controller does not know to be bound is looked at again after a minute or more.
+			if err := until(ctx, runLimit, "the claims are bound", func() (bool, error) {
+				claims, err := c.CoreV1().PersistentVolumeClaims(run).List(ctx, everything)
+				return err == nil && !slices.ContainsFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return c.Status.Phase != corev1.ClaimBound }), err
+			}); err != nil {
+				return nil, nil, err
+			}
+			set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimed}}
 			set.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 		}
 		if _, err := c.AppsV1().StatefulSets(run).Create(ctx, set, metav1.CreateOptions{}); err != nil {
