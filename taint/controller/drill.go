@@ -33,6 +33,9 @@ type Drills struct {
 	Reconciler *Reconciler
 	Every      time.Duration // default 5m; after a failure a tenth of it
 
+	names  []string // of the nodes, as they were listed last: next's alone
+	listed time.Time
+
 	mu    sync.Mutex // guards what follows
 	plan  drill.Plan
 	found map[string]found
@@ -73,18 +76,34 @@ func (p *Drills) init() {
 // next returns the node whose turn it is, or "" and how long to wait.
 func (p *Drills) next(ctx context.Context) (string, time.Duration) {
 	r := p.Reconciler
-	var nodes corev1.NodeList
-	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		if ctx.Err() == nil {
-			r.Log.Warn("Cannot list nodes", "error", err)
+	if now := r.Now(); p.names == nil || now.Sub(p.listed) >= checkTargets {
+		if err := p.list(ctx); err != nil {
+			if ctx.Err() == nil {
+				r.Log.Warn("Cannot list nodes", "error", err)
+			}
+			return "", p.Every / 10
 		}
-		return "", p.Every / 10
+		p.listed = now
 	}
-	names := make([]string, len(nodes.Items))
-	there := make(map[string]bool, len(names))
+	if ctx.Err() != nil {
+		return "", 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.plan.Next(r.Now(), p.names)
+}
+
+// list brings the names up to date, and forgets what was found of nodes that are gone.
+func (p *Drills) list(ctx context.Context) error {
+	var nodes corev1.NodeList
+	if err := p.Reconciler.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	p.names = make([]string, len(nodes.Items))
+	there := make(map[string]bool, len(p.names))
 	for i := range nodes.Items {
-		names[i] = nodes.Items[i].Name
-		there[names[i]] = true
+		p.names[i] = nodes.Items[i].Name
+		there[p.names[i]] = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,10 +112,7 @@ func (p *Drills) next(ctx context.Context) (string, time.Duration) {
 			p.count(name, found{})
 		}
 	}
-	if ctx.Err() != nil {
-		return "", 0
-	}
-	return p.plan.Next(r.Now(), names)
+	return nil
 }
 
 // drill asks one node's devices and tells what it found.

@@ -3111,6 +3111,26 @@ var Mutants = []Mutant{
 		Old: "if l.Record.Open() { ... }", New: "if l.Ours() { ... }",
 	},
 	{
+		Name: "identity: what led another Node of the name leads this one", In: "cmd/internal/app.lead.is",
+		Old: "l.uid == n.UID", New: "true",
+	},
+	{
+		Name: "identity: what led an older version of the Node leads it", In: "cmd/internal/app.lead.is",
+		Old: "l.rv == n.ResourceVersion", New: "true",
+	},
+	{
+		Name: "identity: a Node without a version is led by what led another", In: "cmd/internal/app.lead.is",
+		Old: `l.rv != ""`, New: "true",
+	},
+	{
+		Name: "identity: who else has a machine is not seen when that changes", In: "cmd/internal/app.configs.claims",
+		Old: "slices.Equal(now.claims, before.claims)", New: "(slices.Equal(now.claims, before.claims) || true)",
+	},
+	{
+		Name: "identity: a node that is gone keeps its machine", In: "cmd/internal/app.configs.claims",
+		Old: "same && len(there) == len(known)", New: "same",
+	},
+	{
 		Name: "taint: what a newer version wrote is lost", In: "taint.ParseRecord",
 		Old: "r.Newer = newer(s)", New: "r.Newer = nil",
 	},

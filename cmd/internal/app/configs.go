@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -218,7 +220,7 @@ type machines struct {
 	cfg    *config.Config
 	made   map[string]made
 	hosts  map[string]*controller.Within // by the rules' names
-	claims func() (*taint.Claims, error)
+	claims func() (*taint.Claims, leads, error)
 }
 
 // hosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
@@ -248,11 +250,11 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*controller.With
 
 // claimed finds the machine that a node is led to now, and who else is.
 func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
-	m, none := f.cfg.Machine(node)
+	all, leads, err := f.claims()
+	m, none := leads.of(node, f.cfg)
 	if none != nil && len(m.Further) == 0 {
 		return controller.Machine{}, none
 	}
-	all, err := f.claims()
 	if err != nil {
 		return controller.Machine{}, err
 	}
@@ -318,28 +320,71 @@ func (f machines) within(rule string, m config.Machine) controller.Machine {
 	}
 }
 
-// claims returns what all nodes claim and are pinned to, read at most once a second: there may be thousands, and each may be asked for.
-func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, error) {
-	var mu sync.Mutex // guards at and found
+// claims returns what all nodes claim and are pinned to, and what leads them there, read at most once a second: there may be thousands,
+// and each may be asked for. It costs what changed: the file is asked once about each version of a Node, and the claims are compared anew
+// where some are others.
+func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, leads, error) {
+	var mu sync.Mutex // guards the rest
 	var at time.Time
 	var found *taint.Claims
-	return func() (*taint.Claims, error) {
+	var known leads // never changed: replaced
+	return func() (*taint.Claims, leads, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if found != nil && time.Since(at) < time.Second {
-			return found, nil
+			return found, known, nil
 		}
 		var list corev1.NodeList
 		if err := p.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing cached nodes: %w", err)
+			return nil, known, fmt.Errorf("listing cached nodes: %w", err)
 		}
-		nodes := make([]*corev1.Node, len(list.Items))
+		there, same := make(leads, len(list.Items)), found != nil
 		for i := range list.Items {
-			nodes[i] = &list.Items[i]
+			n := &list.Items[i]
+			before, was := known[n.Name]
+			now := before
+			if !before.is(n) {
+				now = lead{uid: n.UID, rv: n.ResourceVersion, claims: cfg.Claims([]*corev1.Node{n})}
+				now.machine, now.none = cfg.Machine(n)
+			}
+			there[n.Name], same = now, same && was && slices.Equal(now.claims, before.claims)
 		}
-		found, at = taint.NewClaims(cfg.Claims(nodes)), time.Now()
-		return found, nil
+		same, known, at = same && len(there) == len(known), there, time.Now()
+		if same {
+			return found, known, nil
+		}
+		var all []taint.Claim
+		for i := range list.Items {
+			all = append(all, known[list.Items[i].Name].claims...)
+		}
+		found = taint.NewClaims(all)
+		return found, known, nil
 	}
+}
+
+// leads are what the file says of nodes, by their names.
+type leads map[string]lead
+
+// lead is what the file says of one version of a Node: it hangs on nothing else.
+type lead struct {
+	uid     types.UID
+	rv      string
+	machine config.Machine
+	none    error
+	claims  []taint.Claim
+}
+
+// is reports that it was said of that very version. A Node without one is none's.
+func (l lead) is(n *corev1.Node) bool {
+	return l.rv != "" && l.rv == n.ResourceVersion && l.uid == n.UID
+}
+
+// of finds the machine that the file leads a node to. What is returned must not be changed.
+func (l leads) of(n *corev1.Node, cfg *config.Config) (config.Machine, error) {
+	if known := l[n.Name]; known.is(n) {
+		return known.machine, known.none
+	}
+	return cfg.Machine(n)
 }
 
 // chosen is what may be done about a node: what the file says, lowered by its annotation. A mode that this does not know does nothing.
