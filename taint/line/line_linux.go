@@ -21,10 +21,16 @@ func (l *Lines) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, w.wake)
 	l.mu.Lock()
 	l.wake, l.fresh = w.wake, true
 	l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.wake != nil {
+			l.wake()
+		}
+	})
 	defer func() {
 		stop()
 		l.mu.Lock()
