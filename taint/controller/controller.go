@@ -192,7 +192,7 @@ type nodeState struct {
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}}
-	r.gate = &gate{now: o.Now, pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
+	r.gate = &gate{pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
 	r.broken = make(chan struct{}, 1)
 	r.lines = line.New(line.Options{Log: o.Log, Broke: r.lineBroke})
 	r.writer = kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now}

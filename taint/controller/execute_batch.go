@@ -86,7 +86,10 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 			break
 		}
 		g.Go(func() error {
-			err := b.write(ctx, gctx, turn, p)
+			held, err := b.write(ctx, gctx, turn, p)
+			if held {
+				defer func() { r.gate.leave(turn, kube.Crowded(err)) }() // after its outcome is folded in: that may stop the run
+			}
 			switch {
 			case errors.Is(err, errProofLost):
 				return err
@@ -147,28 +150,28 @@ const (
 	longest = 5 * time.Second
 )
 
-// write makes a write whose turn it is, while the proof holds, and gives the turn back. Where the API server says 429, which is before it did
-// anything, it gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. gctx ends with the run.
-func (b *batch) write(ctx, gctx context.Context, turn *fleet.Turn, p item) error {
+// write makes a write whose turn it is, while the proof holds. Where the API server says 429, which is before it did anything, it gives the
+// turn back, and gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. gctx ends with the
+// run. held says whether the turn is still to be given back.
+func (b *batch) write(ctx, gctx context.Context, turn *fleet.Turn, p item) (held bool, err error) {
 	for tries := 1; ; tries++ {
 		if !b.holds(gctx) {
-			b.r.gate.leave(turn, false)
-			return errProofLost
+			return true, errProofLost
 		}
-		err := p.write(kube.SendWithin(ctx, sending))
-		b.r.gate.leave(turn, kube.Crowded(err))
+		err = p.write(kube.SendWithin(ctx, sending))
 		if !apierrors.IsTooManyRequests(err) || tries == patient {
-			return err
+			return true, err
 		}
+		b.r.gate.leave(turn, true)
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		rest := min(max(time.Duration(seconds)*time.Second, 100*time.Millisecond), longest)
 		select {
 		case <-gctx.Done():
-			return err
+			return false, err
 		case <-time.After(rest):
 		}
 		if !b.r.gate.enter(gctx, turn) {
-			return err
+			return false, err
 		}
 	}
 }

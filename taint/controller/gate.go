@@ -3,15 +3,12 @@ package controller
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
 // gate lets pod writes of all nodes through, as fleet.Pace says.
 type gate struct {
-	now func() time.Time
-
 	mu   sync.Mutex // guards what follows
 	pace fleet.Pace
 	let  map[*fleet.Turn]chan struct{} // those that wait; closed when they are let through
@@ -48,13 +45,13 @@ func (g *gate) enter(ctx context.Context, t *fleet.Turn) bool {
 func (g *gate) leave(t *fleet.Turn, crowded bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pace.Done(t, crowded, g.now())
+	g.pace.Done(t, crowded)
 	g.open()
 }
 
 // open lets through who may go. The caller holds mu.
 func (g *gate) open() {
-	for t := g.pace.Next(g.now()); t != nil; t = g.pace.Next(g.now()) {
+	for t := g.pace.Next(); t != nil; t = g.pace.Next() {
 		close(g.let[t])
 		delete(g.let, t)
 	}

@@ -49,7 +49,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				var mu sync.Mutex // guards tried
 				begun, from := time.Now(), x.c.now
 				x.Now = func() time.Time { return from.Add(time.Since(begun)) }
-				x.gate.now, m.now = x.Now, x.Now
+				m.now = x.Now
 				o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
 					mu.Lock()
 					defer mu.Unlock()
@@ -113,7 +113,7 @@ func TestRunsShareTheGate(t *testing.T) {
 
 func TestGateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gate{now: time.Now, pace: fleet.Pace{Most: 1}, let: map[*fleet.Turn]chan struct{}{}}
+		g := &gate{pace: fleet.Pace{Most: 1}, let: map[*fleet.Turn]chan struct{}{}}
 		a, b, c := &fleet.Turn{}, &fleet.Turn{}, &fleet.Turn{}
 		if !g.enter(t.Context(), a) {
 			t.Fatal("nobody was there")

@@ -19,11 +19,11 @@ import (
 type Pace struct {
 	Most int // writes under way; 0: DefaultPace
 
-	window   float64   // how many may be under way; 0: Most
-	under    int       // how many are
-	waiting  []*Turn   // in the order in which they came
-	given    int       // turns
-	narrowed time.Time // when the window was
+	window   float64 // how many may be under way; 0: Most
+	under    int     // how many are
+	waiting  []*Turn // in the order in which they came
+	given    int     // turns
+	narrowed int     // given, when the window was narrowed last
 }
 
 // DefaultPace is how many pod writes may be under way at the same time, where nothing is said: more are no faster (F6).
@@ -40,7 +40,7 @@ type Turn struct {
 	First bool      // of a pod that evictFirst names
 	Since time.Time // when the node's fence began
 
-	begun time.Time
+	number int // of those that were given
 }
 
 // Wait puts a turn in line. It is to be there once.
@@ -56,7 +56,7 @@ func (p *Pace) Leave(t *Turn) bool {
 }
 
 // Next gives the next turn; nil: none waits, or as many writes are under way as may be.
-func (p *Pace) Next(now time.Time) *Turn {
+func (p *Pace) Next() *Turn {
 	if len(p.waiting) == 0 || p.under >= p.Room() {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (p *Pace) Next(now time.Time) *Turn {
 	}
 	p.Leave(t)
 	p.under++
-	t.begun = now
+	t.number = p.given
 	return t
 }
 
@@ -87,7 +87,7 @@ func first(a, b bool) int {
 }
 
 // Done takes a turn back. crowded tells that the API server had no room for its write.
-func (p *Pace) Done(t *Turn, crowded bool, now time.Time) {
+func (p *Pace) Done(t *Turn, crowded bool) {
 	p.under--
 	most := float64(p.most())
 	if p.window == 0 {
@@ -96,8 +96,8 @@ func (p *Pace) Done(t *Turn, crowded bool, now time.Time) {
 	switch {
 	case !crowded:
 		p.window = min(p.window+1/p.window, most)
-	case t.begun.After(p.narrowed): // one crowd is one: its writes were on their way together
-		p.window, p.narrowed = max(p.window/2, min(paceLeast, most)), now
+	case t.number > p.narrowed: // one crowd is one: its writes were on their way together
+		p.window, p.narrowed = max(p.window/2, min(paceLeast, most)), p.given
 	}
 }
 

@@ -18,7 +18,6 @@ type run struct {
 // played gives turns until all runs are over, one write at a time under way of each slot, and returns the nodes in the order of their writes: in
 // capitals those of storage pods. A write takes as long as all others.
 func played(p *Pace, runs ...run) (order []string) {
-	now := epoch
 	next := func(r *run) *Turn {
 		if r.pods == 0 {
 			return nil
@@ -34,7 +33,7 @@ func played(p *Pace, runs ...run) (order []string) {
 	}
 	var under []*Turn
 	for {
-		for t := p.Next(now); t != nil; t = p.Next(now) {
+		for t := p.Next(); t != nil; t = p.Next() {
 			name := t.Node
 			if t.First {
 				name = strings.ToUpper(name)
@@ -51,8 +50,7 @@ func played(p *Pace, runs ...run) (order []string) {
 		if len(under) == 0 {
 			return order
 		}
-		now = now.Add(10 * time.Millisecond)
-		p.Done(under[0], false, now)
+		p.Done(under[0], false)
 		under = under[1:]
 	}
 }
@@ -117,14 +115,13 @@ func TestPaceMedian(t *testing.T) {
 }
 
 func TestPaceNarrows(t *testing.T) {
-	now := epoch
 	p := &Pace{}
 	// take gives as many turns as there are.
 	take := func() (out []*Turn) {
 		for range 100 {
 			p.Wait(&Turn{})
 		}
-		for t := p.Next(now); t != nil; t = p.Next(now) {
+		for t := p.Next(); t != nil; t = p.Next() {
 			out = append(out, t)
 		}
 		return out
@@ -134,11 +131,9 @@ func TestPaceNarrows(t *testing.T) {
 		t.Fatalf("%d writes under way, want %d", len(under), DefaultPace)
 	}
 	done := func(crowded bool) {
-		now = now.Add(time.Millisecond)
 		for _, t := range under {
-			p.Done(t, crowded, now)
+			p.Done(t, crowded)
 		}
-		now = now.Add(time.Millisecond)
 		under = take()
 	}
 	for _, want := range []int{32, 16, 8, 8} { // each crowd counts once, and something is always tried
@@ -162,8 +157,8 @@ func TestPaceNarrows(t *testing.T) {
 func TestPaceOfFew(t *testing.T) {
 	p := &Pace{Most: 2}
 	p.Wait(&Turn{})
-	turn := p.Next(epoch.Add(time.Second))
-	if p.Done(turn, true, epoch.Add(2*time.Second)); p.Room() != 2 {
+	turn := p.Next()
+	if p.Done(turn, true); p.Room() != 2 {
 		t.Errorf("room for %d, want 2", p.Room())
 	}
 }
@@ -173,10 +168,10 @@ func TestPaceLeave(t *testing.T) {
 	a, b := &Turn{Node: "a"}, &Turn{Node: "b"}
 	p.Wait(a)
 	p.Wait(b)
-	if p.Next(epoch) != a || p.Leave(a) || !p.Leave(b) || p.Leave(b) {
+	if p.Next() != a || p.Leave(a) || !p.Leave(b) || p.Leave(b) {
 		t.Error("a was given, b waited")
 	}
-	if p.Done(a, false, epoch); p.Next(epoch) != nil {
+	if p.Done(a, false); p.Next() != nil {
 		t.Error("nobody waits any more")
 	}
 }

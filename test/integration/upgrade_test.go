@@ -88,6 +88,7 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			w.untilPinned(h)
 			h.partition()
 			id := w.untilPhase(h, taint.PhasePoweringOff).ID
+			w.until("power-off sent", func() bool { return h.resets() == 1 }) // else nobody sends it: powerOffTimeout is over before the next has heard the silence itself
 			first.kill()
 
 			second := leads(tt.leader[1])
