@@ -33,6 +33,7 @@ type NodeOptions struct {
 	ProviderID  string
 	SystemUUID  string // "": random
 	BootID      string // of the first boot; "": random
+	Address     string // the InternalIP; "": one at which nothing answers
 
 	Pods        int    // 0: 500
 	CPU, Memory string // "": 64 and 256Gi
@@ -192,8 +193,11 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.Address == "" {
+		opts.Address = c.address(nodeNet)
+	}
 	n := &Node{
-		c: c, opts: opts, capacity: capacity, ip: c.address(nodeNet), log: c.log.With("node", opts.Name),
+		c: c, opts: opts, capacity: capacity, ip: opts.Address, log: c.log.With("node", opts.Name),
 		core: core, leases: coordination.Leases(corev1.NamespaceNodeLease), csi: storage.CSINodes(), writers: make(chan struct{}, 16),
 	}
 	c.mu.Lock()
@@ -205,7 +209,7 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	return n, nil
 }
 
-// Networks of the simulated machines and pods; nothing answers there.
+// Networks of the simulated machines that have no address of their own, and of pods; nothing answers there.
 const (
 	nodeNet = 100
 	podNet  = 128
