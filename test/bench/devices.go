@@ -28,12 +28,19 @@ type redfish struct {
 	dc     *datacenter.DataCenter
 	folder string // for the password and the authority's certificate
 	events string // by which the BMCs tell of a power cut: off, or sse
+	poll   time.Duration
 }
 
-func newRedfish(_ context.Context, l *lab) (devices, error) { return redfish{l.dc, l.dir, "off"}, nil }
+func newRedfish(_ context.Context, l *lab) (devices, error) {
+	return redfish{dc: l.dc, folder: l.dir, events: "off"}, nil
+}
 
 func newRedfishEvents(_ context.Context, l *lab) (devices, error) {
-	return redfish{l.dc, l.dir, "sse"}, nil
+	return redfish{dc: l.dc, folder: l.dir, events: "sse"}, nil
+}
+
+func newRedfishPolled(_ context.Context, l *lab) (devices, error) {
+	return redfish{dc: l.dc, folder: l.dir, events: "off", poll: pollEvery}, nil
 }
 
 func (d redfish) add(m *datacenter.Machine) (string, error) { return d.dc.AddBMC(m).URL(), nil }
@@ -52,12 +59,13 @@ func (d redfish) config() (string, error) {
 	return fmt.Sprintf(`providers:
 - name: racks
   timeout: 2s
+  poll: %s
   redfish: {username: %s, passwordFile: %q, caFile: %q, events: %q}
 nodes:
 - name: workers
   provider: racks
   machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}
-`, d.dc.Username(), password, ca, d.events, bmcAnnotation), nil
+`, d.poll, d.dc.Username(), password, ca, d.events, bmcAnnotation), nil
 }
 
 func (redfish) close() {} // the data centre's Close does it

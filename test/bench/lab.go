@@ -50,6 +50,8 @@ type labOptions struct {
 	mode       string                                       // "": observe
 	patient    time.Duration                                // 0: patience
 	counted    bool                                         // requests of forcefence and of the floor are counted, turn by turn
+	wired      bool                                         // machines have addresses, which fall silent with their power
+	lineless   bool                                         // forcefence keeps no lines
 }
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
@@ -62,6 +64,7 @@ type lab struct {
 	floor        kubernetes.Interface // of the bare loop: a connection of its own
 	watch        *watch
 	devs         devices
+	wires        *wires        // nil: the nodes' addresses lead nowhere
 	fence        *cluster.Part // ours or versus; nil until it was started
 	ours, versus *cluster.Part
 	names        []string // of the nodes
@@ -90,6 +93,11 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	}
 	if l.devs, err = o.devices(ctx, l); err != nil {
 		return nil, err
+	}
+	if o.wired {
+		if l.wires, err = newWires(); err != nil {
+			return nil, err
+		}
 	}
 	grace := o.grace
 	switch {
@@ -179,6 +187,9 @@ func (l *lab) end() {
 	if l.c != nil {
 		l.c.Stop()
 	}
+	if l.wires != nil {
+		l.wires.close()
+	}
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d", i+1) }
@@ -186,19 +197,24 @@ func nodeName(i int) string { return fmt.Sprintf("node-%04d", i+1) }
 // addNodes makes the machines, a device for each, and a node on each, which lives and dies with its machine's power.
 func (l *lab) addNodes(ctx context.Context) error {
 	machines := make([]*datacenter.Machine, l.o.nodes)
-	bmcs := make([]string, l.o.nodes)
+	bmcs, addresses := make([]string, l.o.nodes), make([]string, l.o.nodes)
 	for i := range machines {
 		machines[i] = l.dc.AddMachine(nodeName(i))
 		var err error
 		if bmcs[i], err = l.devs.add(machines[i]); err != nil {
 			return fmt.Errorf("add device of %s: %w", nodeName(i), err)
 		}
+		if l.wires != nil {
+			if addresses[i], err = l.wires.add(nodeName(i)); err != nil {
+				return fmt.Errorf("add address of %s: %w", nodeName(i), err)
+			}
+		}
 		l.names = append(l.names, nodeName(i))
 	}
 	_, err := l.c.AddNodes(ctx, l.o.nodes, func(i int) cluster.NodeOptions {
 		m := machines[i]
 		return cluster.NodeOptions{
-			Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), Pods: l.o.podsOnNode,
+			Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), Pods: l.o.podsOnNode, Address: addresses[i],
 			Annotations: map[string]string{bmcAnnotation: bmcs[i]},
 		}
 	})
@@ -208,6 +224,11 @@ func (l *lab) addNodes(ctx context.Context) error {
 	for _, m := range machines {
 		node := l.c.Node(m.Name())
 		m.OnChange(func(m *datacenter.Machine, on bool) {
+			if l.wires != nil {
+				if err := l.wires.power(m.Name(), on); err != nil {
+					l.r.say("address of %s: %v", m.Name(), err) // the turn that needs it fails
+				}
+			}
 			if on {
 				node.PowerOn(m.BootID())
 			} else {
@@ -221,11 +242,15 @@ func (l *lab) addNodes(ctx context.Context) error {
 // config is a user's file, but for the leader's Lease: it is long, so that forcefence may be frozen while the floor is measured.
 func (l *lab) config() (string, error) {
 	devices, err := l.devs.config()
+	lines := ""
+	if l.o.lineless {
+		lines = "lines: {port: 0}\n"
+	}
 	return fmt.Sprintf(`mode: %s
 detachTimeout: 5m
 listen: {metrics: "", health: "127.0.0.1:%d"}
 leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
-%s%s`, cmp.Or(l.o.mode, "observe"), l.port, devices, l.top), err
+%s%s%s`, cmp.Or(l.o.mode, "observe"), l.port, lines, devices, l.top), err
 }
 
 // fenceUser is forcefence's at the API server.

@@ -203,6 +203,18 @@ func (t *turn) offSeen() time.Time {
 	return first
 }
 
+// noticedBy is what first made forcefence suspect a victim, by its log; "" if it has not said so.
+func (t *turn) noticedBy() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lines {
+		if l.Msg == "Noticed that a machine is off" {
+			return l.By
+		}
+	}
+	return ""
+}
+
 // begun is what the eviction is timed from: the first Off, or the bare loop's start.
 func (t *turn) begun() time.Time {
 	t.mu.Lock()

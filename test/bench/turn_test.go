@@ -60,6 +60,14 @@ func TestTurn(t *testing.T) {
 	tn.log(line{Time: at(2.5), Node: "n1", Msg: "Machine answered", State: "Unknown"})
 	tn.log(line{Time: at(2.6), Node: "n1", Msg: "Machine answered", State: "Off"})
 	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Machine answered", State: "Off"})
+	if got := tn.noticedBy(); got != "" {
+		t.Errorf("noticed by %q before anybody said so", got)
+	}
+	tn.log(line{Time: at(2.6), Node: "n2", Msg: "Noticed that a machine is off", By: "lease"}) // another node
+	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Noticed that a machine is off", By: "line"})
+	if got := tn.noticedBy(); got != "line" {
+		t.Errorf("noticed by %q, want line", got)
+	}
 	tn.stale(at(2.5))
 	tn.node(at(2.7), testNode(false))
 	for i, p := range []*corev1.Pod{db0, db1, web} {

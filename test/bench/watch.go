@@ -122,6 +122,7 @@ type line struct {
 	Node  string    `json:"node"`
 	Why   string    `json:"why"`
 	State string    `json:"state"`
+	By    string    `json:"by"`
 	Pods  int       `json:"pods"`
 }
 
