@@ -39,6 +39,8 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		return o.next.RoundTrip(req)
 	}
+	req = req.WithContext(req.Context()) // a copy
+	req.GetBody = nil                    // HTTP/2 sends again what a server that is going away refused, after up to a minute, if it can
 	if by, limited := req.Context().Value(sendBy{}).(time.Time); limited {
 		left := time.Until(by)
 		if left <= 0 {

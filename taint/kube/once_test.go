@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,12 +120,12 @@ func TestWriteIsNotSentLate(t *testing.T) {
 // What has begun to be sent comes to its end, however long the API server takes.
 func TestSentWriteIsNotCutOff(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		<-time.After(200 * time.Millisecond)
+		<-time.After(3 * time.Second)
 		w.WriteHeader(http.StatusConflict)
 	}))
 	defer s.Close()
 	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
-	err := w.Delete(SendWithin(t.Context(), 50*time.Millisecond), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+	err := w.Delete(SendWithin(t.Context(), 2*time.Second), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want the server's answer", err)
 	}
@@ -155,6 +156,23 @@ func TestOnceIsTooLate(t *testing.T) {
 		}
 		if asked != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
 			t.Errorf("%s within %s: asked %d times, %v", tc.method, tc.within, asked, err)
+		}
+	}
+}
+
+// net/http sends a request again by itself where the server refused its stream, or is going away: a write must not have a second body to send.
+func TestWriteHasOneBody(t *testing.T) {
+	for _, method := range []string{http.MethodPatch, http.MethodDelete, http.MethodPut, http.MethodPost} {
+		req, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.net", strings.NewReader("{}"))
+		kit.Must(t, err)
+		_, _ = once{transport(func(r *http.Request) (*http.Response, error) {
+			if r.GetBody != nil || r.Body == nil {
+				t.Errorf("%s: its body can be sent twice, or not at all", method)
+			}
+			return nil, errors.New("refused")
+		})}.RoundTrip(req)
+		if req.GetBody == nil {
+			t.Errorf("%s: the caller's request changed", method)
 		}
 	}
 }

@@ -2632,6 +2632,10 @@ var Mutants = []Mutant{
 		Old: `resp.Header.Del("Retry-After")`, New: "", Tests: sentOnce,
 	},
 	{
+		Name: "kube: net/http sends a write again (1)", In: "taint/kube.once.RoundTrip",
+		Old: "req.GetBody = nil", New: "_ = req.GetBody",
+	},
+	{
 		Name: "kube: a write is sent whose time is over (1)", In: "taint/kube.once.RoundTrip",
 		Old: "if left <= 0 { ... }", New: "", Tests: sentOnce,
 	},
