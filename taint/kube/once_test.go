@@ -165,14 +165,17 @@ func TestWriteHasOneBody(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete, http.MethodPut, http.MethodPost} {
 		req, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.net", strings.NewReader("{}"))
 		kit.Must(t, err)
-		_, _ = once{transport(func(r *http.Request) (*http.Response, error) {
+		resp, err := once{transport(func(r *http.Request) (*http.Response, error) {
 			if r.GetBody != nil || r.Body == nil {
 				t.Errorf("%s: its body can be sent twice, or not at all", method)
 			}
 			return nil, errors.New("refused")
 		})}.RoundTrip(req)
-		if req.GetBody == nil {
-			t.Errorf("%s: the caller's request changed", method)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if err == nil || req.GetBody == nil {
+			t.Errorf("%s: error %v, or the caller's request changed", method, err)
 		}
 	}
 }
