@@ -92,7 +92,7 @@ func (w *fleetWorld) add(m *datacenter.Machine, bmc string, conditions []corev1.
 			Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")},
 			NodeInfo: corev1.NodeSystemInfo{BootID: m.BootID(), SystemUUID: m.SystemUUID(), MachineID: m.SystemUUID(), KubeletVersion: "v1.36.3"},
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.%d.%d.%d", 100+i>>16, i>>8&255, i&255)}, {Type: corev1.NodeHostName, Address: name},
+				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("127.%d.%d.%d", 100+i>>16, i>>8&255, i&255)}, {Type: corev1.NodeHostName, Address: name},
 			},
 			Images: w.images,
 			Conditions: append([]corev1.NodeCondition{{

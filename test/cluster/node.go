@@ -33,7 +33,7 @@ type NodeOptions struct {
 	ProviderID  string
 	SystemUUID  string // "": random
 	BootID      string // of the first boot; "": random
-	Address     string // the InternalIP; "": one at which nothing answers
+	Address     string // the InternalIP; "": one of this machine, to which nobody keeps a line
 
 	Pods        int    // 0: 500
 	CPU, Memory string // "": 64 and 256Gi
@@ -209,15 +209,16 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	return n, nil
 }
 
-// Networks of the simulated machines that have no address of their own, and of pods; nothing answers there.
+// Networks of the simulated machines that have no address of their own, and of pods; nothing answers there, and nothing is sent there.
 const (
-	nodeNet = 100
-	podNet  = 128
+	nodeNet = "127.100"
+	podNet  = "10.128"
 )
 
-func (c *Cluster) address(net int) string {
+// address is one of a network of 65,536, by its first half.
+func (c *Cluster) address(net string) string {
 	i := c.addresses.Add(1)
-	return fmt.Sprintf("10.%d.%d.%d", net+int(i>>16), i>>8&0xff, i&0xff)
+	return fmt.Sprintf("%s.%d.%d", net, i>>8&0xff, i&0xff)
 }
 
 // Node returns the node of that name, or nil.

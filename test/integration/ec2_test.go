@@ -40,6 +40,7 @@ func inCloudAs(t *testing.T, p plan) *inCloud {
 	node := p.node
 	p.node = func(i int, o *cluster.NodeOptions) {
 		o.ProviderID = providerID(i)
+		o.Address = fmt.Sprintf("10.9.0.%d", i+1) // who the machine is: one of the loopback would not tell
 		delete(o.Labels, "room")
 		node(i, o)
 	}
@@ -55,6 +56,7 @@ func inCloudAs(t *testing.T, p plan) *inCloud {
 	k := c.NewKey()
 	w.settings = settings{
 		Selector: "nothing=here",
+		Top:      "lines: {port: 0}", // nobody is there
 		Env: []string{
 			"AWS_ACCESS_KEY_ID=" + k.ID, "AWS_SECRET_ACCESS_KEY=" + k.Secret, "AWS_SESSION_TOKEN=", "AWS_EC2_METADATA_DISABLED=true",
 			"AWS_CONFIG_FILE=/nonexistent", "AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
