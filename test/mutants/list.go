@@ -3174,7 +3174,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machines.claimed",
-		Old: "m, none := f.cfg.Machine(node)", New: "m, none := f.cfg.Machine(node); m.Mode = f.cfg.Mode",
+		Old: "m, none := leads.of(node, f.cfg)", New: "m, none := leads.of(node, f.cfg); m.Mode = f.cfg.Mode",
 		Tests: wiring,
 	},
 	{
@@ -3184,7 +3184,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.configs.claims",
-		Old: `nil, fmt.Errorf("listing cached nodes: %w", err)`, New: "taint.NewClaims(nil), nil",
+		Old: `nil, known, fmt.Errorf("listing cached nodes: %w", err)`, New: "taint.NewClaims(nil), known, nil",
 		Tests: wiring,
 	},
 	{
