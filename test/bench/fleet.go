@@ -38,22 +38,28 @@ const (
 // fleetSize is what one size of a fleet costs.
 type fleetSize struct {
 	nodes                                   int
+	lines                                   float64
 	rss, heap, cpu, requests, asked         float64 // while nothing happens: MB, MB, per cent, a minute, a minute
 	first, median, last, storage, busy, ask float64 // a zone lost: seconds until nodes are recovered; until the last storage pod is gone; of CPU; requests to devices
+	peak                                    float64 // MB so far
 }
 
 // fleet measures what grows with the number of nodes, against a simulated API server (fleetAPI) and BMCs that speak Redfish over TLS, all in
 // this process: forcefence is a process of its own. Each size is settled, then measured for a minute in which nothing happens but heartbeats and
 // drills, as a leader finds it that took over: the machines are pinned and were drilled before. Then a zone, a tenth of the nodes, loses its power at once.
-// At the largest size another zone follows, while the API server answers 429 to every second write.
+// At the largest size another zone follows, while the API server answers 429 to every second write. Each node has a line where there can be wires.
 func fleetBench(ctx context.Context, r *runner) error {
 	var all []fleetSize
-	for i, n := range r.o.sizes {
-		size, err := r.fleetOf(ctx, n, i == len(r.o.sizes)-1)
+	sizes := r.o.sizes.or(500, 1000, fleetFull)
+	for i, n := range sizes {
+		size, err := r.fleetOf(ctx, n, i == len(sizes)-1)
 		if err != nil {
 			return fmt.Errorf("%d nodes: %w", n, err)
 		}
 		all = append(all, size)
+	}
+	for _, s := range all {
+		r.add(Figure{Name: fmt.Sprintf("%d nodes: lines that are up while idle", s.nodes), Value: s.lines, Unit: "lines"})
 	}
 	for _, cost := range []struct {
 		name, unit string
@@ -70,6 +76,7 @@ func fleetBench(ctx context.Context, r *runner) error {
 		{"a zone lost: to the last node recovered", "s", func(s fleetSize) float64 { return s.last }, 0},
 		{"a zone lost: to the last storage pod gone", "s", func(s fleetSize) float64 { return s.storage }, 0},
 		{"a zone lost: CPU", "s", func(s fleetSize) float64 { return s.busy }, 0},
+		{"a zone lost: VmHWM", "MB", func(s fleetSize) float64 { return s.peak }, 0},
 		{"a zone lost: requests to devices", "1", func(s fleetSize) float64 { return s.ask }, 0},
 	} {
 		var x, y []float64
@@ -113,6 +120,7 @@ type fleetLab struct {
 	dir     string
 	dc      *datacenter.DataCenter
 	bmcs    []*datacenter.BMC
+	wires   *wires // nil: the nodes' addresses lead nowhere, and nobody keeps a line
 	world   *fleetWorld
 	api     *fleetAPI
 	part    *cluster.Part
@@ -163,6 +171,9 @@ func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err erro
 	if err := errors.Join(os.RemoveAll(l.dir), os.MkdirAll(l.dir, 0o755)); err != nil {
 		return nil, err
 	}
+	if l.wires, err = newWires(); err != nil {
+		r.say("WITHOUT LINES to the nodes: %v", err)
+	}
 	begun := time.Now()
 	fenceable := drill.Judge(drill.Seen{
 		Devices: []drill.Device{{Answer: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}}},
@@ -172,11 +183,19 @@ func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err erro
 		Type: taint.FenceableCondition, Status: fenceable.Fenceable, Reason: string(fenceable.Reason), Message: fenceable.Message,
 		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
 	})
+	var names []string
 	for i := range nodes {
 		m := l.dc.AddMachine(nodeName(i))
 		b := l.dc.AddBMC(m)
 		l.bmcs = append(l.bmcs, b)
-		l.world.add(m, b.URL(), conditions)
+		address := fmt.Sprintf("127.%d.%d.%d", 100+i>>16, i>>8&255, i&255) // to such no line goes
+		if l.wires != nil {
+			if address, err = l.wires.add(m.Name()); err != nil {
+				return nil, err
+			}
+		}
+		l.world.add(m, b.URL(), address, conditions)
+		names = append(names, m.Name())
 	}
 	ca := kit.NewAuthority("fleet CA")
 	if l.api, err = newFleetAPI(l.world, ca); err != nil {
@@ -194,6 +213,12 @@ func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err erro
 		return nil, fmt.Errorf("waiting for all pins: %d of %d: %w", l.world.pinned(), nodes, err)
 	}
 	r.say("forcefence leads, and has pinned all machines after %s", time.Since(begun).Round(time.Millisecond))
+	if l.wires != nil {
+		if err := l.wires.open(long, names, 0); err != nil {
+			return nil, err
+		}
+		r.say("all machines have lines after %s", time.Since(begun).Round(time.Millisecond))
+	}
 	return l, nil
 }
 
@@ -243,6 +268,9 @@ func (l *fleetLab) end() {
 		l.api.close()
 	}
 	_ = l.dc.Close() // nothing is left to do about an error
+	if l.wires != nil {
+		l.wires.close()
+	}
 }
 
 // devicesAsked counts the requests that BMCs saw.
@@ -292,11 +320,17 @@ func (l *fleetLab) idle(ctx context.Context, s *fleetSize) error {
 			return ctx.Err()
 		}
 	}
-	l.r.say("idle: %.0f MB, heap %.0f MB, %.2f %% of a core, %.0f API requests and %.0f to devices a minute", s.rss, s.heap, s.cpu, s.requests, s.asked)
+	if l.wires != nil {
+		if s.lines, err = l.metric(ctx, `forcefence_lines{state="open"}`); err != nil {
+			return err
+		}
+	}
+	l.r.say("idle: %.0f lines are up; %.0f MB, heap %.0f MB, %.2f %% of a core, %.0f API requests and %.0f to devices a minute; load %s",
+		s.lines, s.rss, s.heap, s.cpu, s.requests, s.asked, load1())
 	return nil
 }
 
-// metric is one of forcefence's, without labels.
+// metric is one of forcefence's, by its name with its labels.
 func (l *fleetLab) metric(ctx context.Context, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", l.metrics), nil)
 	if err != nil {
@@ -328,6 +362,13 @@ func (l *fleetLab) lose(ctx context.Context, zone int, s *fleetSize) error {
 	machines, zero := l.dc.Machines(), time.Now()
 	for i := zone; i < len(machines); i += fleetZones {
 		victims = append(victims, machines[i].Name())
+	}
+	if l.wires != nil {
+		if err := l.wires.power(false, victims...); err != nil {
+			return err
+		}
+	}
+	for i := zone; i < len(machines); i += fleetZones {
 		machines[i].CutPower()
 	}
 	l.r.say("zone %d lost: %d nodes", zone, len(victims))
@@ -350,6 +391,9 @@ func (l *fleetLab) lose(ctx context.Context, zone int, s *fleetSize) error {
 	if err != nil {
 		return err
 	}
+	if _, s.peak, err = residentNow(l.part.PID()); err != nil {
+		return err
+	}
 	var took []float64
 	for _, at := range done {
 		took = append(took, at.Sub(zero).Seconds())
@@ -363,7 +407,8 @@ func (l *fleetLab) lose(ctx context.Context, zone int, s *fleetSize) error {
 			l.r.say("zone: %d x %s", n, what)
 		}
 	}
-	l.r.say("zone recovered: first %.1f s, median %.1f s, last %.1f s; last storage pod gone %.1f s; %.1f s of CPU, %.0f requests to devices", s.first, s.median, s.last, s.storage, s.busy, s.ask)
+	l.r.say("zone recovered: first %.1f s, median %.1f s, last %.1f s; last storage pod gone %.1f s; %.1f s of CPU, %.0f requests to devices; at most %.0f MB; load %s",
+		s.first, s.median, s.last, s.storage, s.busy, s.ask, s.peak, load1())
 	return nil
 }
 

@@ -73,7 +73,7 @@ func newFleetWorld(images []corev1.ContainerImage) *fleetWorld {
 }
 
 // add makes a node on a machine.
-func (w *fleetWorld) add(m *datacenter.Machine, bmc string, conditions []corev1.NodeCondition) {
+func (w *fleetWorld) add(m *datacenter.Machine, bmc, address string, conditions []corev1.NodeCondition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i, now := len(w.nodes), time.Now()
@@ -89,12 +89,10 @@ func (w *fleetWorld) add(m *datacenter.Machine, bmc string, conditions []corev1.
 			Annotations: map[string]string{bmcAnnotation: bmc, "volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
 		Status: corev1.NodeStatus{
-			Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")},
-			NodeInfo: corev1.NodeSystemInfo{BootID: m.BootID(), SystemUUID: m.SystemUUID(), MachineID: m.SystemUUID(), KubeletVersion: "v1.36.3"},
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("127.%d.%d.%d", 100+i>>16, i>>8&255, i&255)}, {Type: corev1.NodeHostName, Address: name},
-			},
-			Images: w.images,
+			Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")},
+			NodeInfo:  corev1.NodeSystemInfo{BootID: m.BootID(), SystemUUID: m.SystemUUID(), MachineID: m.SystemUUID(), KubeletVersion: "v1.36.3"},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: name}},
+			Images:    w.images,
 			Conditions: append([]corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: created, LastTransitionTime: created,
 			}}, conditions...),

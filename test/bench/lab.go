@@ -225,7 +225,7 @@ func (l *lab) addNodes(ctx context.Context) error {
 		node := l.c.Node(m.Name())
 		m.OnChange(func(m *datacenter.Machine, on bool) {
 			if l.wires != nil {
-				if err := l.wires.power(m.Name(), on); err != nil {
+				if err := l.wires.power(on, m.Name()); err != nil {
 					l.r.say("address of %s: %v", m.Name(), err) // the turn that needs it fails
 				}
 			}

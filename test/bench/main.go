@@ -21,7 +21,8 @@
 //
 // Bench guard times the storm guard's decision at 5,000 nodes, without a cluster.
 //
-// Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows.
+// Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows. Each node has a line, as in
+// bench notice.
 //
 // Bench sixty loses sixty of 600 nodes at once; bench poweroff times a power-off.
 //
@@ -158,8 +159,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing and peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
 	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
-	o.sizes = sizesFlag{500, 1000, fleetFull}
-	f.Var(&o.sizes, "nodes", "sizes of bench fleet, in nodes")
+	f.Var(&o.sizes, "nodes", "sizes of bench fleet, in nodes, such as 500,1000; \"\": their own")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {
@@ -200,6 +200,14 @@ func parse(args []string) (options, error) {
 type sizesFlag []int
 
 func (s *sizesFlag) String() string { return strings.Trim(fmt.Sprint([]int(*s)), "[]") }
+
+// or is the list, or the bench's own if nobody gave one.
+func (s sizesFlag) or(own ...int) []int {
+	if len(s) > 0 {
+		return s
+	}
+	return own
+}
 
 // Set parses it.
 func (s *sizesFlag) Set(text string) error {

@@ -21,34 +21,37 @@ import (
 // kubeletPort is what somebody listens on at each machine's address: forcefence's lines go there.
 const kubeletPort = "10250"
 
-// The addresses of the machines, and of us beside them: of a network for measurements (RFC 2544), which nobody else uses.
+// The addresses of the machines and of the two ends of the link: of a network for measurements (RFC 2544), which nobody else uses. All machines are
+// behind one next hop: the kernel's table of neighbours has no more than about a thousand places.
 const (
 	ourAddress  = "198.18.0.1"
-	wireNetwork = "198.18.0.0/24"
-	wireAddress = "198.18.0.%d"
-	mostWires   = 250
+	nextHop     = "198.18.0.2"
+	wireNetwork = "198.19.0.0/16"
+	wireAddress = "198.19.%d.%d"
+	mostWires   = 1<<16 - 2
 )
 
-// wires are the addresses of machines, in a network namespace of their own, at the far end of a link from ours. A machine's goes with its
-// power, and whoever asks there gets no answer at all: a kernel that is dead refuses nothing. Nothing but this process holds the namespace, and
-// the link goes with it, however the process ends.
+// wires are the addresses of machines, in a network namespace of their own, at the far end of a link from ours. All of the network is that
+// namespace's own, and one listener is behind it. A machine's address goes with its power, and whoever asks there gets no answer at all: a kernel
+// that is dead refuses nothing. Nothing but this process holds the namespace, and the link goes with it, however the process ends.
 type wires struct {
 	link  string
 	tasks chan func()
 	wg    sync.WaitGroup
+	end   net.Listener
 
 	mu      sync.Mutex // guards the rest
-	ends    []net.Listener
+	machine map[string]string
+	address map[string]string
 	conns   map[string][]net.Conn // by machine, of its last boot
 	since   map[string]time.Time  // when the last of them was accepted
-	address map[string]string
 }
 
 // newWires needs root and iproute2.
 func newWires() (_ *wires, err error) {
 	w := &wires{
 		link: fmt.Sprintf("ff%d", os.Getpid()), tasks: make(chan func()),
-		conns: map[string][]net.Conn{}, since: map[string]time.Time{}, address: map[string]string{},
+		machine: map[string]string{}, address: map[string]string{}, conns: map[string][]net.Conn{}, since: map[string]time.Time{},
 	}
 	defer func() {
 		if err != nil {
@@ -76,15 +79,21 @@ func newWires() (_ *wires, err error) {
 		return nil, err
 	}
 	err = errors.Join(
-		ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", w.link, tid), "addr add "+ourAddress+"/32 dev "+w.link, "link set "+w.link+" up",
-			"route add "+wireNetwork+" dev "+w.link),
-		// What comes for an address that is gone vanishes; a kernel that forwards would answer that there is no way to it.
-		w.inside("link set lo up", "link set eth0 up", "route add "+ourAddress+" dev eth0", "route add blackhole default"),
+		ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", w.link, tid), "addr add "+ourAddress+" peer "+nextHop+" dev "+w.link,
+			"link set "+w.link+" up", "route add "+wireNetwork+" via "+nextHop+" dev "+w.link),
+		w.inside("link set lo up", "addr add "+nextHop+" peer "+ourAddress+" dev eth0", "link set eth0 up", "route add local "+wireNetwork+" dev lo"),
 	)
+	if err == nil {
+		w.do(func() {
+			quiet := net.ListenConfig{KeepAlive: -1} // nobody but forcefence probes
+			w.end, err = quiet.Listen(context.Background(), "tcp4", ":"+kubeletPort)
+		})
+	}
 	if err != nil {
 		w.close()
 		return nil, err
 	}
+	w.wg.Go(w.accept)
 	return w, nil
 }
 
@@ -105,7 +114,7 @@ func ip(lines ...string) error {
 	cmd := exec.Command("ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip %q: %w: %s", lines, err, bytes.TrimSpace(out))
+		return fmt.Errorf("ip, %d commands from %q on: %w: %s", len(lines), lines[0], err, bytes.TrimSpace(out))
 	}
 	return nil
 }
@@ -113,53 +122,54 @@ func ip(lines ...string) error {
 // add gives a machine that has power an address with somebody behind it, who accepts connections and says nothing.
 func (w *wires) add(machine string) (address string, err error) {
 	w.mu.Lock()
-	n := len(w.address)
-	w.mu.Unlock()
-	if n == mostWires {
+	defer w.mu.Unlock()
+	n := len(w.address) + 1
+	if n > mostWires {
 		return "", fmt.Errorf("there are no more than %d addresses", mostWires)
 	}
-	address = fmt.Sprintf(wireAddress, n+2)
-	var end net.Listener
-	w.do(func() {
-		if err = ip("addr add " + address + "/32 dev eth0"); err == nil {
-			end, err = net.Listen("tcp", net.JoinHostPort(address, kubeletPort))
-		}
-	})
-	if err != nil {
-		return "", err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.address[machine], w.ends = address, append(w.ends, end)
-	w.wg.Go(func() { w.accept(machine, end) })
+	address = fmt.Sprintf(wireAddress, n>>8, n&0xff)
+	w.machine[address], w.address[machine] = machine, address
 	return address, nil
 }
 
-func (w *wires) accept(machine string, end net.Listener) {
+func (w *wires) accept() {
 	for {
-		c, err := end.Accept()
+		c, err := w.end.Accept()
 		if err != nil {
 			return // close
 		}
+		address, _, _ := net.SplitHostPort(c.LocalAddr().String())
 		w.mu.Lock()
-		w.conns[machine], w.since[machine] = append(w.conns[machine], c), time.Now()
+		machine, known := w.machine[address]
+		if known {
+			w.conns[machine], w.since[machine] = append(w.conns[machine], c), time.Now()
+		}
 		w.mu.Unlock()
+		if !known {
+			hangUp([]net.Conn{c})
+		}
 	}
 }
 
-// power takes a machine's address, or gives it back. A kernel that boots knows of no connection from before.
-func (w *wires) power(machine string, on bool) error {
-	w.mu.Lock()
-	address, before := w.address[machine], w.conns[machine]
+// power takes machines' addresses, all at about the same time, or gives them back. A kernel that boots knows of no connection from before.
+func (w *wires) power(on bool, machines ...string) error {
+	verb := "add"
 	if on {
-		w.conns[machine] = nil
+		verb = "del"
+	}
+	var lines []string
+	var before []net.Conn
+	w.mu.Lock()
+	for _, m := range machines {
+		lines = append(lines, fmt.Sprintf("route %s blackhole %s/32 table local", verb, w.address[m]))
+		if on {
+			before = append(before, w.conns[m]...)
+			delete(w.conns, m)
+		}
 	}
 	w.mu.Unlock()
-	if !on {
-		return w.inside("addr del " + address + "/32 dev eth0")
-	}
 	hangUp(before)
-	return w.inside("addr add " + address + "/32 dev eth0")
+	return w.inside(lines...)
 }
 
 // hangUp ends connections without waiting for who has gone.
@@ -194,16 +204,15 @@ func (w *wires) open(ctx context.Context, machines []string, stable time.Duratio
 
 // close ends all connections and takes the link and the namespace away.
 func (w *wires) close() {
-	w.mu.Lock()
-	ends, conns := w.ends, w.conns
-	w.mu.Unlock()
-	for _, end := range ends {
-		_ = end.Close()
-	}
-	for _, c := range conns {
-		hangUp(c)
+	if w.end != nil {
+		_ = w.end.Close()
 	}
 	_ = ip("link del " + w.link) // it goes with the namespace, a moment later
 	close(w.tasks)
 	w.wg.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		hangUp(c)
+	}
 }
