@@ -21,6 +21,8 @@
 //
 // Bench guard times the storm guard's decision at 5,000 nodes, without a cluster.
 //
+// Bench events times what an event costs with 500, 1,000 and 5,000 nodes, without a cluster.
+//
 // Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows. Each node has a line, as in
 // bench notice.
 //
@@ -69,7 +71,7 @@ var benches = []bench{
 	{names: []string{"notice"}, run: notice},
 	{names: []string{"agent"}, run: agent},
 	{names: []string{"evict110"}, run: evict110},
-	{names: []string{"recover"}, run: recovery},
+	{names: []string{"recover"}, run: recoveryBench},
 	{names: []string{"tenofsixty"}, run: tenOfSixty},
 	{names: []string{"evict500"}, run: evict500},
 	{names: []string{"sixty"}, run: sixty},
@@ -82,6 +84,7 @@ var benches = []bench{
 	{names: []string{"streams"}, run: manyStreams},
 	{names: []string{"storage"}, run: storageState},
 	{names: []string{"guard"}, run: guardDecision},
+	{names: []string{"events"}, run: events},
 	{names: []string{"fencing"}, asked: true, run: fencing},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
@@ -159,7 +162,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing and peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
 	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
-	f.Var(&o.sizes, "nodes", "sizes of bench fleet, in nodes, such as 500,1000; \"\": their own")
+	f.Var(&o.sizes, "nodes", "sizes of benches fleet and events, in nodes, such as 500,1000; \"\": their own")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {

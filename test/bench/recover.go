@@ -12,8 +12,8 @@ var shop = load{volumes: 20, plain: 80, deployed: 10}
 // afterwards is how long replacements are watched once all of them run: somebody late may still end them.
 const afterwards = 3 * time.Second
 
-// recovery times the way from a power cut until every StatefulSet pod runs again, on any of five other nodes.
-func recovery(ctx context.Context, r *runner) error {
+// recoveryBench times the way from a power cut until every StatefulSet pod runs again, on any of five other nodes.
+func recoveryBench(ctx context.Context, r *runner) error {
 	l, err := r.newLab(ctx, labOptions{nodes: 6})
 	if err != nil {
 		return err
