@@ -125,7 +125,7 @@ func startEngine(t *testing.T, kind string) *engine {
 	cmd.Stdout, cmd.Stderr = log, log
 	must(t, kit.StartChild(cmd))
 	t.Cleanup(func() { e.end(t, cmd) })
-	await(t, kind+" to answer", func() bool { return e.call(http.MethodGet, "/_ping", nil, nil) == nil })
+	kit.Until(t, kind+" to answer", func() bool { return e.call(http.MethodGet, "/_ping", nil, nil) == nil })
 	var imported struct{ Status string } // the image's ID
 	must(t, e.call(http.MethodPost, "/images/create?fromSrc=-", image(t, dir), &imported))
 	e.image = imported.Status
@@ -147,8 +147,8 @@ func (e *engine) end(t *testing.T, cmd *exec.Cmd) {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = cmd.Wait()
-	await(t, "all that the engine started to end", func() bool { return !works(e.dir) }) // Podman cleans up behind a container's end
-	for _, mount := range []string{"root/vfs", "root", "run/netns"} {                    // what an engine mounts for itself
+	kit.Until(t, "all that the engine started to end", func() bool { return !works(e.dir) }) // Podman cleans up behind a container's end
+	for _, mount := range []string{"root/vfs", "root", "run/netns"} {                        // what an engine mounts for itself
 		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
 	}
 	if t.Failed() {
@@ -278,20 +278,10 @@ func (m *machine) power(on bool) {
 		verb, word = "start", "running"
 	}
 	m.do(verb)
-	await(m.t, m.name+" "+word, func() bool { return m.inspect().State.Status == word && m.runs() == on })
+	kit.Until(m.t, m.name+" "+word, func() bool { return m.inspect().State.Status == word && m.runs() == on })
 }
 
 func (m *machine) target() providers.Target { return providers.Target{Node: m.name, ID: m.name} }
-
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited %s for %s", patience, what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
 
 // proxy stands between the provider and an engine, with its faults.
 type proxy struct {

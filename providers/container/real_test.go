@@ -3,10 +3,9 @@ package container_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"sync"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestEngines holds the provider against real engines: the suite, and what they say of a container's ways.
@@ -63,7 +63,7 @@ func throughGuard(t *testing.T, e *engine) {
 		t.Errorf("the node chose its container: got %v", err)
 	}
 	must(t, g.PowerOff(t.Context(), m.target()))
-	await(t, "off", func() bool { return ask(t, g, m.target()).State == providers.PowerOff })
+	kit.Until(t, "off", func() bool { return ask(t, g, m.target()).State == providers.PowerOff })
 }
 
 func words(t *testing.T, e *engine, p providers.Provider) {
@@ -74,7 +74,7 @@ func words(t *testing.T, e *engine, p providers.Provider) {
 	m.do("pause")
 	expect(t, p, m.target(), providers.PowerOn, "paused")
 	must(t, p.PowerOff(t.Context(), m.target())) // a frozen one dies as well
-	await(t, "the end of a paused container", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
+	kit.Until(t, "the end of a paused container", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	if m.runs() {
 		t.Error("off, and it runs")
 	}
@@ -135,7 +135,7 @@ func restartPolicy(t *testing.T, e *engine, p providers.Provider) {
 	was := m.inspect()
 	must(t, syscall.Kill(was.State.Pid, syscall.SIGKILL))
 	var said []string
-	await(t, "the next run", func() bool {
+	kit.Until(t, "the next run", func() bool {
 		a := ask(t, p, m.target())
 		if word := a.State.String() + " " + a.Raw; !slices.Contains(said, word) {
 			said = append(said, word)
@@ -148,7 +148,7 @@ func restartPolicy(t *testing.T, e *engine, p providers.Provider) {
 	})
 	t.Logf("it was said to be %q", said)
 	must(t, p.PowerOff(t.Context(), m.target()))
-	await(t, "off", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
+	kit.Until(t, "off", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		if a := ask(t, p, m.target()); a.State != providers.PowerOff || m.runs() {
 			t.Fatalf("it came back: %s (%s)", a.State, a.Raw)
@@ -175,46 +175,27 @@ func events(t *testing.T, e *engine) {
 	m.power(true)
 	other.power(true)
 	p := newProvider(t, through.socket)
-	var mu sync.Mutex
-	var told []string
-	heard := func(what string) func() bool {
-		return func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Contains(told, what)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- p.Watch(ctx, []providers.Target{m.target(), down.target()}, func(of providers.Target, o providers.Observation) {
-			mu.Lock()
-			defer mu.Unlock()
-			told = append(told, fmt.Sprintf("%s %s %s", of.Node, o.State, o.Raw))
-		})
-	}()
-	await(t, "one that is down at first", heard(down.name+" Off created"))
+	tells, stop := providertest.Watching(t, p, m.target(), down.target())
+	seen := providertest.Await(t, tells, down.name+" Off created")
 	other.power(false)
 	m.power(false)
-	await(t, "the end", heard(m.name+" Off event: die"))
+	seen = append(seen, providertest.Await(t, tells, m.name+" Off event: die")...)
 	m.power(true)
-	await(t, "the start", heard(m.name+" On event: start"))
+	seen = append(seen, providertest.Await(t, tells, m.name+" On event: start")...)
 
 	through.set(providertest.Unreachable)
 	through.cut()
 	m.power(false) // told to nobody
 	through.set(providertest.NoFault)
-	await(t, "what was missed", heard(m.name+" Off exited"))
-	mu.Lock()
-	for _, line := range told {
-		if len(line) > len(other.name) && line[:len(other.name)+1] == other.name+" " {
+	seen = append(seen, providertest.Await(t, tells, m.name+" Off exited")...)
+	stop()
+	for line := range tells {
+		seen = append(seen, line)
+	}
+	for _, line := range seen {
+		if strings.HasPrefix(line, other.name+" ") {
 			t.Errorf("a container that is nobody's was told of: %s", line)
 		}
-	}
-	mu.Unlock()
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("Watch: got %v", err)
 	}
 	through.set(providertest.Denied)
 	if err := p.Watch(t.Context(), []providers.Target{m.target()}, func(providers.Target, providers.Observation) {}); !errors.Is(err, providers.ErrPermanent) {

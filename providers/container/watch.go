@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 const (
@@ -36,10 +37,8 @@ func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func
 		default:
 			log.Debug("Cannot reach a container engine for its events", "err", err, "again", pause)
 		}
-		select {
-		case <-ctx.Done():
+		if !remote.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastPause)
 	}
@@ -108,9 +107,7 @@ func (p *Provider) lookOver(ctx context.Context, targets []providers.Target, f f
 				f(t, obs)
 			}
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if !remote.Sleep(ctx, time.Second) {
 			return
 		}
 	}

@@ -243,7 +243,7 @@ func (w *watch) read(ctx context.Context, q *queue) {
 	r := w.p.rhythm
 	connected, pause, wait, most, bad, told := false, r.first, shortPoll, mostRead, 0, time.Time{}
 	said := "" // the trouble that people were told of last
-	for ctx.Err() == nil {
+	for {
 		begun, act := time.Now(), "receive from"
 		var messages []sqstypes.Message
 		err := w.p.signs(ctx)
@@ -293,9 +293,8 @@ func (w *watch) read(ctx context.Context, q *queue) {
 				pause = r.refused
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
+		if !remote.Sleep(ctx, pause) {
+			return
 		}
 		pause = min(2*pause, max(r.last, r.first))
 	}

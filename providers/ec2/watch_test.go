@@ -1,44 +1,19 @@
 package ec2_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ec2"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/cloud"
+	"github.com/forcefence/forcefence/test/kit"
 )
-
-// told is one call of a watch's function.
-type told struct {
-	node, raw string
-	state     providers.PowerState
-}
-
-// logs are a provider's log lines.
-type logs struct {
-	mu   sync.Mutex // guards what follows
-	text bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // watcher is a provider with queues.
 type watcher interface {
@@ -48,7 +23,7 @@ type watcher interface {
 }
 
 // newWatcher makes a provider that reads these queues, and tries again soon.
-func newWatcher(t testing.TB, queues ...*cloud.Queue) (watcher, *logs) {
+func newWatcher(t testing.TB, queues ...*cloud.Queue) (watcher, *kit.Log) {
 	t.Helper()
 	c := ec2.NewConfig()
 	c.Regions = []string{"eu-west-1"}
@@ -58,13 +33,13 @@ func newWatcher(t testing.TB, queues ...*cloud.Queue) (watcher, *logs) {
 	return makeWatcher(t, c)
 }
 
-func makeWatcher(t testing.TB, c *ec2.Config) (watcher, *logs) {
+func makeWatcher(t testing.TB, c *ec2.Config) (watcher, *kit.Log) {
 	t.Helper()
 	if problems := c.Validate(); len(problems) > 0 {
 		t.Fatal(problems)
 	}
 	c.Agree = agree
-	said := &logs{}
+	said := &kit.Log{}
 	p, err := c.New(providers.Options{Name: "aws", Log: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
@@ -73,60 +48,6 @@ func makeWatcher(t testing.TB, c *ec2.Config) (watcher, *logs) {
 	ec2.Hasten(w)
 	t.Cleanup(func() { _ = w.Close(t.Context()) })
 	return w, said
-}
-
-// watching runs a watch until the test ends, or stop is called, and returns what it tells.
-func watching(t testing.TB, p providers.Watcher, targets ...providers.Target) (tells <-chan told, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ch, over := make(chan told, 100_000), make(chan error, 1)
-	go func() {
-		over <- p.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
-			if o.At.IsZero() {
-				t.Error("told without a time")
-			}
-			ch <- told{of.Node, o.Raw, o.State}
-		})
-		close(ch) // a call after that panics
-	}()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-over:
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("Watch: got %v", err)
-			}
-		case <-time.After(timeout):
-			t.Error("Watch does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return ch, stop
-}
-
-// await waits until this is told, whatever else is, and returns all that was.
-func await(t testing.TB, tells <-chan told, want told) (seen []told) {
-	t.Helper()
-	for deadline := time.After(timeout); ; {
-		select {
-		case x := <-tells:
-			seen = append(seen, x)
-			if x == want {
-				return seen
-			}
-		case <-deadline:
-			t.Fatalf("not told %v, only %v", want, seen)
-		}
-	}
-}
-
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(timeout); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
-		}
-	}
 }
 
 func named(node string, i *cloud.Instance, address string) providers.Target {
@@ -147,9 +68,9 @@ func TestWatch(t *testing.T) {
 	down.CutPower()
 	q.Follow(0)
 	p, said := newWatcher(t, q)
-	tells, stop := watching(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"), named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
-		providers.Target{Node: "no instance", ID: "i-0123"}, providers.Target{Node: "nothing"})
-	seen := await(t, tells, told{"down", "stopped", providers.PowerOff})
+	tells, stop := providertest.Watching(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"), named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
+		providers.Target{Node: "odd", ID: "i-0123"}, providers.Target{Node: "nothing"})
+	seen := providertest.Await(t, tells, "down Off stopped")
 	foreign.CutPower()
 	for _, body := range []string{"", "{}", "not JSON", `{"source":"aws.ec2"}`, q.Event(stops.ID(), "exploded", time.Now()), strings.Repeat("x", 100<<10)} {
 		q.Send(body)
@@ -159,24 +80,24 @@ func TestWatch(t *testing.T) {
 	}
 	q.Send(q.Event(runs.ID(), "stopped", time.Now().Add(-11*time.Minute))) // somebody started it since
 	stops.Stop()
-	seen = append(seen, await(t, tells, told{"stops", "event: stopped", providers.PowerOff})...)
+	seen = append(seen, providertest.Await(t, tells, "stops Off event: stopped")...)
 	goes.Terminate()
-	seen = append(seen, await(t, tells, told{"goes", "event: terminated", providers.PowerOff})...)
-	until(t, "an empty queue", func() bool { return q.Len() == 0 })
+	seen = append(seen, providertest.Await(t, tells, "goes Off event: terminated")...)
+	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 	stop()
 	for x := range tells {
 		seen = append(seen, x)
 	}
 	for _, x := range seen {
-		if x.node == "runs" || x.node == "nothing" || x.node == "no instance" || x.state == providers.PowerOn {
-			t.Errorf("told %v", x)
+		if node, _, _ := strings.Cut(x, " "); node == "runs" || node == "nothing" || node == "odd" || strings.Contains(x, " On ") {
+			t.Errorf("told %q", x)
 		}
 	}
 	if log := said.String(); !strings.Contains(log, "Deleted messages that are no events") || strings.Contains(log, "exploded") {
 		t.Errorf("the log says %s", log)
 	}
 	if n := q.Polls(); n != 0 {
-		until(t, "no receiver", func() bool { return q.Polls() == 0 })
+		kit.Until(t, "no receiver", func() bool { return q.Polls() == 0 })
 	}
 	q.Send(q.Event(stops.ID(), "stopped", time.Now()))
 	if q.Received() != q.Deleted() {
@@ -208,19 +129,19 @@ func TestWatchGoesOn(t *testing.T) {
 			q.SetFault(whole)
 			i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 			p, said := newWatcher(t, q)
-			tells, _ := watching(t, p, target(i, "10.0.0.1"))
-			until(t, "a receiver", func() bool { return q.Polls() > 0 })
+			tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
+			kit.Until(t, "a receiver", func() bool { return q.Polls() > 0 })
 			q.Send(q.Event(i.ID(), "stopping", time.Now()))
-			await(t, tells, told{"n1", "event: stopping", providers.PowerChanging})
-			until(t, "an empty queue", func() bool { return q.Len() == 0 })
+			providertest.Await(t, tells, "n1 Changing event: stopping")
+			kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			q.SetFault(tt.fault)
-			until(t, "the log", func() bool { return strings.Contains(said.String(), tt.logs) })
+			kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), tt.logs) })
 			i.CutPower() // and no event
 			q.SetFault(whole)
-			await(t, tells, told{"n1", "stopped", providers.PowerOff})
+			providertest.Await(t, tells, "n1 Off stopped")
 			q.Send(q.Event(i.ID(), "terminated", time.Now()))
-			await(t, tells, told{"n1", "event: terminated", providers.PowerOff})
-			until(t, "an empty queue", func() bool { return q.Len() == 0 })
+			providertest.Await(t, tells, "n1 Off event: terminated")
+			kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			log := said.String()
 			if strings.Contains(log, "secret") || !strings.Contains(log, "can be read again") {
 				t.Errorf("the log says %s", log)
@@ -255,12 +176,12 @@ func TestWatchFlood(t *testing.T) {
 			}
 			p, said := newWatcher(t, q)
 			begun := time.Now()
-			tells, stop := watching(t, p, target(i, "10.0.0.1"))
-			until(t, "all read", func() bool { return q.Received() >= tt.sends })
+			tells, stop := providertest.Watching(t, p, target(i, "10.0.0.1"))
+			kit.Until(t, "all read", func() bool { return q.Received() >= tt.sends })
 			if tt.logs == "" {
-				until(t, "an empty queue", func() bool { return q.Len() == 0 })
+				kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			} else {
-				until(t, "the log", func() bool { return strings.Contains(said.String(), tt.logs) })
+				kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), tt.logs) })
 			}
 			stop()
 			most, n := 1+int(time.Since(begun)/time.Second), 0
@@ -286,9 +207,9 @@ func TestWatchGiants(t *testing.T) {
 		q.Send(strings.Repeat("\x01", 17<<10)) // six bytes each, on the wire
 	}
 	p, said := newWatcher(t, q)
-	tells, _ := watching(t, p, target(i, "10.0.0.1"))
-	await(t, tells, told{"n1", "event: stopped", providers.PowerOff})
-	until(t, "an empty queue", func() bool { return q.Len() == 0 })
+	tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	providertest.Await(t, tells, "n1 Off event: stopped")
+	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 	if !strings.Contains(said.String(), "the answer is too long") {
 		t.Errorf("the log says %s", said)
 	}
@@ -302,10 +223,10 @@ func TestWatchHastyQueue(t *testing.T) {
 	q.SetFault(cloud.QueueFault{Hasty: true})
 	p, _ := newWatcher(t, q)
 	begun := time.Now()
-	tells, stop := watching(t, p, target(i, "10.0.0.1"))
-	until(t, "questions", func() bool { return c.Calls("eu-west-1", "ReceiveMessage") >= 3 })
+	tells, stop := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	kit.Until(t, "questions", func() bool { return c.Calls("eu-west-1", "ReceiveMessage") >= 3 })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	await(t, tells, told{"n1", "event: stopped", providers.PowerOff})
+	providertest.Await(t, tells, "n1 Off event: stopped")
 	stop()
 	if n, most := c.Calls("eu-west-1", "ReceiveMessage"), 3+int(time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d questions, want at most %d", n, most)
@@ -319,28 +240,21 @@ func TestTwoWatches(t *testing.T) {
 	one := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 	two := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.2"})
 	p, _ := newWatcher(t, q)
-	a, stop := watching(t, p, named("one", one, "10.0.0.1"))
-	b, _ := watching(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"))
-	until(t, "two receivers", func() bool { return q.Polls() == 2 })
+	a, stop := providertest.Watching(t, p, named("one", one, "10.0.0.1"))
+	b, _ := providertest.Watching(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"))
+	kit.Until(t, "two receivers", func() bool { return q.Polls() == 2 })
 	for range 10 {
 		q.Send(q.Event(one.ID(), "stopped", time.Now()))
 		q.Send(q.Event(two.ID(), "stopped", time.Now()))
 	}
-	await(t, a, told{"one", "event: stopped", providers.PowerOff})
-	for heard := map[string]bool{}; !heard["one"] || !heard["two"]; {
-		select {
-		case x := <-b:
-			heard[x.node] = true
-		case <-time.After(timeout):
-			t.Fatalf("only told of %v", heard)
-		}
-	}
+	providertest.Await(t, a, "one Off event: stopped")
+	providertest.Await(t, b, "one ", "two ")
 	stop()
 	q.Send(q.Event(one.ID(), "terminated", time.Now()))
-	await(t, b, told{"one", "event: terminated", providers.PowerOff})
+	providertest.Await(t, b, "one Off event: terminated")
 	for x := range a {
-		if x.node != "one" {
-			t.Errorf("told %v", x)
+		if !strings.HasPrefix(x, "one ") {
+			t.Errorf("told %q", x)
 		}
 	}
 }
@@ -353,10 +267,10 @@ func TestWatchTwoRegions(t *testing.T) {
 	cfg.Regions, cfg.Queues = []string{"eu-west-1"}, []string{q.URL() + "-typo", q.URL()}
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 	p, said := makeWatcher(t, cfg)
-	tells, _ := watching(t, p, target(i, "10.0.0.1"))
-	until(t, "the log", func() bool { return strings.Contains(said.String(), "receive from queue forcefence-typo") })
+	tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "receive from queue forcefence-typo") })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	await(t, tells, told{"n1", "event: stopped", providers.PowerOff})
+	providertest.Await(t, tells, "n1 Off event: stopped")
 }
 
 // Credentials that are wrong, and that become right.
@@ -367,8 +281,8 @@ func TestWatchCredentials(t *testing.T) {
 	p, said := newWatcher(t, q)
 	c.Revoke()
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	_, stop := watching(t, p, target(i, "10.0.0.1"))
-	until(t, "the log", func() bool { return strings.Contains(said.String(), "InvalidSecurity: the credentials need") })
+	_, stop := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "InvalidSecurity: the credentials need") })
 	stop()
 	if q.Received() != 0 {
 		t.Error("a message was given to somebody without credentials")

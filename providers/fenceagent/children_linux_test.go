@@ -120,17 +120,8 @@ func TestDiesWithUs(t *testing.T) {
 	cmd.Env = append(os.Environ(), asChild+"="+c.Dir)
 	must(t, kit.StartChild(cmd))
 	endLeft(t, length)
-	waitFor(t, func() bool { return len(left(t, length)) >= 2 })
+	kit.Until(t, "its children run", func() bool { return len(left(t, length)) >= 2 })
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
-	waitFor(t, func() bool { return len(left(t, length)) == 0 })
-}
-
-func waitFor(t testing.TB, done func() bool) {
-	t.Helper()
-	for until := time.Now().Add(timeout); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("waited in vain")
-		}
-	}
+	kit.Until(t, "they have ended", func() bool { return len(left(t, length)) == 0 })
 }

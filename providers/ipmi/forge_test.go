@@ -15,13 +15,14 @@ import (
 	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/ipmisim"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // world is a BMC, its machine, and somebody in the network between it and the provider, who knows no password.
 type world struct {
 	*proxy
 	provider *ipmi.Provider
-	said     *logs
+	said     *kit.Log
 	target   providers.Target
 	setPower func(on bool)
 }

@@ -1,13 +1,11 @@
 package ipmi_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,26 +25,8 @@ const timeout = 20 * time.Second
 
 var must = kit.Must
 
-// logs are a provider's log lines.
-type logs struct {
-	mu   sync.Mutex // guards what follows
-	text bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // newProvider makes a provider with this password; edit changes its configuration first. It ends with the test.
-func newProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*ipmi.Provider, *logs) {
+func newProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*ipmi.Provider, *kit.Log) {
 	t.Helper()
 	p, said := openProvider(t, passwordFile, edit)
 	t.Cleanup(func() {
@@ -58,7 +38,7 @@ func newProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*i
 }
 
 // openProvider is newProvider for a caller who closes it.
-func openProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*ipmi.Provider, *logs) {
+func openProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*ipmi.Provider, *kit.Log) {
 	t.Helper()
 	c := ipmi.NewConfig()
 	c.Username, c.PasswordFile = "fence", passwordFile
@@ -68,7 +48,7 @@ func openProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*
 	if problems := c.Validate(); len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	said := &logs{}
+	said := &kit.Log{}
 	p, err := ipmi.New(*c, providers.Options{Name: "rack-a", Log: slog.New(slog.NewTextHandler(said, nil))})
 	must(t, err)
 	ipmi.SetWarm(p, 300*time.Millisecond)

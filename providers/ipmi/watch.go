@@ -47,14 +47,9 @@ func (p trapping) Watch(ctx context.Context, targets []providers.Target, f func(
 	for i := range targets {
 		w.asks.Want(i)
 	}
-	for {
-		w.resolve(ctx)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(resolveEvery):
-		}
+	for w.resolve(ctx); remote.Sleep(ctx, resolveEvery); w.resolve(ctx) {
 	}
+	return ctx.Err()
 }
 
 type trapWatch struct {

@@ -3,15 +3,10 @@ package ipmi_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,15 +15,10 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ipmi"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/ipmisim"
 	"github.com/forcefence/forcefence/test/kit"
 )
-
-// told is one call of a watch's function.
-type told struct {
-	node, raw string
-	state     providers.PowerState
-}
 
 // newTrapper makes a provider that listens for traps at address.
 func newTrapper(t testing.TB, passwordFile, user, address string) providers.Watcher {
@@ -48,77 +38,11 @@ func newTrapper(t testing.TB, passwordFile, user, address string) providers.Watc
 	return p.(providers.Watcher)
 }
 
-// freePort is an address that nobody listens at.
-func freePort(t testing.TB) string {
-	t.Helper()
-	var port int
-	must(t, kit.FreePorts(&port))
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+// petOf is the trap that a BMC sends when its machine's power is off.
+var petOf = gosnmp.SnmpTrap{
+	Enterprise: "." + ipmisim.PETEnterprise, AgentAddress: "127.0.0.1", GenericTrap: 6, SpecificTrap: ipmisim.PETPowerOff, Timestamp: 300,
+	Variables: []gosnmp.SnmpPDU{{Name: "." + ipmisim.PETEnterprise + ".1", Type: gosnmp.OctetString, Value: []byte(ipmisim.PETEvent)}},
 }
-
-func watching(t testing.TB, p providers.Watcher, targets ...providers.Target) (tells <-chan told, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ch, over := make(chan told, 1000), make(chan error, 1)
-	go func() {
-		over <- p.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
-			if o.At.IsZero() {
-				t.Error("told without a time")
-			}
-			ch <- told{of.Node, o.Raw, o.State}
-		})
-		close(ch) // a call after that panics
-	}()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-over:
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("Watch: got %v", err)
-			}
-		case <-time.After(timeout):
-			t.Error("Watch does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return ch, stop
-}
-
-func await(t testing.TB, tells <-chan told, want told) {
-	t.Helper()
-	var seen []told
-	for deadline := time.After(timeout); ; {
-		select {
-		case x := <-tells:
-			if seen = append(seen, x); x == want {
-				return
-			}
-		case <-deadline:
-			t.Fatalf("not told %v, only %v", want, seen)
-		}
-	}
-}
-
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(timeout); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
-		}
-	}
-}
-
-// petOf is the trap that a BMC sends when its machine's power is off (PET 1.0): power unit, sensor-specific, off asserted.
-var petOf = gosnmp.SnmpTrap{Enterprise: ".1.3.6.1.4.1.3183.1.1", AgentAddress: "127.0.0.1", GenericTrap: 6, SpecificTrap: 0x096f00, Timestamp: 300, Variables: []gosnmp.SnmpPDU{{
-	Name: ".1.3.6.1.4.1.3183.1.1.1", Type: gosnmp.OctetString,
-	Value: append(append([]byte("\x33\x22\x11\x00\x55\x44\x77\x66\x88\x99\xaa\xbb\xcc\xdd\xee\xff"), // the GUID
-		0, 7, // sequence
-		0x20, 0, 0, 0, 0xff, 0xff, // local time, offset
-		0x20, 0x20, 0x10, // trap source BMC, event source BMC, severity
-		0x20, 1, 0x13, 1, // sensor device, sensor, entity and its instance
-		0, 0, 0, 0, 0, 0, 0, 0, 25), // event data, language
-		0x00, 0x00, 0x12, 0x91, 0x0f, 0x02, 0xc1),
-}}}
 
 // packetOf is a trap as gosnmp writes it.
 func packetOf(t testing.TB, version gosnmp.SnmpVersion, trap gosnmp.SnmpTrap) []byte {
@@ -160,13 +84,13 @@ func TestWatch(t *testing.T) {
 	const right = "correct horse"
 	s, off := newSoft(t, right), newSoft(t, right)
 	off.edit(func() { off.on = false })
-	address := freePort(t)
+	address := kit.FreeAddress(t)
 	p := newTrapper(t, passwordFile(t, right), "fence", address)
-	tells, stop := watching(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
+	tells, stop := providertest.Watching(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
 		providers.Target{Node: "n2", ID: "ipmi://localhost:" + off.address[strings.LastIndex(off.address, ":")+1:], SystemUUID: machineUUID},
 		providers.Target{Node: "nothing"}, providers.Target{Node: "no BMC", ID: "127.0.0.3:1"})
-	await(t, tells, told{"n2", "off", providers.PowerOff}) // at the beginning
-	until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
+	providertest.Await(t, tells, "n2 Off off") // at the beginning
+	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 
 	good := packetOf(t, gosnmp.Version1, petOf)
 	stranger, bmc := from(t, "127.0.0.2", address), from(t, "127.0.0.1", address)
@@ -177,13 +101,13 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	sendBy(t, gosnmp.Version1, petOf, address) // is read after these
-	until(t, "a question after the trap", func() bool { return questions(s) > 1 })
+	kit.Until(t, "a question after the trap", func() bool { return questions(s) > 1 })
 	s.edit(func() { s.on = false }) // after the trap, and after it was asked about
-	await(t, tells, told{"n1", "after a PET 0x096f00 (power unit): off", providers.PowerOff})
+	providertest.Await(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
 	stop()
 	for x := range tells {
-		if x.state != providers.PowerOff {
-			t.Errorf("told %v", x)
+		if !strings.Contains(x, " Off ") {
+			t.Errorf("told %q", x)
 		}
 	}
 	sendBy(t, gosnmp.Version1, petOf, address)
@@ -198,9 +122,9 @@ func TestWatch(t *testing.T) {
 func TestWatchIgnores(t *testing.T) {
 	const right = "correct horse"
 	s := newSoft(t, right)
-	address := freePort(t)
-	_, stop := watching(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
-	until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
+	address := kit.FreeAddress(t)
+	_, stop := providertest.Watching(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
+	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
 	stranger, bmc := from(t, "127.0.0.2", address), from(t, "127.0.0.1", address)
 	v3 := append([]byte{}, good...)
@@ -212,7 +136,7 @@ func TestWatchIgnores(t *testing.T) {
 		}
 	}
 	time.AfterFunc(1500*time.Millisecond, stop) // longer than two questions are apart
-	until(t, "the end", func() bool {
+	kit.Until(t, "the end", func() bool {
 		l, err := net.ListenPacket("udp", address)
 		if err == nil {
 			_ = l.Close()
@@ -228,16 +152,16 @@ func TestWatchIgnores(t *testing.T) {
 func TestWatchFlood(t *testing.T) {
 	const right = "correct horse"
 	s := newSoft(t, right)
-	address := freePort(t)
+	address := kit.FreeAddress(t)
 	begun := time.Now()
-	tells, stop := watching(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
-	until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
+	tells, stop := providertest.Watching(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
+	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
 	bmc := from(t, "127.0.0.1", address)
 	for range 100_000 {
 		bmc(good)
 	}
-	until(t, "a question", func() bool { return questions(s) > 1 })
+	kit.Until(t, "a question", func() bool { return questions(s) > 1 })
 	stop()
 	for x := range tells {
 		t.Errorf("told %v of a machine that runs", x)
@@ -259,24 +183,24 @@ func TestWatchesShareAPort(t *testing.T) {
 	s, other := newSoft(t, right), newSoft(t, right)
 	s.edit(func() { s.on = false })
 	other.edit(func() { other.on = false })
-	address := freePort(t)
+	address := kit.FreeAddress(t)
 	file := passwordFile(t, right)
 	p := newTrapper(t, file, "fence", address)
-	a, stop := watching(t, p, providers.Target{Node: "a", ID: s.address, SystemUUID: machineUUID})
-	b, _ := watching(t, p, providers.Target{Node: "b", ID: s.address, SystemUUID: machineUUID})
-	c, stopC := watching(t, newTrapper(t, file, "fence", address), providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
-	for node, tells := range map[string]<-chan told{"a": a, "b": b, "c": c} {
-		await(t, tells, told{node, "off", providers.PowerOff})
+	a, stop := providertest.Watching(t, p, providers.Target{Node: "a", ID: s.address, SystemUUID: machineUUID})
+	b, _ := providertest.Watching(t, p, providers.Target{Node: "b", ID: s.address, SystemUUID: machineUUID})
+	c, stopC := providertest.Watching(t, newTrapper(t, file, "fence", address), providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
+	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
+		providertest.Await(t, tells, node+" Off off")
 	}
 	const trapped = "after a PET 0x096f00 (power unit): off"
 	sendBy(t, gosnmp.Version1, petOf, address)
-	for node, tells := range map[string]<-chan told{"a": a, "b": b, "c": c} {
-		await(t, tells, told{node, trapped, providers.PowerOff})
+	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
+		providertest.Await(t, tells, node+" Off "+trapped)
 	}
 	stop()
 	stopC()
 	sendBy(t, gosnmp.Version2c, gosnmp.SnmpTrap{Variables: []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.1.1.4.1.0", Type: gosnmp.ObjectIdentifier, Value: ".1.3.6.1.4.1.674.1"}}}, address)
-	await(t, b, told{"b", "after a trap: off", providers.PowerOff})
+	providertest.Await(t, b, "b Off after a trap: off")
 
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
@@ -289,31 +213,17 @@ func TestWatchesShareAPort(t *testing.T) {
 	}
 }
 
-// requireSnmptrap is set to 1 where a missing program must fail the test instead of skipping it.
-const requireSnmptrap = "FORCEFENCE_REQUIRE_SNMPTRAP"
-
 // OpenIPMI's simulator in front of a QEMU, and Net-SNMP's snmptrap: the machine's power is cut, and a trap that others wrote tells of it.
 func TestWatchSimulator(t *testing.T) {
-	if _, err := exec.LookPath("snmptrap"); err != nil {
-		if os.Getenv(requireSnmptrap) == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("SKIPPED: snmptrap is not installed (apt-get install snmp)")
-	}
+	ipmisim.NeedTrap(t)
 	sim := ipmisim.New(t, ipmisim.Options{})
 	must(t, sim.SetPower(t.Context(), true))
-	address := freePort(t)
-	tells, _ := watching(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address), providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
+	address := kit.FreeAddress(t)
+	tells, _ := providertest.Watching(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address), providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
 	must(t, sim.SetPower(t.Context(), false))
 	cut := time.Now()
-	cmd := exec.Command("snmptrap", "-v", "1", "-c", "public", address, "1.3.6.1.4.1.3183.1.1", "127.0.0.1", "6", strconv.Itoa(petOf.SpecificTrap), "300",
-		"1.3.6.1.4.1.3183.1.1.1", "x", fmt.Sprintf("%x", petOf.Variables[0].Value))
-	cmd.Env = append(os.Environ(), "MIBS=", "SNMP_PERSISTENT_DIR="+t.TempDir())
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("snmptrap: %v: %s", err, out)
-	}
-	await(t, tells, told{"n1", "after a PET 0x096f00 (power unit): off", providers.PowerOff})
+	ipmisim.SendTrap(t, "127.0.0.1", address)
+	providertest.Await(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
 	t.Logf("told %s after the power cut, of which snmptrap took its part", time.Since(cut).Round(time.Millisecond))
 }
 

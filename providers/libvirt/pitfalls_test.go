@@ -414,11 +414,7 @@ func TestHangingConnection(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, p, of, providers.PowerOff, "shut off (destroyed)")
-	for deadline := time.Now().Add(timeout); x.open() != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are open, want the new one", x.open())
-		}
-	}
+	kit.Until(t, "the new connection alone is open", func() bool { return x.open() == 1 })
 }
 
 // TestAnswersGarbage: whatever sits behind the address, a call ends with an error of a class and the process lives.

@@ -11,6 +11,7 @@ import (
 	golibvirt "github.com/digitalocean/go-libvirt"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 var _ providers.Watcher = (*Provider)(nil)
@@ -64,10 +65,8 @@ func (w *watch) run(ctx context.Context, h *hypervisor) error {
 		} else {
 			log.Debug("Cannot reach a hypervisor for its events", "err", err, "again", pause)
 		}
-		select {
-		case <-ctx.Done():
+		if !remote.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 		pause = min(2*pause, w.p.rhythm.last)
 	}

@@ -1,7 +1,6 @@
 package libvirt_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,64 +10,10 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/kit"
 )
-
-// told is one call of a watch's function.
-type told struct {
-	node, raw string
-	state     providers.PowerState
-	at        time.Time
-}
-
-// watching runs a watch until the test ends, or stop is called, and returns what it tells.
-func watching(t testing.TB, p *libvirt.Provider, targets ...providers.Target) (tells <-chan told, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ch, over := make(chan told, 1000), make(chan error, 1)
-	go func() {
-		over <- p.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
-			if ctx.Err() == nil {
-				ch <- told{of.Node, o.Raw, o.State, time.Now()}
-			}
-		})
-	}()
-	ended := false
-	stop = func() {
-		if ended {
-			return
-		}
-		ended = true
-		cancel()
-		select {
-		case err := <-over:
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("Watch: got %v", err)
-			}
-		case <-time.After(timeout):
-			t.Error("Watch does not return")
-		}
-	}
-	t.Cleanup(stop)
-	return ch, stop
-}
-
-// await waits until this is told, whatever else is.
-func await(t testing.TB, tells <-chan told, node string, state providers.PowerState, raw string) told {
-	t.Helper()
-	var seen []told
-	for deadline := time.After(timeout); ; {
-		select {
-		case x := <-tells:
-			seen = append(seen, x)
-			if x.node == node && x.state == state && x.raw == raw {
-				return x
-			}
-		case <-deadline:
-			t.Fatalf("%s: not told that it is %s (%q), only %v", node, state, raw, seen)
-		}
-	}
-}
 
 // TestWatch: events by UUID and by name; those of others are not told; what happened while nobody listened is.
 func TestWatch(t *testing.T) {
@@ -80,35 +25,33 @@ func TestWatch(t *testing.T) {
 	other := h.Guest(t, "g4", hypervisor.Guest{})
 	p := newProvider(t, nil, h.URI())
 	libvirt.SetRhythm(p, time.Second, 50*time.Millisecond, 200*time.Millisecond)
-	tells, stop := watching(t, p,
+	tells, stop := providertest.Watching(t, p,
 		providers.Target{Node: "n1", SystemUUID: n1.UUID()},
 		providers.Target{Node: "n2", ID: "g2", SystemUUID: n2.UUID()},
 		providers.Target{Node: "n3", ID: off.UUID()},
 		providers.Target{Node: "unknown", ID: "no such domain"},
 		providers.Target{Node: "nothing"},
 	)
-	await(t, tells, "n3", providers.PowerOff, "shut off (unknown)")
+	providertest.Await(t, tells, "n3 Off shut off (unknown)")
 	must(t, other.Destroy(ctx))
 	must(t, n1.Kill())
-	if x := await(t, tells, "n1", providers.PowerOff, "event: stopped (failed)"); x.node == "" {
-		t.Error("nothing")
-	}
+	providertest.Await(t, tells, "n1 Off event: stopped (failed)")
 	must(t, n2.Destroy(ctx))
-	await(t, tells, "n2", providers.PowerOff, "event: stopped (destroyed)")
+	providertest.Await(t, tells, "n2 Off event: stopped (destroyed)")
 	must(t, n2.Start(ctx))
-	await(t, tells, "n2", providers.PowerOn, "event: started (booted)")
+	providertest.Await(t, tells, "n2 On event: started (booted)")
 	must(t, n2.Save(ctx))
-	await(t, tells, "n2", providers.PowerOn, "event: stopped (saved)")
+	providertest.Await(t, tells, "n2 On event: stopped (saved)")
 	must(t, n2.Start(ctx))
-	await(t, tells, "n2", providers.PowerOn, "event: started (restored)")
+	providertest.Await(t, tells, "n2 On event: started (restored)")
 
 	// The daemon dies, and the guest while nobody could tell.
 	h.KillDaemon()
 	must(t, n2.Kill())
 	must(t, h.StartDaemon(ctx))
-	await(t, tells, "n2", providers.PowerOff, "shut off (crashed)")
+	providertest.Await(t, tells, "n2 Off shut off (crashed)")
 	must(t, n2.Start(ctx))
-	await(t, tells, "n2", providers.PowerOn, "event: started (booted)")
+	providertest.Await(t, tells, "n2 On event: started (booted)")
 
 	// It hangs: the connection stays. It is asked, given up, and listened to again when it is back. (No guest is killed meanwhile:
 	// libvirtd 9.0 was once seen to answer nothing about such a guest for half a minute after it went on.)
@@ -119,29 +62,12 @@ func TestWatch(t *testing.T) {
 	}
 	h.ThawDaemon()
 	must(t, n2.Destroy(ctx))
-	for x := (told{}); x.state != providers.PowerOff || x.node != "n2"; { // by an event, or by the look after the connection
-		select {
-		case x = <-tells:
-		case <-time.After(timeout):
-			t.Fatal("not told of what happened after the daemon went on")
-		}
-	}
+	providertest.Await(t, tells, "n2 Off ") // by an event, or by the look after the connection
 	must(t, n2.Start(ctx))
-	await(t, tells, "n2", providers.PowerOn, "event: started (booted)")
+	providertest.Await(t, tells, "n2 On event: started (booted)")
 
 	stop()
-	must(t, n2.Destroy(ctx))
-	for {
-		select {
-		case x := <-tells:
-			if x.node == "" || x.raw == "event: stopped (destroyed)" {
-				t.Errorf("told after Watch had returned: %v", x)
-			}
-			continue
-		default:
-		}
-		break
-	}
+	must(t, n2.Destroy(ctx)) // of which nothing may be told
 }
 
 // TestWatchIsRefused: a daemon without events is an error at once, the provider's other calls go on.
@@ -164,12 +90,8 @@ func TestWatchGarbage(t *testing.T) {
 	x := newPeer(t, func(c net.Conn) { _, _ = c.Write(xdr(3, 1, 2, 3)); _, _ = readFrame(c) })
 	p := newProvider(t, nil, x.uri())
 	libvirt.SetRhythm(p, time.Second, 10*time.Millisecond, 20*time.Millisecond)
-	_, stop := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
-	for deadline := time.Now().Add(timeout); x.accepted() < 5; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("got %d connections", x.accepted())
-		}
-	}
+	_, stop := providertest.Watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	kit.Until(t, "five connections", func() bool { return x.accepted() >= 5 })
 	stop()
 }
 
@@ -179,7 +101,7 @@ func BenchmarkEvent(b *testing.B) {
 	h := hypervisor.New(b, hypervisor.Options{})
 	d := h.Guest(b, "n1", hypervisor.Guest{})
 	p := newProvider(b, nil, h.URI())
-	tells, _ := watching(b, p, target(d))
+	tells, _ := providertest.Watching(b, p, target(d))
 	ctx := b.Context()
 	end := map[string]func() time.Time{
 		"killed":    func() time.Time { now := time.Now(); must(b, d.Kill()); return now },
@@ -200,8 +122,8 @@ func BenchmarkEvent(b *testing.B) {
 				b.StartTimer()
 				from := f()
 				raw := map[string]string{"killed": "event: stopped (failed)", "destroyed": "event: stopped (destroyed)"}[name]
-				x := await(b, tells, "n1", providers.PowerOff, raw)
-				b.ReportMetric(float64(x.at.Sub(from).Milliseconds()), "ms-last")
+				providertest.Await(b, tells, "n1 Off "+raw)
+				b.ReportMetric(float64(time.Since(from).Milliseconds()), "ms-last")
 				must(b, d.Await(ctx, map[string]string{"killed": "shut off (crashed)", "destroyed": "shut off (destroyed)"}[name]))
 			}
 		})
@@ -239,8 +161,8 @@ func TestWatchLateTruth(t *testing.T) {
 		}
 	})).uri())
 	libvirt.SetRhythm(p, 100*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond)
-	tells, _ := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
-	await(t, tells, "n1", providers.PowerOff, "shut off (crashed)")
+	tells, _ := providertest.Watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	providertest.Await(t, tells, "n1 Off shut off (crashed)")
 }
 
 // TestWatchNoticesSilence: a daemon that hangs keeps its connection open; the watch makes another.
@@ -254,11 +176,7 @@ func TestWatchNoticesSilence(t *testing.T) {
 	}))
 	p := newProvider(t, nil, x.uri())
 	libvirt.SetRhythm(p, 50*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond)
-	_, stop := watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
-	for deadline := time.Now().Add(timeout); x.accepted() < 3; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("got %d connections", x.accepted())
-		}
-	}
+	_, stop := providertest.Watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	kit.Until(t, "three connections", func() bool { return x.accepted() >= 3 })
 	stop()
 }

@@ -132,7 +132,7 @@ func (d *door) keep(ctx context.Context, log *slog.Logger, ready chan<- struct{}
 			log.Warn("Cannot listen for the events of BMCs; they are only asked until then", "listen", d.push.Listen, "err", err)
 			told = true
 		}
-		if !sleep(ctx, pause) {
+		if !remote.Sleep(ctx, pause) {
 			return
 		}
 	}
@@ -326,7 +326,7 @@ func (l *listener) subscribed(ctx context.Context, b *bmc, g *guest) (lasted tim
 	}()
 	l.begun()
 	for {
-		if !sleep(ctx, jittered(l.p.rhythm.quiet)) {
+		if !remote.Sleep(ctx, jittered(l.p.rhythm.quiet)) {
 			return time.Since(began), ctx.Err()
 		}
 		there, err := l.look(ctx, b, g, path)

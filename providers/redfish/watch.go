@@ -160,7 +160,7 @@ func (l *listener) run(ctx context.Context) {
 		default:
 			l.log.Debug("Lost the events of a BMC", "err", err, "again", wait)
 		}
-		if !sleep(ctx, jittered(wait)) {
+		if !remote.Sleep(ctx, jittered(wait)) {
 			return
 		}
 	}
@@ -267,7 +267,7 @@ func (l *listener) streamed(ctx context.Context, b *bmc) (lasted time.Duration, 
 		}
 		if again := l.taken.take(time.Now()); again > 0 {
 			l.asker.Heard(l.all...)
-			if !sleep(ctx, again) { // which also keeps the BMC from sending
+			if !remote.Sleep(ctx, again) { // which also keeps the BMC from sending
 				return time.Since(began), ctx.Err()
 			}
 			continue
@@ -394,16 +394,4 @@ func jittered(d time.Duration) time.Duration {
 		return 0
 	}
 	return d/2 + rand.N(d)
-}
-
-// sleep reports whether that time went by before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -1,7 +1,6 @@
 package redfish_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -28,61 +28,19 @@ const (
 
 func sse(_ *rack, c *redfish.Config) { c.Events = "sse" }
 
-// watching runs a watch until the test ends, or stop is called, and returns what it tells: "node state word".
-func watching(t testing.TB, p *redfish.Provider, targets ...providers.Target) (tells <-chan string, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ch, over := make(chan string, 10000), make(chan error, 1)
-	go func() {
-		over <- redfish.Watcher(p).Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
-			if ctx.Err() == nil {
-				ch <- fmt.Sprintf("%s %s %s", of.Node, o.State, o.Raw)
-			}
-		})
-	}()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-over:
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("Watch: got %v", err)
-			}
-		case <-time.After(timeout):
-			t.Error("Watch does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return ch, stop
-}
-
 // brisk is a rhythm for tests; a stream that carries nothing is left alone.
 func brisk(p *redfish.Provider) {
 	redfish.SetRhythm(p, 10*time.Millisecond, 50*time.Millisecond, time.Hour, time.Hour)
-}
-
-// await waits until this, or what begins with it, is told, whatever else is.
-func await(t testing.TB, tells <-chan string, want string) {
-	t.Helper()
-	var seen []string
-	for deadline := time.After(timeout); ; {
-		select {
-		case got := <-tells:
-			if strings.HasPrefix(got, want) {
-				return
-			}
-			seen = append(seen, got)
-		case <-deadline:
-			t.Fatalf("not told: %q, only %q", want, seen)
-		}
-	}
 }
 
 // nothing wants nothing told of what was told before this call.
 func nothing(t testing.TB, tells <-chan string) {
 	t.Helper()
 	select {
-	case got := <-tells:
-		t.Errorf("told: %q", got)
+	case got, told := <-tells:
+		if told {
+			t.Errorf("told: %q", got)
+		}
 	default:
 	}
 }
@@ -116,23 +74,23 @@ func TestWatch(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
 	r.ms[2].CutPower()
-	tells, stop := watching(t, r.p, append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
-	await(t, tells, "n2 Off Off")
+	tells, stop := providertest.Watching(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
+	providertest.Await(t, tells, "n2 Off Off")
 	r.streams(t, 1) // of one BMC
 	r.ms[0].CutPower()
-	await(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.Await(t, tells, "n0 Off event: ResourcePoweredOff")
 	r.ms[0].PowerOn()
-	await(t, tells, "n0 On ") // of the event, or of the answer to a question
+	providertest.Await(t, tells, "n0 On ") // of the event, or of the answer to a question
 
 	r.bmc.SetFault(datacenter.Fault{Mute: true})
 	r.ms[1].CutPower()
 	r.bmc.DropConnections()
-	await(t, tells, "n1 Off Off")
+	providertest.Await(t, tells, "n1 Off Off")
 	r.streams(t, 1)
 	r.ms[1].PowerOn()
 	r.bmc.ExpireSessions()
 	r.bmc.EndStreams()
-	await(t, tells, "n1 On On")
+	providertest.Await(t, tells, "n1 On On")
 	r.streams(t, 1)
 	if n := r.bmc.Sessions(); n != 1 {
 		t.Errorf("%d sessions, want 1", n)
@@ -140,11 +98,7 @@ func TestWatch(t *testing.T) {
 	r.bmc.SetFault(datacenter.Fault{})
 	stop()
 	r.streams(t, 0)
-	for len(tells) > 0 {
-		<-tells
-	}
-	r.ms[1].CutPower()
-	nothing(t, tells)
+	r.ms[1].CutPower() // of which nothing may be told
 	if n := r.bmc.Count(http.MethodPost, sessions); n > 3 {
 		t.Errorf("%d log-ins for some streams", n)
 	}
@@ -169,12 +123,12 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
 			brisk(r.p)
 			r.bmc.SetFault(datacenter.Fault{Mute: true})
-			tells, _ := watching(t, r.p, r.targets()...)
+			tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
 			r.streams(t, 1)
 			r.until(t, "the look at the beginning", func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) > 0 })
 			r.ms[0].CutPower()
 			event(r)
-			await(t, tells, "n0 Off Off")
+			providertest.Await(t, tells, "n0 Off Off")
 		})
 	}
 }
@@ -184,14 +138,14 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 func TestWatchOfSeveralSystems(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
-	tells, _ := watching(t, r.p, r.targets()[:2]...)
+	tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()[:2]...)
 	r.streams(t, 1)
 	asked := func(m *datacenter.Machine) int { return r.bmc.Count(http.MethodGet, system(m)) }
 	r.until(t, "three looks at each at the beginning", func() bool { return asked(r.ms[0]) >= 3 && asked(r.ms[1]) >= 3 })
 	before := [3]int{asked(r.ms[0]), asked(r.ms[1]), asked(r.ms[2])}
 	r.ms[2].CutPower() // nobody's
 	r.bmc.SendEvent("IDRAC.2.8.SYS1001", system(r.ms[1])+"/")
-	await(t, tells, "n1 Changing event: SYS1001")
+	providertest.Await(t, tells, "n1 Changing event: SYS1001")
 	r.bmc.SendEvent("OpenBMC.0.1.DCPowerOff", "/redfish/v1/Managers/bmc") // whose?
 	r.until(t, "both are asked", func() bool { return asked(r.ms[0]) > before[0] && asked(r.ms[1]) > before[1] })
 	if n := asked(r.ms[2]); n != before[2] {
@@ -203,18 +157,18 @@ func TestWatchOfSeveralSystems(t *testing.T) {
 func TestWatchFlood(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, sse)
 	brisk(r.p)
-	tells, _ := watching(t, r.p, r.targets()...)
+	tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
 	r.streams(t, 1)
 	began := time.Now()
 	for range 4000 {
 		r.bmc.SendEvent("Contoso.1.0.Fan", system(r.ms[0]))
 		r.bmc.SendEvent("ResourceEvent.1.0.ResourcePoweredOff", system(r.ms[0]))
 	}
-	await(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.Await(t, tells, "n0 Off event: ResourcePoweredOff")
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
 	r.until(t, "a third question", func() bool { return asked() >= 3 })
 	r.ms[0].CutPower() // its event is behind the others
-	await(t, tells, "n0 Off Off")
+	providertest.Await(t, tells, "n0 Off Off")
 	seconds := int(time.Since(began)/time.Second) + 2
 	if n := asked(); n > seconds {
 		t.Errorf("asked %d times in %d s", n, seconds)
@@ -266,11 +220,11 @@ func TestWatchWithoutEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
-			log := &lines{}
+			log := &kit.Log{}
 			p := logged(t, r, log)
 			redfish.SetRhythm(p, time.Millisecond, time.Millisecond, time.Millisecond, time.Hour)
 			r.bmc.SetFault(tt.fault)
-			_, stop := watching(t, p, r.targets()...)
+			_, stop := providertest.Watching(t, redfish.Watcher(p), r.targets()...)
 			r.until(t, "it tries again", func() bool { return r.bmc.Count(http.MethodGet, "/redfish/v1/") > 4 })
 			stop()
 			if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, tt.want) {
@@ -283,26 +237,8 @@ func TestWatchWithoutEvents(t *testing.T) {
 	}
 }
 
-// lines is a log that may be read.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // logged is another provider for the rack, with a log.
-func logged(t *testing.T, r *rack, log *lines) *redfish.Provider {
+func logged(t *testing.T, r *rack, log *kit.Log) *redfish.Provider {
 	t.Helper()
 	c := redfish.NewConfig()
 	c.Username, c.PasswordFile, c.CAFile, c.Events = r.dc.Username(), r.file, filepath.Join(filepath.Dir(r.file), "ca.pem"), "sse"
@@ -324,8 +260,8 @@ func TestWatchComesBack(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
 			redfish.SetRhythm(r.p, time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, time.Hour)
 			r.ms[0].CutPower()
-			tells, _ := watching(t, r.p, r.targets()...)
-			await(t, tells, "n0 Off Off")
+			tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
+			providertest.Await(t, tells, "n0 Off Off")
 			r.bmc.SetFault(fault)
 			ca := filepath.Join(filepath.Dir(r.file), "ca.pem")
 			trusted, err := os.ReadFile(ca)
@@ -366,7 +302,7 @@ func TestWatchComesBack(t *testing.T) {
 			r.bmc.SetFault(datacenter.Fault{NoFilter: fault.NoFilter})
 			r.streams(t, 1)
 			r.bmc.SendEvent("Contoso.1.0.Ouch", "")
-			await(t, tells, "n0 Off Off")
+			providertest.Await(t, tells, "n0 Off Off")
 		})
 	}
 }
@@ -375,7 +311,7 @@ func TestWatchComesBack(t *testing.T) {
 func TestWatchEndsStreams(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, sse)
 	brisk(r.p)
-	watching(t, r.p, r.targets()...)
+	providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
 	opened := func() int { return r.bmc.Count(http.MethodGet, eventStream) }
 	for _, raw := range []string{
 		"data: " + strings.Repeat("x", redfish.MaxEvent+10),
@@ -390,7 +326,7 @@ func TestWatchEndsStreams(t *testing.T) {
 
 	quiet := newRack(t, 1, datacenter.Options{}, sse)
 	redfish.SetRhythm(quiet.p, time.Millisecond, time.Millisecond, time.Hour, 20*time.Millisecond)
-	watching(t, quiet.p, quiet.targets()...)
+	providertest.Watching(t, redfish.Watcher(quiet.p), quiet.targets()...)
 	quiet.until(t, "a stream that is made anew", func() bool { return quiet.bmc.Count(http.MethodGet, eventStream) > 3 })
 	if n := quiet.bmc.Count(http.MethodPost, sessions); n != 1 {
 		t.Errorf("%d log-ins, want 1", n)
@@ -401,14 +337,14 @@ func TestWatchEndsStreams(t *testing.T) {
 func TestWatches(t *testing.T) {
 	r := newRack(t, 2, datacenter.Options{}, sse)
 	brisk(r.p)
-	one, stop := watching(t, r.p, r.targets()[0])
+	one, stop := providertest.Watching(t, redfish.Watcher(r.p), r.targets()[0])
 	ended := make(chan error, 1)
 	go func() {
 		ended <- redfish.Watcher(r.p).Watch(context.Background(), r.targets(), func(providers.Target, providers.Observation) {})
 	}()
 	r.streams(t, 2)
 	r.ms[0].CutPower()
-	await(t, one, "n0 Off ")
+	providertest.Await(t, one, "n0 Off ")
 	stop()
 	r.streams(t, 1)
 	other := newRack(t, 1, datacenter.Options{}, sse)

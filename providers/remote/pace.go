@@ -72,12 +72,8 @@ func (p *Pace) care(i int) {
 			rest = 0
 		}
 		p.mu.Unlock()
-		if rest > 0 {
-			select {
-			case <-time.After(rest):
-			case <-p.ctx.Done():
-				continue
-			}
+		if rest > 0 && !Sleep(p.ctx, rest) {
+			continue
 		}
 		select {
 		case p.slots <- struct{}{}:
@@ -91,5 +87,17 @@ func (p *Pace) care(i int) {
 			p.f(p.ctx, i)
 		}
 		<-p.slots
+	}
+}
+
+// Sleep reports whether that time went by before ctx ended. It blocks until either.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }

@@ -104,3 +104,21 @@ func TestPaceOneAtATime(t *testing.T) {
 		}
 	})
 }
+
+// It sleeps as long as it is told, and not beyond ctx's end.
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		if !remote.Sleep(ctx, 7*time.Second) || time.Since(start) != 7*time.Second {
+			t.Errorf("the first: %s", time.Since(start))
+		}
+		if remote.Sleep(ctx, 7*time.Second) || time.Since(start) != 10*time.Second {
+			t.Errorf("beyond the end: %s", time.Since(start))
+		}
+		if remote.Sleep(ctx, time.Hour) || time.Since(start) != 10*time.Second {
+			t.Errorf("after the end: %s", time.Since(start))
+		}
+	})
+}

@@ -276,11 +276,7 @@ func (m vm) word() (word types.VirtualMachinePowerState) {
 // until waits for the VM's power, since a task takes its time.
 func (m vm) until(t testing.TB, want types.VirtualMachinePowerState) {
 	t.Helper()
-	for deadline := time.Now().Add(timeout); m.word() != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is %s, not %s", m.Name, m.word(), want)
-		}
-	}
+	kit.Until(t, m.Name+" "+string(want), func() bool { return m.word() == want })
 }
 
 func (m vm) target() providers.Target {

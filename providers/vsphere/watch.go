@@ -10,6 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // Watch listens to a property collector of its own for the power of all VMs that the account may see, in the session that all calls
@@ -38,10 +39,8 @@ func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func
 		default:
 			log.Debug("Cannot get the events of a vCenter", "err", providers.Cause(err), "again", pause)
 		}
-		select {
-		case <-ctx.Done():
+		if !remote.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }

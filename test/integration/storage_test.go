@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -42,7 +41,7 @@ type lake struct {
 	client  dynamic.Interface
 	watcher *storagewatch.Watcher
 	metrics *prometheus.Registry
-	log     *safeBuffer
+	log     *kit.Log
 
 	mu      sync.Mutex // guards what follows
 	changed map[string]int
@@ -72,31 +71,13 @@ func (l *lake) listed() int {
 	return l.lists
 }
 
-// safeBuffer is a log that is read while it is written.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 func newLake(t *testing.T) *lake {
 	t.Helper()
 	if binary == "" {
 		t.Skip("needs a control plane")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	l := &lake{t: t, ctx: ctx, log: &safeBuffer{}, changed: map[string]int{}, metrics: prometheus.NewRegistry()}
+	l := &lake{t: t, ctx: ctx, log: &kit.Log{}, changed: map[string]int{}, metrics: prometheus.NewRegistry()}
 	l.c = cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{"--feature-gates=CSIVolumeHealth=true"}})
 	var err error
 	l.client, err = dynamic.NewForConfig(l.c.RESTConfig())

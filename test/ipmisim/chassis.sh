@@ -32,6 +32,7 @@ power() {
 while [ $# -gt 0 ]; do
 	case $1 in
 	get)
+		[ "$2" != power ] || echo >>"$dir/asked"
 		if [ "$2" = power ] && alive; then echo power:1; else echo "$2:0"; fi
 		shift 2
 		;;

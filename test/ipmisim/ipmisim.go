@@ -291,6 +291,12 @@ func (b *BMC) Ignore(commands bool) error {
 	return os.RemoveAll(file)
 }
 
+// Asked counts how often the simulator was asked whether the machine runs.
+func (b *BMC) Asked() int {
+	asked, _ := os.ReadFile(filepath.Join(b.dir, "asked")) // of a simulator that nobody has asked there is none
+	return len(asked)
+}
+
 // SetPower switches the machine behind the BMC's back, and returns when it runs or is gone.
 func (b *BMC) SetPower(ctx context.Context, on bool) error {
 	value := map[bool]string{false: "0", true: "1"}[on]

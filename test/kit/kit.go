@@ -1,5 +1,5 @@
-// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, a program's readiness,
-// and the shortest way to end a test at an error. It imports nothing of this repository.
+// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, a program's readiness, waiting
+// for something, a log that is read, and the shortest way to end a test at an error. It imports nothing of this repository.
 package kit
 
 import (

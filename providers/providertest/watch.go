@@ -1,0 +1,65 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// patience is far more than a Watch takes to tell anything, or to return: other packages' tests share the machine.
+const patience = time.Minute
+
+// Watching runs a Watch until the test ends, or stop is called, and returns what it tells as "node state word" ("n1 Off event: stopped").
+// The channel is closed once Watch has returned, as the contract has it: what it tells then ends the program.
+func Watching(t testing.TB, w providers.Watcher, targets ...providers.Target) (tells <-chan string, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ch, over := make(chan string, 100_000), make(chan error, 1)
+	go func() {
+		over <- w.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
+			if o.At.IsZero() {
+				t.Error("told without a time")
+			}
+			ch <- fmt.Sprintf("%s %s %s", of.Node, o.State, o.Raw)
+		})
+		close(ch)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-over:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Watch: got %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Watch does not return")
+		}
+	})
+	t.Cleanup(stop)
+	return ch, stop
+}
+
+// Await waits until all of these, or what begins with them, were told, in any order and whatever else is. It returns all that was.
+func Await(t testing.TB, tells <-chan string, want ...string) (seen []string) {
+	t.Helper()
+	for deadline := time.After(patience); len(want) > 0; {
+		select {
+		case got, open := <-tells:
+			if !open {
+				t.Fatalf("not told: %q, only %q, and Watch has returned", want, seen)
+			}
+			seen = append(seen, got)
+			want = slices.DeleteFunc(slices.Clone(want), func(w string) bool { return strings.HasPrefix(got, w) })
+		case <-deadline:
+			t.Fatalf("not told: %q, only %q", want, seen)
+		}
+	}
+	return seen
+}
