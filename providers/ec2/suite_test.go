@@ -16,7 +16,9 @@ import (
 	"github.com/forcefence/forcefence/test/cloud"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
+}
 
 // timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
 const timeout = 20 * time.Second
