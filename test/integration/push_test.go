@@ -11,6 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/hypervisor"
+	"github.com/forcefence/forcefence/test/ipmisim"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -140,4 +141,64 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 		}
 	}
 	w.untilReplaced(sse, before)
+}
+
+// A BMC sends a trap when its machine has lost its power, of whose format and sender all is others': with stock heartbeats the fence is over
+// before anybody else could know. The same trap, forged while the machine runs, only makes us ask; from another host not even that.
+func TestBMCTrapsOnPowerCut(t *testing.T) {
+	ipmisim.NeedTrap(t)
+	sim := ipmisim.New(t, ipmisim.Options{})
+	kit.Must(t, sim.SetPower(t.Context(), true))
+	w := newWorld(t, plan{nodes: 3, seconds: 120, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
+		if i == 0 {
+			o.SystemUUID = sim.UUID()
+			o.Labels["power"] = "ipmi"
+			o.Annotations[bmcAnnotation] = "ipmi://" + sim.Address()
+		}
+	}})
+	h := w.hosts[0]
+	w.busy(h)
+	before := w.pods()
+	address := kit.FreeAddress(t)
+	c := w.start(settings{
+		Selector:  "world=" + w.ns + ",power!=ipmi",
+		Top:       "lines: {port: 0}", // a line would notice as well
+		Providers: fmt.Sprintf("- name: rack\n  ipmi: {username: %s, passwordFile: %q, traps: %q}", ipmisim.Operator, sim.PasswordFile(), address),
+		Rules:     fmt.Sprintf("- name: rack\n  selector: %q\n  provider: rack\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", "power=ipmi,world="+w.ns, bmcAnnotation),
+	})
+	c.untilMetric(`forcefence_machines{result="ok"}`, 3) // the leader has asked all: it watches, too
+	quiet := func(what string) (asked int) {
+		w.during(3*time.Second, what, func() error { return w.alone(h) })
+		return sim.Asked()
+	}
+	first := quiet("a machine that runs")
+	ipmisim.SendTrap(t, "127.0.0.2", address)
+	if n := quiet("a stranger's trap"); n != first {
+		t.Errorf("the BMC was asked %d times because of a stranger's trap", n-first)
+	}
+	ipmisim.SendTrap(t, "127.0.0.1", address)
+	w.until("a question because of a forged trap", func() bool { return sim.Asked() > first })
+	if n := quiet("a forged trap") - first; n > 10 {
+		t.Errorf("the BMC was asked %d times because of a forged trap", n)
+	}
+	kit.Must(t, untouched(before, w.pods()))
+	if n := c.metric(`forcefence_device_events_total{state="Off"}`); n != 0 {
+		t.Errorf("%v events of a machine that runs", n)
+	}
+
+	cut := time.Now()
+	kit.Must(t, sim.SetPower(w.ctx, false))
+	h.Node.PowerOff()
+	ipmisim.SendTrap(t, "127.0.0.1", address)
+	rec := w.untilDone(h, taint.ResultEvicted)
+	if took := rec.At.Sub(cut); took > 20*time.Second {
+		t.Errorf("the fence was over %s after the power cut: a missed heartbeat would have done as well", took)
+	}
+	if rec.Device != "rack/ipmi://"+sim.Address() || len(rec.Evidence) < 2 || rec.Evidence[0].State != "Off" {
+		t.Errorf("record: got %+v, want device rack/ipmi://%s and its answers", rec, sim.Address())
+	}
+	if n := c.metric(`forcefence_noticed_total{by="push"}`); n != 1 {
+		t.Errorf("noticed by a push: got %v, want 1", n)
+	}
+	w.untilReplaced(h, before)
 }
