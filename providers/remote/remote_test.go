@@ -21,6 +21,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/remote"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -298,6 +299,18 @@ func TestTrust(t *testing.T) {
 	write(t, none, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	if cfg, err := rotated.Client(addr); err != nil || cfg.RootCAs == nil || cfg.MinVersion != tls.VersionTLS12 {
 		t.Errorf("a file that is there now: got %+v, %v", cfg, err)
+	}
+	one, _ := rotated.Client(addr)
+	if two, err := rotated.Client(host); err != nil || one.RootCAs != two.RootCAs {
+		t.Errorf("two connections do not share the authorities of an unchanged file: %v", err)
+	}
+	write(t, none, kit.NewAuthority("another").Cert)
+	if cfg, err := rotated.Client(addr); err != nil || cfg.RootCAs.Equal(one.RootCAs) {
+		t.Errorf("a changed file: got the authorities of before, %v", err)
+	}
+	write(t, none, []byte("x"))
+	if _, err := rotated.Client(addr); !errors.Is(err, providers.ErrUntrusted) {
+		t.Errorf("a file that lost its certificates: got %v", err)
 	}
 	faulty := remote.Trust{CAFile: ca, InsecureSkipVerify: true, Fingerprints: of(remote.Fingerprint{Host: "https://x"})}
 	if got := fmt.Sprint(paths(faulty.Validate())); got != "[fingerprints[0].sha256 fingerprints[0].host insecureSkipVerify]" || !faulty.Given() || (&remote.Trust{}).Given() {

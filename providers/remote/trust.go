@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -79,11 +80,30 @@ func (t *Trust) roots() (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading CA: %w", err)
 	}
+	sum := sha256.Sum256(b)
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	if kept := pools.of[t.CAFile]; kept.sum == sum {
+		return kept.roots, nil
+	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b) {
 		return nil, fmt.Errorf("reading CA: no certificate in %s", t.CAFile)
 	}
+	pools.of[t.CAFile] = parsed{sum, pool}
 	return pool, nil
+}
+
+// pools are what caFiles held when they were read last, by their paths: each connection that stays would else keep a pool of its own.
+var pools = struct {
+	mu sync.Mutex // guards of
+	of map[string]parsed
+}{of: map[string]parsed{}}
+
+// parsed is a caFile's content.
+type parsed struct {
+	sum   [sha256.Size]byte
+	roots *x509.CertPool
 }
 
 // Client returns the settings for a connection to addr, a host or host:port: at least TLS 1.2, with a certificate that is vouched for. It
@@ -145,6 +165,8 @@ func (t *Trust) Transport(edit func(*tls.Config)) *http.Transport {
 		},
 		ResponseHeaderTimeout: 30 * time.Second,
 		IdleConnTimeout:       time.Minute,
+		// A connection that stays keeps both. What is longer than them goes past them.
+		ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10,
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 const (
 	streamCount = 1000
 	hintLimit   = 1   // seconds
-	streamLimit = 120 // MB of 1e6 bytes
+	streamLimit = 100 // MB of 1e6 bytes
 	streamTurns = 10
 )
 

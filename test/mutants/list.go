@@ -552,6 +552,10 @@ var Mutants = []Mutant{
 		Old: "slices.Contains(own, sum), len(own) == 0 && slices.Contains(any, sum)", New: "slices.Contains(any, sum) || len(sum) > 0",
 	},
 	{
+		Name: "remote: an authority that was taken out of its file is believed (12)", In: "providers/remote.Trust.roots",
+		Old: "kept.sum == sum", New: "kept.roots != nil",
+	},
+	{
 		Name: "remote: an authority may replace a host's fingerprint (12)", In: "providers/remote.Trust.Client",
 		Old: "case len(own) > 0: ...", New: "case false: ...",
 	},
