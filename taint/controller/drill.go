@@ -95,15 +95,15 @@ func (p *Drills) next(ctx context.Context) (string, time.Duration) {
 
 // list brings the names up to date, and forgets what was found of nodes that are gone.
 func (p *Drills) list(ctx context.Context) error {
-	var nodes corev1.NodeList
-	if err := p.Reconciler.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	nodes, err := kube.CachedNodes(ctx, p.Reconciler.Cache)
+	if err != nil {
 		return err
 	}
-	p.names = make([]string, len(nodes.Items))
-	there := make(map[string]bool, len(p.names))
-	for i := range nodes.Items {
-		p.names[i] = nodes.Items[i].Name
-		there[p.names[i]] = true
+	p.names = make([]string, len(nodes))
+	there := make(map[string]bool, len(nodes))
+	for i, n := range nodes {
+		p.names[i] = n.Name
+		there[n.Name] = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -3,16 +3,15 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -26,15 +25,15 @@ func (r *Reconciler) meet(ctx context.Context) error {
 	if r.met && limits == r.limits {
 		return nil
 	}
-	var nodes corev1.NodeList
-	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing cached nodes: %w", err)
+	nodes, err := kube.CachedNodes(ctx, r.Cache)
+	if err != nil {
+		return err
 	}
 	var impossible []string
 	r.across(func(f *fleet.Fleet) {
 		f.Limit(limits)
-		for i := range nodes.Items {
-			r.seeNode(f, &nodes.Items[i])
+		for _, n := range nodes {
+			r.seeNode(f, n)
 		}
 		impossible = f.Impossible()
 	})

@@ -12,13 +12,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/line"
 )
 
@@ -97,13 +97,12 @@ type watched struct {
 
 // watched finds who is to be watched. A node in mode disabled is neither polled nor has it a line, nor has one without a machine.
 func (r *Reconciler) watched(ctx context.Context, config *Config) (watched, error) {
-	var nodes corev1.NodeList
-	if err := r.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return watched{}, fmt.Errorf("listing cached nodes: %w", err)
+	nodes, err := kube.CachedNodes(ctx, r.Cache)
+	if err != nil {
+		return watched{}, err
 	}
 	out := watched{pushes: map[providers.Watcher][]providers.Target{}, polls: map[providers.Provider]*polled{}}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
+	for _, n := range nodes {
 		rec, _ := taint.RecordOf(n)
 		m, _ := config.Believed(n, rec)
 		asks := len(m.Devices()) > 0 && config.mode(n, m.Mode).Mode != fence.Disabled

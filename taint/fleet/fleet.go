@@ -52,6 +52,7 @@ type Fleet struct {
 	beating int                      // of these, those that missed no renewal
 	heard   time.Time                // since when at least half of all beat; zero: they do not
 	scanned time.Time                // when the flags were last compared with the clock
+	due     time.Time                // before that the clock alone changes no flag
 	changed []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]time.Time     // nodes with a power-off of ours -> when its turn ends; zero: with its fence
 	liars   map[string]*taint.Record // by the node whose record says that a device said Off of a machine that was on
@@ -158,6 +159,7 @@ func (v View) AllSilent() bool { return v.Fresh == 0 }
 
 // Know notes that a Node exists. It may have no Lease at all: its silence is counted from here.
 func (f *Fleet) Know(name string, now time.Time) {
+	f.awake(now)
 	if n := f.node(name, now); !n.exists {
 		f.tally(n, -1)
 		n.exists = true
@@ -196,6 +198,7 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bo
 
 // Drop forgets a Node that does not exist any more.
 func (f *Fleet) Drop(name string, now time.Time) {
+	f.awake(now)
 	if n := f.nodes[name]; n != nil {
 		f.tally(n, -1)
 		for _, s := range n.scopes {
@@ -307,9 +310,9 @@ func (f *Fleet) Distrusted(m taint.Machine, device, of string) string {
 }
 
 // Tick compares the Leases with the clock and returns the nodes that turned stale or fresh since the last call, or whose Lease turned
-// odd.
+// odd. It costs next to nothing before the first of them is due.
 func (f *Fleet) Tick(now time.Time) []string {
-	f.scan(now)
+	f.awake(now)
 	t := f.changed
 	f.changed = nil
 	return t
@@ -362,6 +365,7 @@ func (f *Fleet) node(name string, now time.Time) *node {
 		}
 		n = &node{at: now, duration: DefaultDuration}
 		f.nodes[name] = n
+		f.expect(n)
 	}
 	return n
 }
@@ -372,6 +376,7 @@ func (f *Fleet) flag(name string, n *node, now time.Time) {
 	stale, missed := quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
 	if stale == n.stale && missed == n.missed && !broken {
+		f.expect(n)
 		return
 	}
 	if stale && !n.stale {
@@ -383,8 +388,27 @@ func (f *Fleet) flag(name string, n *node, now time.Time) {
 		n.spoke, n.mute = false, time.Time{}
 	}
 	f.tally(n, 1)
+	f.expect(n)
 	if n.stale != before && n.exists {
 		f.changed = append(f.changed, name)
+	}
+}
+
+// expect notes when the clock alone changes a node's flags next.
+func (f *Fleet) expect(n *node) {
+	if !n.missed {
+		f.dueAt(n.at.Add(share(n.duration, missedAfter)))
+	} else if !n.stale {
+		f.dueAt(n.at.Add(share(n.duration, staleAfter)))
+	}
+	if !n.mute.IsZero() {
+		f.dueAt(n.mute.Add(muteTTL))
+	}
+}
+
+func (f *Fleet) dueAt(at time.Time) {
+	if f.due.IsZero() || at.Before(f.due) {
+		f.due = at
 	}
 }
 
@@ -420,15 +444,16 @@ func (f *Fleet) count(now time.Time) {
 	}
 }
 
-// awake scans where nobody ticked: this process was stopped, and the first heartbeat that it hears must not pass for one among many.
+// awake scans where a flag may have changed: where the process was stopped, the first heartbeat that it hears must not pass for one among
+// many. A clock that was set back is compared with anew.
 func (f *Fleet) awake(now time.Time) {
-	if age := now.Sub(f.scanned); age > time.Second || age < 0 {
+	if f.scanned.IsZero() || now.After(f.due) || now.Before(f.scanned) {
 		f.scan(now)
 	}
 }
 
 func (f *Fleet) scan(now time.Time) {
-	f.scanned = now
+	f.scanned, f.due = now, now.Add(muteTTL/2) // a device falls silent between scans: one of them sees it before its time is over
 	for name, n := range f.nodes {
 		f.flag(name, n, now)
 	}

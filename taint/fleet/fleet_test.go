@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -174,6 +175,49 @@ func TestProcessStopped(t *testing.T) {
 	c.beat("n2")
 	if got := c.counts("n3"); got != -25*time.Second {
 		t.Errorf("after an hour's pause n3's silence counted for %s, want -25s", got)
+	}
+}
+
+// A Tick that finds nobody due has missed nothing: a fleet that compares everybody each time says the same.
+func TestTickMissesNothing(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var f, full Fleet
+		now := start
+		for step := range 400 {
+			now = now.Add(time.Duration(rnd.IntN(3000)) * time.Millisecond * time.Duration(1+seed%3*20))
+			switch rnd.IntN(200) {
+			case 0:
+				now = now.Add(15 * time.Minute) // it was stopped
+			case 1:
+				now = now.Add(-time.Hour) // its clock was set back
+			}
+			full.scan(now)
+			name := fmt.Sprint(rnd.IntN(1 + int(seed%12)))
+			does, duration, rv := rnd.IntN(20), time.Duration(rnd.IntN(120))*time.Second, fmt.Sprint(step+1)
+			silent := providers.Answer{Observation: providers.Observation{State: providers.PowerUnknown}, Got: now, Err: providers.ErrUnreachable}
+			for _, one := range []*Fleet{&f, &full} {
+				switch {
+				case does == 0:
+					one.Drop(name, now)
+				case does < 3:
+					one.Know(name, now)
+				case does == 3:
+					one.Reached(name, silent)
+				case does == 4:
+					one.Reached(name, providers.Answer{Observation: providers.Observation{State: providers.PowerOn}, Got: now})
+				case does < 15:
+					one.Lease(name, rv, duration, now)
+				}
+			}
+			got, want := f.Tick(now), full.Tick(now)
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh || f.beating != full.beating || f.heard != full.heard || f.all != full.all {
+				t.Fatalf("seed %d, step %d: got changed %v, %d fresh, %d beating, heard since %s, %+v; want %v, %d, %d, %s, %+v",
+					seed, step, got, f.fresh, f.beating, f.heard, f.all, want, full.fresh, full.beating, full.heard, full.all)
+			}
+		}
 	}
 }
 

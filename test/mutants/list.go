@@ -3135,6 +3135,30 @@ var Mutants = []Mutant{
 		Old: "slices.Equal(now.claims, before.claims)", New: "(slices.Equal(now.claims, before.claims) || true)",
 	},
 	{
+		Name: "kube: a cache that does not run yet has no nodes (6)", In: "taint/kube.CachedNodes",
+		Old: "informer.HasSynced()", New: "true",
+	},
+	{
+		Name: "identity: who has gone is not missed", In: "cmd/internal/app.configs.claims",
+		Old: "len(nodes) == len(known)", New: "true",
+	},
+	{
+		Name: "identity: who else has a machine is remembered when others do", In: "cmd/internal/app.machines.claimed",
+		Old: "l.all == all", New: "true",
+	},
+	{
+		Name: "fleet: a Lease that stops to change is not looked at in time", In: "taint/fleet.Fleet.expect",
+		Old: "f.dueAt(n.at.Add(share(n.duration, missedAfter)))", New: "",
+	},
+	{
+		Name: "fleet: a Lease that missed a renewal is not looked at in time", In: "taint/fleet.Fleet.expect",
+		Old: "f.dueAt(n.at.Add(share(n.duration, staleAfter)))", New: "",
+	},
+	{
+		Name: "fleet: a clock that is set back is not compared with", In: "taint/fleet.Fleet.awake",
+		Old: "now.Before(f.scanned)", New: "false",
+	},
+	{
 		Name: "identity: a node that is gone keeps its machine", In: "cmd/internal/app.configs.claims",
 		Old: "same && len(there) == len(known)", New: "same",
 	},
@@ -3177,8 +3201,8 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machines.claimed",
-		Old: "m, none := leads.of(node, f.cfg)", New: "m, none := leads.of(node, f.cfg); m.Mode = f.cfg.Mode",
+		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machines.found",
+		Old: "string(m.Mode)", New: "string(f.cfg.Mode)",
 		Tests: wiring,
 	},
 	{
@@ -3188,11 +3212,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.configs.claims",
-		Old: `nil, known, fmt.Errorf("listing cached nodes: %w", err)`, New: "taint.NewClaims(nil), known, nil",
+		Old: "return nil, known, err", New: "return taint.NewClaims(nil), known, nil",
 		Tests: wiring,
 	},
 	{
-		Name: "app: the target loses its system UUID (3)", In: "cmd/internal/app.machines.claimed",
+		Name: "app: the target loses its system UUID (3)", In: "cmd/internal/app.machines.found",
 		Old: "f.machine(of.Provider, of.Target)", New: "f.machine(of.Provider, providers.Target{Node: of.Target.Node, ID: of.Target.ID})",
 		Tests: wiring,
 	},
@@ -3241,12 +3265,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)", In: "taint/controller.Reconciler.meet",
-		Old: "r.seeNode(f, &nodes.Items[i])", New: "_ = i",
+		Old: "r.seeNode(f, n)", New: "_ = n",
 		Tests: glue,
 	},
 	{
 		Name: "controller: a new leader does not know who is powered off (6)", In: "taint/controller.Reconciler.meet",
-		Old: "r.seeNode(f, &nodes.Items[i])", New: "f.Know(nodes.Items[i].Name, r.Now())",
+		Old: "r.seeNode(f, n)", New: "f.Know(n.Name, r.Now())",
 		Tests: glue,
 	},
 	{

@@ -27,6 +27,7 @@ import (
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/keeper"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
 )
@@ -248,15 +249,30 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*controller.With
 	return out
 }
 
-// claimed finds the machine that a node is led to now, and who else is.
+// claimed finds the machine that a node is led to now, and who else is. What it returns must not be changed: it is found once for a version of
+// the Node, as long as nobody's claims change.
 func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 	all, leads, err := f.claims()
-	m, none := leads.of(node, f.cfg)
+	lead := leads[node.Name]
+	if err != nil || !lead.is(node) {
+		m, none := f.cfg.Machine(node)
+		if err != nil && (none == nil || len(m.Further) > 0) {
+			return controller.Machine{}, err
+		}
+		return f.found(node, m, none, all)
+	}
+	if l := lead.last.Load(); l != nil && l.all == all {
+		return l.machine, l.none
+	}
+	m, none := f.found(node, lead.machine, lead.none, all)
+	lead.last.Store(&found{all: all, machine: m, none: none})
+	return m, none
+}
+
+// found makes what the controller asks of what the file says of a node.
+func (f machines) found(node *corev1.Node, m config.Machine, none error, all *taint.Claims) (controller.Machine, error) {
 	if none != nil && len(m.Further) == 0 {
 		return controller.Machine{}, none
-	}
-	if err != nil {
-		return controller.Machine{}, err
 	}
 	led := func(of config.Machine) controller.Machine {
 		out := f.within(m.Rule, of)
@@ -334,28 +350,31 @@ func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, leads, error
 		if found != nil && time.Since(at) < time.Second {
 			return found, known, nil
 		}
-		var list corev1.NodeList
-		if err := p.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, known, fmt.Errorf("listing cached nodes: %w", err)
+		nodes, err := kube.CachedNodes(context.Background(), p.cache)
+		if err != nil {
+			return nil, known, err
 		}
-		there, same := make(leads, len(list.Items)), found != nil
-		for i := range list.Items {
-			n := &list.Items[i]
-			before, was := known[n.Name]
+		at = time.Now()
+		if found != nil && len(nodes) == len(known) && !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !known[n.Name].is(n) }) {
+			return found, known, nil
+		}
+		there, same := make(leads, len(nodes)), found != nil
+		for _, n := range nodes {
+			before := known[n.Name]
 			now := before
 			if !before.is(n) {
-				now = lead{uid: n.UID, rv: n.ResourceVersion, claims: cfg.Claims([]*corev1.Node{n})}
+				now = &lead{uid: n.UID, rv: n.ResourceVersion, claims: cfg.Claims([]*corev1.Node{n})}
 				now.machine, now.none = cfg.Machine(n)
 			}
-			there[n.Name], same = now, same && was && slices.Equal(now.claims, before.claims)
+			there[n.Name], same = now, same && before != nil && slices.Equal(now.claims, before.claims)
 		}
-		same, known, at = same && len(there) == len(known), there, time.Now()
+		same, known = same && len(there) == len(known), there
 		if same {
 			return found, known, nil
 		}
 		var all []taint.Claim
-		for i := range list.Items {
-			all = append(all, known[list.Items[i].Name].claims...)
+		for _, n := range nodes {
+			all = append(all, known[n.Name].claims...)
 		}
 		found = taint.NewClaims(all)
 		return found, known, nil
@@ -363,7 +382,7 @@ func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, leads, error
 }
 
 // leads are what the file says of nodes, by their names.
-type leads map[string]lead
+type leads map[string]*lead
 
 // lead is what the file says of one version of a Node: it hangs on nothing else.
 type lead struct {
@@ -372,19 +391,20 @@ type lead struct {
 	machine config.Machine
 	none    error
 	claims  []taint.Claim
+
+	last atomic.Pointer[found] // what claimed returned of it last
+}
+
+// found is what leads a node to a machine while all claims are these.
+type found struct {
+	all     *taint.Claims
+	machine controller.Machine
+	none    error
 }
 
 // is reports that it was said of that very version. A Node without one is none's.
-func (l lead) is(n *corev1.Node) bool {
-	return l.rv != "" && l.rv == n.ResourceVersion && l.uid == n.UID
-}
-
-// of finds the machine that the file leads a node to. What is returned must not be changed.
-func (l leads) of(n *corev1.Node, cfg *config.Config) (config.Machine, error) {
-	if known := l[n.Name]; known.is(n) {
-		return known.machine, known.none
-	}
-	return cfg.Machine(n)
+func (l *lead) is(n *corev1.Node) bool {
+	return l != nil && l.rv != "" && l.rv == n.ResourceVersion && l.uid == n.UID
 }
 
 // chosen is what may be done about a node: what the file says, lowered by its annotation. A mode that this does not know does nothing.
