@@ -208,7 +208,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	st := r.state(req.Name)
 	res, err := r.advance(ctx, req, st)
 	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.tellRest(st), r.poll(req.Name)} {
-		if after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) {
+		if err == nil && after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) { // an error comes again by itself
 			res.RequeueAfter = after
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +30,7 @@ type sendBy struct{}
 
 // Once has clients of cfg send each request that changes something once, and not later than SendWithin allows. By itself client-go
 // sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof that it was decided on. Whoever
-// decided it decides again. What is left of a time limit goes by for a connection, too.
+// decided it decides again. What is left of a time limit goes by for a connection, too. A read is sent again where it failed (repeat).
 func Once(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
 }
@@ -37,7 +39,7 @@ type once struct{ next http.RoundTripper }
 
 func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
-		return o.next.RoundTrip(req)
+		return o.repeat(req)
 	}
 	req = req.WithContext(req.Context()) // a copy
 	req.GetBody = nil                    // HTTP/2 sends again what a server that is going away refused, after up to a minute, if it can
@@ -70,3 +72,44 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // WrappedRoundTripper is for client-go, which looks for the transport beneath.
 func (o once) WrappedRoundTripper() http.RoundTripper { return o.next }
+
+// How often a read is sent at most, how long it rests before the third time, and how long after the first it is not sent again.
+const (
+	readTries  = 3
+	readRest   = 200 * time.Millisecond
+	readWithin = time.Second
+)
+
+// repeat sends a read that got no answer, or a 5xx, again: at once, and then after a rest. A decision needs up to seven reads in a row, and
+// one that fails would have all of them begin anew. What took long to fail is not sent again: what was read beside it grows old. Where the
+// API server asks for patience client-go has it, but no longer than a second each time. A watch that fails its owner begins anew.
+func (o once) repeat(req *http.Request) (*http.Response, error) {
+	if req.URL.Query().Has("watch") {
+		return o.next.RoundTrip(req)
+	}
+	first := time.Now()
+	for tries := 1; ; tries++ {
+		resp, err := o.next.RoundTrip(req)
+		if err == nil {
+			if s, _ := strconv.Atoi(resp.Header.Get("Retry-After")); s > 1 {
+				resp.Header.Set("Retry-After", "1")
+			}
+			if resp.StatusCode < http.StatusInternalServerError || resp.Header.Get("Retry-After") != "" {
+				return resp, nil
+			}
+		}
+		rest := time.Duration(tries-1) * readRest
+		if tries == readTries || time.Since(first)+rest > readWithin {
+			return resp, err
+		}
+		select {
+		case <-req.Context().Done():
+			return resp, err
+		case <-time.After(rest):
+		}
+		if err == nil {
+			_, _ = io.CopyN(io.Discard, resp.Body, 4096) // so that its connection serves again
+			resp.Body.Close()
+		}
+	}
+}

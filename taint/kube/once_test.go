@@ -1,15 +1,18 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -177,5 +180,127 @@ func TestWriteHasOneBody(t *testing.T) {
 		if err == nil || req.GetBody == nil {
 			t.Errorf("%s: error %v, or the caller's request changed", method, err)
 		}
+	}
+}
+
+// What a read comes to in the end, how often it was sent, and after how long. Each answer is one time that it is sent; the last repeats.
+func TestFailedReadIsRepeated(t *testing.T) {
+	type answer struct {
+		status int // 0: the connection dies
+		retry  string
+		took   time.Duration
+	}
+	slow := readWithin + time.Millisecond
+	for name, tc := range map[string]struct {
+		method, query string
+		answers       []answer
+		sent, status  int
+		took          time.Duration
+		retry         string
+	}{
+		"answered":              {answers: []answer{{status: 200}}, sent: 1, status: 200},
+		"5xx once":              {answers: []answer{{status: 500}, {status: 200}}, sent: 2, status: 200},
+		"cut once":              {answers: []answer{{}, {status: 200}}, sent: 2, status: 200},
+		"one of each":           {answers: []answer{{}, {status: 503}, {status: 200}}, sent: 3, status: 200, took: readRest},
+		"5xx for good":          {answers: []answer{{status: 504}}, sent: 3, status: 504, took: readRest},
+		"cut for good":          {answers: []answer{{}}, sent: 3, took: readRest},
+		"not found":             {answers: []answer{{status: 404}}, sent: 1, status: 404},
+		"failed slowly":         {answers: []answer{{status: 504, took: slow}, {status: 200}}, sent: 1, status: 504, took: slow},
+		"failed slowly, then":   {answers: []answer{{took: readWithin - readRest}, {took: time.Millisecond}, {status: 200}}, sent: 2, took: readWithin - readRest + time.Millisecond},
+		"no room":               {answers: []answer{{status: 429, retry: "30"}}, sent: 1, status: 429, retry: "1"},
+		"no room, at once":      {answers: []answer{{status: 429, retry: "0"}}, sent: 1, status: 429, retry: "0"},
+		"going down":            {answers: []answer{{status: 503, retry: "5"}}, sent: 1, status: 503, retry: "1"},
+		"a watch":               {query: "?watch=true", answers: []answer{{status: 500, retry: "30"}}, sent: 1, status: 500, retry: "30"},
+		"a write":               {method: http.MethodPatch, answers: []answer{{status: 500}}, sent: 1, status: 500},
+		"a write, cut":          {method: http.MethodDelete, answers: []answer{{}}, sent: 1},
+		"a head is a read, too": {method: http.MethodHead, answers: []answer{{}, {status: 200}}, sent: 2, status: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent, open := 0, 0
+				o := once{transport(func(*http.Request) (*http.Response, error) {
+					a := tc.answers[min(sent, len(tc.answers)-1)]
+					sent++
+					time.Sleep(a.took)
+					if a.status == 0 {
+						return nil, io.ErrUnexpectedEOF
+					}
+					h := http.Header{}
+					if a.retry != "" {
+						h.Set("Retry-After", a.retry)
+					}
+					open++
+					return &http.Response{StatusCode: a.status, Header: h, Body: body{strings.NewReader("{}"), &open}}, nil
+				})}
+				req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet), "https://api.example.net/"+tc.query, http.NoBody)
+				kit.Must(t, err)
+				began := time.Now()
+				resp, err := o.RoundTrip(req)
+				took, status, retry := time.Since(began), 0, ""
+				if err == nil {
+					status, retry = resp.StatusCode, resp.Header.Get("Retry-After")
+					resp.Body.Close()
+				}
+				if sent != tc.sent || status != tc.status || took != tc.took || retry != tc.retry || (err != nil) != (tc.status == 0) {
+					t.Errorf("sent %d times, %d, Retry-After %q after %s, %v; want %d, %d, %q after %s", sent, status, retry, took, err, tc.sent, tc.status, tc.retry, tc.took)
+				}
+				if open != 0 {
+					t.Errorf("%d answers were not closed", open)
+				}
+			})
+		})
+	}
+}
+
+// body counts those that are not closed.
+type body struct {
+	io.Reader
+	open *int
+}
+
+func (b body) Close() error {
+	*b.open--
+	return nil
+}
+
+// A look that ends is not waited for.
+func TestRepeatEndsWithItsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), readRest/2)
+		defer cancel()
+		sent := 0
+		o := once{transport(func(*http.Request) (*http.Response, error) {
+			sent++
+			return nil, io.ErrUnexpectedEOF
+		})}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.net", http.NoBody)
+		kit.Must(t, err)
+		began := time.Now()
+		resp, err := o.RoundTrip(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if sent != 2 || time.Since(began) != readRest/2 || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("sent %d times, %v after %s; want 2, and an end with its context", sent, err, time.Since(began))
+		}
+	})
+}
+
+// client-go takes what an API server that has no room says of its patience; a look has none for half a minute.
+func TestReadIsNotPatient(t *testing.T) {
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if asked.Add(1) == 1 {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"}}`)
+	}))
+	defer s.Close()
+	var n corev1.Node
+	if err := onceClient(t, &rest.Config{Host: s.URL}).Get(t.Context(), client.ObjectKey{Name: "n1"}, &n); err != nil || n.Name != "n1" || asked.Load() != 2 {
+		t.Errorf("%d requests, %q, %v; want the Node by the second", asked.Load(), n.Name, err)
 	}
 }

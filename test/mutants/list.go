@@ -40,8 +40,8 @@ var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 // refusals are what a real API server makes of the controller's writes.
 const refusals = "./taint/kube -run WritesAreRefused"
 
-// sentOnce are the tests of what becomes of a write on its way.
-var sentOnce = []string{"./taint/kube -short -run Once|Late|CutOff"}
+// sentOnce are the tests of what becomes of a write, or a read, on its way.
+var sentOnce = []string{"./taint/kube -short -run Once|Late|CutOff|Repeat|Patient"}
 
 // attachmentWrites are the same of its deletions of attachments; kubeReads are what is read, without a control plane.
 var (
@@ -2650,6 +2650,26 @@ var Mutants = []Mutant{
 	{
 		Name: "kube: a write that was sent is cut off", In: "taint/kube.once.RoundTrip",
 		Old: "sent.Store(true)", New: "sent.Store(false)", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a read that failed begins its decision anew", In: "taint/kube.once.repeat",
+		Old: "tries == readTries || time.Since(first)+rest > readWithin", New: "!first.IsZero() || rest == 0", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a read that took long to fail is sent again", In: "taint/kube.once.repeat",
+		Old: "time.Since(first)+rest > readWithin", New: "first.IsZero()", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a watch that failed is sent again", In: "taint/kube.once.repeat",
+		Old: `if req.URL.Query().Has("watch") { ... }`, New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a read is as patient as the API server asks", In: "taint/kube.once.repeat",
+		Old: `resp.Header.Set("Retry-After", "1")`, New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write that failed is sent again, as a read is (1)", In: "taint/kube.once.RoundTrip",
+		Old: "req.Method == http.MethodGet || req.Method == http.MethodHead", New: `req.Method != ""`, Tests: sentOnce,
 	},
 	{
 		Name: "app: clients send old writes again (1)", In: "cmd/internal/app.clientsOf",

@@ -168,8 +168,8 @@ var table = []row{
 			}
 			return &faults{request: onWrite(k, func(request) verdict { return verdict{Lose: true} })}
 		}},
-	{name: "lost-answers", what: "20 % of all answers are lost", runs: fixed(5), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{request: w.rate(0.2, verdict{Lose: true})}
+	{name: "lost-answers", what: "30 % of all answers are lost", runs: fixed(5), make: func(w *world, _ int, _ *rand.Rand) *faults {
+		return &faults{request: w.rate(0.3, verdict{Lose: true})}
 	}},
 	{name: "409", what: "20 % of writes are refused with 409", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
 		f := w.rate(0.2, verdict{Code: http.StatusConflict})
@@ -183,8 +183,8 @@ var table = []row{
 	{name: "429", what: "20 % of requests are refused with 429, Retry-After 1", runs: fixed(3), brief: []int{0}, make: func(w *world, _ int, _ *rand.Rand) *faults {
 		return &faults{request: w.rate(0.2, verdict{Code: http.StatusTooManyRequests, Retry: "1"})}
 	}},
-	{name: "500", what: "20 % of requests are refused with 500", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{request: w.rate(0.2, verdict{Code: http.StatusInternalServerError})}
+	{name: "500", what: "30 % of requests are refused with 500", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
+		return &faults{request: w.rate(0.3, verdict{Code: http.StatusInternalServerError})}
 	}},
 	{name: "504", what: "20 % of requests are answered with 504, half of them after they were done", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
 		return &faults{request: func(q request) verdict {
