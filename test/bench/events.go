@@ -167,6 +167,7 @@ func events(_ context.Context, r *runner) error {
 			r.add(f)
 			x, y = append(x, float64(n)), append(y, f.Value)
 		}
+		r.say("%s: timed; load %s", kind.name, load1())
 		if last := len(x) - 1; last > 0 {
 			r.add(Figure{Name: fmt.Sprintf("%s: at %.0f nodes, times that at %.0f", kind.name, x[last], x[0]), Value: round(y[last] / y[0]), Unit: "x"})
 			r.add(Figure{Name: kind.name + ": exponent of its growth with the nodes", Value: round(slope(x, y)), Unit: "1"})

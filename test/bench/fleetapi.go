@@ -12,6 +12,7 @@ import (
 	"io"
 	"log"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -52,9 +53,7 @@ type fleetAPI struct {
 	requests map[string]int                   // by verb, resource and the form of the answer
 	leases   map[string]*coordinationv1.Lease // but the nodes', by namespace and name
 	next     time.Time                        // when the next write may be made
-	writes   int
-	refused  int
-	refuse   bool // every second write is answered 429
+	refuse   bool                             // half of all writes are answered 429
 }
 
 const (
@@ -90,7 +89,8 @@ func (a *fleetAPI) close() {
 	<-a.done
 }
 
-// refusing has every second write answered 429, or none.
+// refusing has each write answered 429 or not by the throw of a coin, or none. Who takes turns with another would never get through if it were
+// every second.
 func (a *fleetAPI) refusing(yes bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,8 +200,7 @@ func (a *fleetAPI) admit(what string, write bool) (time.Duration, error) {
 	if !write {
 		return readTakes, nil
 	}
-	if a.writes++; a.refuse && a.writes%2 == 0 {
-		a.refused++
+	if a.refuse && rand.IntN(2) == 0 {
 		return 0, errBusy
 	}
 	now := time.Now()

@@ -24,7 +24,7 @@
 // Bench events times what an event costs with 500, 1,000 and 5,000 nodes, without a cluster.
 //
 // Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows. Each node has a line, as in
-// bench notice.
+// bench notice. Bench fleetreal measures up to 500 on the real control plane, and says what that takes.
 //
 // Bench sixty loses sixty of 600 nodes at once; bench poweroff times a power-off.
 //
@@ -85,6 +85,7 @@ var benches = []bench{
 	{names: []string{"storage"}, run: storageState},
 	{names: []string{"guard"}, run: guardDecision},
 	{names: []string{"events"}, run: events},
+	{names: []string{"fleetreal"}, asked: true, run: fleetReal},
 	{names: []string{"fencing"}, asked: true, run: fencing},
 	{names: []string{"peers"}, asked: true, run: peers},
 }
@@ -159,10 +160,10 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
 	f.StringVar(&o.versus, "versus", "", "another forcefence that takes turns too, where the floor does; \"\": none")
 	f.StringVar(&o.out, "out", "out/bench.jsonl", "file of the figures, one JSON object a line")
-	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing and peers")
+	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing, fleetreal and peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
 	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
-	f.Var(&o.sizes, "nodes", "sizes of benches fleet and events, in nodes, such as 500,1000; \"\": their own")
+	f.Var(&o.sizes, "nodes", "sizes of benches fleet, fleetreal and events, in nodes, such as 500,1000; \"\": their own")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {

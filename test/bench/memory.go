@@ -266,7 +266,7 @@ func (l *lab) bind(ctx context.Context, count int) error {
 		return err
 	}
 	l.r.say("%d pods are created", count)
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*patience, fmt.Errorf("not after %s", 2*patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*l.patience(), fmt.Errorf("not after %s", 2*l.patience()))
 	defer cancel()
 	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return len(l.c.Ledger().Running()) >= count, nil }); err != nil {
 		return fmt.Errorf("waiting for %d pods to run: %w", count, err)

@@ -84,7 +84,7 @@ func TestWires(t *testing.T) {
 	silent(one, false)
 	silent(two, true)
 	silent(last, true)
-	if c, err := net.DialTimeout("tcp4", net.JoinHostPort(address[nodeName(599)], kubeletPort), 500*time.Millisecond); err == nil || !err.(net.Error).Timeout() {
+	if c, err := net.DialTimeout("tcp4", net.JoinHostPort(address[nodeName(599)], kubeletPort), 500*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, %v, want that nobody answers", c, err)
 	}
 	if err := w.power(true, nodeName(1)); err != nil {
