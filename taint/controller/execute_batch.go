@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/taint"
@@ -79,45 +78,54 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 	var failed int
 	var first error
 	var crowded atomic.Int32
-	g, gctx := errgroup.WithContext(ctx)
+	// ended folds in how a write ended. An error ends the run.
+	ended := func(p item, err error) error {
+		switch {
+		case errors.Is(err, errProofLost):
+			return err
+		case err != nil && ctx.Err() != nil:
+			return nil // this process ends
+		case errors.Is(err, kube.ErrLate):
+			return nil // not tried: the next look decides
+		case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
+			crowded.Add(1)
+			return nil
+		}
+		if lost := r.Leading(); err != nil && lost != nil {
+			return lost
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		how[p.uid] = kube.Refusal(err)
+		if err == nil {
+			written[p.uid] = true
+		} else if !errors.Is(err, kube.ErrAgain) {
+			if failed++; first == nil {
+				first = fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+		return nil
+	}
+	var workers sync.WaitGroup
+	run, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	for _, p := range items {
 		turn := &fleet.Turn{Node: l.Name, First: p.first, Since: since(l)}
-		if !r.gate.enter(gctx, turn) {
+		if !r.gate.enter(run, turn) {
 			break
 		}
-		g.Go(func() error {
-			held, err := b.write(ctx, gctx, turn, p)
-			if held {
-				defer func() { r.gate.leave(turn, kube.Crowded(err)) }() // after its outcome is folded in: that may stop the run
+		workers.Go(func() {
+			held, err := b.write(ctx, run, turn, p)
+			if why := ended(p, err); why != nil {
+				end(why)
 			}
-			switch {
-			case errors.Is(err, errProofLost):
-				return err
-			case err != nil && ctx.Err() != nil:
-				return nil // this process ends
-			case errors.Is(err, kube.ErrLate):
-				return nil // not tried: the next look decides
-			case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
-				crowded.Add(1)
-				return nil
+			if held { // until now: the run may have ended, and then has no next write
+				r.gate.leave(turn, kube.Crowded(err))
 			}
-			if lost := r.Leading(); err != nil && lost != nil {
-				return lost
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			how[p.uid] = kube.Refusal(err)
-			if err == nil {
-				written[p.uid] = true
-			} else if !errors.Is(err, kube.ErrAgain) {
-				if failed++; first == nil {
-					first = fmt.Errorf("%s: %w", p.name, err)
-				}
-			}
-			return nil
 		})
 	}
-	err := g.Wait()
+	workers.Wait()
+	err := context.Cause(run)
 	if failed > 0 {
 		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy, "act", s.Do.String(), "failed", failed, "of", len(items), "first", first)
 	}
@@ -130,8 +138,6 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))
 	case err != nil:
 		o.Err = fmt.Errorf("%s: %w", s.Do, err)
-	default:
-		o.Err = ctx.Err()
 	}
 	return o, written
 }
@@ -151,11 +157,11 @@ const (
 )
 
 // write makes a write whose turn it is, while the proof holds. Where the API server says 429, which is before it did anything, it gives the
-// turn back, and gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. gctx ends with the
+// turn back, and gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. run ends with the
 // run. held says whether the turn is still to be given back.
-func (b *batch) write(ctx, gctx context.Context, turn *fleet.Turn, p item) (held bool, err error) {
+func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held bool, err error) {
 	for tries := 1; ; tries++ {
-		if !b.holds(gctx) {
+		if !b.holds(run) {
 			return true, errProofLost
 		}
 		err = p.write(kube.SendWithin(ctx, sending))
@@ -166,11 +172,11 @@ func (b *batch) write(ctx, gctx context.Context, turn *fleet.Turn, p item) (held
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		rest := min(max(time.Duration(seconds)*time.Second, 100*time.Millisecond), longest)
 		select {
-		case <-gctx.Done():
+		case <-run.Done():
 			return false, err
 		case <-time.After(rest):
 		}
-		if !b.r.gate.enter(gctx, turn) {
+		if !b.r.gate.enter(run, turn) {
 			return false, err
 		}
 	}

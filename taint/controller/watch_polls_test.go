@@ -35,7 +35,9 @@ type rack struct {
 	asked map[string][]time.Time
 	open  map[string]int // by chassis
 	worst int
-	chass func(providers.Target) string
+	// stubborn devices answer in their time, whoever ends.
+	stubborn bool
+	chass    func(providers.Target) string
 }
 
 func newRack() *rack {
@@ -56,6 +58,9 @@ func (k *rack) State(ctx context.Context, t providers.Target) (providers.Observa
 	k.open[unit]++
 	k.worst = max(k.worst, k.open[unit])
 	takes := k.takes
+	if k.stubborn {
+		ctx = context.WithoutCancel(ctx)
+	}
 	k.mu.Unlock()
 	select {
 	case <-time.After(takes):
@@ -305,10 +310,64 @@ func TestPollInBatches(t *testing.T) {
 		if x.hints(5) != "" || !strings.Contains(x.log.String(), "off=3 machines=5") {
 			t.Errorf("three of five: hints %s, log %s", x.hints(5), x.log)
 		}
+		if n := len(c.times("n0")); n != 3 {
+			t.Errorf("asked %d times in 11 s, want every 5 s", n)
+		}
 		c.say("n3", providers.PowerOn)
 		time.Sleep(5 * time.Second)
 		if x.hints(5) != "n1:poll n2:poll" {
 			t.Errorf("two of five: hints %s", x.hints(5))
+		}
+	})
+}
+
+// One machine alone is not most of several.
+func TestPollInABatchOfOne(t *testing.T) {
+	c := cloud{newRack()}
+	poll(t, c, 1, 10, nil, func(x *polling) {
+		c.say("n0", providers.PowerOff)
+		time.Sleep(6 * time.Second)
+		if x.hints(1) != "n0:poll" {
+			t.Errorf("hints %q, want one", x.hints(1))
+		}
+	})
+}
+
+// A node that falls silent is not polled any more: it is suspect by itself. Nor is a provider none of whose machines is to be polled.
+func TestPollEndsWithTheHeartbeats(t *testing.T) {
+	k := newRack()
+	poll(t, k, 2, 10, nil, func(x *polling) {
+		begun := time.Now()
+		for range 12 { // a minute, and another after the last heartbeat of n0
+			x.r.across(func(f *fleet.Fleet) {
+				for i, beats := range []time.Duration{time.Minute, 0} {
+					if since := time.Since(begun); since <= beats {
+						f.Lease(fmt.Sprintf("n%d", i), since.String(), 0, time.Now())
+					}
+				}
+			})
+			time.Sleep(10 * time.Second)
+		}
+		for i, want := range []time.Duration{85 * time.Second, 25 * time.Second} { // two renewals later, and up to 5 s
+			at := k.times(fmt.Sprintf("n%d", i))
+			if last := at[len(at)-1].Sub(begun); last < want-5*time.Second || last > want+6*time.Second {
+				t.Errorf("n%d: was asked last after %s, want about %s", i, last, want)
+			}
+		}
+	})
+}
+
+// The end of a leadership waits for the questions under way.
+func TestPollsEndTogether(t *testing.T) {
+	k := newRack()
+	k.takes, k.stubborn = 3*time.Second, true
+	poll(t, k, 3, 10, nil, func(x *polling) {
+		time.Sleep(5 * time.Second)
+		x.stop()
+		for i := range 3 {
+			if n := fmt.Sprintf("n%d", i); k.open[n] > 0 {
+				t.Errorf("%s is still being asked", n)
+			}
 		}
 	})
 }

@@ -160,3 +160,25 @@ func TestRefusal(t *testing.T) {
 		}
 	}
 }
+
+func TestCrowded(t *testing.T) {
+	for err, want := range map[error]bool{
+		apierrors.NewTooManyRequests("no room", 1):                                true,
+		apierrors.NewServerTimeout(schema.GroupResource{}, "patch", 0):            true,
+		apierrors.NewTimeoutError("late", 0):                                      true,
+		apierrors.NewServiceUnavailable("no etcd"):                                true,
+		fmt.Errorf("writing pod: %w", context.DeadlineExceeded):                   true,
+		fmt.Errorf("writing pod: %w", apierrors.NewTooManyRequests("no room", 1)): true,
+		apierrors.NewForbidden(schema.GroupResource{}, "a", nil):                  false,
+		apierrors.NewConflict(schema.GroupResource{}, "a", ErrAgain):              false,
+		apierrors.NewInternalError(ErrAgain):                                      false,
+		ErrLate:                                                                   false,
+	} {
+		if Crowded(err) != want {
+			t.Errorf("%v: got %v, want %v", err, !want, want)
+		}
+	}
+	if Crowded(nil) {
+		t.Error("no error is a crowd")
+	}
+}

@@ -199,6 +199,26 @@ func TestNoLineToOurselves(t *testing.T) {
 	}
 }
 
+// The kernel probes an idle line, gives up in time, and keeps little of what is sent.
+func TestSocket(t *testing.T) {
+	fd, err := socket(at("127.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for _, o := range []struct{ level, name, least, most int }{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1, 1},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 2001, 2999},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, 1 << 13},
+	} {
+		if got, err := unix.GetsockoptInt(fd, o.level, o.name); err != nil || got < o.least || got > o.most {
+			t.Errorf("option %d of level %d: got %d (%v), want %d to %d", o.name, o.level, got, err, o.least, o.most)
+		}
+	}
+}
+
 func TestOutcomeOf(t *testing.T) {
 	for err, want := range map[error]outcome{
 		unix.Errno(0): accepted, unix.ECONNREFUSED: refused, unix.ECONNRESET: refused,

@@ -1723,6 +1723,11 @@ var Mutants = []Mutant{
 		Old: "n == nil || n.counted", New: "n == nil",
 	},
 	{
+		Name: "fleet: a line that broke is silence (15)", In: "taint/fleet.Fleet.View",
+		Old: "v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat",
+		New: "v.Stale, v.Missed, v.OddLease, v.Beat = n.stale || n.hinted(now), n.missed, n.odd, n.beat",
+	},
+	{
 		Name: "line: a refusal is told as the machine's end", In: "taint/line.outcomeOf",
 		Old: "case unix.ECONNREFUSED, unix.ECONNRESET: ...", New: "case unix.ECONNREFUSED, unix.ECONNRESET: return silent",
 	},
@@ -1773,6 +1778,272 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: a distrusted device gives a hint", In: "taint/controller.poller.turn",
 		Old: `r.liar(ms[i]) == ""`, New: "true",
+	},
+	{
+		Name: "pace: storage pods wait for older fences' pods", In: "taint/fleet.before",
+		Old: "first(a.First, b.First)", New: "0",
+	},
+	{
+		Name: "pace: the younger fence first", In: "taint/fleet.before",
+		Old: "a.Since.Compare(b.Since)", New: "b.Since.Compare(a.Since)",
+	},
+	{
+		Name: "pace: who waits longest has no share (16)", In: "taint/fleet.Pace.Next",
+		Old: "p.given%turnsShared != 0", New: "p.given > 0",
+	},
+	{
+		Name: "pace: any number of writes at the same time", In: "taint/fleet.Pace.Next",
+		Old: "p.under >= p.Room()", New: "false",
+	},
+	{
+		Name: "pace: turns are not given back", In: "taint/fleet.Pace.Done",
+		Old: "p.under--", New: "",
+	},
+	{
+		Name: "pace: another than who leaves the line goes from it", In: "taint/fleet.Pace.Leave",
+		Old: "slices.Delete(p.waiting, i, i+1)", New: "slices.Delete(p.waiting, 0, 1)",
+	},
+	{
+		Name: "pace: as many writes as ever while there is no room", In: "taint/fleet.Pace.Done",
+		Old: "p.window/2", New: "p.window-1",
+	},
+	{
+		Name: "pace: one crowd counts as often as it has writes", In: "taint/fleet.Pace.Done",
+		Old: "t.number > p.narrowed", New: "true",
+	},
+	{
+		Name: "pace: nothing is tried any more", In: "taint/fleet.Pace.Done",
+		Old: "min(paceLeast, most)", New: "1",
+	},
+	{
+		Name: "pace: more writes than the operator allows", In: "taint/fleet.Pace.Done",
+		Old: "min(paceLeast, most)", New: "paceLeast",
+	},
+	{
+		Name: "pace: one success makes room for another write", In: "taint/fleet.Pace.Done",
+		Old: "1/p.window", New: "1",
+	},
+	{
+		Name: "pace: fewer writes for ever", In: "taint/fleet.Pace.Done",
+		Old: "1/p.window", New: "0",
+	},
+	{
+		Name: "pace: the window grows beyond the limit", In: "taint/fleet.Pace.Done",
+		Old: "min(p.window+1/p.window, most)", New: "p.window+1/p.window",
+	},
+	{
+		Name: "gate: a run that ended goes on when it is its turn", In: "taint/controller.gate.enter",
+		Old: "ctx.Err() == nil", New: "true", Tests: glue,
+	},
+	{
+		Name: "gate: a turn that comes at a run's end is lost", In: "taint/controller.gate.enter",
+		Old: "!waited", New: "waited && false", Tests: glue,
+	},
+	{
+		Name: "gate: who gave up keeps its place", In: "taint/controller.gate.enter",
+		Old: "waited := g.pace.Leave(t)", New: "waited := true", Tests: glue,
+	},
+	{
+		Name: "gate: who gives a turn back opens to nobody", In: "taint/controller.gate.leave",
+		Old: "g.open()", New: "", Tests: []string{"./taint/controller -short -run TestRunsShareTheGate"},
+	},
+	{
+		Name: "workers: storage pods wait for other nodes' pods", In: "taint/controller.Reconciler.each",
+		Old: "First: p.first", New: "First: false", Tests: glue,
+	},
+	{
+		Name: "workers: the older fence waits for the younger", In: "taint/controller.Reconciler.each",
+		Old: "Since: since(l)", New: "Since: time.Time{}", Tests: glue,
+	},
+	{
+		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.Reconciler.each",
+		Old: `
+			if why := ended(p, err); why != nil {
+				end(why)
+			}
+			if held {
+				r.gate.leave(turn, kube.Crowded(err))
+			}`,
+		New: `
+			if held {
+				r.gate.leave(turn, kube.Crowded(err))
+			}
+			if why := ended(p, err); why != nil {
+				end(why)
+			}`,
+		Tests: glue,
+	},
+	{
+		Name: "workers: a write that finds no room is a pod's failure", In: "taint/controller.Reconciler.each",
+		Old: "case apierrors.IsTooManyRequests(err): ...", New: "", Tests: glue,
+	},
+	{
+		Name: "workers: writes that find no room leave the pace as it is", In: "taint/controller.batch.write",
+		Old: "b.r.gate.leave(turn, true)", New: "b.r.gate.leave(turn, false)", Tests: glue,
+	},
+	{
+		Name: "workers: writes that come to no end leave the pace as it is", In: "taint/controller.Reconciler.each",
+		Old: "kube.Crowded(err)", New: "false && kube.Crowded(err)", Tests: glue,
+	},
+	{
+		Name: "workers: a turn is kept while a write waits for room", In: "taint/controller.batch.write",
+		Old: "b.r.gate.leave(turn, true)", New: "", Tests: glue,
+	},
+	{
+		Name: "workers: what found no room is not written again", In: "taint/controller.batch.write",
+		Old: "tries == patient", New: "true", Tests: glue,
+	},
+	{
+		Name: "workers: what finds no room is written for ever", In: "taint/controller.batch.write",
+		Old: "tries == patient", New: "false", Tests: glue,
+	},
+	{
+		Name: "workers: the API server's patience is not asked", In: "taint/controller.batch.write",
+		Old: "time.Duration(seconds)*time.Second", New: "0*time.Duration(seconds)", Tests: glue,
+	},
+	{
+		Name: "workers: what found no room is written again at once", In: "taint/controller.batch.write",
+		Old: "100*time.Millisecond", New: "0", Tests: glue,
+	},
+	{
+		Name: "workers: an API server may let a pod wait for an hour", In: "taint/controller.batch.write",
+		Old: "longest", New: "time.Hour", Tests: glue,
+	},
+	{
+		Name: "workers: the first try's proof serves the others (1)", In: "taint/controller.batch.write",
+		Old: "!b.holds(run)", New: "tries == 1 && !b.holds(run)", Tests: glue,
+	},
+	{
+		Name: "workers: a write that waits for room outlasts its run", In: "taint/controller.batch.write",
+		Old: "case <-run.Done(): ...", New: "", Tests: glue,
+	},
+	{
+		Name: "kube: an API server without room is none", In: "taint/kube.Crowded",
+		Old: "apierrors.IsTooManyRequests(err)", New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "kube: an API server that is late has room", In: "taint/kube.Crowded",
+		Old: "apierrors.IsTimeout(err)", New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "polls: who looks dead is polled", In: "taint/controller.Reconciler.well",
+		Old: "!r.fleetView(n.Name).Stale", New: "true", Tests: glue,
+	},
+	{
+		Name: "polls: who is not Ready is polled", In: "taint/controller.Reconciler.well",
+		Old: "c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue", New: "c.Type == corev1.NodeReady", Tests: glue,
+	},
+	{
+		Name: "polls: who is to be left alone is polled", In: "taint/controller.Reconciler.well",
+		Old: `(config.Excluded == nil || config.Excluded(n) == "")`, New: "true", Tests: glue,
+	},
+	{
+		Name: "polls: machines that share limits are asked at the same time", In: "taint/controller.poller.ask",
+		Old: "cmp.Or(limiter.Limits(m.Target), key)", New: "cmp.Or(key, limiter.Limits(m.Target))", Tests: glue,
+	},
+	{
+		Name: "polls: all devices are asked at once", In: "taint/controller.poller.ask",
+		Old: "time.Duration(i)", New: "time.Duration(i*0)", Tests: glue,
+	},
+	{
+		Name: "polls: who is not to be asked any more is asked", In: "taint/controller.poller.ask",
+		Old: "by[key] == nil", New: "false", Tests: glue,
+	},
+	{
+		Name: "polls: each list gives a unit another turn", In: "taint/controller.poller.ask",
+		Old: "u == nil", New: "true", Tests: glue,
+	},
+	{
+		Name: "polls: one call for all is made for each", In: "taint/controller.poller.ask",
+		Old: "if batch { ... }", New: "_ = batch", Tests: glue,
+	},
+	{
+		Name: "polls: that it takes longer is said again and again", In: "taint/controller.poller.ask",
+		Old: "longest > p.slow", New: "longest > 0", Tests: glue,
+	},
+	{
+		Name: "polls: a device that does not answer is asked as often", In: "taint/controller.poller.turn",
+		Old: "min(2*u.slower, pollAgain)", New: "1", Tests: glue,
+	},
+	{
+		Name: "polls: a device that does not answer is hardly asked any more", In: "taint/controller.poller.turn",
+		Old: "min(2*u.slower, pollAgain)", New: "2*u.slower", Tests: glue,
+	},
+	{
+		Name: "polls: a device that answers again is asked seldom", In: "taint/controller.poller.turn",
+		Old: "u.slower = 1", New: "", Tests: glue,
+	},
+	{
+		Name: "polls: one machine alone is most of them", In: "taint/controller.poller.turn",
+		Old: "len(off) > 1", New: "len(off) > 0", Tests: glue,
+	},
+	{
+		Name: "polls: the same machine is asked each time", In: "taint/controller.poller.turn",
+		Old: "u.next++", New: "", Tests: glue,
+	},
+	{
+		Name: "polls: a provider that is not polled any more is asked", In: "taint/controller.Reconciler.repoll",
+		Old: "p.stop()", New: "_ = p", Tests: glue,
+	},
+	{
+		Name: "polls: an Off wakes nobody", In: "taint/controller.poller.hint",
+		Old: "case p.wake <- wakeUp(node): ...", New: "", Tests: glue,
+	},
+	{
+		Name: "polls: an Off is no hint", In: "taint/controller.poller.hint",
+		Old: "f.Hint(node, fleet.Poll, r.Now())", New: "", Tests: glue,
+	},
+	{
+		Name: "polls: it ends before its questions do", In: "taint/controller.poller.stop",
+		Old: "p.done.Wait()", New: "", Tests: glue,
+	},
+	{
+		Name: "lines: one that broke is no hint", In: "taint/controller.Reconciler.lineBroke",
+		Old: "f.Hint(node, fleet.Line, r.Now())", New: "_ = f", Tests: glue,
+	},
+	{
+		Name: "lines: one that broke wakes nobody", In: "taint/controller.Reconciler.forwardBroken",
+		Old: "wakeUp(n)", New: "wakeUp(n[1:])", Tests: glue,
+	},
+	{
+		Name: "lines: to an address that is no machine's", In: "taint/controller.addressOf",
+		Old: "line.Usable(ip)", New: "(ip.IsValid() || line.Usable(ip))", Tests: glue,
+	},
+	{
+		Name: "lines: to an external address", In: "taint/controller.addressOf",
+		Old: "a.Type == corev1.NodeInternalIP", New: "true", Tests: glue,
+	},
+	{
+		Name: "line: a machine that was back and went is not told", In: "taint/line.conn.judge",
+		Old: "c.told = false", New: "",
+	},
+	{
+		Name: "line: port 0 is one", In: "taint/line.Lines.Want",
+		Old: "port != 0", New: "true",
+	},
+	{
+		Name: "line: a node that moved keeps its line", In: "taint/line.worker.take",
+		Old: "a != c.address", New: "false && a != c.address",
+	},
+	{
+		Name: "line: a node that is not wanted keeps its line", In: "taint/line.worker.take",
+		Old: "!ok || a != c.address || port != w.port", New: "ok && a != c.address",
+	},
+	{
+		Name: "line: a kubelet that hangs up again and again is called without rest", In: "taint/line.conn.ended",
+		Old: "c.tries == 1", New: "true",
+	},
+	{
+		Name: "line: who never accepts is called as often as ever", In: "taint/line.conn.rest",
+		Old: "c.tries++", New: "c.tries = 1",
+	},
+	{
+		Name: "line: more lines than there are file descriptors", In: "taint/line.Lines.atMost",
+		Old: "len(want) <= room", New: "true",
+	},
+	{
+		Name: "line: the kernel looks after nobody", In: "taint/line.socket",
+		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/line -run TestSocket"},
 	},
 	{
 		Name: "controller: a new leader notices what a fence knows", In: "taint/controller.Reconciler.noticed",
@@ -2557,7 +2828,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.batch.write",
-		Old: "!b.holds(gctx)", New: "false",
+		Old: "!b.holds(run)", New: "false",
 	},
 	{
 		Name: "recovery: a look is decided on though the read after it failed (11)", In: "taint/recovery.Node.Next",
