@@ -349,8 +349,11 @@ func (c *checker) alive(g grounds) {
 	}
 }
 
-// renewEvery is a kubelet's pace.
-const renewEvery = 10 * time.Second
+// renewEvery is a kubelet's pace, and staleAfter when its Lease is stale.
+const (
+	renewEvery = 10 * time.Second
+	staleAfter = 25 * time.Second
+)
 
 // work holds that there was something to do: a pod to move, or an attachment, at some time of the last half minute.
 func (c *checker) work(l taint.Look) {
@@ -469,6 +472,9 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 	}
 	if lease := w.api.asOf(l.Sent).lease(l.Name); lease != nil {
 		last := lease.Spec.RenewTime.Time
+		if quiet := w.now.Sub(last); quiet < staleAfter {
+			w.fail("15", "%s is powered off %s after a heartbeat, and only silence counts", l.Name, quiet)
+		}
 		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && m.troubled.Before(last) {
 			w.fail("15", "%s is powered off, and its kubelet beats as ever: nobody heard it for %s", l.Name, w.now.Sub(last))
 		}

@@ -74,6 +74,11 @@ type worker struct {
 	leaseRV string // the watch on leases
 	pinning bool
 	pinSeen string // the Node's resourceVersion at which there was nothing to pin
+
+	line     bool      // somebody accepted the line to the node, and it was not told as broken since
+	lineEnds time.Time // when that is told; zero: somebody answers
+	polling  bool      // a device is asked without need
+	pollDue  time.Time // when one is asked next
 }
 
 func (p *Process) begin() {
@@ -160,6 +165,7 @@ func (p *Process) tick() {
 	if p.leading {
 		for _, k := range p.workers {
 			k.hear()
+			k.follow()
 		}
 		for _, k := range p.workers {
 			k.watch()
@@ -204,6 +210,7 @@ func (k *worker) watch() {
 	if recovery.Idle(l, v) && !k.course.Owes() && !turn {
 		k.course.Rest(l)
 		k.pin(n)
+		k.poll(n, l)
 		return
 	}
 	if k.seen != n.ResourceVersion+k.leaseRV+v.Suspicion(l) || w.pool != nil && w.now.Sub(k.polled) >= w.pool.rule.Intervals.Poll {
@@ -314,7 +321,9 @@ func (k *worker) next() {
 		w.check.arm(k.grounds(s))
 		w.check.begins(l, "the mark")
 		w.check.parts(l.Name, k.led.to, k.states)
+		why := k.fleet.View(l.Name, w.now).Suspicion(l)
 		k.patch(l, s.Record, func(n *corev1.Node) {
+			w.begun(why)
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
 		}, "Arm")
 	case recovery.OutOfService:

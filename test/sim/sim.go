@@ -9,6 +9,7 @@
 // every start of a container, and that every mark is lifted and every workload runs again once the world calms down. Beside these: that the
 // levels of a machine take their turns in a power-off (levels.go), that a node in mode shadow or disabled is left as it is, and one that
 // somebody wants to be left alone (rules.go), and that the storm guard's limits are kept where several nodes fall silent (storm.go).
+// Beside the devices' own word lines that break and polls begin fences, rightly and falsely (hints.go).
 //
 // What is left out of the model, so that nobody reads more into it: gateways before many devices, the guard's cool-down, device-specific
 // providers, and client machinery (informers, work queues), which have tests of their own.
@@ -101,6 +102,7 @@ type World struct {
 	limits     limits
 	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
 	storm      storm
+	hints      hints
 	rules      rules
 	mode       fence.Mode          // what the configuration says of most nodes
 	words      []*word             // all that was said of who is to be left alone

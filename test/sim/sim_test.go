@@ -95,7 +95,7 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 
 // TestPowerOns plays histories in which many a machine is powered off by us, and on again.
 func TestPowerOns(t *testing.T) {
-	n := uint64(500)
+	n := uint64(1000)
 	if testing.Short() || race {
 		n = 100
 	}
@@ -109,7 +109,7 @@ func TestPowerOns(t *testing.T) {
 		"PowerOn", "PoweringOn Done Evicted", "MachinePoweredOn Done Evicted", "MachineTurnedOnByOther Done Evicted", "FencedAgainStaysOff Done Evicted",
 		"answer to a power-on lost", "powered on again",
 	} {
-		if t.Logf("%8d  %s", stats[path], path); stats[path] == 0 && n == 500 {
+		if t.Logf("%8d  %s", stats[path], path); stats[path] == 0 && n == 1000 {
 			t.Errorf("no history came by %q", path)
 		}
 	}
@@ -134,6 +134,8 @@ func TestPathsAreTaken(t *testing.T) {
 		"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum", "waits: ControlPlaneNode", "waits: StormCoolDown",
 		"waits: WaitingForLevel",
 		"off with its host", "a guest migrated", "the host of before died",
+		"histories with a fence begun by LineBroke", "histories with a fence begun by MachineFoundOff", "line broke, and the machine runs",
+		"poll says Off, and the machine runs", "polled, alive, and its device lies",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)

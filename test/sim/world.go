@@ -28,7 +28,7 @@ func (w *World) build() {
 		events:     w.chance(0.6),
 		lostEvents: w.chance(0.3),
 	}
-	w.storm = drawStorm(w.Seed, w.Scenario)
+	w.storm, w.hints = drawStorm(w.Seed, w.Scenario), drawHints(w.Seed, w.Scenario)
 	if w.Scenario == Cut {
 		w.storm.plane, w.storm.limits.MinHealthy.Number, w.limits.jolt = 0, 0, 0.01
 		w.storm.after.PowerOn, w.storm.after.PerDay = true, max(w.storm.after.PerDay, 1)
@@ -198,6 +198,14 @@ func (w *World) scheduleFaults(end time.Time) {
 		}
 		w.after(w.between(2*time.Second, 15*time.Second), func() {
 			first.lies = true
+			if w.hints.flaps {
+				w.flap(first)
+			}
+			if w.hints.alone {
+				w.count("polled, alive, and its device lies")
+				w.logf("%s: device %d begins to lie", first.name, first.liar)
+				return
+			}
 			if first.k != nil && w.chance(0.4) {
 				first.k.ready = false
 				first.k.status()
@@ -223,6 +231,7 @@ func (w *World) scheduleFaults(end time.Time) {
 		w.after(w.between(2*time.Second, 30*time.Second), w.silence)
 	}
 	w.changeModes(end)
+	w.partitions(end)
 	if w.Scenario == Cut {
 		n /= 8
 		for i := range 4 { // in turns, so that there is something to move again
@@ -501,6 +510,7 @@ func (w *World) release(m *machine) {
 // calmDown ends every fault. Machines stay as they are or are switched on; what needs a person gets one.
 func (w *World) calmDown() {
 	w.calm = true
+	clear(w.hints.apart)
 	w.pool.calm()
 	w.endOutage()
 	for _, p := range w.procs {
