@@ -614,3 +614,18 @@ func BenchmarkView(b *testing.B) {
 		})
 	}
 }
+
+// No hint is silence: only a Lease that is not renewed is, and only that counts toward a power-off.
+func TestHintsAreNoSilence(t *testing.T) {
+	for _, by := range []Source{Line, Poll, Push} {
+		var f Fleet
+		for _, n := range []string{"n1", "n2", "n3"} {
+			f.Know(n, start)
+			f.Lease(n, "1", 0, start)
+		}
+		f.Hint("n1", by, start)
+		if v := f.View("n1", start); v.Hint != by || v.Stale || v.Missed || !v.SilentSince.IsZero() {
+			t.Errorf("%s: got %+v, want a hint and no silence", by, v)
+		}
+	}
+}
