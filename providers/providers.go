@@ -214,6 +214,19 @@ func Class(err error) string {
 	}
 }
 
+// OfClass is an error of the class that Class names, with a text of its own: nil for "ok", an error of no class for a name that Class never gives.
+func OfClass(class, text string) error {
+	if class == "ok" {
+		return nil
+	}
+	for _, of := range []error{ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted, ErrPermanent, ErrUnreachable, context.Canceled} {
+		if Class(of) == class {
+			return WithClass(of, errors.New(text))
+		}
+	}
+	return errors.New(text)
+}
+
 // Answer is what Ask brings back: the observation with its state reduced to PowerUnknown wherever it proves nothing.
 type Answer struct {
 	Observation

@@ -693,3 +693,16 @@ func TestCanonicalUUID(t *testing.T) {
 		}
 	}
 }
+
+// An error that was named by its class is of that class again, and of no other.
+func TestOfClass(t *testing.T) {
+	for _, err := range []error{
+		nil, providers.ErrIdentity, providers.ErrStale, providers.ErrNotFound, providers.ErrDenied, providers.ErrUntrusted, providers.ErrPermanent,
+		providers.ErrUnreachable, context.DeadlineExceeded, context.Canceled, errors.New("of no class"),
+	} {
+		class := providers.Class(err)
+		if again := providers.OfClass(class, "x"); providers.Class(again) != class || again != nil && again.Error() != "x" {
+			t.Errorf("%s: got %v of class %s", class, again, providers.Class(again))
+		}
+	}
+}

@@ -82,9 +82,10 @@ func Problemf(path, format string, args ...any) Problem {
 
 // Options is what every provider is given beside its own configuration.
 type Options struct {
-	Name string           // the provider's name in the file
-	Log  *slog.Logger     // nil: slog.Default()
-	Now  func() time.Time // nil: time.Now
+	Name  string           // the provider's name in the file
+	Agent string           // what devices that speak HTTP are told of who asks, as in User-Agent; "": forcefence
+	Log   *slog.Logger     // nil: slog.Default()
+	Now   func() time.Time // nil: time.Now
 	// Node reads a Node live, for types whose word stands there. Its errors are ErrNotFound, ErrDenied and ErrUnreachable. Nil: there is no
 	// API server.
 	Node func(ctx context.Context, name string) (Node, error)
@@ -110,6 +111,9 @@ type NodeTaint struct{ Key, Value, Effect string }
 
 // Defaulted returns o with nil fields filled.
 func (o Options) Defaulted() Options {
+	if o.Agent == "" {
+		o.Agent = "forcefence"
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -265,6 +265,7 @@ func (p *Provider) request(ctx context.Context, method, path string) (*http.Resp
 	if err != nil {
 		return nil, err
 	}
+	r.Header.Set("User-Agent", p.opts.Agent)
 	return p.http.Do(r)
 }
 

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -187,6 +188,9 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		Timeout:       answerTime,
 		Transport:     whole{p.transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if program, version, ok := strings.Cut(p.opts.Agent, "/"); ok { // behind what the SDK says of itself
+		cfg.APIOptions = append(cfg.APIOptions, middleware.AddUserAgentKeyValue(program, version))
 	}
 	if c.RoleARN != "" {
 		cfg.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(cfg), c.RoleARN, func(o *stscreds.AssumeRoleOptions) {

@@ -196,7 +196,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	p.door = newDoor(c.Push, "forcefence/"+o.Name)
 	t := transport(&c)
 	p.init(p.connect, t, t.CloseIdleConnections)
-	p.now, p.fallback, p.ignoreChassis = p.opts.Now, c.Auth == authAuto, c.IgnoreChassisPower
+	p.now, p.agent, p.fallback, p.ignoreChassis = p.opts.Now, p.opts.Agent, c.Auth == authAuto, c.IgnoreChassisPower
 	if c.InsecureSkipVerify {
 		p.opts.Log.Warn("Certificates of BMCs are not verified", "provider", o.Name)
 	}

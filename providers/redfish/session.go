@@ -43,6 +43,7 @@ type pool struct {
 	sent, retried http.RoundTripper // once, and again while the BMC is busy
 	idle          time.Duration
 	now           func() time.Time
+	agent         string
 	fallback      bool // from sessions to basic authentication
 	ignoreChassis bool // Config.IgnoreChassisPower
 	refusals      remote.Refusals

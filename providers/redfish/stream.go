@@ -102,7 +102,7 @@ func (b *bmc) open(ctx context.Context, path string) (body io.ReadCloser, _ erro
 		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Accept-Encoding", "identity") // else net/http unpacks what is sent, whatever it grows to
 		r.Header.Set("Cache-Control", "no-store")
-		r.Header.Set("User-Agent", "forcefence")
+		r.Header.Set("User-Agent", b.pool.agent)
 		l.authorize(r)
 		resp, err := b.pool.plain.RoundTrip(r)
 		if err != nil {

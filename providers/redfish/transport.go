@@ -157,7 +157,7 @@ func (b *bmc) send(ctx context.Context, q request) (*reply, error) {
 		return nil, withoutURL(err)
 	}
 	r.Header.Set("Accept", "application/json")
-	r.Header.Set("User-Agent", "forcefence")
+	r.Header.Set("User-Agent", b.pool.agent)
 	if q.body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -115,7 +115,7 @@ func (p *Provider) connect(ctx context.Context) (*session, error) {
 	}
 	s := &session{soap: soap.NewClient(p.sdk, false), page: p.page}
 	s.soap.Transport, s.soap.Timeout = p.http, remote.Backstop // what soap.NewClient has set follows the environment's proxies
-	s.soap.Namespace, s.soap.Version, s.soap.UserAgent = "urn:"+vim25.Namespace, vim25.Version, "forcefence"
+	s.soap.Namespace, s.soap.Version, s.soap.UserAgent = "urn:"+vim25.Namespace, vim25.Version, p.opts.Agent
 	service, err := call(ctx, s, methods.RetrieveServiceContent, &types.RetrieveServiceContent{This: vim25.ServiceInstance})
 	if err != nil {
 		return nil, err
