@@ -39,6 +39,12 @@ type Snapshot struct {
 	Silent map[string]time.Duration         // by node: how long ago its Lease was renewed
 	Limits *fleet.Limits                    // of the storm guard; nil: the defaults
 
+	// Instead of Nodes, Leases and Limits: what the fleet says of the node, and will say; which devices are distrusted, and for which node's record;
+	// and the Lease.
+	Fleet      *fleet.View
+	Distrusted map[string]string
+	LeaseRV    string
+
 	Pods        []evict.Pod            // bound to the node, with their volumes
 	Attachments []evict.Attachment     // that name the node
 	Members     map[string]bool        // as recovery.Node.SawMembers has them
@@ -115,7 +121,7 @@ var whys = map[taint.Exemption]string{
 func Of(s Snapshot) Report {
 	r := Report{Node: s.Node.Name, Courses: []Course{}, Stay: []Stay{}}
 	for _, says := range []providers.PowerState{providers.PowerOff, providers.PowerOn, providers.PowerUnknown} {
-		r.Courses = append(r.Courses, course(s, says))
+		r.Courses = append(r.Courses, Play(s, says))
 	}
 	for _, p := range s.Pods {
 		switch why, exempt := whys[p.Exempt]; {

@@ -35,6 +35,7 @@ type play struct {
 	says  providers.PowerState
 	off   []bool // of each device: a power-off of ours went through it
 	began time.Time
+	until time.Time // nobody looks further
 	node  *corev1.Node
 	rv    int
 	pods  []evict.Pod
@@ -42,6 +43,7 @@ type play struct {
 
 	course recovery.Node
 	fleet  fleet.Fleet
+	across recovery.Fleet // that, or what it said
 	heard  []peer
 
 	said reason.Reason
@@ -55,14 +57,37 @@ type peer struct {
 	next     time.Time
 }
 
-func course(s Snapshot, says providers.PowerState) Course {
+// frozen is a fleet of which is known what it said once.
+type frozen struct {
+	view       fleet.View
+	at         time.Time
+	distrusted map[string]string
+}
+
+func (frozen) Lease(string, string, time.Duration, time.Time) bool { return false }
+func (frozen) See(taint.Look, time.Time)                           {}
+func (frozen) Answered(string, providers.Answer)                   {}
+func (frozen) Unreserve(string)                                    {}
+func (f frozen) Reserve(string, time.Time) bool                    { return f.view.Busy == "" }
+func (f frozen) Distrusted(_ taint.Machine, device, _ string) string {
+	return f.distrusted[device]
+}
+
+func (f frozen) View(_ string, now time.Time) fleet.View { return f.view.Later(f.at, now) }
+
+// Play is what would happen if all devices of the node said that from now on, and it stayed silent.
+func Play(s Snapshot, says providers.PowerState) Course {
 	p := play{
 		Snapshot: s, says: says, off: make([]bool, len(s.Facts.Devices)), node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
 		out: Course{Says: says.String(), Outcome: Nothing, Steps: []Event{}, Moved: []string{}, Policy: []PolicyEnded{}, Detach: []string{}},
 	}
 	p.Facts.NewID = cmp.Or(p.Facts.NewID, "f-explain")
 	p.Facts.By = "explain"
-	p.meet()
+	if p.across = &p.fleet; s.Fleet != nil {
+		p.across, p.began = frozen{*s.Fleet, s.Now, s.Distrusted}, s.Now.Add(-s.Silent[s.Node.Name])
+	} else {
+		p.meet()
+	}
 	p.run()
 	switch l := p.look(); {
 	case p.out.Outcome != Nothing:
@@ -114,7 +139,11 @@ func (p *play) meet() {
 
 // look is a live look at the node.
 func (p *play) look() taint.Look {
-	return taint.See(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
+	l := taint.See(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
+	if p.Snapshot.Fleet != nil {
+		l.LeaseRV = p.LeaseRV
+	}
+	return l
 }
 
 func (p *play) changed() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
@@ -122,18 +151,22 @@ func (p *play) changed() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
 // run plays until the fence is over, or nothing can come of it any more.
 func (p *play) run() {
 	p.changed()
-	until := p.Now.Add(p.Facts.PowerOffAfter + p.Facts.PowerOffTimeout + p.Facts.Evict.DetachTimeout + longest)
-	for range maxSteps {
-		if p.Now.After(until) {
+	p.until = p.Now.Add(p.Facts.PowerOffAfter + p.Facts.PowerOffTimeout + p.Facts.Evict.DetachTimeout + longest)
+	steps := maxSteps
+	if p.Snapshot.Fleet != nil { // there may be one for each incident of a month
+		steps /= 10
+	}
+	for range steps {
+		if p.Now.After(p.until) {
 			return
 		}
-		view, l := p.fleet.View(p.node.Name, p.Now), p.look()
+		view, l := p.across.View(p.node.Name, p.Now), p.look()
 		if recovery.Idle(l, view) && !p.course.Owes() {
 			p.course.Rest(l)
 			p.pass(tick)
 			continue // a controller does not look
 		}
-		s := p.course.Next(p.Now, &p.fleet)
+		s := p.course.Next(p.Now, p.across)
 		if s.Do != recovery.Read && s.Do != recovery.Ask {
 			p.tell(s, view.Suspicion(p.course.Look()))
 		}
@@ -167,7 +200,7 @@ func (p *play) after() float64 { return p.Now.Sub(p.began).Round(time.Second).Se
 
 // wait lets time go by until the node changes, which wakes a controller.
 func (p *play) wait(d time.Duration) {
-	for rv := p.rv; d > 0 && p.rv == rv; d -= tick {
+	for rv := p.rv; d > 0 && p.rv == rv && !p.Now.After(p.until); d -= tick {
 		p.pass(min(d, tick))
 	}
 }
@@ -240,7 +273,7 @@ func (p *play) do(s recovery.Step) (over bool) {
 		p.Now = p.Now.Add(blink)
 		answers := p.answers()
 		p.Now = p.Now.Add(blink)
-		p.course.Answered(answers, p.Now, &p.fleet)
+		p.course.Answered(answers, p.Now, p.across)
 		return false
 	case recovery.Leave:
 		p.pass(tick)
@@ -255,7 +288,7 @@ func (p *play) do(s recovery.Step) (over bool) {
 	}
 	o := recovery.Outcome{Sent: p.Now, How: map[string]evict.Refusal{}}
 	p.act(s, o.How)
-	p.course.Did(o, p.Now, &p.fleet)
+	p.course.Did(o, p.Now, p.across)
 	if s.Do == recovery.Unmark && s.Record.Result == taint.ResultEvicted {
 		p.out.Outcome = Moves
 		return true
@@ -268,7 +301,7 @@ func (p *play) read(s recovery.Step) {
 	p.Now = p.Now.Add(blink)
 	switch s.Read {
 	case recovery.Life:
-		p.course.SawLife(p.look(), p.Facts, &p.fleet)
+		p.course.SawLife(p.look(), p.Facts, p.across)
 		p.Now = p.Now.Add(blink)
 	case recovery.Pods:
 		p.course.SawPods(slices.Clone(p.pods), p.Now)

@@ -53,6 +53,15 @@ func NewPause(reason, until string) Pause {
 	return p
 }
 
+// Annotation is the pause as ParsePause reads it.
+func (p Pause) Annotation() string {
+	until := p.Bad
+	if !p.Until.IsZero() {
+		until = p.Until.UTC().Format(time.RFC3339)
+	}
+	return p.Reason + "; " + untilParameter + until // also where it has none: the reason may end in what looks like one
+}
+
 // Over reports that it is over.
 func (p Pause) Over(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 

@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -401,4 +402,58 @@ func IsControlPlane(labels map[string]string) (plane, etcd bool) {
 	_, before := labels["node-role.kubernetes.io/master"]
 	_, etcd = labels["node-role.kubernetes.io/etcd"]
 	return now || before || etcd, etcd
+}
+
+// Later is what a view of at becomes until now, if the node stays silent and all others go on as they did.
+func (v View) Later(at, now time.Time) View {
+	heard := v.Beat
+	if heard.IsZero() {
+		heard = at
+	}
+	if silent := heard.Add(share(DefaultDuration, staleAfter)); !v.Stale && now.After(silent) {
+		v.Stale, v.Missed = true, true
+		if v.SilentSince.IsZero() && v.Heard {
+			v.SilentSince = silent
+		}
+	}
+	since := now.Sub(at)
+	v.Storm.Parts = slices.Clone(v.Storm.Parts)
+	for i := range v.Storm.Parts {
+		v.Storm.Parts[i].Cool = max(v.Storm.Parts[i].Cool-since, 0)
+	}
+	if v.Storm.Back = max(v.Storm.Back-since, 0); v.Storm.Back == 0 {
+		v.Storm.Failed = 0
+	}
+	return v
+}
+
+// Under is the view as it would be with other limits (nil: the defaults), as far as it tells: floors and how many may be powered off at once. Of failure
+// domains only those are known that were counted.
+func (v View) Under(l *Limits) View {
+	if l == nil {
+		l = &defaults
+	}
+	if v.Storm.Max = max(l.MaxPowerOffs.atMost(v.Others+1), 1); v.Storm.PowerOffs < v.Storm.Max {
+		v.Busy = ""
+	} else if v.Busy == "" {
+		v.Busy = fmt.Sprintf("%d others", v.Storm.PowerOffs)
+	}
+	var parts []Part
+	for _, p := range v.Storm.Parts {
+		floor, known := l.MinHealthy, p.Of == everybody
+		for _, d := range l.Domains {
+			if label, _, _ := strings.Cut(p.Of, "="); label == d.Label {
+				floor, known = d.MinHealthy, true
+			}
+		}
+		if !known {
+			continue
+		}
+		if p.Floor = 0; p.Nodes > 1 {
+			p.Floor = floor.atLeast(p.Nodes)
+		}
+		parts = append(parts, p)
+	}
+	v.Storm.Parts = parts
+	return v
 }

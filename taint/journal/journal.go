@@ -256,6 +256,9 @@ var results = map[string]string{
 	ResultUnknown:                       "how it ended was not written down; the Node tells of another fence by now, or of none",
 }
 
+// Meaning says for a person how a fence with that result ended; "" of a result that this version does not know.
+func Meaning(result string) string { return results[result] }
+
 // afters says for a person what became of the machine afterwards.
 var afters = map[taint.After]string{
 	taint.AfterPowerOn:     "then the machine was powered on",

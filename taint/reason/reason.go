@@ -161,6 +161,10 @@ const (
 	StateBroken      State = "record_unreadable"
 	StateStuck       State = "stuck"
 	StateDisagree    State = "devices_disagree"
+	StateUnproven    State = "unproven"         // no device of it says whether its machine is off
+	StateStillOn     State = "power_off_failed" // its machine did not go off
+	StateHeldBack    State = "held_back"        // its machine is not powered off, because of what other nodes look like
+	StateProofLost   State = "proof_lost"       // its fence stands still in the middle
 )
 
 // Row is what is said of a reason.
@@ -225,9 +229,9 @@ var table = []Row{
 		"No rule of the configuration claims the node, or two do, or two nodes claim one machine. Correct `nodes:`."},
 	{Distrusted, Warning, StateDistrusted, "Device {device} once said Off of a machine that was on. It is not believed until a person runs: forcefence release {detail} --yes.",
 		"Do not trust that device. `forcefence release` once it is repaired."},
-	{AllStale, Warning, StateSuspect, "Every node looks dead at once: no node is fenced.",
+	{AllStale, Warning, StateHeldBack, "Every node looks dead at once: no node is fenced.",
 		"Look at the API server."},
-	{MostStale, Warning, StateSuspect, "The node looks dead ({why}) and its machine is on. Fewer than half of the nodes are heard: no machine is powered off until they are.",
+	{MostStale, Warning, StateHeldBack, "The node looks dead ({why}) and its machine is on. Fewer than half of the nodes are heard: no machine is powered off until they are.",
 		"Look at the API server and the network."},
 	{NoWork, Info, StateSuspect, "The node looks dead ({why}), and there is nothing to evict: {detail}.",
 		"Pods that tolerate every taint stay on a dead node, those of StatefulSets too. Narrow their tolerations if they should move."},
@@ -247,7 +251,7 @@ var table = []Row{
 	{FencedAgain, Warning, StateSuspect, "The node needed another fence soon after its machine was powered on: the machine stays off.",
 		"Look at why the node does not stay up: its network, for one. Then power it on by hand (`forcefence power on`). `fencedAgainWithin` is how soon."},
 	{Asking, Debug, "", "", ""},
-	{Unknown, Warning, StateSuspect, "The node looks dead ({why}). Its device {device} does not tell whether the machine is off: {detail}. Unknown is never off.",
+	{Unknown, Warning, StateUnproven, "The node looks dead ({why}). Its device {device} does not tell whether the machine is off: {detail}. Unknown is never off.",
 		"Look at the device: the Event has the cause, such as `untrusted` (its certificate), `denied` (password, licence), `unreachable`, `not_found` or `permanent`. Or fence by hand."},
 	{Disagree, Warning, StateDisagree, "The node looks dead ({why}). Its devices disagree whether the machine is off: {raw}. Nothing is done until they agree.",
 		"One of them is wrong, or speaks of another machine: look at each, and correct `nodes:` or the device. Or fence by hand."},
@@ -263,15 +267,15 @@ var table = []Row{
 	{InGrace, Info, StateSuspect, "The node looks dead ({why}) and its machine is on: it is powered off after the grace period.", ""},
 	{PowerOffLimit, Info, StateSuspect, "The machine is not powered off yet: others are ({detail}).",
 		"Nothing: it goes on by itself. `stormGuard.maxPowerOffs` is how many may be powered off at once."},
-	{CutOff, Warning, StateSuspect, "No machine is powered off: it may be forcefence that is cut off ({detail}).",
+	{CutOff, Warning, StateHeldBack, "No machine is powered off: it may be forcefence that is cut off ({detail}).",
 		"Look at the network between forcefence and the API server."},
-	{DomainLost, Warning, StateSuspect, "A failure domain is lost: {detail}. None of its machines is powered off. Those that are off are recovered.",
+	{DomainLost, Warning, StateHeldBack, "A failure domain is lost: {detail}. None of its machines is powered off. Those that are off are recovered.",
 		"Look at the site and at the network to it. If it is gone for good, power its machines off by hand (`forcefence power`), or mark its nodes."},
-	{DevicesCut, Warning, StateSuspect, "The way to a failure domain's devices may be broken: {detail}. None of its machines is powered off.",
+	{DevicesCut, Warning, StateHeldBack, "The way to a failure domain's devices may be broken: {detail}. None of its machines is powered off.",
 		"Look at the network of the devices: a gateway that died, for one. Devices that have not answered for ten minutes count no more."},
-	{TooFewHealthy, Warning, StateSuspect, "The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
+	{TooFewHealthy, Warning, StateHeldBack, "The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
 		"Look at why so many nodes are not healthy at once. `stormGuard` has the floors."},
-	{Quorum, Warning, StateSuspect, "The control-plane node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
+	{Quorum, Warning, StateHeldBack, "The control-plane node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
 		"Power it off by hand if the others are enough for etcd's quorum."},
 	{CoolDown, Info, StateSuspect, "The machine is not powered off yet: {detail}.",
 		"Nothing: it goes on by itself. `stormGuard.coolDown` is how long."},
@@ -283,11 +287,11 @@ var table = []Row{
 	{AwaitingOff, Info, StatePoweringOff, "Sent the power-off. Waiting until {device} says Off.", ""},
 	{NotAccepted, Warning, StatePoweringOff, "Device {device} did not accept the power-off ({detail}). It is sent again.",
 		"The Event has the cause."},
-	{PowerOffRefused, Warning, StateSuspect, "Device {device} refuses the power-off for good ({detail}): nothing is evicted. It is tried again later.",
+	{PowerOffRefused, Warning, StateStillOn, "Device {device} refuses the power-off for good ({detail}): nothing is evicted. It is tried again later.",
 		"The device offers no power-off, refuses the credential, or is another machine's: the Event has the cause. It is tried again after five times `powerOffTimeout`."},
-	{PowerOffFailed, Warning, StateSuspect, "The machine did not come to Off in time: nothing is evicted. It is tried again later.",
+	{PowerOffFailed, Warning, StateStillOn, "The machine did not come to Off in time: nothing is evicted. It is tried again later.",
 		"The device accepted a power-off, and the machine stayed on. Look at the device."},
-	{BackingOff, Warning, StateSuspect, "The last power-off failed. Waiting before the next.",
+	{BackingOff, Warning, StateStillOn, "The last power-off failed. Waiting before the next.",
 		"Look at the device."},
 	{Recovered, Info, "", "The node shows life: the power-off is cancelled.", ""},
 	{Rearming, Warning, StateSuspect, "The last fence ended just now, and the node has shown no life since. Waiting before the next.",
@@ -320,7 +324,7 @@ var table = []Row{
 	{StockEviction, Info, StateEvicting, "Waiting for Kubernetes' own eviction to reach pods that it is about to delete.", ""},
 	{Clearing, Warning, StateEvicting, "Clearing the evicted pods' volumes from the node's volume lists.", ""},
 	{Deleting, Warning, StateEvicting, "Deleting {pods} pods.", ""},
-	{ProofLost, Warning, StateEvicting, "The machine is no longer proven off ({detail}): no more pods are ended until it is.",
+	{ProofLost, Warning, StateProofLost, "The machine is no longer proven off ({detail}): no more pods are ended until it is.",
 		"Look at the device."},
 	{Returned, Warning, StateEvicting, "The machine is back: no more pods are ended. Those that were ended are deleted, then the mark is removed.", ""},
 	{Sparing, Warning, StateEvicting, "The machine is back: {pods} pods were not evicted, and resume when the mark is removed.", ""},

@@ -142,6 +142,7 @@ type Node struct {
 	// This look, and what was read after it.
 	fresh bool // it may be decided on
 	look  taint.Look
+	usual time.Duration // how long the look before took
 	facts Facts
 	last  time.Time // when the last of the reads was answered
 	pods  list
@@ -193,8 +194,28 @@ const (
 	workHolds = time.Second
 )
 
+// Fleet is what is known across nodes: *fleet.Fleet, or what it said once.
+type Fleet interface {
+	Lease(name, rv string, duration time.Duration, now time.Time) (renewed bool)
+	See(l taint.Look, now time.Time)
+	Answered(name string, a providers.Answer)
+	View(name string, now time.Time) fleet.View
+	Reserve(name string, now time.Time) bool
+	Unreserve(name string)
+	Distrusted(m taint.Machine, device, of string) (node string)
+}
+
+// Resting is a node that is idle and of which this is kept: what Kept returned of one.
+func Resting(kept policy.Memory) Node { return Node{policy: kept} }
+
+// Kept is what is kept of an idle node.
+func (n *Node) Kept() policy.Memory { return n.policy }
+
 // Look is the last look; the zero Look before there was one.
 func (n *Node) Look() taint.Look { return n.look }
+
+// Devices are those that speak for the node, by the last look.
+func (n *Node) Devices() []proof.Device { return n.facts.Devices }
 
 // Reads is how long the last look, and what was read after it, took.
 func (n *Node) Reads() time.Duration { return n.last.Sub(n.look.Sent) }
@@ -227,7 +248,7 @@ func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, no
 func (n *Node) Owes() bool { return n.policy.Owes() }
 
 // SawLife folds a live look at the Node and its Lease in, and what the configuration says of the node now.
-func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
+func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
 	now := l.Got
 	f.Lease(l.Name, l.LeaseRV, l.LeaseDuration, now)
 	if l.Exists {
@@ -241,6 +262,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f *fleet.Fleet) {
 	}
 	n.policy.Saw(l)
 	n.policy.SawStorage(facts.Policies, facts.Storage, now)
+	n.usual = n.look.Got.Sub(n.look.Sent)
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
 	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
 	n.named = nil
@@ -327,7 +349,7 @@ func (n *Node) SawMembers(ready map[string]bool, at time.Time) {
 // Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the API server is slow the next decision may be made on the same look:
 // another is the rule, but the answer would be too old by the time that it is there, for ever. Every write is still refused if its
 // object changed.
-func (n *Node) Answered(answers []providers.Answer, now time.Time, f *fleet.Fleet) {
+func (n *Node) Answered(answers []providers.Answer, now time.Time, f Fleet) {
 	answers = slices.Clone(answers)
 	for i, d := range n.facts.Devices {
 		if i < len(answers) && n.facts.Nobody == nil && f.Distrusted(d.Machine, d.Name, n.look.Name) != "" {
@@ -344,7 +366,7 @@ func (n *Node) Answered(answers []providers.Answer, now time.Time, f *fleet.Flee
 }
 
 // liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
-func (n *Node) liar(f *fleet.Fleet) (by string) {
+func (n *Node) liar(f Fleet) (by string) {
 	if n.facts.Nobody != nil {
 		return ""
 	}
@@ -366,7 +388,7 @@ type Outcome struct {
 }
 
 // Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
-func (n *Node) Did(o Outcome, now time.Time, f *fleet.Fleet) {
+func (n *Node) Did(o Outcome, now time.Time, f Fleet) {
 	n.fresh = false
 	if o.Late {
 		return
@@ -410,7 +432,7 @@ var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Sp
 
 // Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
-func (n *Node) Next(now time.Time, f *fleet.Fleet) Step {
+func (n *Node) Next(now time.Time, f Fleet) Step {
 	if n.owed {
 		n.fresh = false
 	}
@@ -431,7 +453,7 @@ func (n *Node) Next(now time.Time, f *fleet.Fleet) Step {
 	return s
 }
 
-func (n *Node) next(now time.Time, f *fleet.Fleet) Step {
+func (n *Node) next(now time.Time, f Fleet) Step {
 	switch {
 	case !n.fresh:
 		return Step{Do: Read, Read: Life}
@@ -443,7 +465,7 @@ func (n *Node) next(now time.Time, f *fleet.Fleet) Step {
 }
 
 // unmarked is the course before the mark.
-func (n *Node) unmarked(now time.Time, f *fleet.Fleet) Step {
+func (n *Node) unmarked(now time.Time, f Fleet) Step {
 	l := n.look
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
@@ -753,7 +775,9 @@ const (
 func (n *Node) Holds(now time.Time) Hold {
 	switch n.step.Do {
 	case PowerOff, PowerOn:
-		if now.Sub(n.look.Got) > proof.TTL {
+		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API
+		// server that is slow, and no look would ever do.
+		if took := n.look.Got.Sub(n.look.Sent); now.Sub(n.look.Sent) > proof.TTL+min(took, n.usual) {
 			return No
 		}
 		return Yes

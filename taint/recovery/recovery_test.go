@@ -88,7 +88,7 @@ func midst(t *testing.T, phase taint.Phase) *course {
 func (c *course) see() {
 	l := c.look
 	l.Sent = c.now
-	c.now = c.now.Add(c.took)
+	c.pass(c.took)
 	l.Got = c.now
 	c.node.SawLife(l, c.facts, c.fleet)
 }
@@ -113,7 +113,7 @@ func (c *course) next() Step {
 			c.see()
 			continue
 		}
-		c.now = c.now.Add(c.took)
+		c.pass(c.took)
 		switch s.Read {
 		case Pods:
 			c.node.SawPods(slices.Clone(c.pods), c.now)
@@ -298,6 +298,42 @@ func TestPowerOffNeedsALook(t *testing.T) {
 	if s := c.next(); s.Why == reason.NotAccepted || c.reads[0] != Life {
 		t.Errorf("what was not sent is held for refused: %s (%s), after %v", s.Do, s.Why, c.reads)
 	}
+}
+
+// A look is as old as its question: the node may have come back while the process stood still in the middle of it. Where the look before took long as
+// well it is the API server that is slow, and the power is cut all the same.
+func TestPowerOffAfterASlowLook(t *testing.T) {
+	c := announced(t)
+	look := func(took time.Duration) { // the next
+		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+			t.Fatalf("got %s of %s, want a look", s.Do, s.Read)
+		}
+		c.took = took
+		c.see()
+		c.took = time.Millisecond
+	}
+	holds := func(what string, want Hold) {
+		t.Helper()
+		if s := c.next(); s.Do != PowerOff || c.node.Holds(c.now) != want || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, s.Do, s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)), want, No)
+		}
+		c.did(Outcome{Late: true})
+	}
+	const long = proof.TTL + time.Second
+	c.upTo(PowerOff, on)
+	c.did(Outcome{Late: true})
+	look(long)
+	holds("a look that took long", No)
+	look(long)
+	if s := c.next(); s.Do != Ask {
+		t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+	}
+	c.answer(on)
+	look(long)
+	holds("looks that take long", Yes)
+	look(time.Millisecond)
+	c.upTo(PowerOff, on)
+	holds("looks that are quick again", Yes)
 }
 
 // What a device did not accept is remembered, and what it accepted is waited for.

@@ -78,6 +78,10 @@ var Rules = []Rule{
 		Why: "what a person reads of a fence is a function of what was seen and done",
 	},
 	{
+		Bind: []string{"taint/status"}, Ours: []string{"taint", "taint/api", "taint/glance", "taint/journal"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "what a page shows is a function of what the process holds",
+	},
+	{
 		Bind: []string{"taint/recovery"}, Ours: []string{"taint", "taint/proof", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
@@ -89,8 +93,18 @@ var Rules = []Rule{
 		Why: "what would happen is played by the rooms that decide, and decided nowhere else",
 	},
 	{
+		Bind:   []string{"taint/replay"},
+		Ours:   []string{"taint", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/explain", "providers"},
+		Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "a recording is played by the rooms that decide, without a cluster, a device or a clock",
+	},
+	{
 		Bind: []string{"taint/drill"}, Ours: []string{"taint/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "whether a node could be fenced is a function of what its devices said, so that the controller and a person's command find the same",
+	},
+	{
+		Bind: []string{"taint/glance"}, Ours: []string{"taint", "taint/drill", "taint/fence", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "what people are shown of a node is a function of what stands there, whoever shows it",
 	},
 	{
 		Bind: []string{"taint/drain"}, Ours: []string{"taint", "taint/reason", "taint/storage"}, Others: kubeTypes, Never: impure, Calls: clock,
@@ -110,7 +124,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
+		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{
@@ -208,6 +222,10 @@ var Rules = []Rule{
 		Bind: []string{"..."}, Except: []string{"test/..."}, Never: []string{"text/template", "html/template"},
 		Calls: []string{"github.com/google/cel-go/cel.AuthoringPrompt"}, // the one way to text/template in there
 		Why:   "they call methods by names that the linker cannot know: every method of every type stays in the program, which is twice as large",
+	},
+	{
+		Bind: []string{"..."}, Except: []string{"cmd/internal/trace", "test/..."}, Never: []string{"go.opentelemetry.io/..."},
+		Why: "a trace is told of a fence, and no context of it leads into one",
 	},
 	{
 		Bind: []string{"..."}, Except: []string{"test/..."}, Ours: []string{"", "cmd/...", "providers/...", "taint/...", "kubelet-admit/..."},

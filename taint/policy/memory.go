@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/forcefence/forcefence/taint/evict"
+)
+
+// memory is a Memory as it is written down.
+type memory struct {
+	Ready   bool                 `json:"ready,omitempty"`
+	Fell    int                  `json:"fell,omitempty"`
+	Done    map[string]int       `json:"done,omitempty"`
+	Since   time.Time            `json:"since,omitzero"`
+	Looked  time.Time            `json:"looked,omitzero"`
+	Resumed time.Time            `json:"resumed,omitzero"`
+	Again   map[string]time.Time `json:"again,omitempty"`
+	Small   map[string]bool      `json:"small,omitempty"`
+	Owed    map[string]bool      `json:"owed,omitempty"`
+	Freed   map[string]bool      `json:"freed,omitempty"`
+	Loose   map[string]string    `json:"loose,omitempty"`
+	Spells  map[string]spellJSON `json:"spells,omitempty"`
+	Failed  map[string]bool      `json:"failed,omitempty"`
+	Free    []freedJSON          `json:"free,omitempty"`
+	Boot    string               `json:"boot,omitempty"`
+}
+
+type spellJSON struct {
+	Healthy bool      `json:"healthy,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Open    bool      `json:"open,omitempty"`
+	Begun   time.Time `json:"begun,omitzero"`
+}
+
+type freedJSON struct {
+	Policy  string       `json:"policy"`
+	Volume  evict.Volume `json:"volume"`
+	Boot    string       `json:"boot"`
+	Cleared bool         `json:"cleared,omitempty"`
+}
+
+// MarshalJSON writes all of it: who reads it decides as this process would.
+func (m Memory) MarshalJSON() ([]byte, error) {
+	out := memory{
+		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Again: m.again, Small: m.small,
+		Owed: m.owed, Freed: m.freed, Loose: m.loose, Failed: m.failed, Boot: m.boot,
+	}
+	for name, s := range m.spells {
+		if out.Spells == nil {
+			out.Spells = map[string]spellJSON{}
+		}
+		out.Spells[name] = spellJSON{s.healthy, s.since, s.open, s.begun}
+	}
+	for _, f := range m.free {
+		out.Free = append(out.Free, freedJSON{f.policy, f.volume, f.boot, f.cleared})
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (m *Memory) UnmarshalJSON(text []byte) error {
+	var in memory
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*m = Memory{
+		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, again: in.Again, small: in.Small,
+		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,
+	}
+	for name, s := range in.Spells {
+		if m.spells == nil {
+			m.spells = map[string]spell{}
+		}
+		m.spells[name] = spell{s.Healthy, s.Since, s.Open, s.Begun}
+	}
+	for _, f := range in.Free {
+		m.free = append(m.free, freed{f.Policy, f.Volume, f.Boot, f.Cleared})
+	}
+	return nil
+}
