@@ -38,6 +38,7 @@ import (
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -144,15 +145,37 @@ type Options struct {
 	Storage func(ctx context.Context, tell func(node string))
 	// Told is told of every fence as it goes on, for Records. It must not block. nil: nobody is.
 	Told func(journal.Told)
-	Now  func() time.Time
+	// Took is told of each part of a fence once it is over, of whatever led to it, too. It must not block. nil: nobody is.
+	Took func(Part)
+	// Record takes each line of a recording of what is seen and decided, for package replay; false: it has no room. It must not block. nil: nothing
+	// is recorded.
+	Record func(line []byte) bool
+	Now    func() time.Time
+}
+
+// Part is a part of a fence that took its time: a question to a device, or an act.
+type Part struct {
+	Node         string
+	Record       *taint.Record // the fence's; nil, or of one that is over: there is none yet
+	Name         string        // ask, power_off, power_on, or what the metric of phases calls it
+	Begun, Ended time.Time
+	Device       string               // that was asked: provider/device
+	State        providers.PowerState // what it said
+	Pods         int                  // that were to be written
+	Err          error                // why the device gave no answer, or the act failed
 }
 
 // Reconciler implements reconcile.Reconciler for Nodes.
 type Reconciler struct {
 	Options
 	writer  kube.Writer
-	gate    *gate        // of pod writes
-	batches atomic.Int32 // runs of pod writes under way
+	gate    *gate         // of pod writes
+	batches atomic.Int32  // runs of pod writes under way
+	looks   chan struct{} // holds one of each node that is on its way to its first pod write
+	pauses  sharedMaps    // of Config.Elsewhere
+	moved   atomic.Int64  // when a Node came, went or changed in what leads to its devices, in nanoseconds since 1970
+
+	attached sharing[map[string][]evict.Attachment] // all of them, by node
 
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet
@@ -165,13 +188,15 @@ type Reconciler struct {
 	broke  []string      // nodes whose lines broke, and that are to be woken
 	broken chan struct{} // there are some
 
+	rest []later // Events of nodes that are done with, which wait for pod writes on others
+
 	limits *fleet.Limits        // that the fleet keeps to
 	once   map[string]time.Time // refusals that are one for many nodes -> when they were told
 }
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
-	course  recovery.Node
+	course  replay.Course
 	told    reported
 	nudging nudging
 
@@ -179,10 +204,11 @@ type nodeState struct {
 	node    *corev1.Node
 	machine Machine
 	suspect string       // fleet.View.Suspicion
-	objects []corev1.Pod // of the pods that were listed
+	objects []corev1.Pod // of the pods that were listed, as slimPods leaves them
 
 	refused    string    // why the machine of the healthy node is not believed, as told
 	still      bool      // its mode begins nothing: held pods are not nudged
+	looked     func()    // lets another node begin; may be called again
 	unbelieved time.Time // since when the machine is not believed; zero: it is
 	pinAgain   time.Time // when a pin that was refused is tried again
 
@@ -191,7 +217,7 @@ type nodeState struct {
 
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
-	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}}
+	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}, looks: make(chan struct{}, looksAtOnce)}
 	r.gate = &gate{pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
 	r.broken = make(chan struct{}, 1)
 	r.lines = line.New(line.Options{Log: o.Log, Broke: r.lineBroke})
@@ -202,10 +228,13 @@ func New(o Options) *Reconciler {
 // maxSteps bounds one Reconcile; a node that needs more goes to the end of the queue.
 const maxSteps = 250
 
-// Reconcile takes a node as far as it goes without waiting. It blocks for the device's answers (bounded by their deadline) and for
-// pod writes.
+// Reconcile takes a node as far as it goes without waiting. It blocks until it is one of looksAtOnce, for the device's answers (bounded by their
+// deadline) and for pod writes.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	st := r.state(req.Name)
+	r.looks <- struct{}{}
+	st.looked = sync.OnceFunc(func() { <-r.looks })
+	defer st.looked()
 	res, err := r.advance(ctx, req, st)
 	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.tellRest(st), r.poll(req.Name)} {
 		if err == nil && after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) { // an error comes again by itself
@@ -283,7 +312,7 @@ func (r *Reconciler) state(name string) *nodeState {
 	defer r.mu.Unlock()
 	st := r.nodes[name]
 	if st == nil {
-		st = &nodeState{}
+		st = &nodeState{looked: func() {}, course: replay.Course{Name: name, Tape: r.Record}}
 		r.nodes[name] = st
 	}
 	return st
@@ -292,9 +321,9 @@ func (r *Reconciler) state(name string) *nodeState {
 // forget drops a Node that does not exist any more. A fence that was going on ends with it: stock garbage collection takes the
 // pods of a Node that is gone.
 func (r *Reconciler) forget(name string, st *nodeState) {
-	if slices.Contains([]reason.State{reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateStuck}, st.told.state) {
+	if slices.Contains([]reason.State{reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateProofLost, reason.StateStuck}, st.told.state) {
 		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
-		r.Metrics.fences.WithLabelValues("NodeGone").Inc()
+		r.Metrics.fences.WithLabelValues(string(resultGone)).Inc()
 	}
 	if rec := st.course.Look().Record; rec.Open() {
 		r.chronicle(name, st, journal.Told{Record: *rec, Gone: true})

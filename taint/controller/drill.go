@@ -33,8 +33,7 @@ type Drills struct {
 	Reconciler *Reconciler
 	Every      time.Duration // default 5m; after a failure a tenth of it
 
-	names  []string // of the nodes, as they were listed last: next's alone
-	listed time.Time
+	listed time.Time // when the nodes were: next's alone
 
 	mu    sync.Mutex // guards what follows
 	plan  drill.Plan
@@ -76,7 +75,7 @@ func (p *Drills) init() {
 // next returns the node whose turn it is, or "" and how long to wait.
 func (p *Drills) next(ctx context.Context) (string, time.Duration) {
 	r := p.Reconciler
-	if now := r.Now(); p.names == nil || now.Sub(p.listed) >= checkTargets {
+	if now := r.Now(); r.movedSince(p.listed, now) {
 		if err := p.list(ctx); err != nil {
 			if ctx.Err() == nil {
 				r.Log.Warn("Cannot list nodes", "error", err)
@@ -90,23 +89,24 @@ func (p *Drills) next(ctx context.Context) (string, time.Duration) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.plan.Next(r.Now(), p.names)
+	return p.plan.Next(r.Now())
 }
 
-// list brings the names up to date, and forgets what was found of nodes that are gone.
+// list tells the plan who is there, and forgets what was found of nodes that are gone.
 func (p *Drills) list(ctx context.Context) error {
 	nodes, err := kube.CachedNodes(ctx, p.Reconciler.Cache)
 	if err != nil {
 		return err
 	}
-	p.names = make([]string, len(nodes))
+	names := make([]string, len(nodes))
 	there := make(map[string]bool, len(nodes))
 	for i, n := range nodes {
-		p.names[i] = n.Name
+		names[i] = n.Name
 		there[n.Name] = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.plan.Nodes(names)
 	for name := range p.found {
 		if !there[name] {
 			p.count(name, found{})
@@ -278,11 +278,14 @@ func (p *Drills) write(ctx context.Context, node *corev1.Node, f drill.Finding) 
 	return nil
 }
 
-// says reports that the condition of a Node is this finding.
+// says reports that the condition of a Node is this finding, and of after its last fence: what stood there before was of a machine that
+// has been off since.
 func says(node *corev1.Node, f drill.Finding) bool {
+	rec, _ := taint.RecordOf(node)
 	for _, c := range node.Status.Conditions {
 		if c.Type == taint.FenceableCondition {
-			return c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message
+			return c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message &&
+				(rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
 		}
 	}
 	return false

@@ -152,7 +152,14 @@ func TestDrillWritesTheCondition(t *testing.T) {
 	}{
 		{"all is well", func() {}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
 		{"still", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
-		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
+		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"fenced since", func() {
+			w.change("n4", func(n *corev1.Node) {
+				n.Annotations = map[string]string{taint.RecordAnnotation: taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.Enter(taint.PhaseDone, taint.ResultEvicted, w.Now().Add(time.Second)).Encode()}
+			})
+			w.pass(2 * time.Second)
+		}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"said since", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
 		{"not reached", func() { w.machines["n4"].deaf = true }, corev1.ConditionUnknown, "MachineNotAnswering", 1, "MachineNotAnswering n4", "unreachable"},
 		{"not reached again", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "unreachable"},
 		{"nor a third time", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 0, "", "unreachable"},
@@ -233,7 +240,7 @@ func TestDrills(t *testing.T) {
 		t.Errorf("got %v nodes that were asked, want %d", n, len(worldDevices))
 	}
 	must(t, w.api.Delete(context.Background(), w.node("n4")))
-	p.listed = p.listed.Add(-checkTargets) // it is listed again
+	p.listed = p.listed.Add(-checkAll) // it is listed again
 	if name, _ := p.next(ctx); name != "" {
 		t.Errorf("after the end: got node %s to ask", name)
 	}

@@ -37,7 +37,7 @@ type Word struct {
 
 // Says reads what is said of a live Node at now: there, and by Cluster API's objects where m knows them. It blocks for the API server.
 func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time) (w Word, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*kube.Timeout) // a read that is shared begins after the one that is under way
 	defer cancel()
 	var paused, maintained, machine, cluster said
 	var g errgroup.Group
@@ -140,7 +140,7 @@ func wordOf(ctx context.Context, c client.Reader, kind string, key client.Object
 
 // saidElsewhere is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.
 func (r *Reconciler) saidElsewhere(ctx context.Context, at Elsewhere, node *corev1.Node) (Word, error) {
-	w, err := at.Says(ctx, r.Live, r.Client.RESTMapper(), node, r.Now())
+	w, err := at.Says(ctx, oneForAll{r.Live, &r.pauses}, r.Client.RESTMapper(), node, r.Now())
 	for _, name := range w.Denied {
 		w.Excluded += "; " + name + " may not be read, and so may say it"
 	}

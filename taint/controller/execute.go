@@ -18,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // step does the next step of a node's course. It returns when to come again, or that it should be at once.
@@ -57,6 +58,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 		return 0, true, nil
 	}
 	o := r.act(ctx, st, s)
+	r.took(st, s, begun, o.Err)
 	r.across(func(f *fleet.Fleet) { st.course.Did(o, r.Now(), f) })
 	switch {
 	case o.Err == nil && writes(s.Do):
@@ -80,6 +82,36 @@ func writes(d recovery.Do) bool {
 
 // phases are the names of acts in the metric of phases.
 var phases = map[recovery.Do]string{recovery.Arm: "mark", recovery.Tombstone: "tombstone", recovery.ClearVolumes: "clear", recovery.Delete: "delete"}
+
+// parts are the names of the other acts that Options.Took is told of.
+var parts = map[recovery.Do]string{
+	recovery.PowerOff: "power_off", recovery.PowerOn: "power_on", recovery.Unmark: "unmark", recovery.Spare: "spare", recovery.DeleteAttachments: "delete_attachments",
+}
+
+// took tells of an act of a fence. One of a policy is none.
+func (r *Reconciler) took(st *nodeState, s recovery.Step, begun time.Time, err error) {
+	name := cmp.Or(phases[s.Do], parts[s.Do])
+	if r.Took == nil || name == "" || s.Policy != "" {
+		return
+	}
+	rec := st.course.Look().Record
+	if s.Do == recovery.Arm {
+		rec = &s.Record
+	}
+	r.Took(Part{Node: st.course.Look().Name, Record: rec, Name: name, Begun: begun, Ended: r.Now(), Pods: len(s.Pods), Err: err})
+}
+
+// tookAsked tells of what devices were asked.
+func (r *Reconciler) tookAsked(st *nodeState, all []providers.Answer) {
+	if r.Took == nil {
+		return
+	}
+	l := st.course.Look()
+	for i, d := range st.machine.Devices() {
+		a := all[i]
+		r.Took(Part{Node: l.Name, Record: l.Record, Name: "ask", Begun: a.At, Ended: a.Got, Device: d.Device, State: a.State, Err: a.Err})
+	}
+}
 
 // act does a step that changes something. It blocks for the API server or the device.
 func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
@@ -132,6 +164,7 @@ func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
 	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.Now(), f) })
 	r.logAnswers(st, all)
 	r.noticed(st)
+	r.tookAsked(st, all)
 }
 
 // noticed tells who was the first to make a node suspect whose machine is off, once in a life of the node: not where a fence of that
@@ -219,9 +252,10 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		if err != nil {
 			return err
 		}
-		st.objects = objects
+		seen := kube.SeePods(objects, r.Key, r.Config().EvictFirst)
+		st.objects = slimPods(objects)
 		r.chronicleList(st)
-		st.course.SawPods(kube.SeePods(objects, r.Key, r.Config().EvictFirst), r.Now())
+		st.course.SawPods(seen, r.Now())
 	case recovery.Volumes:
 		of, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
@@ -261,22 +295,37 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.course.SawClaims(claims, r.Now())
-	case recovery.CachedAttachments, recovery.LiveAttachments:
-		live := s.Read == recovery.LiveAttachments
-		c, opts := r.Cache, []client.ListOption{client.MatchingFields{NodeNameIndex: name}}
-		if live {
-			c, opts = r.Live, nil
-		}
-		atts, err := kube.Attachments(ctx, c, name, opts...)
+	case recovery.CachedAttachments:
+		cached, err := kube.Attachments(ctx, r.Cache, client.MatchingFields{NodeNameIndex: name})
 		if err != nil {
 			return err
 		}
-		r.chronicleAttached(st, atts)
-		st.course.SawAttachments(atts, live, r.Now())
+		r.chronicleAttached(st, cached[name])
+		st.course.SawAttachments(cached[name], false, r.Now())
+	case recovery.LiveAttachments:
+		live, err := r.attachedTo(ctx, name)
+		if err != nil {
+			return err
+		}
+		r.chronicleAttached(st, live)
+		st.course.SawAttachments(live, true, r.Now())
 	default:
 		return fmt.Errorf("unknown reading %d", s.Read)
 	}
 	return nil
+}
+
+// slimPods is what is read of listed pods once they are reduced to what is decided on. A node keeps them while it waits for its turns to write, and so do
+// a thousand others.
+func slimPods(list []corev1.Pod) []corev1.Pod {
+	out := make([]corev1.Pod, len(list))
+	for i := range list {
+		p := &list[i]
+		out[i].Namespace, out[i].Name, out[i].UID = p.Namespace, p.Name, p.UID
+		out[i].Spec.Volumes = p.Spec.Volumes
+		out[i].Status.Phase, out[i].Status.Reason, out[i].Status.Message = p.Status.Phase, p.Status.Reason, p.Status.Message
+	}
+	return out
 }
 
 // only are the listed objects of these pods.
@@ -301,6 +350,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		return err
 	}
 	var facts recovery.Facts
+	var elsewhere replay.Elsewhere
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
 		config := r.Config()
@@ -313,13 +363,15 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 				return err
 			}
 			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
+			l.Got = r.Now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
+			elsewhere = replay.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
 		}
 		r.inMode(st, facts.Mode)
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, r.Now())
 	}
 	r.across(func(f *fleet.Fleet) {
-		st.course.SawLife(l, facts, f)
+		st.course.SawLife(node, l, facts, elsewhere, f)
 		st.suspect = f.View(name, r.Now()).Suspicion(l)
 	})
 	return nil

@@ -64,11 +64,16 @@ func (r *Reconciler) detach(ctx context.Context, st *nodeState, s recovery.Step)
 
 // each runs the items' writes in the step's order, each as soon as the gate lets it through. A write that fails is no error:
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
-// the writes under way come to their end: one that was cut off could land after the next look. written are those that were made, by UID.
+// the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
+// gate is to know all of their storage pods. written are those that were made, by UID.
 func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, items []item) (_ recovery.Outcome, written map[string]bool) {
+	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
-	defer r.batches.Add(-1)
+	defer func() {
+		r.batches.Add(-1)
+		r.tellOthers()
+	}()
 	r.setBatch(st, b)
 	defer r.setBatch(st, nil)
 	l := st.course.Look()

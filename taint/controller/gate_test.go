@@ -3,15 +3,22 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -186,6 +193,66 @@ func TestRunsShareTheGate(t *testing.T) {
 		synctest.Wait()
 		if want := []string{"storage-o", "storage-y", "a-o", "a-y"}; !slices.Equal(order, want) {
 			t.Errorf("got %v, want %v", order, want)
+		}
+	})
+}
+
+// A node whose run waits for its turns lets another be looked at: the gate is to know the storage pods of all.
+func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+		x.live.pods = podsOf("n1", "a")
+		s := x.upTo(recovery.Tombstone)
+		looked := 0
+		x.st.looked = func() { looked++ }
+		busy := &fleet.Turn{}
+		x.gate.enter(t.Context(), busy)
+		go x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error { return nil })
+		synctest.Wait()
+		if looked != 1 {
+			t.Errorf("%d others were let in while the run waits, want one", looked)
+		}
+		x.gate.leave(busy, false)
+	})
+}
+
+// shut is a cache that answers nobody until it is opened, and then knows nothing.
+type shut struct {
+	client.Reader
+	asked atomic.Int32
+	open  chan struct{}
+}
+
+func (s *shut) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	s.asked.Add(1)
+	<-s.open
+	return apierrors.NewNotFound(schema.GroupResource{}, "n")
+}
+
+// However many nodes are worked on, so many are looked at at the same time, and the others after them.
+func TestLooksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := &shut{open: make(chan struct{})}
+		r := New(Options{Cache: cache, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Leading: func() error { return nil },
+			Config: func() *Config { return &Config{} }})
+		r.met = true
+		var all sync.WaitGroup
+		for i := range 3 * looksAtOnce {
+			all.Go(func() {
+				name := types.NamespacedName{Name: fmt.Sprint("n", i)}
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := cache.asked.Load(); n != looksAtOnce {
+			t.Errorf("%d nodes are looked at, want %d", n, looksAtOnce)
+		}
+		close(cache.open)
+		all.Wait()
+		if n := cache.asked.Load(); n != 3*looksAtOnce || len(r.looks) > 0 {
+			t.Errorf("%d nodes were looked at in the end, and %d still are", n, len(r.looks))
 		}
 	})
 }

@@ -49,9 +49,10 @@ func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
 	f.See(taint.See(node, nil, r.Key, r.Now(), r.Now()), r.Now())
 }
 
-// called notes how a read of ours ended: whatever the API server says itself, it answered.
+// called notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
 func (r *Reconciler) called(err error) {
-	if errors.Is(err, context.Canceled) {
+	var again joined
+	if errors.Is(err, context.Canceled) || errors.As(err, &again) {
 		return
 	}
 	var status apierrors.APIStatus

@@ -101,6 +101,7 @@ func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time
 		r.Log.Warn("Cannot list held pods", "node", name, "round", round, "error", err)
 		st.nudging.done(1) // unknown: look again
 	case open:
+		st.looked()
 		r.nudgePods(ctx, name, round, held)
 		st.nudging.done(len(held))
 	}

@@ -14,10 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -100,33 +96,6 @@ func TestStoppedWhileAsking(t *testing.T) {
 	}
 }
 
-// oneInformer is a manager whose cache has one informer, and keeps its handler.
-type oneInformer struct {
-	manager.Manager
-	handler toolscache.ResourceEventHandler
-}
-
-type oneInformerCache struct {
-	cache.Cache
-	m *oneInformer
-}
-
-type informer struct {
-	cache.Informer
-	m *oneInformer
-}
-
-func (m *oneInformer) GetCache() cache.Cache { return oneInformerCache{m: m} }
-
-func (c oneInformerCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return informer{m: c.m}, nil
-}
-
-func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	i.m.handler = h
-	return nil, nil
-}
-
 // A heartbeat stops the pod writes under way on its node; a Lease that comes again as it was does not.
 func TestStoppedByLease(t *testing.T) {
 	lease := func(node, rv string) *coordinationv1.Lease {
@@ -145,17 +114,35 @@ func TestStoppedByLease(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo(recovery.Tombstone)
-			var inf oneInformer
-			must(t, x.followLeases(t.Context(), &inf))
-			inf.handler.OnAdd(lease("n1", "7"), true)
+			beats := heartbeats{r: x.Reconciler, listed: make(chan struct{})}
+			must(t, beats.Replace([]any{lease("n1", "7")}, ""))
 			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
-				inf.handler.OnUpdate(nil, tc.come)
-				return nil
+				return beats.Update(tc.come)
 			})
 			if o.Err != nil || len(o.How) != tc.want {
 				t.Errorf("got %d written, error %v, want %d", len(o.How), o.Err, tc.want)
 			}
 		})
+	}
+}
+
+// Who has not heard of all Leases neither leads nor is ready: it would take each node for silent since its own start.
+func TestHeardBeforeLeading(t *testing.T) {
+	beats := heartbeats{r: &Reconciler{Options: Options{Now: time.Now}}, listed: make(chan struct{})}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if beats.GetCache().WaitForCacheSync(ended) || beats.ready(nil) == nil {
+		t.Error("it leads, or is ready, and has heard of no Lease")
+	}
+	must(t, beats.Update(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "7"}}))
+	if beats.ready(nil) == nil {
+		t.Error("it is ready, and has heard of one Lease of all")
+	}
+	for range 2 { // a watch that broke lists again
+		must(t, beats.Replace(nil, ""))
+		if err := beats.ready(nil); err != nil || !beats.GetCache().WaitForCacheSync(t.Context()) {
+			t.Errorf("got %v, want it to be ready, and to lead", err)
+		}
 	}
 }
 

@@ -185,6 +185,9 @@ func NewRecords(o RecordsOptions) *Records {
 	c.written = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_records_total", Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
 	}, []string{"result"})
+	for _, result := range []string{"written", "failed", "dropped"} { // begin with 0, as all closed sets
+		c.written.WithLabelValues(result)
+	}
 	o.Registry.MustRegister(c.written)
 	return c
 }

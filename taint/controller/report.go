@@ -145,16 +145,39 @@ func (r *Reconciler) send(list *[]later) {
 	}
 }
 
-// tellRest sends what waited for pod writes on other nodes, and returns when to come again for what still does; 0 is never.
+// tellRest leaves what waits for pod writes on other nodes to whoever ends these, so that nobody comes to a node, and looks at it, for that.
+// It returns when to come again for what a fence still has to tell; 0 is never.
 func (r *Reconciler) tellRest(st *nodeState) time.Duration {
-	if st.course.Look().Mark == nil {
-		r.flush(&st.told.later, true)
-		r.flush(&st.told.pods, true)
-	}
-	if len(st.told.later)+len(st.told.pods) == 0 {
+	waits := len(st.told.later)+len(st.told.pods) > 0
+	switch {
+	case !waits:
 		return 0
+	case st.course.Look().Mark != nil:
+		return time.Second
 	}
-	return time.Second
+	r.mu.Lock()
+	r.rest = slices.Concat(r.rest, st.told.later, st.told.pods)
+	r.mu.Unlock()
+	st.told.later, st.told.pods = nil, nil
+	r.tellOthers()
+	return 0
+}
+
+// tellOthers sends what tellRest left: if no pods are being written, or it is old. Each run of pod writes does, at its end, and watchLeases meanwhile.
+func (r *Reconciler) tellOthers() {
+	busy := r.batches.Load() > 0
+	r.mu.Lock()
+	var now, wait []later
+	for _, e := range r.rest {
+		if busy && r.Now().Sub(e.at) < tellWithin {
+			wait = append(wait, e)
+		} else {
+			now = append(now, e)
+		}
+	}
+	r.rest = wait
+	r.mu.Unlock()
+	r.send(&now)
 }
 
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.

@@ -4,6 +4,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/line"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Metrics are the controller's own; no label holds a node's name.
@@ -81,9 +88,56 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.polls = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_polls_total", Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
 	}, []string{"provider", "state"})
+	m.known()
 	reg.MustRegister(m.lines, m.polls, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
 	return m
 }
+
+// known begins the series of closed sets with 0: a counter whose first value is 1 has not increased, and an alert would miss it.
+func (m *Metrics) known() {
+	begin := func(v *prometheus.MetricVec, words ...string) {
+		for _, w := range words {
+			_, _ = v.GetMetricWithLabelValues(w) // one label, one word
+		}
+	}
+	begin(m.nodes.MetricVec, string(reason.StateStuck)) // which is no reason's
+	for _, row := range reason.Table() {
+		if row.State != "" {
+			begin(m.nodes.MetricVec, string(row.State))
+		}
+	}
+	for _, rule := range reason.Guards {
+		begin(m.refusals.MetricVec, string(rule))
+	}
+	for _, r := range []taint.Result{
+		taint.ResultEvicted, taint.ResultReturned, taint.ResultLifted, taint.ResultCancelled, taint.ResultPowerOffFailed, taint.ResultMarkRemoved,
+		taint.ResultReleased, taint.ResultNeverPoweredOff, resultGone,
+	} {
+		begin(m.fences.MetricVec, string(r))
+	}
+	for _, s := range []fleet.Source{fleet.Ready, fleet.Lease, fleet.Push, fleet.Line, fleet.Poll, fleet.ShutdownTaint, fleet.Confirmation} {
+		begin(m.noticed.MetricVec, string(s))
+	}
+	for _, phase := range phases {
+		begin(m.phases.MetricVec, phase)
+	}
+	begin(m.phases.MetricVec, "confirm", "evict")
+	for _, s := range []providers.PowerState{providers.PowerUnknown, providers.PowerOn, providers.PowerOff, providers.PowerChanging} {
+		begin(m.pushes.MetricVec, s.String())
+	}
+	for _, s := range []line.State{line.Open, line.Broken, line.Never, line.LeftOut} {
+		begin(m.lines.MetricVec, string(s))
+	}
+	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(), fence.Disabled.String())
+	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
+	begin(m.nudges.MetricVec, nudgeSent, nudgeChanged, nudgeFailed)
+	for _, d := range decisions {
+		begin(m.shadowed.MetricVec, d)
+	}
+}
+
+// resultGone is the result, in the metric alone, of a fence whose Node was deleted.
+const resultGone taint.Result = "NodeGone"
 
 func (m *Metrics) phase(name string, d time.Duration) {
 	m.phases.WithLabelValues(name).Observe(d.Seconds())

@@ -365,11 +365,16 @@ func TestNodeChanged(t *testing.T) {
 		"a label":        {func(n *corev1.Node) { n.Labels["forcefence.io/exclude"] = "" }, true},
 		"a volume less":  {func(n *corev1.Node) { n.Status.VolumesInUse = nil }, true},
 		"the hook":       {func(n *corev1.Node) { n.Status.Conditions[1].Reason = taint.ProtectionFailOpen }, true},
+		"an address":     {func(n *corev1.Node) { n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.1"}} }, false},
 	} {
 		o, n := base(), base()
 		tc.change(n)
-		if got := New(Options{Key: taint.DefaultKey, Now: time.Now}).nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
+		r := New(Options{Key: taint.DefaultKey, Now: time.Now})
+		if got := r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
 			t.Errorf("%s: got %v, want %v", name, got, tc.wakes)
+		}
+		if moved, want := r.moved.Load() > 0, tc.wakes || name == "an address"; moved != want { // a line is kept to it
+			t.Errorf("%s: moved %v, want %v", name, moved, want)
 		}
 	}
 }

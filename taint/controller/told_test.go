@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // newYear is when the courses below begin.
@@ -176,16 +178,29 @@ func TestEventsWaitForWrites(t *testing.T) {
 	x.tellWritten(x.st, recovery.Step{Do: recovery.Tombstone}, []evict.Pod{{Name: "a"}})
 	write(recovery.Unmark, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
-	x.st.course = recovery.Node{}
-	if after := x.tellRest(x.st); after != time.Second {
-		t.Errorf("come again after %s, want a second", after)
-	}
-	wants("a moment later")
-	x.batches.Add(-1)
+	course := x.st.course
+	x.st.course = replay.Course{}
 	if after := x.tellRest(x.st); after != 0 {
 		t.Errorf("come again after %s, want never", after)
 	}
+	wants("a moment later")
+	x.batches.Add(-1)
+	x.each(t.Context(), x.st, recovery.Step{}, nil) // that one's end
 	wants("no pods are being ended", "FencedNodeNeverPoweredOff", "NodeFenced")
+
+	x.batches.Add(1) // another, which does not end
+	x.st.course = course
+	x.tellWritten(x.st, recovery.Step{Do: recovery.Tombstone}, []evict.Pod{{Name: "b"}})
+	x.st.course = replay.Course{}
+	x.tellRest(x.st)
+	x.each(t.Context(), x.st, recovery.Step{}, nil)
+	wants("a run beside it ends")
+	x.pass(tellWithin)
+	synctest.Test(t, func(t *testing.T) {
+		go x.watchLeases(t.Context(), nil)
+		time.Sleep(time.Second)
+	})
+	wants("it still does not end", "NodeFenced")
 }
 
 // Every word in braces that the text of a decision's reason has is replaced.

@@ -2,17 +2,16 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,8 +27,8 @@ import (
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
-// CacheOptions is what the manager's cache must hold, and no more: nodes without what is large and of no use here, the node
-// Leases, the VolumeAttachments. Pods are never cached: they are listed live, of nodes that look dead.
+// CacheOptions is what the manager's cache must hold, and no more: nodes without what is large and of no use here, the VolumeAttachments.
+// Leases are heard and not kept (heartbeats). Pods are never cached: they are listed live, of nodes that look dead.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -39,10 +38,6 @@ func CacheOptions() cache.Options {
 				}
 				return o, nil
 			}},
-			&coordinationv1.Lease{}: {
-				Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}},
-				Transform:  cache.TransformStripManagedFields(),
-			},
 			&storagev1.VolumeAttachment{}: {Transform: cache.TransformStripManagedFields()},
 		},
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -66,8 +61,13 @@ func slim(n *corev1.Node) {
 	}
 }
 
-// concurrency is how many nodes are worked on at the same time: each may be waiting for its own device.
-const concurrency = 64
+// concurrency is how many nodes are worked on at the same time, and looksAtOnce how many of these are on their way to their first pod write:
+// each may be waiting for its own device. The others wait for a turn to write: so many that the gate knows the storage pods of a whole
+// lost zone, while the API server sees no more reads at the same time than before.
+const (
+	concurrency = 1024
+	looksAtOnce = 64
+)
 
 // SetupWithManager registers the reconciler, its informers' handlers and the watch for stale Leases. The reconciler runs on the
 // leader only; the Leases are watched on every replica, so that a new leader knows which are stale.
@@ -83,7 +83,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("making controller: %w", err)
 	}
 	nodes := source.Kind(mgr.GetCache(), &corev1.Node{}, &handler.TypedEnqueueRequestForObject[*corev1.Node]{},
-		predicate.TypedFuncs[*corev1.Node]{CreateFunc: r.nodeCame, UpdateFunc: r.nodeChanged})
+		predicate.TypedFuncs[*corev1.Node]{CreateFunc: r.nodeCame, UpdateFunc: r.nodeChanged, DeleteFunc: r.nodeWent})
 	if err := c.Watch(nodes); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
@@ -95,8 +95,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err := c.Watch(source.Channel(wake, &handler.EnqueueRequestForObject{})); err != nil {
 		return fmt.Errorf("watching leases: %w", err)
 	}
-	if err := r.followLeases(ctx, mgr); err != nil {
-		return err
+	beats, err := heartbeatsOf(mgr, r)
+	if err != nil {
+		return fmt.Errorf("watching leases: %w", err)
+	}
+	if err := errors.Join(mgr.Add(beats), mgr.AddReadyzCheck("leases", beats.ready)); err != nil {
+		return fmt.Errorf("watching leases: %w", err)
 	}
 	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
 		r.watchLeases(ctx, wake)
@@ -166,7 +170,14 @@ func (l leaderRunnable) Start(ctx context.Context) error { return l.run(ctx) }
 
 // nodeCame notes a Node that is new to the watch.
 func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
+	r.moved.Store(r.Now().UnixNano())
 	r.across(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
+	return true
+}
+
+// nodeWent notes that a Node is gone.
+func (r *Reconciler) nodeWent(event.TypedDeleteEvent[*corev1.Node]) bool {
+	r.moved.Store(r.Now().UnixNano())
 	return true
 }
 
@@ -195,6 +206,9 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)
+	if !same || !slices.Equal(e.ObjectOld.Status.Addresses, e.ObjectNew.Status.Addresses) {
+		r.moved.Store(r.Now().UnixNano())
+	}
 	return !same
 }
 
@@ -204,24 +218,4 @@ func shutDown(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "node.cloudprovider.kubernetes.io/shutdown" && t.Effect == corev1.TaintEffectNoSchedule
 	})
-}
-
-// followLeases feeds the fleet's memory from the informer. A heartbeat of a node whose pods are being evicted stops that.
-func (r *Reconciler) followLeases(ctx context.Context, mgr manager.Manager) error {
-	inf, err := mgr.GetCache().GetInformer(ctx, &coordinationv1.Lease{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watching leases: %w", err)
-	}
-	changed := func(o any) {
-		if l, ok := o.(*coordinationv1.Lease); ok && r.renewed(l) {
-			r.stopBatch(l.Name)
-		}
-	}
-	_, err = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) },
-	})
-	if err != nil {
-		return fmt.Errorf("watching leases: %w", err)
-	}
-	return nil
 }

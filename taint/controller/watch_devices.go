@@ -22,10 +22,11 @@ import (
 	"github.com/forcefence/forcefence/taint/line"
 )
 
-// The intervals at which the devices to be watched are looked up again: where the configuration changed, and where nodes may have.
+// The intervals at which the devices to be watched are looked up again: where the configuration changed, where nodes did, and anyway.
 const (
 	checkConfig  = time.Second
 	checkTargets = 5 * time.Second
+	checkAll     = time.Minute
 	watchAgain   = 30 * time.Second // after a device that cannot be watched
 )
 
@@ -47,18 +48,20 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 	defer tick.Stop()
 	var config *Config
 	var looked time.Time
+	again := false
 	for {
-		if p, now := r.Config(), r.Now(); p != config || now.Sub(looked) >= checkTargets {
+		if p, now := r.Config(), r.Now(); p != config || r.movedSince(looked, now) || again && now.Sub(looked) >= checkTargets {
 			if config != nil && p != config {
 				r.wakeAll(ctx, wake)
 			}
-			config, looked = p, now
+			config, looked, again = p, now, true
 			if want, err := r.watched(ctx, config); err != nil {
 				r.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
 			} else {
 				r.rewatch(ctx, running, want.pushes, wake)
 				r.repoll(ctx, polls, want.polls, wake)
 				r.lines.Want(config.Lines, want.lines)
+				again = len(want.polls) > 0 // one that was silent for a while is polled again, though its Node did not change
 			}
 		}
 		select {
@@ -67,6 +70,13 @@ func (r *Reconciler) watchDevices(ctx context.Context, wake chan<- event.Generic
 		case <-tick.C:
 		}
 	}
+}
+
+// movedSince reports that it is time to look all nodes up again, which were looked up at some time before now: a minute ago, or some seconds if a
+// Node moved since. It does so twice: what other nodes claim may be known a second after they moved.
+func (r *Reconciler) movedSince(looked, now time.Time) bool {
+	since := now.Sub(looked)
+	return since >= checkAll || since >= checkTargets && !time.Unix(0, r.moved.Load()).Before(looked.Add(-checkTargets))
 }
 
 // wakeAll has every known node looked at.

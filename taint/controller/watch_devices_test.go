@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
@@ -89,6 +90,41 @@ func (p *pusher) state() (watched []string, begun int) {
 	return slices.Clone(p.watched), p.begun
 }
 
+// All nodes are looked up twice after one of them came, changed or went, some seconds apart, and each minute.
+func TestMovedSince(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	r := New(Options{Now: c.Now, Key: taint.DefaultKey})
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	looked := c.now.Add(-time.Hour)
+	within := func(d time.Duration) (at []time.Duration) {
+		for passed := time.Duration(0); passed < d; passed += time.Second {
+			c.now = c.now.Add(time.Second)
+			if r.movedSince(looked, c.now) {
+				looked = c.now
+				at = append(at, passed+time.Second)
+			}
+		}
+		return at
+	}
+	for what, move := range map[string]func(){
+		"came": func() { r.nodeCame(event.TypedCreateEvent[*corev1.Node]{Object: n}) },
+		"went": func() { r.nodeWent(event.TypedDeleteEvent[*corev1.Node]{Object: n}) },
+		"changed": func() {
+			r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: n, ObjectNew: noted("https://bmc1", uuid1)})
+		},
+	} {
+		looked = c.now.Add(-time.Hour)
+		if at := within(checkAll + 30*time.Second); !slices.Equal(at, []time.Duration{time.Second, time.Second + checkAll}) {
+			t.Errorf("nothing moved: looked up after %s", at)
+		}
+		move()
+		if at := within(30 * time.Second); !slices.Equal(at, []time.Duration{time.Second, time.Second + checkTargets}) {
+			t.Errorf("a node %s: looked up after %s", what, at)
+		}
+		c.now = c.now.Add(time.Hour)
+	}
+}
+
 func TestWatchDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -134,6 +170,7 @@ func TestWatchDevices(t *testing.T) {
 			t.Errorf("Watches while nothing changed: got %d, want 1", begun)
 		}
 		nodes.set("b", "a", "c")
+		r.nodeCame(event.TypedCreateEvent[*corev1.Node]{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "c"}}})
 		time.Sleep(checkTargets + checkConfig)
 		if got, begun := p.state(); !slices.Equal(got, []string{"a", "b", "c"}) || begun != 2 {
 			t.Errorf("watched with another node: got %q after %d Watches, want a, b, c after two", got, begun)

@@ -25,15 +25,7 @@ type Host struct {
 	Device     providers.Question // to that device
 	Name       string             // provider/device, for the record
 
-	mu   sync.Mutex // guards what follows
-	next *joint     // the question that is to be asked next; nil: nobody waits for one
-	busy bool       // questions are being asked
-}
-
-// joint is one question that several wait for.
-type joint struct {
-	done   chan struct{}
-	answer providers.Answer // once done is closed
+	asked sharing[providers.Answer]
 }
 
 // hurry is how long a hypervisor may take before its host's device is asked as well: one that lost its power refuses nothing.
@@ -95,43 +87,15 @@ func (w *Within) each(f func(i int, h *Host)) {
 	wait.Wait()
 }
 
-// ask puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: whoever
-// comes while it is being asked shares the next question, which is sent after all of them came.
+// ask puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: so they share it.
 func (h *Host) ask(ctx context.Context, now func() time.Time) providers.Answer {
-	h.mu.Lock()
-	q := h.next
-	if q == nil {
-		q = &joint{done: make(chan struct{})}
-		h.next = q
+	a, err := h.asked.ask(ctx, proof.TTL, func(ctx context.Context) (providers.Answer, error) {
+		return providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now), nil
+	})
+	if err != nil {
+		return providers.Answer{Observation: providers.Observation{At: now()}, By: h.Device.By, Got: now(), Err: providers.WithClass(providers.ErrUnreachable, err)}
 	}
-	if !h.busy {
-		h.busy = true
-		go h.run(now) // its owner is the device's deadline
-	}
-	h.mu.Unlock()
-	select {
-	case <-q.done:
-		return q.answer
-	case <-ctx.Done():
-		return providers.Answer{Observation: providers.Observation{At: now()}, By: h.Device.By, Got: now(), Err: providers.WithClass(providers.ErrUnreachable, ctx.Err())}
-	}
-}
-
-// run asks until nobody waits.
-func (h *Host) run(now func() time.Time) {
-	for {
-		h.mu.Lock()
-		q := h.next
-		h.next, h.busy = nil, q != nil
-		h.mu.Unlock()
-		if q == nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), proof.TTL)
-		q.answer = providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now)
-		cancel()
-		close(q.done)
-	}
+	return a
 }
 
 // NoHostPower is why no machine is powered off by way of its host.

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -140,7 +139,7 @@ func Judge(s Seen) Finding {
 	if s.PowerOff {
 		unable = powerless(s.Devices)
 	}
-	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: "The machine's devices answer.", Result: result}
+	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: s.power(), Result: result}
 	const cannot = "This node could not be fenced at present."
 	switch {
 	case errors.Is(s.Verdict.Err, proof.ErrDisagree):
@@ -158,10 +157,10 @@ func Judge(s Seen) Finding {
 		}
 		f.Detail = strings.Join(append(broken, cannot), " ")
 	case unable != "":
-		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, "The machine could not be powered off: "+unable+".", "no_power"
-		f.Detail = f.Message + " " + cannot
+		text := "The machine could not be powered off: " + unable + "."
+		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, f.Message+" "+text, "no_power"
+		f.Detail = text + " " + cannot
 	case result != "ok":
-		f.Message = "Another device answers, but not all: " + strings.Join(short, ", ") + "."
 		f.Detail = strings.Join(append(broken, "Another device of this node answers."), " ")
 	default:
 		var said []string
@@ -171,6 +170,36 @@ func Judge(s Seen) Finding {
 		f.Detail = strings.Join(said, " ")
 	}
 	return f
+}
+
+// The message of a node whose devices together said On, Off or Changing begins so.
+const powerIs = "The machine is "
+
+// power is what the devices said of the machine, together and each.
+func (s Seen) power() string {
+	var each []string
+	for _, d := range s.Devices {
+		word := d.Result()
+		if word == "ok" {
+			word = d.Answer.State.String()
+		}
+		each = append(each, d.Name+": "+word)
+	}
+	return fmt.Sprintf("%s%s (%s).", powerIs, s.Verdict.State, strings.Join(each, ", "))
+}
+
+// Power reads from a Finding's message what the devices together said of the machine, On, Off or Changing, and what each of them said;
+// "" where it does not tell.
+func Power(message string) (state, each string) {
+	text, ok := strings.CutPrefix(message, powerIs)
+	state, rest, _ := strings.Cut(text, " (")
+	each, _, _ = strings.Cut(rest, ").")
+	for _, known := range []providers.PowerState{providers.PowerOn, providers.PowerOff, providers.PowerChanging} {
+		if ok && state == known.String() {
+			return state, each
+		}
+	}
+	return "", ""
 }
 
 // why is what is wrong with a device that is not ok.
@@ -214,7 +243,10 @@ type Plan struct {
 	Every time.Duration // from one drill of a node to the next, as far as the pace allows
 	Again time.Duration // the same after a drill that did not end well
 
+	all   []string
 	nodes map[string]turn
+	due   []string  // whose turn it was when it was looked for last, the longest due last
+	under int       // how many are under way
 	paid  time.Time // what was begun is paid for until then
 }
 
@@ -223,43 +255,58 @@ type turn struct {
 	under bool      // under way
 }
 
-// Next returns the node to ask at now, which is under way from then on, or "" and how long to wait before the next call. all are the names
-// of all nodes: others are forgotten.
-func (p *Plan) Next(now time.Time, all []string) (node string, wait time.Duration) {
+// Nodes tells the names of all nodes: others are forgotten.
+func (p *Plan) Nodes(all []string) {
+	p.all, p.due = all, nil
+	known := p.nodes
+	p.nodes, p.under = make(map[string]turn, len(all)), 0
+	for _, name := range all {
+		t := known[name]
+		p.nodes[name] = t
+		if t.under {
+			p.under++
+		}
+	}
+}
+
+// Next returns the node to ask at now, which is under way from then on, or "" and how long to wait before the next call.
+func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
 	if p.paid.Before(now.Add(-AtOnce * pace)) {
 		p.paid = now.Add(-AtOnce * pace)
 	}
 	if early := p.paid.Add(pace).Sub(now); early > 0 {
 		return "", min(early, tick)
 	}
-	var next turn
-	under, seen := 0, 0
-	for _, name := range all {
-		t, known := p.nodes[name]
-		if known {
-			seen++
-		}
-		if t.under {
-			under++
-		} else if node == "" || t.due.Before(next.due) {
-			node, next = name, t
-		}
-	}
-	if seen < len(p.nodes) {
-		maps.DeleteFunc(p.nodes, func(name string, _ turn) bool { return !slices.Contains(all, name) })
-	}
-	switch {
-	case under >= AtOnce, node == "":
+	if p.under >= AtOnce {
 		return "", tick
-	case next.due.After(now):
-		return "", min(next.due.Sub(now), tick)
 	}
-	if p.nodes == nil {
-		p.nodes = map[string]turn{}
+	if len(p.due) == 0 {
+		if wait := p.look(now); len(p.due) == 0 {
+			return "", wait
+		}
 	}
+	last := len(p.due) - 1
+	node, p.due = p.due[last], p.due[:last]
 	p.paid = p.paid.Add(pace)
-	p.nodes[node] = turn{due: next.due, under: true}
+	p.nodes[node] = turn{due: p.nodes[node].due, under: true}
+	p.under++
 	return node, 0
+}
+
+// look finds whose turn it is. If it is nobody's it returns how long to wait.
+func (p *Plan) look(now time.Time) (wait time.Duration) {
+	wait = tick
+	for _, name := range p.all {
+		switch t := p.nodes[name]; {
+		case t.under:
+		case t.due.After(now):
+			wait = min(wait, t.due.Sub(now))
+		default:
+			p.due = append(p.due, name)
+		}
+	}
+	slices.SortStableFunc(p.due, func(a, b string) int { return p.nodes[b].due.Compare(p.nodes[a].due) })
+	return wait
 }
 
 // tick bounds a wait: drills that are under way end meanwhile, and nodes come.
@@ -270,6 +317,9 @@ func (p *Plan) Done(node string, ok bool, now time.Time) {
 	t, known := p.nodes[node]
 	if !known {
 		return
+	}
+	if t.under {
+		p.under--
 	}
 	after := p.Every
 	switch {

@@ -78,6 +78,10 @@ func TestJudge(t *testing.T) {
 			if f.Fenceable != tt.status || f.Reason != tt.reason || f.Result != tt.result || f.OK() != (tt.result == "ok") || !strings.Contains(f.Detail, tt.detail) {
 				t.Errorf("got %+v, want %s, %s, %s, %q", f, tt.status, tt.reason, tt.result, tt.detail)
 			}
+			state, each := Power(f.Message)
+			if want := tt.seen.Verdict.State; (state != "") != (want != providers.PowerUnknown) || state != "" && (state != want.String() || !strings.HasPrefix(each, "racks/1: ")) {
+				t.Errorf("the condition's message %q: read as %q, %q, want %s", f.Message, state, each, want)
+			}
 			if f.Message == "" || strings.Contains(f.Message, "40312") {
 				t.Errorf("the condition's message %q: want one without ports and times, which change each time", f.Message)
 			}
@@ -108,12 +112,13 @@ func play(p *Plan, nodes []string, d time.Duration, ok func(string) bool) map[st
 	}
 	var under []end
 	begun := map[string][]time.Duration{}
+	p.Nodes(nodes)
 	for now := start; now.Before(start.Add(d)); {
 		for len(under) > 0 && !under[0].at.After(now) {
 			p.Done(under[0].node, ok(under[0].node), now)
 			under = under[1:]
 		}
-		node, wait := p.Next(now, nodes)
+		node, wait := p.Next(now)
 		if node != "" {
 			begun[node] = append(begun[node], now.Sub(start))
 			under = append(under, end{now.Add(time.Second), node})
@@ -189,8 +194,12 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 	p := &Plan{Every: 5 * time.Minute, Again: 30 * time.Second}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var under []string
-	for range 100 {
-		node, _ := p.Next(now, names(20))
+	p.Nodes(names(20))
+	for i := range 100 {
+		if i == 50 { // they are still under way
+			p.Nodes(names(20))
+		}
+		node, _ := p.Next(now)
 		if node != "" {
 			under = append(under, node)
 		}
@@ -202,7 +211,8 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 	for _, node := range under {
 		p.Done(node, true, now)
 	}
-	if node, _ := p.Next(now, []string{"new"}); node != "new" {
+	p.Nodes([]string{"new"})
+	if node, _ := p.Next(now); node != "new" {
 		t.Errorf("got %q, want the new node", node)
 	}
 	p.Done("n0000", true, now)
@@ -210,10 +220,11 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 		t.Errorf("got %d nodes remembered, want 1", len(p.nodes))
 	}
 	p.Done("new", true, now)
-	if node, wait := p.Next(now.Add(time.Minute), []string{"new"}); node == "new" && wait > 0 {
+	if node, wait := p.Next(now.Add(time.Minute)); node == "new" && wait > 0 {
 		t.Errorf("got a node and a wait of %s", wait)
 	}
-	if node, wait := p.Next(now.Add(time.Hour), nil); node != "" || wait <= 0 {
+	p.Nodes(nil)
+	if node, wait := p.Next(now.Add(time.Hour)); node != "" || wait <= 0 {
 		t.Errorf("no node: got %q, %s", node, wait)
 	}
 }

@@ -269,32 +269,30 @@ func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]stri
 	return out, nil
 }
 
-// Attachments returns the VolumeAttachments that name the node, from c. A list from the API server is one of all nodes: it is
-// asked for once, before the mark goes; until then the cache serves.
-func Attachments(ctx context.Context, c client.Reader, node string, opts ...client.ListOption) ([]evict.Attachment, error) {
+// Attachments returns the VolumeAttachments by the nodes that they name, from c. A list from the API server is one of all nodes: it is
+// asked for when something hangs on it that the cache does not decide.
+func Attachments(ctx context.Context, c client.Reader, opts ...client.ListOption) (map[string][]evict.Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list storagev1.VolumeAttachmentList
 	if err := c.List(ctx, &list, opts...); err != nil {
 		return nil, fmt.Errorf("listing volume attachments: %w", err)
 	}
-	return SeeAttachments(list.Items, node), nil
+	return SeeAttachments(list.Items), nil
 }
 
-// SeeAttachments reduces the attachments that name the node to what is decided on.
-func SeeAttachments(list []storagev1.VolumeAttachment, node string) (out []evict.Attachment) {
+// SeeAttachments reduces attachments to what is decided on, by the nodes that they name.
+func SeeAttachments(list []storagev1.VolumeAttachment) map[string][]evict.Attachment {
+	out := map[string][]evict.Attachment{}
 	for i := range list {
 		va := &list[i]
-		if va.Spec.NodeName != node {
-			continue
-		}
 		a := evict.Attachment{
 			Name: va.Name, UID: string(va.UID), ResourceVersion: va.ResourceVersion, Attacher: va.Spec.Attacher, Deleting: va.DeletionTimestamp != nil,
 		}
 		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 			a.PV = *pv
 		}
-		out = append(out, a)
+		out[va.Spec.NodeName] = append(out[va.Spec.NodeName], a)
 	}
 	return out
 }

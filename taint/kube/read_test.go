@@ -193,7 +193,7 @@ func TestListsThatFail(t *testing.T) {
 		if pods, err := Pods(t.Context(), live, "n1"); !errors.Is(err, fail) || pods != nil {
 			t.Errorf("%s: got pods %v, error %v", name, pods, err)
 		}
-		if atts, err := Attachments(t.Context(), live, "n1"); !errors.Is(err, fail) || atts != nil {
+		if atts, err := Attachments(t.Context(), live); !errors.Is(err, fail) || atts != nil {
 			t.Errorf("%s: got attachments %v, error %v", name, atts, err)
 		}
 	}
@@ -287,10 +287,10 @@ func (b blind) List(ctx context.Context, l client.ObjectList, _ ...client.ListOp
 func TestAttachmentsOfOneNode(t *testing.T) {
 	c := stored(t)
 	for node, want := range map[string][]string{"n1": {"csi-a pv-1", "csi-b pv-2", "csi-d "}, "n2": {"csi-c pv-3"}, "nowhere": nil} {
-		atts, err := Attachments(t.Context(), blind{c}, node)
+		atts, err := Attachments(t.Context(), blind{c})
 		must(t, err)
 		var got []string
-		for _, a := range atts {
+		for _, a := range atts[node] {
 			got = append(got, a.Name+" "+a.PV)
 		}
 		slices.Sort(got)
@@ -309,9 +309,9 @@ func TestAttachmentIsSeenAsItIs(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "u", ResourceVersion: "3", DeletionTimestamp: &now, Finalizers: []string{"f"}},
 		Spec:       storagev1.VolumeAttachmentSpec{NodeName: "n1", Attacher: "csi", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 	}).Build()
-	got, err := Attachments(t.Context(), c, "n1")
+	got, err := Attachments(t.Context(), c)
 	must(t, err)
-	if diff := cmp.Diff([]evict.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got); diff != "" {
+	if diff := cmp.Diff([]evict.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got["n1"]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -132,7 +132,7 @@ func (f *eventFleet) death(i int) error {
 		case s.Read == recovery.Pods:
 			course.SawPods(kube.SeePods(f.pods[name], taint.DefaultKey, nil), now)
 		case s.Read == recovery.CachedAttachments:
-			course.SawAttachments(kube.SeeAttachments(f.atts[name], name), false, now)
+			course.SawAttachments(kube.SeeAttachments(f.atts[name])[name], false, now)
 		default:
 			return fmt.Errorf("a dead node is not marked, but %s is read", s.Read)
 		}

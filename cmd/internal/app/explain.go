@@ -139,7 +139,7 @@ func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controlle
 		return fmt.Errorf("listing volume attachments: %w", err)
 	}
 	s.Attached = atts.Items
-	s.Attachments = kube.SeeAttachments(atts.Items, s.Node.Name)
+	s.Attachments = kube.SeeAttachments(atts.Items)[s.Node.Name]
 	var csi storagev1.CSINodeList
 	switch err := r.List(ctx, &csi); {
 	case err == nil:

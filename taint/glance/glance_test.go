@@ -1,0 +1,139 @@
+package glance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// node is n4 as the changes left it.
+func node(changes ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4", UID: "u4", Annotations: map[string]string{}}}
+	for _, change := range changes {
+		change(n)
+	}
+	return n
+}
+
+func condition(kind corev1.NodeConditionType, status corev1.ConditionStatus, since time.Duration, why, message string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		at := metav1.NewTime(ago(since))
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status, LastTransitionTime: at, LastHeartbeatTime: at, Reason: why, Message: message})
+	}
+}
+
+func annotation(key, text string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Annotations[key] = text }
+}
+
+func record(r taint.Record) func(*corev1.Node) {
+	r.NodeUID, r.By = "u4", "ff-1"
+	if r.ID == "" {
+		r.ID = "f-1"
+	}
+	return annotation(taint.RecordAnnotation, r.Encode())
+}
+
+func marked(n *corev1.Node) {
+	n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
+}
+
+var (
+	ready   = condition(corev1.NodeReady, corev1.ConditionTrue, time.Hour, "", "")
+	silent  = condition(corev1.NodeReady, corev1.ConditionUnknown, time.Minute, "", "")
+	answers = condition(taint.FenceableCondition, corev1.ConditionTrue, 3*time.Hour, "MachineAnswers", "The machine is On (racks/1: On).")
+	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering", "Not answered: racks/1: denied.")
+)
+
+func answer(since time.Duration, from, state string) taint.Evidence {
+	return taint.Evidence{At: ago(since), From: from, State: state}
+}
+
+func TestOf(t *testing.T) {
+	phase := func(p taint.Phase, res taint.Result, since time.Duration) taint.Record {
+		return taint.Record{Device: "racks/1"}.Enter(p, res, ago(since))
+	}
+	waits, lied, again, off := phase(taint.PhaseEvicting, "", 0), phase(taint.PhaseDone, taint.ResultNeverPoweredOff, 0), phase(taint.PhaseDone, taint.ResultEvicted, 0), phase(taint.PhaseEvicting, "", 10*time.Second)
+	waits.Detaching, again.After = []taint.Detaching{{PV: "pv-7"}}, taint.AfterFencedAgain
+	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"), answer(time.Second, "nobody", "None")}
+	old := off.Enter(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
+	old.Evidence = []taint.Evidence{answer(4*time.Hour, "racks", "Off")}
+	for _, tt := range []struct {
+		name  string
+		seen  Seen
+		state State
+		next  string // part of it; "" for none at all
+		power string // state, by, from
+	}{
+		{"nothing is known", Seen{Node: node(ready)}, Unfenced, "No controller", "Unknown  "},
+		{"fine", Seen{Node: node(ready, answers)}, Fenceable, "", "On racks/1 drill"},
+		{"fine since its fence", Seen{Node: node(ready, answers, record(old))}, Fenceable, "", "On racks/1 drill"},
+		{"one of two devices is down", Seen{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionTrue, time.Hour, "MachineAnswers", "The machine is On (racks/1: denied, pdus/2: On)."))},
+			Fenceable, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
+		{"not fenceable", Seen{Node: node(ready, refused)}, Unfenced, "racks/1: denied. The cause is in the Event", "Unknown  drill"},
+		{"paused", Seen{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))}, LeftAlone, `"new disk"`, "On racks/1 drill"},
+		{"paused, and that is over", Seen{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk; until=2026-03-01T11:00:00Z"))}, Fenceable, "", "On racks/1 drill"},
+		{"mode lowered", Seen{Node: node(ready, answers, annotation(fence.ModeAnnotation, "shadow"))}, LeftAlone, "shadow", "On racks/1 drill"},
+
+		{"silent", Seen{Node: node(silent, answers)}, Silent, "asks its devices", "On racks/1 drill"},
+		{"silent, and told why", Seen{Node: node(silent, answers), Event: &Event{ago(30 * time.Second), string(reason.Unknown), "Its device is mute."}}, Silent, "Its device is mute. Look at the device", "On racks/1 drill"},
+		{"silent, told of an earlier silence", Seen{Node: node(silent, answers), Event: &Event{ago(time.Hour), string(reason.Unknown), "Its device is mute."}}, Silent, "asks its devices", "On racks/1 drill"},
+		{"silent and on", Seen{Node: node(silent, answers, condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, Silent, "its machine is on", "On  fence"},
+		{"silent and paused", Seen{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))}, Silent, `"new disk"`, "On racks/1 drill"},
+		{"fenced, and not back", Seen{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now)))}, Silent, "run elsewhere", "Off racks fence"},
+		{"fenced, and told so", Seen{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now))), Event: &Event{now, string(reason.Finished), "All is gone."}}, Silent, "run elsewhere", "Off racks fence"},
+		{"told what needs no person", Seen{Node: node(silent, answers), Event: &Event{now, string(reason.InGrace), "It waits."}}, Silent, "It waits.", "On racks/1 drill"},
+		{"released, and not back", Seen{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, Silent, "released", "Unknown  "},
+
+		{"powering off", Seen{Node: node(silent, record(phase(taint.PhasePoweringOff, "", 0)))}, Fencing, "waits until racks/1 says Off", "Unknown  "},
+		{"armed", Seen{Node: node(silent, record(phase(taint.PhaseArmed, "", 0)))}, Fencing, "asked once more", "Unknown  "},
+		{"evicting", Seen{Node: node(silent, answers, record(off))}, Fencing, "pods are ended", "Off racks fence"},
+		{"evicting, volumes are left", Seen{Node: node(silent, record(waits))}, Fencing, "pv-7", "Unknown  "},
+		{"evicting, and told what is wrong", Seen{Node: node(silent, record(off)), Event: &Event{now, string(reason.ProofLost), "The machine is no longer proven off."}}, Fencing, "no longer proven off. Look at the device.", "Off racks fence"},
+		{"evicting, told of before", Seen{Node: node(silent, record(off)), Event: &Event{ago(time.Minute), string(reason.Unknown), "mute"}}, Fencing, "pods are ended", "Off racks fence"},
+		{"marked by hand", Seen{Node: node(silent, marked)}, Fencing, "Somebody marked it", "Unknown  "},
+
+		{"needs a person, by its Fencing", Seen{Node: node(silent, record(off)), Needs: "volume pv-7 does not detach"}, Stuck, "volume pv-7", "Off racks fence"},
+		{"needs a person, by an Event", Seen{Node: node(silent, record(off)), Event: &Event{now, string(reason.NeedsPerson), "It hangs."}}, Stuck, "It hangs.", "Off racks fence"},
+		{"a device lied", Seen{Node: node(ready, answers, record(lied))}, Stuck, "forcefence release n4 --yes", "On racks/1 drill"},
+		{"fenced again", Seen{Node: node(silent, record(again))}, Stuck, "", "Unknown  "},
+		{"no record", Seen{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, Stuck, "cannot be read", "Unknown  "},
+		{"a newer version's phase", Seen{Node: node(ready, annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))}, Stuck, `unknown phase "Verifying"`, "Unknown  "},
+		{"a drill's unknown is newer than the fence's Off", Seen{Node: node(ready, refused, record(old))}, Unfenced, "denied", "Unknown  drill"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.seen.Key, tt.seen.Now = taint.DefaultKey, now
+			n := Of(tt.seen)
+			if n.State != tt.state || !strings.Contains(n.Next, tt.next) || tt.next == "" && n.State != Stuck && n.Next != "" {
+				t.Errorf("got %s, %q, want %s, %q", n.State, n.Next, tt.state, tt.next)
+			}
+			if got := n.Machine.Power + " " + n.Machine.By + " " + n.Machine.From; got != tt.power {
+				t.Errorf("machine: got %q, want %q", got, tt.power)
+			}
+		})
+	}
+}
+
+// In whose name pods were ended without proof is told for as long as the node is not Ready.
+func TestPolicies(t *testing.T) {
+	n := node(silent)
+	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, now, now).Announce("longhorn", "accept-duplicates", now)
+	if got := Of(Seen{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
+		t.Errorf("got %q", got)
+	}
+	n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
+	if got := Of(Seen{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 0 {
+		t.Errorf("not Ready anew: got %q", got)
+	}
+}

@@ -1,0 +1,262 @@
+package replay
+
+import (
+	"crypto/sha256"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Course is a node's course that is written down as it goes. Its methods are recovery.Node's, and decide the same. The zero value writes
+// nothing.
+type Course struct {
+	recovery.Node
+	// Tape takes one line; false: it has no room. It must not block, nor change the line. Then nothing more is written of the node until it is
+	// idle: what follows a gap can not be played. nil: nothing is written.
+	Tape func([]byte) bool
+	Name string // the node's
+
+	lines int   // of this course; 0: it has not begun
+	began int64 // when it did
+	bytes int   // of its lines
+	gap   bool  // a line was refused, or is the last
+	last  map[kind]digest
+}
+
+// digest is by what a body is known again: all bodies of a lost zone's nodes would take as much memory as all the rest.
+type digest = [sha256.Size]byte
+
+// mostOfCourse is how many bytes are written of one course. A node that stays silent while its machine is on takes as much in some hours, and for as
+// long as it stays so it would push all others out of the recording.
+const mostOfCourse = 8 << 20
+
+// put writes a line of the course, which begins with it if it has not.
+func (c *Course) put(l line, body any) {
+	if c.Tape == nil || c.gap {
+		return
+	}
+	if c.lines == 0 && l.Kind != begin {
+		if c.put(line{Kind: begin, At: l.At}, c.Kept()); c.gap {
+			return
+		}
+	}
+	if l.Kind == begin {
+		c.last, c.began = map[kind]digest{}, l.At.UnixMilli()
+	}
+	if body != nil {
+		text := encode(body)
+		if text == nil {
+			c.end()
+			return
+		}
+		if l.Same = c.same(l.Kind, text); !l.Same {
+			l.Body = text
+		}
+	}
+	if c.bytes > mostOfCourse && l.Kind != rest {
+		l = line{Kind: cut, At: l.At}
+	}
+	l.Node, l.Course, l.N = c.Name, c.began, c.lines
+	text := encode(l)
+	c.lines++
+	c.bytes += len(text)
+	if text == nil || !c.Tape(text) || l.Kind == cut {
+		c.end()
+	}
+}
+
+// same reports that a body is that of the kind's line before.
+func (c *Course) same(of kind, text []byte) bool {
+	sum := sha256.Sum256(text)
+	last, known := c.last[of]
+	c.last[of] = sum
+	return known && sum == last
+}
+
+// end ends what is written, until the node is idle.
+func (c *Course) end() { c.gap, c.last = true, nil }
+
+// Rest forgets an idle node, and ends what is written of it.
+func (c *Course) Rest(l taint.Look) {
+	if c.lines > 0 {
+		c.put(line{Kind: rest, At: l.Got}, nil)
+	}
+	c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil
+	c.Node.Rest(l)
+}
+
+// SawStorage is recovery.Node's.
+func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, now time.Time) (turn bool) {
+	if c.lines > 0 {
+		c.put(line{Kind: storageKind, At: now}, storageSays{rulesOf(ps), says})
+	}
+	return c.Node.SawStorage(ps, says, now)
+}
+
+// SawLife is recovery.Node's. node is what l was seen of, nil if it does not exist; elsewhere is what of the facts other objects said.
+func (c *Course) SawLife(node *corev1.Node, l taint.Look, facts recovery.Facts, elsewhere Elsewhere, f recovery.Fleet) {
+	if c.Tape != nil {
+		c.put(line{Kind: life, At: l.Got, Sent: l.Sent, NewID: facts.NewID}, lived{slim(node), l.LeaseRV, l.LeaseDuration, factsOf(facts, elsewhere)})
+	}
+	c.Node.SawLife(l, facts, f)
+}
+
+// SawPods is recovery.Node's.
+func (c *Course) SawPods(list []evict.Pod, at time.Time) {
+	if c.Tape != nil {
+		c.put(line{Kind: pods, At: at}, podsOf(list))
+	}
+	c.Node.SawPods(list, at)
+}
+
+// SawVolumes is recovery.Node's.
+func (c *Course) SawVolumes(of map[string][]evict.Volume, at time.Time) {
+	c.put(line{Kind: volumes, At: at}, of)
+	c.Node.SawVolumes(of, at)
+}
+
+// SawOwners is recovery.Node's.
+func (c *Course) SawOwners(of map[string]evict.Owner, at time.Time) {
+	c.put(line{Kind: owners, At: at}, of)
+	c.Node.SawOwners(of, at)
+}
+
+// SawRival is recovery.Node's.
+func (c *Course) SawRival(why string, at time.Time) {
+	if c.Tape != nil {
+		c.put(line{Kind: rival, At: at}, why)
+	}
+	c.Node.SawRival(why, at)
+}
+
+// SawMembers is recovery.Node's.
+func (c *Course) SawMembers(ready map[string]bool, at time.Time) {
+	c.put(line{Kind: members, At: at}, ready)
+	c.Node.SawMembers(ready, at)
+}
+
+// SawWaiting is recovery.Node's.
+func (c *Course) SawWaiting(of map[string]bool, at time.Time) {
+	c.put(line{Kind: waiting, At: at}, of)
+	c.Node.SawWaiting(of, at)
+}
+
+// SawClaims is recovery.Node's.
+func (c *Course) SawClaims(of map[string]string, at time.Time) {
+	c.put(line{Kind: claims, At: at}, of)
+	c.Node.SawClaims(of, at)
+}
+
+// SawAttachments is recovery.Node's.
+func (c *Course) SawAttachments(list []evict.Attachment, live bool, at time.Time) {
+	is := cached
+	if live {
+		is = listed
+	}
+	c.put(line{Kind: is, At: at}, list)
+	c.Node.SawAttachments(list, live, at)
+}
+
+// Answered is recovery.Node's.
+func (c *Course) Answered(all []providers.Answer, now time.Time, f recovery.Fleet) {
+	if c.Tape == nil {
+		c.Node.Answered(all, now, f)
+		return
+	}
+	heard := &ear{Fleet: f}
+	c.Node.Answered(all, now, heard)
+	c.put(line{Kind: answered, At: now, Fleet: heard.said(func(*fleet.View) bool { return false })}, answersOf(all))
+}
+
+// Did is recovery.Node's.
+func (c *Course) Did(o recovery.Outcome, now time.Time, f recovery.Fleet) {
+	if c.Tape != nil {
+		c.put(line{Kind: did, At: now}, outcome{faultOf(o.Err), o.Sent, o.Late, o.How})
+	}
+	c.Node.Did(o, now, f)
+}
+
+// Next is recovery.Node's.
+func (c *Course) Next(now time.Time, f recovery.Fleet) recovery.Step {
+	if c.Tape == nil || c.gap {
+		return c.Node.Next(now, f)
+	}
+	if c.lines == 0 { // with what is remembered before the step
+		c.put(line{Kind: begin, At: now}, c.Kept())
+	}
+	heard := &ear{Fleet: f}
+	s := c.Node.Next(now, heard)
+	known := func(v *fleet.View) bool {
+		text := encode(v)
+		return text != nil && !c.gap && c.same(viewKind, text)
+	}
+	c.put(line{Kind: next, At: now, Fleet: heard.said(known)}, stepOf(s, c.device))
+	return s
+}
+
+// device is the name of the device at that place.
+func (c *Course) device(i int) string { return nameOf(c.Devices(), i) }
+
+// ear is a fleet, and what it said.
+type ear struct {
+	recovery.Fleet
+	view     *fleet.View
+	reserved bool
+	liars    map[string]string
+}
+
+func (e *ear) View(name string, now time.Time) fleet.View {
+	v := e.Fleet.View(name, now)
+	e.view = &v
+	return v
+}
+
+func (e *ear) Reserve(name string, now time.Time) bool {
+	e.reserved = e.Fleet.Reserve(name, now)
+	return e.reserved
+}
+
+func (e *ear) Distrusted(m taint.Machine, device, of string) string {
+	by := e.Fleet.Distrusted(m, device, of)
+	if by != "" {
+		if e.liars == nil {
+			e.liars = map[string]string{}
+		}
+		e.liars[device] = by
+	}
+	return by
+}
+
+// said is what it said; nil: nothing. A view that is the course's last by known is left out.
+func (e *ear) said(known func(*fleet.View) bool) *said {
+	out := said{View: e.view, Reserved: e.reserved, Liars: e.liars}
+	if e.view != nil && known(e.view) {
+		out.View = nil
+	}
+	if out.View == nil && !out.Reserved && out.Liars == nil {
+		return nil
+	}
+	return &out
+}
+
+// echo is a fleet that says again what it said.
+type echo struct {
+	said
+	view fleet.View
+}
+
+func (echo) Lease(string, string, time.Duration, time.Time) bool   { return false }
+func (echo) See(taint.Look, time.Time)                             {}
+func (echo) Answered(string, providers.Answer)                     {}
+func (e echo) View(string, time.Time) fleet.View                   { return e.view }
+func (e echo) Reserve(string, time.Time) bool                      { return e.Reserved }
+func (echo) Unreserve(string)                                      {}
+func (e echo) Distrusted(_ taint.Machine, device, _ string) string { return e.Liars[device] }

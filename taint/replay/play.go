@@ -1,0 +1,339 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/recovery"
+)
+
+// Report is what a recording was played to.
+type Report struct {
+	Tally
+	Compared  int        `json:"compared"` // decisions, of those that were looked at
+	Differ    int        `json:"differ"`
+	Left      int        `json:"left,omitempty"` // lines of courses that do not begin in what was read, or have a gap
+	Cut       int        `json:"cut,omitempty"`  // courses that went on for longer than was recorded
+	Decisions []Decision `json:"decisions"`
+}
+
+// Decision is one that was made then, and the one that is made now. One that says the same as the one before of its node is left out.
+type Decision struct {
+	At      time.Time `json:"at"`
+	Node    string    `json:"node"`
+	Line    int       `json:"line"`
+	Then    Step      `json:"then"`
+	Now     Step      `json:"now"`
+	Differs bool      `json:"differs"`
+	In      []string  `json:"in,omitempty"` // what of the decision differs, as Step's JSON names it; with another configuration: nothing
+	// With another configuration: what would have become of the node from here on, by taint/explain's model; the recording tells no more of it.
+	Estimate *explain.Course `json:"estimate,omitempty"`
+	Unknown  string          `json:"unknown,omitempty"` // why what would have been decided cannot be told
+}
+
+// Play plays recordings, the oldest first. With nil for other each decision is made again as it was; that one differs is told, and nothing
+// further of that course. A line that cannot be read or played is counted and named, and nothing further of its course is played. The error is one
+// that keeps all from being read: another file, a newer version, the wrong order.
+func Play(in []io.Reader, other *Other) (Report, error) {
+	p := player{other: other, tracks: map[string]*track{}, out: Report{Decisions: []Decision{}}}
+	var first time.Time // of the file before
+	for i, r := range in {
+		name := fmt.Sprintf("recording %d", i+1)
+		if f, has := r.(interface{ Name() string }); has {
+			name = f.Name()
+		}
+		before := len(p.out.Headers)
+		if err := p.out.read(name, r, p.line); err != nil {
+			return p.out, fmt.Errorf("%s: %w", name, err)
+		}
+		begun := p.out.Headers[before].At
+		if begun.Before(first) {
+			return p.out, fmt.Errorf("%s begins at %s, before the file that stands before it: the oldest must stand first", name, begun.UTC().Format(time.DateTime))
+		}
+		first = begun
+	}
+	for _, t := range p.tracks {
+		if err := p.safely(t, func() error { return p.pass(t) }); err != nil {
+			p.out.broken("the end", p.out.Lines, err)
+		}
+	}
+	slices.SortStableFunc(p.out.Decisions, func(a, b Decision) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Node, b.Node)) })
+	return p.out, nil
+}
+
+type player struct {
+	other  *Other
+	tracks map[string]*track
+	out    Report
+}
+
+// track is one node's course as it is played.
+type track struct {
+	node   string
+	course recovery.Node
+	began  int64
+	lines  int
+	lost   bool // a line is missing: nothing more can be played
+	last   map[kind]json.RawMessage
+	view   fleet.View
+	shown  [2]string // the decisions that were shown last, then and now
+	another
+}
+
+// line plays one line.
+func (p *player) line(n int, l line) error {
+	t := p.tracks[l.Node]
+	if l.Kind == begin {
+		if t != nil { // the process that wrote it is another, or the Node is
+			if err := p.safely(t, func() error { return p.pass(t) }); err != nil {
+				return err
+			}
+		}
+		t = &track{node: l.Node, began: l.Course, last: map[kind]json.RawMessage{}}
+		p.tracks[l.Node] = t
+	}
+	if t == nil || t.lost || l.Course != t.began || l.N != t.lines {
+		if t != nil && l.Course == t.began {
+			t.lost = true
+		}
+		p.out.Left++
+		return nil
+	}
+	t.lines++
+	switch {
+	case !l.Same:
+		t.last[l.Kind] = l.Body
+	case t.last[l.Kind] == nil:
+		t.lost = true
+		return errors.New("it says the same as a line before that is not there")
+	default:
+		l.Body = t.last[l.Kind]
+	}
+	if l.Fleet != nil && l.Fleet.View != nil {
+		t.view = *l.Fleet.View
+	}
+	return p.safely(t, func() error { return p.fold(n, t, l) })
+}
+
+// safely runs what goes through the rooms that decide: these trust who calls them, and a recording may be anybody's. After an error nothing more
+// of the track is played.
+func (p *player) safely(t *track, do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it cannot be played: %s", Clean(fmt.Sprint(r)))
+		}
+		if err != nil {
+			t.lost, t.over, t.events, t.fleets = true, true, nil, nil
+		}
+	}()
+	return do()
+}
+
+// body reads the body of a line.
+func body[T any](l line) (out T, err error) {
+	if len(l.Body) == 0 {
+		return out, nil
+	}
+	if err = json.Unmarshal(l.Body, &out); err != nil {
+		return out, fmt.Errorf("%s of node %s: %s", Clean(string(l.Kind)), Clean(l.Node), Clean(err.Error()))
+	}
+	return out, nil
+}
+
+// fold folds one line in.
+func (p *player) fold(n int, t *track, l line) error {
+	f := echo{view: t.view}
+	if l.Fleet != nil {
+		f.said = *l.Fleet
+	}
+	e, err := p.event(n, l)
+	switch {
+	case err != nil:
+		return err
+	case l.Kind == begin:
+		t.course = recovery.Resting(e.memory)
+		t.again = t.course
+		return nil
+	case l.Kind == cut:
+		p.out.Cut++
+	case p.other != nil:
+		return p.gather(t, e, f)
+	case l.Kind == rest:
+		delete(p.tracks, t.node)
+	case l.Kind == next:
+		s := stepOf(t.course.Next(l.At, f), func(i int) string { return nameOf(t.course.Devices(), i) })
+		p.out.Compared++
+		in := unlike(e.step, s)
+		t.lost = in != nil
+		p.show(t, Decision{At: l.At, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
+	default:
+		e.into(&t.course, f)
+	}
+	return nil
+}
+
+// event is a line that was read.
+type event struct {
+	line
+	n       int
+	memory  policy.Memory
+	storage storageSays
+	rules   []policy.Policy
+	lived   lived
+	facts   recovery.Facts
+	key     string
+	pods    []evict.Pod
+	volumes map[string][]evict.Volume
+	owners  map[string]evict.Owner
+	rival   string
+	flags   map[string]bool   // members, waiting
+	claims  map[string]string // claims
+	atts    []evict.Attachment
+	answers []providers.Answer
+	outcome outcome
+	step    Step
+}
+
+// event reads a line.
+func (p *player) event(n int, l line) (e event, err error) {
+	e = event{line: l, n: n, key: p.out.Headers[len(p.out.Headers)-1].Key}
+	switch l.Kind {
+	case begin:
+		e.memory, err = body[policy.Memory](l)
+	case rest, cut:
+	case storageKind:
+		if e.storage, err = body[storageSays](l); err == nil {
+			e.rules, err = policiesOf(e.storage.Policies)
+		}
+	case life:
+		if e.lived, err = body[lived](l); err == nil {
+			e.facts, err = e.lived.Facts.facts(l.NewID)
+		}
+		if err == nil && e.lived.Node != nil && e.lived.Node.Name != l.Node {
+			err = fmt.Errorf("a line of node %s shows another Node", Clean(l.Node))
+		}
+	case pods:
+		e.pods, err = body[[]evict.Pod](l)
+	case volumes:
+		e.volumes, err = body[map[string][]evict.Volume](l)
+	case owners:
+		e.owners, err = body[map[string]evict.Owner](l)
+	case rival:
+		e.rival, err = body[string](l)
+	case members, waiting:
+		e.flags, err = body[map[string]bool](l)
+	case claims:
+		e.claims, err = body[map[string]string](l)
+	case cached, listed:
+		e.atts, err = body[[]evict.Attachment](l)
+	case answered:
+		var all []answer
+		all, err = body[[]answer](l)
+		for _, a := range all {
+			one, bad := a.answer()
+			if bad != nil {
+				return e, bad
+			}
+			e.answers = append(e.answers, one)
+		}
+	case did:
+		e.outcome, err = body[outcome](l)
+		for _, how := range e.outcome.How {
+			if how > evict.TooLarge {
+				return e, fmt.Errorf("%d is no way in which a write ends", how)
+			}
+		}
+	case next:
+		e.step, err = body[Step](l)
+	default:
+		err = fmt.Errorf("%s is nothing that this version knows", Clean(string(l.Kind)))
+	}
+	return e, err
+}
+
+// into folds what was seen or done into a course.
+func (e event) into(n *recovery.Node, f recovery.Fleet) {
+	switch e.Kind {
+	case storageKind:
+		n.SawStorage(e.rules, e.storage.Says, e.At)
+	case life:
+		n.SawLife(e.lived.look(e.key, e.Sent, e.At), e.facts, f)
+	case pods:
+		n.SawPods(e.pods, e.At)
+	case volumes:
+		n.SawVolumes(e.volumes, e.At)
+	case owners:
+		n.SawOwners(e.owners, e.At)
+	case rival:
+		n.SawRival(e.rival, e.At)
+	case members:
+		n.SawMembers(e.flags, e.At)
+	case waiting:
+		n.SawWaiting(e.flags, e.At)
+	case claims:
+		n.SawClaims(e.claims, e.At)
+	case cached, listed:
+		n.SawAttachments(e.atts, e.Kind == listed, e.At)
+	case answered:
+		n.Answered(e.answers, e.At, f)
+	case did:
+		o := e.outcome
+		n.Did(recovery.Outcome{Err: o.Err.err(), Sent: o.Sent, Late: o.Late, How: o.How}, e.At, f)
+	}
+}
+
+// slack is by how much a wait may differ: the process counted time by another clock than the one that it wrote times by.
+const slack = 10 * time.Millisecond
+
+// unlike is in what two decisions differ, by the names of Step's JSON; nil: they are the same.
+func unlike(a, b Step) (in []string) {
+	x, bad := time.ParseDuration(a.After)
+	y, worse := time.ParseDuration(b.After)
+	if bad == nil && worse == nil && (x-y).Abs() <= slack {
+		a.After = b.After
+	}
+	then, now := encode(a), encode(b)
+	if bytes.Equal(then, now) {
+		return nil
+	}
+	var was, is map[string]json.RawMessage
+	if json.Unmarshal(then, &was) != nil || json.Unmarshal(now, &is) != nil {
+		return []string{"all"}
+	}
+	for name := range was {
+		if !bytes.Equal(was[name], is[name]) {
+			in = append(in, name)
+		}
+	}
+	for name := range is {
+		if was[name] == nil {
+			in = append(in, name)
+		}
+	}
+	slices.Sort(in)
+	return in
+}
+
+// show puts a decision into the report, unless the node's last says the same.
+func (p *player) show(t *track, d Decision) {
+	words := [2]string{d.Then.String(), d.Now.String()}
+	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.decides() {
+		return
+	}
+	t.shown = words
+	if d.Differs {
+		p.out.Differ++
+	}
+	p.out.Decisions = append(p.out.Decisions, d)
+}

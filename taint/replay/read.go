@@ -1,0 +1,116 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// longest is how long a line may be: one of 500 pods with all that is written of them takes a tenth.
+const longest = 8 << 20
+
+// dense is how many values a line may be made of, counted by the braces that begin them: one of 500 pods has a tenth. Empty ones take
+// a hundred times as much memory as they take of a file.
+const dense = 1 << 16
+
+// weight is how many values a text is made of, or more.
+func weight(text []byte) int { return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("[")) }
+
+func crowded(text []byte) error {
+	if n := weight(text); n > dense {
+		return fmt.Errorf("it is made of %d values, which no line of a recording is", n)
+	}
+	return nil
+}
+
+// Tally is what there was to read.
+type Tally struct {
+	Headers []Header `json:"recordings"`
+	Lines   int      `json:"lines"`
+	Dropped int      `json:"dropped,omitempty"` // lines that the controller could not write
+	Torn    bool     `json:"torn,omitempty"`    // the last line is not whole: the process died, or writes it now
+	Broken  int      `json:"broken,omitempty"`  // other lines that cannot be read or played: they are missing from what they belong to
+	First   string   `json:"first,omitempty"`   // of these: where it is, and what is wrong with it
+}
+
+// broken counts a line that cannot be read or played.
+func (t *Tally) broken(in string, n int, why error) {
+	if t.Broken++; t.First == "" {
+		t.First = Clean(fmt.Sprintf("%s: line %d: %v", in, n, why))
+	}
+}
+
+// read hands each line of a recording over. The last line may be torn, others broken; an error is one that keeps all from being read.
+func (t *Tally) read(name string, in io.Reader, each func(n int, l line) error) error {
+	r := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		text, err := lineOf(r)
+		last := errors.Is(err, io.EOF)
+		switch {
+		case last && len(text) == 0:
+			if n == 1 {
+				return errors.New("it is empty")
+			}
+			return nil
+		case err != nil && !last:
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		var l struct {
+			line
+			Header
+			Dropped *int `json:"dropped"`
+		}
+		bad := crowded(text)
+		if bad == nil {
+			bad = json.Unmarshal(text, &l)
+		}
+		switch {
+		case bad != nil && last && n > 1:
+			t.Torn = true
+			return nil
+		case bad != nil && n == 1:
+			return fmt.Errorf("line 1: it is no recording of forcefence: %s", Clean(bad.Error()))
+		}
+		t.Lines++
+		switch {
+		case bad != nil:
+			t.broken(name, n, bad)
+			continue
+		case l.Version > Version:
+			return fmt.Errorf("line %d: a recording of version %d, by forcefence %s: this one reads up to version %d. Use that forcefence, or a newer one",
+				n, l.Version, Clean(l.By), Version)
+		case l.Version == Version:
+			t.Headers = append(t.Headers, l.Header)
+			continue
+		case n == 1:
+			return errors.New("line 1: it is no recording of forcefence: that begins with its version")
+		case l.Dropped != nil:
+			t.Dropped += max(*l.Dropped, 0)
+			continue
+		case l.Version != 0 || l.Node == "":
+			t.broken(name, n, errors.New("it is of no node"))
+			continue
+		}
+		if err := each(n, l.line); err != nil {
+			t.broken(name, n, err)
+		}
+	}
+}
+
+// lineOf is the next line without its end; with io.EOF the last, which has none.
+func lineOf(r *bufio.Reader) ([]byte, error) {
+	var out []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(out)+len(part) > longest {
+			return nil, fmt.Errorf("it is longer than %d bytes, which no line of a recording is", longest)
+		}
+		out = append(out, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimSuffix(out, []byte("\n")), err
+		}
+	}
+}

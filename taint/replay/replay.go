@@ -1,0 +1,460 @@
+// Package replay writes down what the controller saw, was answered and decided, and plays it again: through the same course of the node
+// (taint/recovery), which must decide the same, or with another configuration.
+//
+// A recording is lines of JSON (line.go), written by a Course in the place of a recovery.Node. It begins with the first look at a node that is
+// not idle, and ends when the node is: quiet time writes nothing. What stands in it is listed in line.go, field by field: no object is written
+// whole. What the fleet said of the node is written as it was said, and not what made it say so: of a fleet of 5,000 nodes only those cost
+// something that are looked at.
+//
+// It is pure: it names no client, no clock, no file and no logger.
+//
+// It promises: no environment, no argument, no image and no annotation of a pod is written, no credential of a device, and nothing before an @
+// in an address; what plays a recording asks nobody; and a recording that anybody made can be told of on a terminal.
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Version is the form of a recording. It is raised with every change after which an older one would be read wrongly.
+const Version = 1
+
+// Header begins a recording, and every part of one: a process that begins, a file that is begun, a configuration that is read again.
+type Header struct {
+	Version int       `json:"forcefence"`
+	By      string    `json:"by"` // forcefence's version
+	At      time.Time `json:"at"`
+	Key     string    `json:"taintKey"`
+	Mode    string    `json:"mode"`
+	Digest  string    `json:"config"` // of the configuration file
+}
+
+// Begin is what each recording begins with.
+const Begin = `{"forcefence":`
+
+// Line is it as a line of a recording.
+func (h Header) Line() []byte {
+	h.Version = Version
+	return encode(h)
+}
+
+// Dropped is the line that tells that n lines were not written.
+func Dropped(n int) []byte { return encode(map[string]int{"dropped": n}) }
+
+// kind is what a line tells.
+type kind string
+
+const (
+	begin       kind = "begin" // a course begins, with what policies remember of the node
+	rest        kind = "rest"  // it is over: the node is idle
+	storageKind kind = "storage"
+	life        kind = "life"
+	pods        kind = "pods"
+	volumes     kind = "volumes"
+	owners      kind = "owners"
+	rival       kind = "rival"
+	members     kind = "members"
+	waiting     kind = "waiting"
+	claims      kind = "claims"
+	cached      kind = "cachedAttachments"
+	listed      kind = "attachments"
+	answered    kind = "answers"
+	did         kind = "did"
+	next        kind = "next" // what was decided
+	cut         kind = "cut"  // it went on for too long: nothing more is written of it
+	viewKind    kind = "view" // never a line's: what the fleet said last
+)
+
+// noneSelected is the selector that selects nothing: no other is written so.
+const noneSelected = "-"
+
+// line is one line of a course.
+type line struct {
+	Node string `json:"node"`
+	// Course is when the course began, in Unix milliseconds: where several processes write, or lines are lost, no line is taken for another's.
+	Course int64           `json:"of"`
+	N      int             `json:"n"` // its place in the course, from 0: one that is missing is found
+	At     time.Time       `json:"t"`
+	Kind   kind            `json:"is"`
+	Same   bool            `json:"same,omitempty"` // its body is that of the kind's line before
+	Body   json.RawMessage `json:"body,omitempty"`
+	Sent   time.Time       `json:"sent,omitzero"` // life
+	NewID  string          `json:"id,omitempty"`  // life
+	Fleet  *said           `json:"fleet,omitempty"`
+}
+
+// said is what the fleet said while a decision was made, or answers were folded in.
+type said struct {
+	View     *fleet.View       `json:"view,omitempty"` // nil: that of the decision before
+	Reserved bool              `json:"reserved,omitempty"`
+	Liars    map[string]string `json:"distrusted,omitempty"` // by device: the node whose record says so
+}
+
+// lived is a look at a node, and what the configuration said of it.
+type lived struct {
+	Node          *corev1.Node  `json:"node"` // slim; nil: it does not exist
+	Lease         string        `json:"leaseRV,omitempty"`
+	LeaseDuration time.Duration `json:"leaseDuration,omitempty"`
+	Facts         facts         `json:"facts"`
+}
+
+// facts are recovery.Facts, but for the id of a fence that would begin.
+type facts struct {
+	Fence     fence.Facts               `json:"fence"`
+	Mode      string                    `json:"mode"`
+	Nobody    *fault                    `json:"nobody,omitempty"`
+	Evict     evict.Settings            `json:"evict"`
+	Policies  []rule                    `json:"policies,omitempty"`
+	Storage   map[string]storage.Health `json:"storage,omitempty"`
+	Elsewhere Elsewhere                 `json:"elsewhere,omitzero"`
+}
+
+// Elsewhere is what other objects than the Node said of it: it is part of Excluded and KeptOn.
+type Elsewhere struct {
+	Excluded string `json:"excluded,omitempty"`
+	KeptOn   string `json:"keptOn,omitempty"`
+}
+
+// rule is a policy, its selectors as text; nil is all.
+type rule struct {
+	policy.Policy
+	NodesSelected *string `json:"nodesSelected,omitempty"`
+	PodsSelected  *string `json:"podsSelected,omitempty"`
+}
+
+// fault is an error: its class, and what an Event would show of it.
+type fault struct {
+	Class string `json:"class"`
+	Text  string `json:"text,omitempty"`
+}
+
+type answer struct {
+	State string    `json:"state"`
+	Raw   string    `json:"raw,omitempty"`
+	At    time.Time `json:"at,omitzero"`
+	Got   time.Time `json:"got,omitzero"`
+	By    string    `json:"by,omitempty"`
+	Run   string    `json:"run,omitempty"`
+	UUID  string    `json:"systemUUID,omitempty"`
+	Reach string    `json:"addresses,omitempty"`
+	Err   *fault    `json:"error,omitempty"`
+}
+
+type outcome struct {
+	Err  *fault                   `json:"error,omitempty"`
+	Sent time.Time                `json:"sent,omitzero"`
+	Late bool                     `json:"late,omitempty"`
+	How  map[string]evict.Refusal `json:"how,omitempty"`
+}
+
+type storageSays struct {
+	Policies []rule                    `json:"policies,omitempty"`
+	Says     map[string]storage.Health `json:"says,omitempty"`
+}
+
+// Step is a decision as it is compared and shown.
+type Step struct {
+	Do          string   `json:"do"`
+	Read        string   `json:"read,omitempty"`
+	Why         string   `json:"why,omitempty"`
+	Detail      string   `json:"detail,omitempty"`
+	After       string   `json:"after,omitempty"`
+	Would       string   `json:"would,omitempty"` // mode shadow
+	Record      string   `json:"record,omitempty"`
+	Phase       string   `json:"phase,omitempty"` // of the record
+	On          bool     `json:"on,omitempty"`
+	Pods        []string `json:"pods,omitempty"`
+	InUse       []string `json:"inUse,omitempty"`
+	Attached    []string `json:"attached,omitempty"`
+	Attachments []string `json:"attachments,omitempty"`
+	PVs         []string `json:"pvs,omitempty"`
+	Returned    bool     `json:"returned,omitempty"`
+	Note        string   `json:"note,omitempty"`
+	Policy      string   `json:"policy,omitempty"`
+	Through     []string `json:"through,omitempty"` // the devices of a power-off or a power-on
+	Alert       string   `json:"alert,omitempty"`
+}
+
+// stepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
+func stepOf(s recovery.Step, devices func(int) string) Step {
+	out := Step{
+		Do: s.Do.String(), Why: string(s.Why), Detail: Clean(s.Detail), On: s.On, PVs: s.PVs, Returned: s.Returned, Note: s.Note, Policy: s.Policy,
+		Alert: Clean(s.Alert),
+	}
+	if s.Do == recovery.Read {
+		out.Read = s.Read.String()
+	}
+	if s.After != 0 {
+		out.After = s.After.String()
+	}
+	if s.Would != fence.Leave {
+		out.Would = s.Would.String()
+	}
+	if s.Record.Phase != "" {
+		out.Record, out.Phase = s.Record.Encode(), string(s.Record.Phase)
+	}
+	for _, p := range s.Pods {
+		out.Pods = append(out.Pods, p.Namespace+"/"+p.Name)
+	}
+	for _, v := range s.InUse {
+		out.InUse = append(out.InUse, string(v))
+	}
+	for _, v := range s.Attached {
+		out.Attached = append(out.Attached, string(v.Name))
+	}
+	for _, a := range s.Attachments {
+		out.Attachments = append(out.Attachments, a.Name)
+	}
+	switch s.Do {
+	case recovery.PowerOff:
+		out.Through = []string{devices(s.Device)}
+	case recovery.PowerOn:
+		for _, i := range s.Devices {
+			out.Through = append(out.Through, devices(i))
+		}
+	}
+	return out
+}
+
+// acts reports a decision that changes something in the world. The condition that tells of a machine which is on does not count: it moves nothing.
+func (s Step) acts() bool {
+	return !slices.Contains([]string{"Leave", "Wait", "Read", "Ask", "Condition"}, s.Do)
+}
+
+// decides reports that it is more than a question.
+func (s Step) decides() bool { return s.Do != "Read" && s.Do != "Ask" }
+
+// same reports that two decisions do the same to the world, whatever they say of it.
+func (s Step) same(o Step) bool {
+	return s.Do == o.Do && s.Phase == o.Phase && s.On == o.On && s.Policy == o.Policy && slices.Equal(s.Pods, o.Pods) && slices.Equal(s.Through, o.Through) &&
+		slices.Equal(s.InUse, o.InUse) && slices.Equal(s.Attached, o.Attached) && slices.Equal(s.Attachments, o.Attachments)
+}
+
+// String is it for a person, on one line.
+func (s Step) String() string {
+	text := s.Do
+	switch {
+	case s.Do == "Read":
+		text += " " + s.Read
+	case s.Would != "":
+		text = "would " + s.Would
+	case s.Phase != "" && s.Do != "Wait":
+		text += " " + s.Phase
+	case s.Do == "Condition":
+		text += fmt.Sprintf(" %v", s.On)
+	}
+	if s.Phase != "" && s.Would != "" {
+		text += " " + s.Phase
+	}
+	if len(s.Through) > 0 {
+		text += " through " + strings.Join(s.Through, ", ")
+	}
+	if n := len(s.Pods); n > 0 && s.decides() {
+		text += fmt.Sprintf(" of %d pods", n)
+	}
+	if s.Why != "" {
+		text += " (" + s.Why + ")"
+	}
+	return Clean(text)
+}
+
+// Clean is what may be shown of a text that anybody may have made: one line, printable, of 200 bytes at most.
+func Clean(text string) string {
+	if text == "" {
+		return ""
+	}
+	return providers.Text(errors.New(text))
+}
+
+func faultOf(err error) *fault {
+	if err == nil {
+		return nil
+	}
+	return &fault{providers.Class(err), providers.Text(err)}
+}
+
+func (f *fault) err() error {
+	if f == nil {
+		return nil
+	}
+	if err := providers.OfClass(f.Class, f.Text); err != nil {
+		return err
+	}
+	return errors.New(f.Text)
+}
+
+func factsOf(f recovery.Facts, elsewhere Elsewhere) facts {
+	out := facts{Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage, Elsewhere: elsewhere}
+	if f.Nobody != nil { // all of its text: decisions quote it
+		out.Nobody = &fault{providers.Class(f.Nobody), Clean(f.Nobody.Error())}
+	}
+	out.Fence.Nobody, out.Fence.NewID = nil, ""
+	return out
+}
+
+func (f facts) facts(id string) (recovery.Facts, error) {
+	out := recovery.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage}
+	mode, known := fence.ParseMode(f.Mode)
+	if !known {
+		return out, fmt.Errorf("%q is no mode", f.Mode)
+	}
+	out.Mode, out.Nobody, out.NewID = mode, f.Nobody.err(), id
+	var err error
+	out.Policies, err = policiesOf(f.Policies)
+	return out, err
+}
+
+func rulesOf(ps []policy.Policy) (out []rule) {
+	text := func(s labels.Selector) *string {
+		if s == nil {
+			return nil
+		}
+		t := s.String()
+		if _, selects := s.Requirements(); !selects {
+			t = noneSelected
+		}
+		return &t
+	}
+	for _, p := range ps {
+		r := rule{Policy: p, NodesSelected: text(p.Nodes), PodsSelected: text(p.Pods)}
+		r.Nodes, r.Pods = nil, nil
+		out = append(out, r)
+	}
+	return out
+}
+
+func policiesOf(rs []rule) (out []policy.Policy, err error) {
+	selector := func(t *string) labels.Selector {
+		switch {
+		case t == nil || err != nil:
+			return nil
+		case *t == noneSelected:
+			return labels.Nothing()
+		}
+		var s labels.Selector
+		s, err = labels.Parse(*t)
+		return s
+	}
+	for _, r := range rs {
+		p := r.Policy
+		p.Nodes, p.Pods = selector(r.NodesSelected), selector(r.PodsSelected)
+		out = append(out, p)
+	}
+	return out, err
+}
+
+func answersOf(all []providers.Answer) []answer {
+	out := make([]answer, len(all))
+	for i, a := range all {
+		out[i] = answer{State: a.State.String(), Raw: a.Raw, At: a.At, Got: a.Got, By: a.By, Run: a.Run, UUID: a.SystemUUID, Reach: string(a.Addresses), Err: faultOf(a.Err)}
+	}
+	return out
+}
+
+func (a answer) answer() (out providers.Answer, err error) {
+	out = providers.Answer{
+		Observation: providers.Observation{Raw: a.Raw, At: a.At, Run: a.Run, SystemUUID: a.UUID, Addresses: providers.Addresses(a.Reach)},
+		By:          a.By, Got: a.Got, Err: a.Err.err(),
+	}
+	for s := providers.PowerUnknown; s <= providers.PowerChanging; s++ {
+		if s.String() == a.State {
+			out.State = s
+			return out, nil
+		}
+	}
+	return out, fmt.Errorf("%q is no state of a machine", a.State)
+}
+
+// podsOf are pods without what no decision reads.
+func podsOf(all []evict.Pod) []evict.Pod {
+	out := slices.Clone(all)
+	for i := range out {
+		out[i].Message = ""
+	}
+	return out
+}
+
+// slim is what decisions, and configurations, read of a Node.
+func slim(n *corev1.Node) *corev1.Node {
+	if n == nil {
+		return nil
+	}
+	out := &corev1.Node{}
+	out.Name, out.UID, out.ResourceVersion, out.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
+	for key, value := range n.Annotations {
+		if domain, _, _ := strings.Cut(key, "/"); domain == "forcefence.io" {
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[key] = value
+		}
+	}
+	for _, f := range n.ManagedFields { // by which it is told who set a mark
+		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), taintsField) {
+			out.ManagedFields = append(out.ManagedFields, metav1.ManagedFieldsEntry{
+				Manager: f.Manager, Time: f.Time, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{` + taintsField + `:{}}}`),
+			})
+		}
+	}
+	out.Spec.Unschedulable, out.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
+	for _, c := range n.Status.Conditions {
+		out.Status.Conditions = append(out.Status.Conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
+	}
+	out.Status.NodeInfo.BootID, out.Status.NodeInfo.SystemUUID = n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID
+	out.Status.VolumesInUse, out.Status.VolumesAttached = n.Status.VolumesInUse, n.Status.VolumesAttached
+	return out
+}
+
+const taintsField = `"f:taints"`
+
+// look is what taint.See made of the Node and its Lease.
+func (l lived) look(key string, sent, got time.Time) taint.Look {
+	look := taint.See(l.Node, nil, key, sent, got)
+	if l.Node != nil {
+		look.LeaseRV, look.LeaseDuration = l.Lease, l.LeaseDuration
+	}
+	return look
+}
+
+// nameOf is the name of the device at that place.
+func nameOf(devices []proof.Device, i int) string {
+	if i < 0 || i >= len(devices) {
+		return "none"
+	}
+	return devices[i].Name
+}
+
+// encode writes a value on one line, without what stands before an @ in an address; nil: it cannot be written, as a time beyond the year 9999.
+func encode(v any) []byte {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return nil
+	}
+	return userinfo.ReplaceAll(bytes.TrimSuffix(out.Bytes(), []byte("\n")), []byte("://"))
+}
+
+// userinfo may hold what JSON escapes, but for the quote at which a text in a text ends, as in a record.
+var userinfo = regexp.MustCompile(`://(?:[^/\s"\\]|\\[^"])*@`)

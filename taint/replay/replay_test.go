@@ -1,0 +1,748 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+const secret = "of-the-pod-only"
+
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a silent node whose machine is on, beside three that are heard, and the executor of its course.
+type world struct {
+	now    time.Time
+	node   *corev1.Node
+	pods   []evict.Pod
+	facts  recovery.Facts
+	fleet  fleet.Fleet
+	off    bool // the machine is
+	course Course
+	tape   bytes.Buffer
+	room   int // lines that the tape takes; negative: all
+	taken  int
+	given  int   // lines that it was given
+	err    error // of each question
+	offErr error // of a power-off
+}
+
+func newWorld(mode fence.Mode) *world {
+	w := &world{now: epoch, room: -1}
+	n := &corev1.Node{}
+	n.Name, n.UID, n.ResourceVersion, n.Labels = "n1", "n1-uid", "7", map[string]string{"pool": "a"}
+	n.Annotations = map[string]string{"example.net/token": secret, fence.ModeAnnotation: "fence"}
+	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: epoch}}}
+	n.Status.NodeInfo.BootID = "b1"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(epoch), Message: secret}}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{},"f:` + secret + `":{}}}`)}}
+	w.node = n
+	w.pods = []evict.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: evict.Owner{Kind: "StatefulSet", Name: "db"}}}
+	w.pods[0].Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, TolerationSeconds: new(int64(3600))}}
+	w.facts = recovery.Facts{
+		Facts: fence.Facts{
+			Mode: mode, By: "ff", NewID: "f-1", Devices: []proof.Device{{Name: "racks/https://admin:" + secret + "@bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
+			Settings: fence.Settings{PowerOffAfter: 20 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
+		},
+		Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
+	}
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		w.fleet.Know(name, w.now)
+		w.fleet.Lease(name, "1", 40*time.Second, w.now)
+		w.fleet.See(taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
+	}
+	w.course = Course{Name: "n1", Tape: w.take}
+	w.tape.Write(append(Header{By: "test", At: epoch, Key: taint.DefaultKey, Mode: mode.String(), Digest: "d"}.Line(), '\n'))
+	return w
+}
+
+func (w *world) take(line []byte) bool {
+	if w.given++; w.room >= 0 && w.taken >= w.room {
+		return false
+	}
+	w.taken++
+	w.tape.Write(append(line, '\n'))
+	return true
+}
+
+func (w *world) pass(d time.Duration) {
+	for ; d > 0; d -= time.Second {
+		w.now = w.now.Add(min(d, time.Second))
+		for _, name := range []string{"n2", "n3", "n4"} {
+			w.fleet.Lease(name, fmt.Sprint(w.now.UnixNano()), 40*time.Second, w.now)
+		}
+	}
+}
+
+// run carries out the course for so long, and returns what was decided beside reads.
+func (w *world) run(limit time.Duration) (did []string) {
+	for until := w.now.Add(limit); w.now.Before(until); {
+		s := w.course.Next(w.now, &w.fleet)
+		switch s.Do {
+		case recovery.Read:
+			w.pass(time.Millisecond)
+			switch s.Read {
+			case recovery.Life:
+				l := taint.See(w.node, nil, taint.DefaultKey, w.now, w.now)
+				l.LeaseRV, l.LeaseDuration = "1", 40*time.Second
+				w.course.SawLife(w.node.DeepCopy(), l, w.facts, Elsewhere{}, &w.fleet)
+			case recovery.Pods:
+				w.course.SawPods(w.pods, w.now)
+			default:
+				w.course.SawAttachments(nil, s.Read == recovery.LiveAttachments, w.now)
+			}
+			continue
+		case recovery.Ask:
+			a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now}, By: "racks", Got: w.now}
+			if w.off {
+				a.State, a.Raw = providers.PowerOff, "Off"
+			}
+			if w.err != nil {
+				a = providers.Answer{Observation: providers.Observation{At: w.now}, By: "racks", Got: w.now, Err: w.err}
+			}
+			w.course.Answered([]providers.Answer{a}, w.now, &w.fleet)
+			continue
+		case recovery.Leave:
+			return append(did, "Leave")
+		case recovery.Wait:
+			did = append(did, string(s.Why))
+			w.pass(s.After)
+			continue
+		}
+		did = append(did, s.Do.String())
+		o := recovery.Outcome{Sent: w.now, How: map[string]evict.Refusal{}}
+		switch s.Do {
+		case recovery.Write, recovery.Arm, recovery.Unmark:
+			w.node.Annotations[taint.RecordAnnotation] = s.Record.Encode()
+			w.node.ResourceVersion += "1"
+			switch s.Do {
+			case recovery.Arm:
+				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Truncate(time.Second))
+			case recovery.Unmark:
+				w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
+			}
+		case recovery.Condition:
+			w.node.Status.Conditions = append(w.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
+			w.node.ResourceVersion += "1"
+		case recovery.PowerOff:
+			w.off = w.offErr == nil
+			o.Err = w.offErr
+		case recovery.Tombstone:
+			w.pods[0].Tombstone, w.pods[0].Terminal, o.How["db-0-uid"] = true, true, evict.Accepted
+		case recovery.Delete:
+			w.pods, o.How["db-0-uid"] = nil, evict.Accepted
+		}
+		w.course.Did(o, w.now, &w.fleet)
+		if s.Do == recovery.Unmark {
+			return did
+		}
+	}
+	return did
+}
+
+// other is another configuration: that of the world, changed.
+func (w *world) other(change func(*recovery.Facts)) *Other {
+	facts := w.facts
+	change(&facts)
+	return &Other{Facts: func(*corev1.Node, taint.Look, time.Time) recovery.Facts { return facts }, First: labels.Nothing()}
+}
+
+func play(t *testing.T, text string, o *Other) Report {
+	t.Helper()
+	r, err := Play([]io.Reader{strings.NewReader(text)}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestSameDecisions(t *testing.T) {
+	w := newWorld(fence.Fence)
+	did := w.run(10 * time.Minute)
+	if did[len(did)-1] != "Unmark" {
+		t.Fatalf("did %q, want a whole fence", did)
+	}
+	r := play(t, w.tape.String(), nil)
+	var now []string
+	for _, d := range r.Decisions {
+		if d.Now.acts() {
+			now = append(now, d.Now.Do)
+		}
+	}
+	if want := []string{"Write", "PowerOff", "Arm", "Write", "Tombstone", "Delete", "Unmark"}; r.Differ != 0 || !reflect.DeepEqual(now, want) {
+		t.Errorf("got %q, %d differ; want %q", now, r.Differ, want)
+	}
+	if lines := strings.Count(w.tape.String(), "\n"); r.Lines != lines || r.Left != 0 || r.Torn {
+		t.Errorf("got %+v, want all of %d lines", r.Tally, lines)
+	}
+}
+
+// An answer that was another then makes a decision differ, and what follows of that course is left out.
+func TestChangedRecordingDiffers(t *testing.T) {
+	w := newWorld(fence.Fence)
+	w.run(10 * time.Minute)
+	r := play(t, strings.Replace(w.tape.String(), `"state":"Off"`, `"state":"On"`, 1), nil)
+	if r.Differ != 1 || r.Left == 0 {
+		t.Errorf("got %d that differ and %d lines left out, want 1, and the rest", r.Differ, r.Left)
+	}
+}
+
+// Each part of each decision counts, of one that repeats itself, too.
+func TestEveryDifferenceCounts(t *testing.T) {
+	w := newWorld(fence.Fence)
+	w.run(10 * time.Minute)
+	lines := strings.SplitAfter(strings.TrimSuffix(w.tape.String(), "\n"), "\n")
+	tried := 0
+	for i, text := range lines {
+		var l line
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Kind != next || l.Body == nil || i%3 != 0 {
+			continue
+		}
+		for name, change := range map[string]func(*Step){
+			"after": func(s *Step) { s.After = "77s" }, "detail": func(s *Step) { s.Detail += "x" }, "pods": func(s *Step) { s.Pods = append(s.Pods, "x/y") },
+			"record": func(s *Step) { s.Record += "x" }, "why": func(s *Step) { s.Why = "" },
+		} {
+			var was, now Step
+			if err := json.Unmarshal(l.Body, &was); err != nil {
+				t.Fatal(err)
+			}
+			if now = was; name == "why" && was.Why == "" {
+				continue
+			}
+			change(&now)
+			l := l
+			l.Body = encode(now)
+			all := slices.Clone(lines)
+			all[i] = string(encode(l)) + "\n"
+			r := play(t, strings.Join(all, ""), nil)
+			if last := len(r.Decisions) - 1; r.Differ != 1 || !slices.ContainsFunc(r.Decisions, func(d Decision) bool { return d.Line == i+1 && slices.Equal(d.In, []string{name}) }) {
+				t.Errorf("line %d with another %s: %d differ, the last of %+v", i+1, name, r.Differ, r.Decisions[max(last, 0):])
+			}
+			tried++
+		}
+	}
+	if tried < 100 {
+		t.Errorf("%d changes were tried: too few", tried)
+	}
+}
+
+// Nothing stands in a recording but what is listed: no text that only an object holds, no credential before an @.
+func TestRedaction(t *testing.T) {
+	w := newWorld(fence.Fence)
+	w.facts.Nobody = nil
+	w.run(10 * time.Minute)
+	w.course.Answered([]providers.Answer{{Err: providers.WithClass(providers.ErrDenied, errors.New("https://admin:"+secret+"@bmc: 401"))}}, w.now, &w.fleet)
+	if text := w.tape.String(); strings.Contains(text, secret) || !strings.Contains(text, "racks/https://bmc") {
+		t.Errorf("a secret stands in the recording:\n%s", text)
+	}
+}
+
+// What JSON escapes in a password hides it from nobody, and a text that is JSON itself stays whole.
+func TestPasswordsOfAnyForm(t *testing.T) {
+	for _, password := range []string{"plain", "a&b", "a<b>c", `a\b`, "a\u2028b", "a'b", "a%40b", "a@b", "\x01"} {
+		var back map[string]string
+		if err := json.Unmarshal(encode(map[string]string{"id": "https://admin:" + password + "@bmc/x"}), &back); err != nil || back["id"] != "https://bmc/x" {
+			t.Errorf("%q: got %q (%v)", password, back, err)
+		}
+	}
+	want := map[string]string{"record": `{"id":"https://bmc","by":"a@b","in":"{\"id\":\"https://bmc\",\"by\":\"a@b\"}"}`}
+	var back map[string]string
+	if err := json.Unmarshal(encode(want), &back); err != nil || !reflect.DeepEqual(back, want) {
+		t.Errorf("got %q (%v), want %q", back, err, want)
+	}
+}
+
+// A time that cannot be written ends what is written of the node, and the recording is good.
+func TestWhatCannotBeWritten(t *testing.T) {
+	w := newWorld(fence.Fence)
+	w.run(time.Minute)
+	before := w.given
+	w.course.SawPods([]evict.Pod{{Name: "p", DeleteAt: epoch.AddDate(9000, 0, 0)}}, w.now)
+	if w.run(time.Minute); w.given != before {
+		t.Errorf("%d lines came after it", w.given-before)
+	}
+	if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Left != 0 {
+		t.Errorf("got %d that differ, %d lines left out, want none", r.Differ, r.Left)
+	}
+}
+
+// What is left of a Node is seen as the whole Node is.
+func TestSlimNodeLooksTheSame(t *testing.T) {
+	n := newWorld(fence.Fence).node
+	n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, "by-hand", epoch)
+	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
+	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v", DevicePath: "/dev/x"}}
+	n.UID = types.UID("u")
+	for name, manager := range map[string]string{"a person": "kubectl-taint", "another program": "drainer"} {
+		n.ManagedFields[0].Manager = manager
+		want, got := taint.See(n, nil, taint.DefaultKey, epoch, epoch), taint.See(slim(n), nil, taint.DefaultKey, epoch, epoch)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v\nwant\n%+v", name, got, want)
+		}
+	}
+}
+
+// Facts come back as they were, but for the id of a fence that would begin.
+func TestFactsComeBack(t *testing.T) {
+	f := newWorld(fence.Shadow).facts
+	f.Nobody = providers.WithClass(providers.ErrIdentity, errors.New("the pin is of another machine"))
+	parsed, err := labels.Parse("app in (a,b),!c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Policies = []policy.Policy{
+		{Name: "some", Pods: parsed, WithoutProof: policy.AcceptDuplicates, When: policy.NotReady}, {Name: "none", Pods: labels.Nothing()}, {Name: "all", Nodes: labels.Everything()},
+	}
+	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
+	var back facts
+	if err := json.Unmarshal(encode(factsOf(f, Elsewhere{})), &back); err != nil {
+		t.Fatal(err)
+	}
+	got, err := back.facts("f-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range got.Policies {
+		for _, set := range []labels.Set{{"app": "a"}, {"app": "x"}, {"app": "a", "c": ""}} {
+			if want := f.Policies[i].Pods; want != nil && p.Pods.Matches(set) != want.Matches(set) || want == nil && p.Pods != nil {
+				t.Errorf("policy %s: pods %v are selected otherwise", p.Name, set)
+			}
+		}
+		got.Policies[i].Pods, f.Policies[i].Pods = nil, nil
+		got.Policies[i].Nodes, f.Policies[i].Nodes = nil, nil
+	}
+	if providers.Class(got.Nobody) != "identity" || got.Nobody.Error() != f.Nobody.Error() {
+		t.Errorf("error: got %v, want %v", got.Nobody, f.Nobody)
+	}
+	got.Nobody, f.Nobody = nil, nil
+	f.Devices[0].Name = "racks/https://bmc"
+	if !reflect.DeepEqual(got, f) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, f)
+	}
+}
+
+func TestOtherConfiguration(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mode    fence.Mode
+		change  func(*recovery.Facts)
+		then    string // of the decision at which the worlds part; "": they do not
+		now     string
+		outcome explain.Outcome
+		moved   int
+		differs int
+	}{
+		"the same":            {mode: fence.Fence, change: func(*recovery.Facts) {}},
+		"shadow, and fence":   {fence.Shadow, func(f *recovery.Facts) { f.Mode = fence.Fence }, "WouldPowerOff", "PoweringOff", explain.Moves, 1, 1},
+		"observe, and fence":  {fence.Observe, func(f *recovery.Facts) { f.Mode = fence.Fence }, "PoweredOnNotReady", "PoweringOff", explain.Moves, 1, 3},
+		"observe, and shadow": {mode: fence.Observe, change: func(f *recovery.Facts) { f.Mode = fence.Shadow }, differs: 4},
+		"fence, and observe":  {fence.Fence, func(f *recovery.Facts) { f.Mode = fence.Observe }, "PoweringOff", "PoweredOnNotReady", explain.Nothing, 0, 3},
+		"fence, and paused":   {fence.Fence, func(f *recovery.Facts) { f.Excluded = "new disk" }, "PoweringOff", "NodeExcluded", explain.Nothing, 0, 3},
+		"a longer grace":      {fence.Fence, func(f *recovery.Facts) { f.PowerOffAfter = 2 * time.Minute }, "PoweringOff", "WaitingForGrace", explain.Moves, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(tt.mode)
+			w.run(3 * time.Minute)
+			if same := play(t, w.tape.String(), nil); same.Differ != 0 {
+				t.Fatalf("the recording itself: %d differ", same.Differ)
+			}
+			r := play(t, w.tape.String(), w.other(tt.change))
+			var parted *Decision
+			for i, d := range r.Decisions {
+				t.Logf("%s %s | %s %v", d.At.Format(time.TimeOnly), d.Then, d.Now, d.Differs)
+				if d.Unknown != "" {
+					t.Errorf("unknown: %s", d.Unknown)
+				}
+				if d.Estimate != nil {
+					parted = &r.Decisions[i]
+				}
+			}
+			if r.Differ != tt.differs {
+				t.Errorf("%d decisions differ, want %d", r.Differ, tt.differs)
+			}
+			switch {
+			case tt.then == "" && parted == nil:
+			case tt.then == "" || parted == nil:
+				t.Fatalf("the worlds part at %+v, want %q", parted, tt.then)
+			case parted.Then.Why != tt.then || parted.Now.Why != tt.now || parted.Estimate.Outcome != tt.outcome || len(parted.Estimate.Moved) != tt.moved:
+				t.Errorf("got %s, now %s, estimate %+v; want %s, %s, %s", parted.Then, parted.Now, parted.Estimate, tt.then, tt.now, tt.outcome)
+			}
+		})
+	}
+}
+
+// A node that nobody listed the pods of has none to tell of: mode disabled reads nothing.
+func TestWhatWasNotRecordedIsUnknown(t *testing.T) {
+	w := newWorld(fence.Disabled)
+	w.run(3 * time.Minute)
+	r := play(t, w.tape.String(), w.other(func(f *recovery.Facts) { f.Mode = fence.Fence }))
+	if len(r.Decisions) != 1 || !r.Decisions[0].Differs || !strings.Contains(r.Decisions[0].Unknown, "was not recorded") {
+		t.Errorf("got %+v, want that it cannot be told", r.Decisions)
+	}
+}
+
+// Floors and the number of power-offs are counted anew for other limits.
+func TestOtherLimits(t *testing.T) {
+	w := newWorld(fence.Fence)
+	w.run(3 * time.Minute)
+	o := w.other(func(*recovery.Facts) {})
+	o.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 4}}
+	for _, d := range play(t, w.tape.String(), o).Decisions {
+		if d.Estimate != nil {
+			if d.Then.Why != "PoweringOff" || d.Now.Why != "TooFewHealthy" || d.Estimate.Outcome != explain.Nothing {
+				t.Errorf("got %s, %s and %s, want that the floor keeps the machine on", d.Then, d.Now, d.Estimate.Outcome)
+			}
+			return
+		}
+	}
+	t.Error("the floor keeps nothing on")
+}
+
+// A line that has no room ends what is written of the node until it is idle; the rest of the recording is good.
+func TestGap(t *testing.T) {
+	w := newWorld(fence.Fence)
+	w.room = 20
+	w.run(3 * time.Minute)
+	if w.taken != 20 || w.given != 21 {
+		t.Errorf("%d lines came after the one that had no room", w.given-21)
+	}
+	full := newWorld(fence.Fence)
+	full.room = 0
+	full.course.SawPods(nil, epoch)
+	if full.run(time.Minute); full.given != 1 {
+		t.Errorf("the beginning had no room, and %d lines came after it", full.given-1)
+	}
+	w.room = -1
+	w.course.Rest(taint.Look{Got: w.now})
+	before := w.taken
+	w.run(time.Second)
+	if w.taken == before {
+		t.Error("nothing is written of the node after it was idle")
+	}
+	text := w.tape.String()
+	if r := play(t, text, nil); r.Differ != 0 || r.Left != 0 {
+		t.Errorf("got %d that differ, %d left out, want none", r.Differ, r.Left)
+	}
+	lines := strings.SplitAfter(text, "\n")
+	if r := play(t, strings.Join(append(lines[:5:5], lines[6:]...), ""), nil); r.Differ != 0 || r.Left != 20-5 {
+		t.Errorf("one line is missing: got %d that differ, %d left out, want 0 and 15", r.Differ, r.Left)
+	}
+	if r := play(t, lines[0]+strings.Join(lines[6:], ""), nil); r.Differ != 0 || r.Left != 20-5 {
+		t.Errorf("the beginning is missing: got %d that differ, %d left out, want 0 and 15", r.Differ, r.Left)
+	}
+}
+
+// A look that repeats itself costs a line without a body.
+func TestSameBodiesAreWrittenOnce(t *testing.T) {
+	w := newWorld(fence.Observe)
+	w.run(2 * time.Minute)
+	first := w.tape.Len()
+	w.run(time.Hour)
+	if per := (w.tape.Len() - first) / 3600; per > 1000 {
+		t.Errorf("a node that stays as it is costs %d bytes a second", per)
+	}
+}
+
+// Two processes that write of a node are not mixed up, nor are two courses of which a full disk took the end and the beginning.
+func TestCoursesAreNotMixed(t *testing.T) {
+	one, two := newWorld(fence.Fence), newWorld(fence.Observe)
+	two.now = two.now.Add(3 * time.Second)
+	one.run(3 * time.Minute)
+	two.run(3 * time.Minute)
+	a, b := strings.SplitAfter(one.tape.String(), "\n"), strings.SplitAfter(two.tape.String(), "\n")
+	for n := 2; n < 40; n++ {
+		beside := strings.Join(a[:n], "") + strings.Join(b[:n+1], "") + strings.Join(a[n:], "") + strings.Join(b[n+1:], "")
+		if r := play(t, beside, nil); r.Differ != 0 || r.Left != len(a)-1-n || r.Compared < 50 {
+			t.Errorf("two processes, from line %d on: %d differ, %d lines left out, %d compared; want 0, those of the first and all of the second", n, r.Differ, r.Left, r.Compared)
+		}
+		if r := play(t, strings.Join(a[:n], "")+strings.Join(b[n:], ""), nil); r.Differ != 0 || r.Left != len(b)-1-n {
+			t.Errorf("a full disk after line %d: %d differ, %d lines left out, want 0 and the rest", n, r.Differ, r.Left)
+		}
+	}
+}
+
+// A node that stays silent does not fill the recording.
+func TestLongCourseIsCut(t *testing.T) {
+	w := newWorld(fence.Observe)
+	w.run(time.Minute)
+	w.course.bytes += mostOfCourse - 200_000
+	w.run(time.Hour)
+	if size := w.tape.Len(); size > 300_000 || size < 200_000 {
+		t.Errorf("%d bytes more, want about 200,000", size)
+	}
+	if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Left != 0 || r.Cut != 1 {
+		t.Errorf("got %d that differ, %d left out, %d cut; want 0, 0, 1", r.Differ, r.Left, r.Cut)
+	}
+	w.course.Rest(taint.Look{Got: w.now})
+	before := w.tape.Len()
+	if w.run(time.Second); w.tape.Len() == before {
+		t.Error("nothing is written of the node after it was idle")
+	}
+}
+
+// What a controller keeps to write down of a node does not grow with its pods.
+func TestCourseKeepsNoBodies(t *testing.T) {
+	var pods []evict.Pod
+	for i := range 110 {
+		pods = append(pods, evict.Pod{Namespace: "ns", Name: fmt.Sprintf("a-name-as-deployments-make-them-%d", i), Labels: map[string]string{"app.kubernetes.io/name": "a-name"}})
+	}
+	heap := func(tape func([]byte) bool) int {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		all := make([]Course, 300)
+		for i := range all {
+			all[i] = Course{Name: "n", Tape: tape}
+			all[i].SawPods(pods, epoch)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(all)
+		return (int(after.HeapAlloc) - int(before.HeapAlloc)) / len(all)
+	}
+	if none, all := heap(nil), heap(func([]byte) bool { return true }); all > none+8192 {
+		t.Errorf("a recorded course takes %d bytes, one that is not %d", all, none)
+	}
+}
+
+func TestBadRecordings(t *testing.T) {
+	header := string(Header{By: "v9", At: epoch, Key: taint.DefaultKey}.Line()) + "\n"
+	const begun = `{"node":"n","n":0,"is":"begin"}` + "\n"
+	for name, tt := range map[string]struct{ text, want string }{
+		"empty":            {"", "it is empty"},
+		"another file":     {"mode: fence\n", "line 1: it is no recording of forcefence"},
+		"JSON, no version": {"{}\n", "line 1: it is no recording of forcefence: that begins with its version"},
+		"a newer version":  {strings.Replace(header, `"forcefence":1`, `"forcefence":2`, 1), "version 2, by forcefence v9: this one reads up to version 1"},
+		"no JSON":          {header + "{\n{}\n", "line 2: unexpected end of JSON input"},
+		"no node":          {header + "{\"is\":\"next\"}\n", "line 2: it is of no node"},
+		"unknown kind":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"\u001b[31mred"}` + "\n", `line 3: [31mred is nothing that this version knows`},
+		"same as nothing":  {header + `{"node":"n","n":0,"is":"begin","same":true}` + "\n", "line 2: it says the same as a line before that is not there"},
+		"a body":           {header + `{"node":"n","n":0,"is":"begin","body":[]}` + "\n", "line 2: begin of node n: json"},
+		"another node":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n", "shows another Node"},
+		"no mode":          {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is no mode`},
+		"many values":      {header + begun + `{"node":"n","n":1,"is":"pods","body":[{}` + strings.Repeat(",{}", dense) + "]}\n", "line 3: it is made of 65539 values, which no line of a recording is"},
+		"year 10000":       {header + begun + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n", "line 3: life of node n: parsing time"},
+		"a long line":      {header + strings.Repeat("x", longest+1) + "\n", "line 2: it is longer than"},
+	} {
+		r, err := Play([]io.Reader{strings.NewReader(tt.text)}, nil)
+		got := r.First
+		if (err == nil) != (r.Broken > 0) {
+			t.Errorf("%s: got %v and %d broken lines, want either", name, err, r.Broken)
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+		if strings.ContainsRune(got, '\x1b') {
+			t.Errorf("%s: %q is not fit for a terminal", name, got)
+		}
+	}
+	r := play(t, header+`{"node":"n","n":0,"is":"begin"}`+"\n"+`{"node":"n","n":1,"is":"ne`, nil)
+	if !r.Torn || r.Lines != 2 {
+		t.Errorf("a torn line: got %+v", r.Tally)
+	}
+	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", dense/2)+"]}\n", newWorld(fence.Fence).other(func(*recovery.Facts) {})
+	for n := range 100 { // each a few bytes, of which much would be kept until the next look
+		lines += fmt.Sprintf(`{"node":"n","n":%d,"is":"pods","same":true}`+"\n", n+2)
+	}
+	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too much follows") || r.Left < 90 {
+		t.Errorf("much of the same: got %+v", r.Tally)
+	}
+	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"is":"rest"}`+"\n", nil)
+	if r.Broken != 1 || r.Lines != 5 || r.Left != 0 {
+		t.Errorf("a broken line between two courses: got %+v, %d left out", r.Tally, r.Left)
+	}
+	r = play(t, header+string(Dropped(3))+"\n", nil)
+	if r.Dropped != 3 {
+		t.Errorf("dropped lines: got %+v", r.Tally)
+	}
+}
+
+// TestGolden: a recording of this version stays readable. One that differs has been changed in its form: raise Version, or keep it.
+func TestGolden(t *testing.T) {
+	const file = "testdata/recording-1.jsonl"
+	if *update {
+		w := newWorld(fence.Fence)
+		w.run(10 * time.Minute)
+		if err := os.WriteFile(file, w.tape.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := play(t, string(text), nil)
+	if last := r.Decisions[len(r.Decisions)-1]; r.Differ != 0 || last.Now.Do != "Unmark" || r.Left != 0 {
+		t.Errorf("got %d that differ, the last is %s; want a whole fence", r.Differ, last.Now)
+	}
+}
+
+// FuzzPlay: whatever is in a file, it is played to an end, and what is told of it fits a terminal.
+func FuzzPlay(f *testing.F) {
+	for _, mode := range []fence.Mode{fence.Fence, fence.Shadow, fence.Observe} { // short ones: the fuzzer changes all of an input
+		w := newWorld(mode)
+		w.off = mode == fence.Fence
+		w.run(500 * time.Millisecond)
+		f.Add(w.tape.Bytes())
+	}
+	f.Add([]byte(`{"forcefence":1}` + "\n" + `{"node":"\u001b[2J","n":0,"is":"begin"}` + "\n" + `{"node":"\u001b[2J","n":1,"is":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
+	other := newWorld(fence.Shadow).other(func(f *recovery.Facts) { f.Mode = fence.Fence })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, o := range []*Other{nil, other} {
+			r, err := Play([]io.Reader{bytes.NewReader(text)}, o)
+			told := []string{r.First}
+			if err != nil {
+				told = append(told, err.Error())
+			}
+			for _, d := range r.Decisions {
+				told = append(told, d.Then.String(), d.Now.String(), Clean(d.Node))
+			}
+			for _, s := range told {
+				if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
+					t.Errorf("%q is not fit for a terminal", s)
+				}
+			}
+		}
+	})
+}
+
+// Lines in any order, as nobody but a forger writes them, come to an end, too.
+func TestForgedOrder(t *testing.T) {
+	var all []map[string]any
+	for _, mode := range []fence.Mode{fence.Fence, fence.Observe} {
+		w := newWorld(mode)
+		w.run(2 * time.Minute)
+		for _, text := range strings.Split(strings.TrimSpace(w.tape.String()), "\n")[1:] {
+			var l map[string]any
+			if err := json.Unmarshal([]byte(text), &l); err != nil {
+				t.Fatal(err)
+			}
+			delete(l, "of")
+			if delete(l, "same"); l["body"] != nil {
+				all = append(all, l)
+			}
+		}
+	}
+	header := string(Header{By: "x", Key: taint.DefaultKey}.Line()) + "\n"
+	other := newWorld(fence.Fence).other(func(*recovery.Facts) {})
+	played := 0
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		text := strings.Builder{}
+		text.WriteString(header + `{"node":"n1","n":0,"is":"begin"}` + "\n")
+		for n := range 60 {
+			l := all[rng.IntN(len(all))]
+			if l["n"] = n + 1; l["is"] == "begin" {
+				l["n"] = 0
+			}
+			line, err := json.Marshal(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(append(line, '\n'))
+		}
+		for _, o := range []*Other{nil, other} {
+			r, err := Play([]io.Reader{strings.NewReader(text.String())}, o)
+			if err == nil {
+				played += r.Compared
+			} else {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			if r.Broken > 0 && !strings.Contains(r.First, "it cannot be played") {
+				t.Errorf("seed %d: %s", seed, r.First)
+			}
+		}
+	}
+	if played == 0 {
+		t.Error("nothing was decided")
+	}
+}
+
+// What is read comes back as it was, of each kind.
+func TestReadingsComeBack(t *testing.T) {
+	w := newWorld(fence.Fence)
+	c := &w.course
+	volume := evict.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d", Unique: "u"}
+	pod := evict.Pod{
+		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
+		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: evict.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
+		DeleteAt: epoch.Add(1), Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}}, Volumes: []evict.Volume{volume}, Claims: true,
+	}
+	answer := providers.Answer{
+		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su", Addresses: "a", At: epoch.Add(2), Run: "r"},
+		By:          "racks", Got: epoch.Add(3), Err: nil,
+	}
+	attachments := []evict.Attachment{{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
+	c.SawPods([]evict.Pod{pod}, epoch)
+	c.SawVolumes(map[string][]evict.Volume{"u": {volume}}, epoch)
+	c.SawOwners(map[string]evict.Owner{"u": pod.Owner}, epoch)
+	c.SawRival("its setting", epoch)
+	c.SawMembers(map[string]bool{"n1": true, "n2": false}, epoch)
+	c.SawWaiting(map[string]bool{"ns/c": true}, epoch)
+	c.SawClaims(map[string]string{"pv": "ns/c"}, epoch)
+	c.SawAttachments(attachments, false, epoch)
+	c.SawAttachments(attachments, true, epoch)
+	c.Answered([]providers.Answer{answer}, epoch, &w.fleet)
+	c.Did(recovery.Outcome{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]evict.Refusal{"u": evict.TooLarge}}, epoch, &w.fleet)
+	p := player{}
+	got := map[kind]event{}
+	if err := p.out.read("it", &w.tape, func(n int, l line) error {
+		e, err := p.event(n, l)
+		got[l.Kind] = e
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	o := got[did].outcome
+	for is, pair := range map[kind][2]any{
+		pods: {got[pods].pods, []evict.Pod{pod}}, volumes: {got[volumes].volumes, map[string][]evict.Volume{"u": {volume}}},
+		owners: {got[owners].owners, map[string]evict.Owner{"u": pod.Owner}}, rival: {got[rival].rival, "its setting"},
+		members: {got[members].flags, map[string]bool{"n1": true, "n2": false}}, waiting: {got[waiting].flags, map[string]bool{"ns/c": true}},
+		claims: {got[claims].claims, map[string]string{"pv": "ns/c"}}, cached: {got[cached].atts, attachments}, listed: {got[listed].atts, attachments},
+		answered: {got[answered].answers, []providers.Answer{answer}},
+		did:      {[]any{o.Err.err().Error(), providers.Class(o.Err.err()), o.Sent, o.Late, o.How}, []any{"401", "denied", epoch, true, map[string]evict.Refusal{"u": evict.TooLarge}}},
+	} {
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			t.Errorf("%s: got\n%+v\nwant\n%+v", is, pair[0], pair[1])
+		}
+	}
+	for v, i := reflect.ValueOf(pod), 0; i < v.NumField(); i++ {
+		if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Message" && name != "Small" {
+			t.Errorf("field %s of a pod is not in this test: is it recorded?", name)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/journal"
+)
+
+// Fence is one fence, or one shadow decision.
+type Fence struct {
+	Name, Node, ID, By, Why string
+	Shadow, PowerOff, Open  bool
+	Started, Finished       time.Time // Finished is zero while it is open
+	Took                    string    // until its end, or until now
+	Phase, Result           string
+	Says                    string // how it ended, in words
+	Proven                  string // who said Off, or that nobody did
+	Needs                   string // why a person should look; "" for no reason
+	Strange                 []string
+	Spans                   []Span
+	Pods                    Pods
+	Volumes                 Volumes
+
+	moments []Moment // without Events
+}
+
+// Pods are what became of the node's pods. Names may be fewer than the counts.
+type Pods struct {
+	Ended, Spared, Left, Would int
+	Names                      []string // namespace/name
+}
+
+// Volumes are what became of the volumes that were attached. Names may be fewer than the counts.
+type Volumes struct {
+	Attached, Detached int
+	Names, Left        []string
+}
+
+// Span is how long a phase lasted. That of an open fence lasts until now.
+type Span struct {
+	Phase    string
+	From, To time.Time
+}
+
+// Kind is what a moment is, from a closed set.
+type Kind string
+
+// The kinds.
+const (
+	Begins    Kind = "begins"
+	Phase     Kind = "phase"
+	SaidOff   Kind = "said Off"
+	SaidOn    Kind = "said On"
+	SaidNone  Kind = "said nothing sure" // Changing, Unknown, None, or a word that this version does not know
+	Told      Kind = "Event"
+	ToldWarns Kind = "Event of type Warning"
+	Ends      Kind = "ends"
+)
+
+// The lanes of who said something. A device is a lane of its own, by its name.
+const (
+	Ours    = "forcefence"
+	Cluster = "Kubernetes"
+)
+
+// Moment is who said what when.
+type Moment struct {
+	At   time.Time
+	Who  string // Ours, Cluster, or a device
+	Kind Kind
+	What string
+}
+
+// Read reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
+func Read(raw map[string]any) (Record, error) {
+	var r Record
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(raw, &r.Fencing, true)
+	switch {
+	case runtime.IsStrictDecodingError(err):
+		r.Strange = append(r.Strange, "fields of a newer version, which are not shown")
+	case err != nil:
+		return Record{}, fmt.Errorf("reading Fencing: %w", err)
+	}
+	if v, _ := raw["apiVersion"].(string); v != api.GroupVersion.String() {
+		r.Strange = append(r.Strange, "apiVersion "+Line(v, 60))
+	}
+	s := &r.Fencing.Status
+	for _, p := range append(slices.Clone(s.Timeline), api.PhaseEntered{Phase: s.Phase, Result: s.Result}) {
+		if word := p.Phase; word != "" && !slices.Contains(phases, taint.Phase(word)) {
+			r.Strange = append(r.Strange, "phase "+Line(word, 60))
+		}
+		if word := p.Result; word != "" && journal.Meaning(word) == "" {
+			r.Strange = append(r.Strange, "result "+Line(word, 60))
+		}
+	}
+	slices.Sort(r.Strange)
+	r.Strange = slices.Compact(r.Strange)
+	return r, nil
+}
+
+var phases = []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}
+
+func fenceOf(r Record, now time.Time) Fence {
+	o, s := &r.Fencing, &r.Fencing.Status
+	f := Fence{
+		Name: Line(o.Name, 253), Node: Line(o.Spec.Node, 253), ID: Line(o.Spec.ID, 63), By: Line(o.Spec.By, 120), Why: Line(o.Spec.Why, 120),
+		Shadow: o.Spec.Shadow, PowerOff: o.Spec.PowerOff, Open: journal.Open(o),
+		Started: o.Spec.StartedAt.Time, Phase: Line(s.Phase, 40), Result: Line(s.Result, 40), Took: Line(s.Duration, 40), Strange: r.Strange,
+		Pods:    Pods{Ended: int(s.Pods.Ended), Spared: int(s.Pods.Spared), Left: int(s.Pods.Left), Would: int(s.Pods.Would)},
+		Volumes: Volumes{Attached: int(s.Volumes.Attached), Detached: int(s.Volumes.Detached)},
+	}
+	for _, p := range s.Pods.Names {
+		f.Pods.Names = append(f.Pods.Names, Line(p.Namespace+"/"+p.Name, 320))
+	}
+	for _, v := range s.Volumes.Names {
+		f.Volumes.Names = append(f.Volumes.Names, Line(v, 253))
+	}
+	for _, v := range s.Volumes.Left {
+		f.Volumes.Left = append(f.Volumes.Left, Line(v, 253))
+	}
+	if f.Open {
+		f.Took = took(now.Sub(f.Started))
+	} else if s.FinishedAt != nil {
+		f.Finished = s.FinishedAt.Time
+	}
+	if c := meta.FindStatusCondition(s.Conditions, api.Finished); c != nil {
+		f.Says = Line(c.Message, 300)
+	}
+	if c := meta.FindStatusCondition(s.Conditions, api.Proven); c != nil {
+		f.Proven = Line(c.Message, 300)
+	}
+	if c := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); c != nil && c.Status == "True" {
+		f.Needs = Line(c.Message, 500)
+	}
+	f.moments = append(f.moments, Moment{f.Started, Ours, Begins, begins(f)})
+	for i, p := range s.Timeline {
+		end := now
+		switch {
+		case i+1 < len(s.Timeline):
+			end = s.Timeline[i+1].At.Time
+		case !f.Open:
+			end = p.At.Time
+		}
+		phase := Line(p.Phase, 40)
+		kind, what := Phase, means[taint.Phase(phase)]
+		if p.Phase == string(taint.PhaseDone) {
+			kind, what = Ends, cmp.Or(journal.Meaning(p.Result), "in a way that this version does not know")
+			if phase = Line(p.Result, 40); f.Shadow {
+				kind = Phase
+			}
+		} else {
+			f.Spans = append(f.Spans, Span{phase, p.At.Time, end})
+		}
+		f.moments = append(f.moments, Moment{p.At.Time, Ours, kind, phase + ": " + cmp.Or(what, "a phase that this version does not know")})
+	}
+	for _, a := range s.Evidence {
+		kind := SaidNone
+		switch a.State {
+		case "Off":
+			kind = SaidOff
+		case "On":
+			kind = SaidOn
+		}
+		what := Line(a.State, 40)
+		if raw := Line(a.Raw, 120); raw != "" && raw != what {
+			what += " (" + raw + ")"
+		}
+		f.moments = append(f.moments, Moment{a.At.Time, Line(a.From, 120), kind, what})
+	}
+	return f
+}
+
+// means says for a person what a phase is.
+var means = map[taint.Phase]string{
+	taint.PhasePoweringOff: "the machine is powered off through its device",
+	taint.PhaseArmed:       "the node is marked; nothing was evicted yet",
+	taint.PhaseEvicting:    "its pods are ended, then its volumes detach",
+}
+
+func begins(f Fence) string {
+	what := "begins"
+	if f.Shadow {
+		what = "would begin, in another mode"
+	}
+	if f.Why != "" {
+		what += " (" + f.Why + ")"
+	}
+	return what
+}
+
+// around is how long before its beginning and after its end Events belong to a fence.
+const around = 2 * time.Minute
+
+// most is how many moments a story has: what forcefence and the devices said comes first.
+const most = 120
+
+// Moments are who said what when, in order: of the record, and of the Events about the node meanwhile.
+func (f *Fleet) Moments(v Fence) []Moment {
+	out := slices.Clone(v.moments)
+	end := f.At
+	if !v.Finished.IsZero() {
+		end = v.Finished.Add(around)
+	}
+	for _, e := range f.events[v.Node] {
+		if len(out) >= most {
+			break
+		}
+		if e.At.Before(v.Started.Add(-around)) || e.At.After(end) {
+			continue
+		}
+		out = append(out, e.moment())
+	}
+	slices.SortStableFunc(out, func(a, b Moment) int { return a.At.Compare(b.At) })
+	return out
+}
+
+// Events are those about a node, the newest first.
+func (f *Fleet) Events(node string) (out []Moment) {
+	for _, e := range f.events[node] {
+		out = append(out, e.moment())
+	}
+	slices.SortStableFunc(out, func(a, b Moment) int { return b.At.Compare(a.At) })
+	return out
+}
+
+func (e Event) moment() Moment {
+	m := Moment{At: e.At, Who: Cluster, Kind: Told, What: Line(e.Reason, 80) + ": " + Line(e.Note, 500)}
+	if e.Warning {
+		m.Kind = ToldWarns
+	}
+	if strings.HasPrefix(e.From, "forcefence") {
+		m.Who = Ours
+	} else if from := Line(e.From, 60); from != "" {
+		m.What = from + ": " + m.What
+	}
+	if e.Count > 1 {
+		m.What += fmt.Sprintf(" (%d times)", e.Count)
+	}
+	return m
+}
+
+// Fence returns a fence by its name.
+func (f *Fleet) Fence(name string) (Fence, bool) {
+	i, ok := f.fences[name]
+	if !ok {
+		return Fence{}, false
+	}
+	return f.Fences[i], true
+}
+
+// took is a duration for people.
+func took(d time.Duration) string {
+	if d = max(d, 0); d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

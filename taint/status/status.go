@@ -1,0 +1,302 @@
+// Package status says for people how the fleet is, out of what a process holds already: Nodes with the record of their fence and their
+// conditions, Fencing objects, Events. What it returns is plain words and numbers for a page to show.
+//
+// It is pure, and nothing is decided on what it says. Much of what it is given is somebody else's text, a kubelet's for one: names, notes and
+// messages come out printable, on one line and cut, and whoever shows them escapes them.
+package status
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/glance"
+	"github.com/forcefence/forcefence/taint/journal"
+)
+
+// Snapshot is what a process holds at one moment. Its objects are not changed.
+type Snapshot struct {
+	At      time.Time
+	Key     string // the mark's
+	Nodes   []*corev1.Node
+	Led     func(*corev1.Node) Led // what the configuration says of a node
+	Fences  []Record
+	Missing string // why there may be Fencings that it does not hold; "": it holds all
+	Events  map[string][]Event
+}
+
+// Led is what the configuration says of a node.
+type Led struct {
+	Devices []string // as provider/device
+	None    string   // why no device speaks for it; "" if one does
+	Mode    string
+}
+
+// Record is a Fencing object as it was read.
+type Record struct {
+	Fencing api.Fencing
+	Strange []string // what it says that this version does not know
+}
+
+// Event is one Event about a Node.
+type Event struct {
+	At      time.Time // the last time, of several
+	From    string    // who wrote it, as it says itself
+	Reason  string
+	Note    string
+	Warning bool
+	Count   int
+}
+
+// Answer is whether a node could be fenced, as its last drill found; from a closed set.
+type Answer string
+
+// The answers.
+const (
+	Fenceable   Answer = "yes"
+	Unfenceable Answer = "no"
+	Unsure      Answer = "not reached" // for the first time
+	Undrilled   Answer = "not asked yet"
+)
+
+// Answers are all of them, the worst first.
+var Answers = []Answer{Unfenceable, Unsure, Undrilled, Fenceable}
+
+// Guards are the reasons of the node's own condition about its hook, the weakest first; NoGuard stands for none.
+var Guards = []string{NoGuard, taint.ProtectionNone, taint.ProtectionFailOpen, taint.ProtectionFailClosed}
+
+// NoGuard is the protection of a node whose side never said which it has.
+const NoGuard = "never told"
+
+// Node is one row of the fleet: what package glance says of it, and what the configuration does.
+type Node struct {
+	Name      string
+	State     glance.State
+	Since     time.Time // its fence's phase, or else Ready's last change
+	Next      string    // what comes next, or what a person does about it; "" where nothing is to come
+	Power     string    // of its machine, when that was seen last
+	PowerBy   string    // the device that said so, or what each of several said
+	PowerAt   time.Time // zero: never seen
+	Led       Led
+	Fenceable Answer
+	Partly    bool   // not all of its devices answer
+	Why       string // of Fenceable, in the condition's words
+	Guard     string // one of Guards
+	Fence     string // the name of the newest fence; "" if there is none
+}
+
+// Provider is what drills found of the nodes that a provider speaks for.
+type Provider struct {
+	Name  string // "" for the nodes without a device
+	Nodes int
+	Found map[Answer]int
+}
+
+// Fleet is all of it. Counts are of all nodes.
+type Fleet struct {
+	At        time.Time
+	Nodes     []Node // the most urgent first, then by name
+	States    map[glance.State]int
+	Answers   map[Answer]int
+	Guards    map[string]int
+	Providers []Provider // by name
+	Fences    []Fence    // the newest first
+	Missing   string
+
+	events map[string][]Event
+	nodes  map[string]int
+	fences map[string]int
+}
+
+// Of is the fleet as the snapshot shows it. It keeps what it was given of Events.
+func Of(s Snapshot) *Fleet {
+	f := &Fleet{
+		At: s.At, States: map[glance.State]int{}, Answers: map[Answer]int{}, Guards: map[string]int{}, Missing: Line(s.Missing, 300),
+		events: s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{}, Nodes: make([]Node, 0, len(s.Nodes)),
+	}
+	for _, r := range s.Fences {
+		f.Fences = append(f.Fences, fenceOf(r, s.At))
+	}
+	needs := map[string]string{} // by the names of all fences
+	for i := range f.Fences {
+		needs[f.Fences[i].Name] = f.Fences[i].Needs
+	}
+	providers := map[string]*Provider{}
+	for _, n := range s.Nodes {
+		row, rec := node(s, n, needs)
+		if _, known := needs[row.Fence]; rec != nil && !known { // no Fencing was written, or not yet: the Node's own record tells
+			entry := journal.Entry{}.Add(journal.Told{Node: n.Name, At: s.At, Record: *rec, Seen: true})
+			f.Fences = append(f.Fences, fenceOf(Record{Fencing: entry.Object}, s.At))
+		}
+		f.States[row.State]++
+		f.Answers[row.Fenceable]++
+		f.Guards[row.Guard]++
+		f.Nodes = append(f.Nodes, row)
+		for _, name := range row.Led.providers() {
+			p := providers[name]
+			if p == nil {
+				p = &Provider{Name: name, Found: map[Answer]int{}}
+				providers[name] = p
+			}
+			p.Nodes++
+			p.Found[row.Fenceable]++
+		}
+	}
+	for _, p := range providers {
+		f.Providers = append(f.Providers, *p)
+	}
+	slices.SortFunc(f.Providers, func(a, b Provider) int { return strings.Compare(a.Name, b.Name) })
+	order := glance.States()
+	slices.SortFunc(f.Nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(f.Fences, func(a, b Fence) int { return cmp.Or(b.Started.Compare(a.Started), strings.Compare(a.Name, b.Name)) })
+	for i, n := range f.Nodes {
+		f.nodes[n.Name] = i
+	}
+	for i := range f.Fences {
+		f.fences[f.Fences[i].Name] = i
+	}
+	return f
+}
+
+// providers are those of its devices, each once; "" alone where there is no device.
+func (l Led) providers() []string {
+	var names []string
+	for _, d := range l.Devices {
+		name, _, _ := strings.Cut(d, "/")
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return []string{""}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// node is a Node's row, and its record where that can be read. needs says of fences by their names why a person should look.
+func node(s Snapshot, n *corev1.Node, needs map[string]string) (Node, *taint.Record) {
+	row := Node{Name: n.Name, Led: s.Led(n), Fenceable: Undrilled, Guard: NoGuard}
+	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
+	seen := glance.Seen{Node: n, Key: s.Key, Event: s.told(n.Name), Now: s.At}
+	if rec != nil {
+		if row.Fence = journal.Name(n.Name, *rec); rec.Open() {
+			seen.Needs = needs[row.Fence]
+		}
+	}
+	is := glance.Of(seen)
+	row.State, row.Next, row.Partly, row.Power, row.PowerBy = is.State, Line(is.Next, 500), is.Partly, Line(is.Machine.Power, 40), Line(is.Machine.By, 300)
+	if is.Machine.At != nil {
+		row.PowerAt = *is.Machine.At
+	}
+	switch {
+	case rec.Open():
+		row.Since = rec.At
+	case is.ReadySince != nil:
+		row.Since = *is.ReadySince
+	}
+	if slices.Contains(Guards[1:], is.Guard) { // a newer version's word says nothing here
+		row.Guard = is.Guard
+	}
+	switch corev1.ConditionStatus(is.Fenceable) {
+	case "":
+	case corev1.ConditionTrue:
+		row.Fenceable = Fenceable
+	case corev1.ConditionFalse:
+		row.Fenceable = Unfenceable
+	default:
+		row.Fenceable = Unsure
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == taint.FenceableCondition {
+			row.Why = Line(c.Message, 300)
+		}
+	}
+	return row, rec
+}
+
+// told is the newest Event about a node that forcefence wrote, as the Event says itself; nil for none.
+func (s Snapshot) told(node string) *glance.Event {
+	var last *Event
+	for i, e := range s.Events[node] {
+		if e.From == "forcefence" && (last == nil || e.At.After(last.At)) {
+			last = &s.Events[node][i]
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return &glance.Event{At: last.At, Reason: last.Reason, Text: last.Note}
+}
+
+// Query chooses nodes. The zero value chooses all.
+type Query struct {
+	Text     string // a part of the name
+	State    glance.State
+	Answer   Answer
+	Guard    string
+	Provider string // a name of Fleet.Providers; NoProvider for ""
+}
+
+// NoProvider chooses the nodes that no device speaks for.
+const NoProvider = "none"
+
+// Choose returns the nodes that the query chooses, in the fleet's order.
+func (f *Fleet) Choose(q Query) []Node {
+	provider := q.Provider
+	if provider == NoProvider {
+		provider = ""
+	}
+	var out []Node
+	for _, n := range f.Nodes {
+		if strings.Contains(n.Name, q.Text) && (q.State == "" || n.State == q.State) && (q.Answer == "" || n.Fenceable == q.Answer) &&
+			(q.Guard == "" || n.Guard == q.Guard) && (q.Provider == "" || slices.Contains(n.Led.providers(), provider)) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Node returns a node by its name.
+func (f *Fleet) Node(name string) (Node, bool) {
+	i, ok := f.nodes[name]
+	if !ok {
+		return Node{}, false
+	}
+	return f.Nodes[i], true
+}
+
+// FencesOf are a node's fences, the newest first.
+func (f *Fleet) FencesOf(node string) (out []Fence) {
+	for _, v := range f.Fences {
+		if v.Node == node {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Line is somebody's text as one printable line of at most that many bytes. Marks that change the direction of what follows, and others that
+// are not seen, become spaces.
+func Line(text string, most int) string {
+	const dots = "…"
+	if len(text) > 4*most { // not all of a megabyte is looked at
+		text = text[:4*most]
+	}
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+	}
+	return text
+}

@@ -1,0 +1,146 @@
+package status
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/glance"
+)
+
+func TestLine(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"", 10, ""},
+		{"plain", 5, "plain"},
+		{"longer than that", 10, "longer …"},
+		{"two\r\nlines\tand\x00more", 40, "two  lines and more"},
+		{"turned \u202eround\u2066", 40, "turned  round "},
+		{"not \xff UTF-8", 40, "not ? UTF-8"},
+		{"ä is not cut in two äääää", 12, "ä is not…"},
+		{strings.Repeat("x", 1<<20), 8, "xxxxx…"},
+	} {
+		got := Line(tc.text, tc.most)
+		if got != tc.want || len(got) > tc.most || !utf8.ValidString(got) {
+			t.Errorf("Line(%.40q, %d): got %q, want %q", tc.text, tc.most, got, tc.want)
+		}
+	}
+}
+
+// What is no Fencing is an error; what a newer version wrote is told, and never read as something else.
+func TestRead(t *testing.T) {
+	fencing := func(change func(spec, status map[string]any)) map[string]any {
+		spec := map[string]any{"node": "n1", "by": "ff", "startedAt": "2026-05-04T12:00:00.000000Z"}
+		status := map[string]any{"phase": "Done", "result": "Evicted"}
+		change(spec, status)
+		return map[string]any{"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n1.f-1"}, "spec": spec, "status": status}
+	}
+	for _, tc := range []struct {
+		name string
+		raw  map[string]any
+		want []string
+		bad  bool
+	}{
+		{name: "ours", raw: fencing(func(_, _ map[string]any) {})},
+		{name: "a newer field", raw: fencing(func(_, s map[string]any) { s["colour"] = "red" }), want: []string{"fields of a newer version, which are not shown"}},
+		{name: "a newer phase", raw: fencing(func(_, s map[string]any) { s["phase"], s["result"] = "Pondering", "" }), want: []string{"phase Pondering"}},
+		{name: "a newer result", raw: fencing(func(_, s map[string]any) { s["result"] = "Teleported" }), want: []string{"result Teleported"}},
+		{name: "a newer phase on the way", raw: fencing(func(_, s map[string]any) {
+			s["timeline"] = []any{map[string]any{"phase": "Pondering", "at": "2026-05-04T12:00:00.000000Z"}}
+		}), want: []string{"phase Pondering"}},
+		{name: "a newer version", raw: func() map[string]any {
+			r := fencing(func(_, _ map[string]any) {})
+			r["apiVersion"] = "forcefence.io/v2"
+			return r
+		}(), want: []string{"apiVersion forcefence.io/v2"}},
+		{name: "another type", raw: fencing(func(s, _ map[string]any) { s["startedAt"] = true }), bad: true},
+	} {
+		r, err := Read(tc.raw)
+		if (err != nil) != tc.bad || !slices.Equal(r.Strange, tc.want) {
+			t.Errorf("%s: got %q, %v, want %q", tc.name, r.Strange, err, tc.want)
+		}
+	}
+}
+
+// What comes next hangs on forcefence's newest Event, and on no one else's; a fence that needs a person says so.
+func TestNext(t *testing.T) {
+	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(at)}}
+	s := Snapshot{
+		At: at.Add(time.Hour), Key: taint.DefaultKey, Nodes: []*corev1.Node{n}, Led: func(*corev1.Node) Led { return Led{} },
+		Events: map[string][]Event{"n": {
+			{At: at.Add(2 * time.Minute), From: "forcefence", Reason: "PowerUnknown", Note: "the newest\x1b[31m"},
+			{At: at.Add(time.Minute), From: "forcefence", Reason: "PoweredOnNotReady", Note: "older"},
+			{At: at.Add(3 * time.Minute), From: "kubelet", Reason: "PowerUnknown", Note: "not ours"},
+		}},
+	}
+	if got := Of(s).Nodes[0]; got.State != glance.Silent || !strings.HasPrefix(got.Next, "the newest [31m") {
+		t.Errorf("silent: got %s, %q", got.State, got.Next)
+	}
+	rec := taint.Record{ID: "f-0123456789ab", Phase: taint.PhaseEvicting, NodeUID: "u", By: "ff", Since: at, At: at}
+	n.Annotations[taint.RecordAnnotation] = rec.Encode()
+	r := Record{Fencing: api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n.f-0123456789ab"}}}
+	r.Fencing.Status.Conditions = []metav1.Condition{{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
+	s.Fences, s.Events = []Record{r}, nil
+	if got := Of(s).Nodes[0]; got.State != glance.Stuck || !strings.Contains(got.Next, "pv-1 hangs") {
+		t.Errorf("stuck: got %s, %q", got.State, got.Next)
+	}
+	rec.Phase, rec.Result = taint.PhaseDone, taint.ResultEvicted
+	n.Annotations[taint.RecordAnnotation] = rec.Encode()
+	if got := Of(s).Nodes[0]; got.State != glance.Silent {
+		t.Errorf("done: got %s, %q", got.State, got.Next)
+	}
+}
+
+// What a node says of itself never makes it better than it is.
+func TestNodeState(t *testing.T) {
+	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	record := func(p taint.Phase, r taint.Result) string {
+		return taint.Record{ID: "f-0123456789ab", Phase: p, Result: r, NodeUID: "u", By: "ff", Since: at, At: at}.Encode()
+	}
+	for _, tc := range []struct {
+		name       string
+		conditions map[corev1.NodeConditionType]corev1.ConditionStatus
+		record     string
+		mark       string
+		want       glance.State
+		fence      string
+	}{
+		{name: "nothing", want: glance.Silent},
+		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, want: glance.Unfenced},
+		{name: "a word nobody knows", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"}, want: glance.Silent},
+		{name: "silent and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown", taint.PoweredOnCondition: "True"}, want: glance.Silent},
+		{name: "ready and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", taint.PoweredOnCondition: "True"}, want: glance.Unfenced},
+		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseArmed, ""), want: glance.Fencing, fence: "n.f-0123456789ab"},
+		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseDone, taint.ResultEvicted), want: glance.Unfenced, fence: "n.f-0123456789ab"},
+		{name: "marked by hand", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual", want: glance.Fencing},
+		{name: "a record that nobody reads", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{", want: glance.Stuck},
+		{name: "a newer version's record", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record("Pondering", ""), want: glance.Stuck},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
+		for kind, s := range tc.conditions {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: s})
+		}
+		if tc.record != "" {
+			n.Annotations[taint.RecordAnnotation] = tc.record
+		}
+		if tc.mark != "" {
+			n.Spec.Taints = []corev1.Taint{{Key: "example.net/off", Value: tc.mark}}
+		}
+		f := Of(Snapshot{At: at, Key: "example.net/off", Nodes: []*corev1.Node{n}, Led: func(*corev1.Node) Led { return Led{} }})
+		if got := f.Nodes[0]; got.State != tc.want || got.Fence != tc.fence || f.States[tc.want] != 1 || (tc.fence != "") != (len(f.Fences) == 1) {
+			t.Errorf("%s: got %+v with %d fences, want %s, fence %q", tc.name, got, len(f.Fences), tc.want, tc.fence)
+		}
+	}
+}
