@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 )
 
@@ -35,7 +36,7 @@ func newInstall() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Site, o.Binary = host.site, binary
+			o.Site, o.Binary, o.Version = host.site, binary, version.String()
 			result, err := install.Install(cmd.Context(), o)
 			tell(cmd, result)
 			if err != nil || result.Protection.Level != install.None {

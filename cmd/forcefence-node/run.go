@@ -70,7 +70,7 @@ func report(ctx context.Context, site install.Site, c nri.Config, log *slog.Logg
 }
 
 func tellNode(ctx context.Context, c nri.Config, p install.Protection) error {
-	client, closeIdle, err := nri.NewClient(c.Kubeconfig)
+	client, closeIdle, err := nri.NewClient(c.Kubeconfig, version.String())
 	if err != nil {
 		return err
 	}

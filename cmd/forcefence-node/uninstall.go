@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 )
 
@@ -22,7 +23,7 @@ func newUninstall() *cobra.Command {
 			if _, err := host.enter(); err != nil {
 				return err
 			}
-			o.Site = host.site
+			o.Site, o.Version = host.site, version.String()
 			result, err := install.Uninstall(cmd.Context(), o)
 			tell(cmd, result)
 			if err == nil && wait {

@@ -49,7 +49,7 @@ func TestInstallOnAnotherBoot(t *testing.T) {
 					read++
 					return nodeOf(boot), err
 				}
-				l.opts.connect = func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+				l.opts.connect = func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 					n, err := tell()
 					return nil, n, err
 				}

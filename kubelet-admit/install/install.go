@@ -24,11 +24,13 @@ type Options struct {
 	Config nri.Config
 	Binary func() (io.ReadCloser, error) // the plugin's; read up to twice
 
+	Version string // of the program, for the API server
+
 	RequiredPlugins bool // let the runtime refuse containers while the plugin is missing
 	RestartRuntime  bool // restart the runtime if it has not read all of it
 
 	// Tests replace these.
-	connect func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error)
+	connect func(ctx context.Context, c nri.Config, version string) (rest.Interface, *corev1.Node, error)
 	node    func(ctx context.Context, client rest.Interface, name string) (*corev1.Node, error)
 	pods    func(ctx context.Context, client rest.Interface, node string) ([]corev1.Pod, error)
 }
@@ -97,7 +99,7 @@ func (in *installer) run(ctx context.Context) error {
 		return err
 	}
 	in.Host.Path = in.Config.Path
-	client, node, err := in.connect(ctx, in.Config)
+	client, node, err := in.connect(ctx, in.Config, in.Version)
 	if err != nil {
 		return err
 	}

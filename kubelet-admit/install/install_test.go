@@ -95,13 +95,13 @@ func TestRefused(t *testing.T) {
 		want  string
 	}{
 		{"kubeconfig fails", func(l *lab) {
-			l.opts.connect = func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+			l.opts.connect = func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 				return nil, nil, errors.New("testing the kubelet's kubeconfig: no")
 			}
 		}, "testing the kubelet's kubeconfig: no"},
 		{"unknown runtime", func(l *lab) {
 			l.opts.Site.Runtime = ""
-			l.opts.connect = func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+			l.opts.connect = func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 				return nil, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "docker://20.10.1"}}}, nil
 			}
 		}, `finding the container runtime: "docker" is not known: containerd or cri-o`},

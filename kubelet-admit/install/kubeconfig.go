@@ -20,9 +20,9 @@ const apiTimeout = 20 * time.Second
 // Connect reads the own Node, live, with nothing but what the plugin will have: the kubelet's kubeconfig, and an environment that
 // holds PATH alone. A hook that could not do this would hold every pod of the node. It changes this process's environment while it
 // runs: nothing else may read it meanwhile.
-func Connect(ctx context.Context, c nri.Config) (rest.Interface, *corev1.Node, error) {
+func Connect(ctx context.Context, c nri.Config, version string) (rest.Interface, *corev1.Node, error) {
 	defer onlyPath(c.Path)()
-	client, _, err := nri.NewClient(c.Kubeconfig)
+	client, _, err := nri.NewClient(c.Kubeconfig, version)
 	if err != nil {
 		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %w: name another one with --kubeconfig", err)
 	}

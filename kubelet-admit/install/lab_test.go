@@ -42,7 +42,7 @@ func newLab(t *testing.T) *lab {
 		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey, StateDir: l.path("run/forcefence"),
 			DataDir: l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
 		Binary: contentOf([]byte("version 1")),
-		connect: func(context.Context, nri.Config) (rest.Interface, *corev1.Node, error) {
+		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 			return nil, nodeOf("boot-1"), nil
 		},
 		node: func(context.Context, rest.Interface, string) (*corev1.Node, error) { return nodeOf("boot-1"), nil },

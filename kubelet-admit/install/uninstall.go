@@ -179,7 +179,7 @@ func (in *installer) removeCondition(ctx context.Context, c nri.Config) error {
 	if _, err := os.Stat(c.Kubeconfig); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the node's condition: %w", err)
 	}
-	client, _, err := in.connect(ctx, c)
+	client, _, err := in.connect(ctx, c, in.Version)
 	if err != nil {
 		return fmt.Errorf("removing the node's condition: %w", err)
 	}

@@ -37,6 +37,7 @@ const (
 // half a minute after its end.
 type reader struct {
 	kubeconfig string
+	version    string // of the program
 	node       string
 	view       *view
 	failed     func(error) // told when reading fails, and nil when it works again
@@ -72,7 +73,7 @@ func (r *reader) run(ctx context.Context) {
 // session reads and watches until something fails. synced is called once the view is in step.
 func (r *reader) session(ctx context.Context, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
-	rc, closeIdle, err := NewClient(r.kubeconfig)
+	rc, closeIdle, err := NewClient(r.kubeconfig, r.version)
 	if err != nil {
 		cancel()
 		return err
@@ -167,16 +168,16 @@ type client struct{ rest rest.Interface }
 
 // NewClient makes a client of the core group from a kubeconfig, with the content of the files it names, so that a rotated certificate
 // counts from the next client on, and with connections of its own, which end with the function that it returns. It knows no
-// other group: the whole clientset takes several MB of memory.
-func NewClient(kubeconfig string) (_ rest.Interface, closeIdle func(), err error) {
-	c, closeIdle, err := newClient(kubeconfig)
+// other group: the whole clientset takes several MB of memory. The API server is told the program's version.
+func NewClient(kubeconfig, version string) (_ rest.Interface, closeIdle func(), err error) {
+	c, closeIdle, err := newClient(kubeconfig, version)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
 	}
 	return c, closeIdle, nil
 }
 
-func newClient(kubeconfig string) (rest.Interface, func(), error) {
+func newClient(kubeconfig, version string) (rest.Interface, func(), error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, nil, err
@@ -193,7 +194,7 @@ func newClient(kubeconfig string) (rest.Interface, func(), error) {
 	cfg.GroupVersion, cfg.APIPath = &corev1.SchemeGroupVersion, "/api"
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	cfg.UserAgent, cfg.QPS = "forcefence-node", -1
+	cfg.UserAgent, cfg.QPS = "forcefence-node/"+version, -1
 
 	tc, err := cfg.TransportConfig() // an exec credential's certificate included
 	if err != nil {

@@ -53,7 +53,7 @@ func read(t *testing.T, v *view, s *server) *server {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	r := &reader{kubeconfig: file, node: "n1", view: v, failed: func(error) {}}
+	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, failed: func(error) {}}
 	go func() { defer close(done); r.run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -65,6 +65,9 @@ func read(t *testing.T, v *view, s *server) *server {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if got, want := r.UserAgent(), "forcefence-node/v9.8.7"; got != want {
+		s.t.Errorf("User-Agent: got %q, want %q", got, want)
+	}
 	resource := "pods"
 	if strings.Contains(r.URL.Path, "nodes") || strings.Contains(r.URL.RawQuery, "metadata.name") {
 		resource = "nodes"

@@ -28,7 +28,7 @@ const (
 
 // Options of Run.
 type Options struct {
-	Version string    // of the program, for the status
+	Version string    // of the program, for the status and the API server
 	Log     io.Writer // instead of the configuration's file and journald; nil: those
 
 	// What follows is for a plugin that the runtime did not start itself.
@@ -157,7 +157,7 @@ func (h *hook) configure(text string) (*view, error) {
 	}
 	h.config, h.view = &c, v
 	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
-	r := &reader{kubeconfig: c.Kubeconfig, node: c.NodeName, view: v, failed: h.failed}
+	r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v, failed: h.failed}
 	h.work.Go(func() { r.run(h.ctx) })
 	h.work.Go(func() { h.write(h.ctx) })
 	return v, nil
