@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 	"time"
 )
@@ -23,29 +24,36 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// FreePorts fills in ports of 127.0.0.1 that nobody listens on, all different. They are free again when it returns: whoever listens
-// must bear that somebody else was faster.
+// FreePorts fills in ports of 127.0.0.1 that nobody listens on, and that this process was not given before. They are free again when it
+// returns: whoever listens must bear that another process was faster.
 func FreePorts(ports ...*int) error {
 	for _, port := range ports {
-		l, err := listenSomewhere()
-		if err != nil {
+		var err error
+		if *port, err = freePort(); err != nil {
 			return fmt.Errorf("picking a port: %w", err)
 		}
-		defer l.Close() // all at the end, so that no port is picked twice
-		*port = l.Addr().(*net.TCPAddr).Port
 	}
 	return nil
 }
 
-// listenSomewhere listens on a port below those that connections get for their own end: a program that ends and starts again would find
-// its port taken by anybody's connection.
-func listenSomewhere() (net.Listener, error) {
-	for tries := 0; ; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
-		if err == nil || tries == 100 {
-			return l, err
+var given sync.Map // ports of this process: who asks twice, to use both later, must not get one port
+
+// freePort is one below those that connections get for their own end: a program that ends and starts again would find its port taken by
+// anybody's connection.
+func freePort() (port int, err error) {
+	for range 100 {
+		port = 10000 + rand.IntN(20000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			continue
 		}
+		_ = l.Close() // it only had to work
+		if _, again := given.LoadOrStore(port, true); !again {
+			return port, nil
+		}
+		err = fmt.Errorf("port %d was given before", port)
 	}
+	return 0, err
 }
 
 // FreeAddress is 127.0.0.1 with one of FreePorts.

@@ -98,6 +98,14 @@ func TestFreePorts(t *testing.T) {
 		}
 		seen[p] = true
 	}
+	for range 1000 { // who asks for one after the other gets different ones, too: of 20,000, two of these would be the same
+		var p int
+		Must(t, FreePorts(&p))
+		if seen[p] {
+			t.Fatalf("port %d: picked twice", p)
+		}
+		seen[p] = true
+	}
 	l, err := net.Listen("tcp", FreeAddress(t))
 	Must(t, err)
 	l.Close()

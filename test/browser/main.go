@@ -1,0 +1,283 @@
+// Command browser looks at the status page as a person does: in a real Chromium, by its keyboard. It logs in by the form, opens pages, and
+// checks what only a browser knows: that the page's own policy lets all of it work and nothing else run, that its colours can be told apart
+// in light and dark, that keys reach every link and show where they are, that nothing has no name for a screen reader, that a phone's width is
+// enough, and that the page follows changes. It writes a screenshot of each page in light and dark. What is wrong it prints, and ends with 1.
+//
+// It has a module of its own: no test of the repository's takes in a browser's protocol.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	url := flag.String("url", "", "the page's address")
+	token := flag.String("token", "", "a file with a token")
+	out := flag.String("out", "", "the folder for screenshots")
+	program := flag.String("chromium", "chromium", "the browser")
+	flag.Parse()
+	opts := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(*program), chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("disable-dev-shm-usage", true))
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	ctx, stop := chromedp.NewExecAllocator(ctx, opts...)
+	defer stop()
+	ctx, end := chromedp.NewContext(ctx)
+	defer end()
+	b := &browser{ctx: ctx, url: strings.TrimSuffix(*url, "/"), out: *out}
+	if err := b.visit(*token, flag.Args()); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if len(b.problems) > 0 {
+		fmt.Println(strings.Join(b.problems, "\n"))
+		return 1
+	}
+	return 0
+}
+
+type browser struct {
+	ctx      context.Context
+	url, out string
+
+	mu       sync.Mutex // guards what follows
+	problems []string
+}
+
+func (b *browser) problem(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = append(b.problems, fmt.Sprintf(format, args...))
+}
+
+// visit opens each page, given as name=path.
+func (b *browser) visit(token string, pages []string) error {
+	text, err := os.ReadFile(token)
+	if err != nil {
+		return err
+	}
+	// A page whose policy forbids what it does says so in the log; before the login 401 is what a page is.
+	chromedp.ListenTarget(b.ctx, func(e any) {
+		switch e := e.(type) {
+		case *cdplog.EventEntryAdded:
+			if e.Entry.Level == cdplog.LevelError && !strings.Contains(e.Entry.Text, "401") {
+				b.problem("the browser's log: %s %s", e.Entry.Text, e.Entry.URL)
+			}
+		case *runtime.EventExceptionThrown:
+			b.problem("the script failed: %s", e.ExceptionDetails.Error())
+		}
+	})
+	var shown string
+	err = chromedp.Run(b.ctx, cdplog.Enable(), runtime.Enable(), network.Enable(),
+		chromedp.Navigate(b.url+"/hook"),
+		chromedp.WaitVisible("#token"),
+		shoot(b, "login", "light"),
+		chromedp.SendKeys("#token", strings.TrimSpace(string(text))+kb.Enter), // no mouse
+		chromedp.WaitVisible("#live-on"),
+		chromedp.Location(&shown),
+	)
+	if err != nil {
+		return fmt.Errorf("logging in: %w", err)
+	}
+	if shown != b.url+"/hook" {
+		b.problem("after the log in: at %s, want where one wanted to go", shown)
+	}
+	var cookie string
+	if err := chromedp.Run(b.ctx, chromedp.Evaluate("document.cookie", &cookie)); err != nil || cookie != "" {
+		b.problem("a script reads the cookie %q (%v)", cookie, err)
+	}
+	for _, p := range pages {
+		name, path, _ := strings.Cut(p, "=")
+		if err := b.page(name, path); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	var text2 string
+	if err := chromedp.Run(b.ctx, chromedp.Submit(".who"), chromedp.WaitVisible("#token"), chromedp.Text("h1", &text2)); err != nil || text2 != "Log in" {
+		b.problem("after the log out: %q, %v", text2, err)
+	}
+	return nil
+}
+
+func (b *browser) page(name, path string) error {
+	if err := chromedp.Run(b.ctx, chromedp.Navigate(b.url+path), chromedp.WaitVisible("#live")); err != nil {
+		return err
+	}
+	// It follows changes: the first content comes by the stream.
+	if err := chromedp.Run(b.ctx, chromedp.Poll(`document.getElementById("live-said").textContent === "live"`, nil, chromedp.WithPollingTimeout(time.Minute))); err != nil {
+		b.problem("%s: does not follow changes: %v", name, err)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		var low []string
+		err := chromedp.Run(b.ctx, emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+			shoot(b, name, scheme), chromedp.Evaluate(contrast, &low))
+		if err != nil {
+			return err
+		}
+		for _, l := range low {
+			b.problem("%s, %s: hard to read: %s", name, scheme, l)
+		}
+	}
+	if err := b.keys(name); err != nil {
+		return err
+	}
+	if err := b.ears(name); err != nil {
+		return err
+	}
+	// A phone: what is wider scrolls within itself.
+	var wide []string
+	err := chromedp.Run(b.ctx, emulation.SetDeviceMetricsOverride(360, 740, 1, true), chromedp.Evaluate(`document.documentElement.scrollWidth > 360
+		? ["the page is " + document.documentElement.scrollWidth + " px wide"] : []`, &wide), shoot(b, name, "phone"), emulation.ClearDeviceMetricsOverride())
+	if err != nil {
+		return err
+	}
+	for _, w := range wide {
+		b.problem("%s: on 360 px %s", name, w)
+	}
+	// Nothing of a foreign text runs, whatever it becomes.
+	var ran bool
+	err = chromedp.Run(b.ctx, chromedp.Evaluate(`(() => { const d = document.createElement("div");
+		d.innerHTML = '<img src="x:" onerror="window.ran = true"><svg onload="window.ran = true"></svg>';
+		const s = document.createElement("script"); s.textContent = "window.ran = true"; d.append(s); document.body.append(d); d.remove();
+		return new Promise((done) => setTimeout(() => done(window.ran === true), 100)); })()`, &ran, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	if err != nil {
+		return err
+	}
+	if ran {
+		b.problem("%s: its policy lets a foreign script run", name)
+	}
+	b.mu.Lock() // what that left in the log is what was wanted
+	b.problems = slices.DeleteFunc(b.problems, func(p string) bool {
+		return strings.HasPrefix(p, "the browser's log: ") && strings.Contains(p, "Content Security Policy")
+	})
+	b.mu.Unlock()
+	return nil
+}
+
+// keys checks that the tabulator reaches all that can be used, the link over the menu first, and that one sees where it is.
+func (b *browser) keys(name string) error {
+	var all int
+	const first = `document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`
+	if err := chromedp.Run(b.ctx, chromedp.Evaluate(`document.getElementById("live-on").click(); window.scrollTo(0, 0); document.activeElement.blur(); `+first, &all)); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for i := range min(all, 60) {
+		var at struct{ What, Outline, Text string }
+		err := chromedp.Run(b.ctx, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e);
+			if (!window.order) window.order = []; let n = window.order.indexOf(e); if (n < 0) n = window.order.push(e) - 1;
+			return { What: n + " " + e.tagName, Outline: s.outlineStyle + " " + s.outlineWidth, Text: e.textContent }; })()`, &at))
+		if err != nil {
+			return err
+		}
+		seen[at.What] = true
+		if i == 0 && at.Text != "Skip to the content" {
+			b.problem("%s: the first key leads to %s %q, want the link over the menu", name, at.What, at.Text)
+		}
+		if strings.HasSuffix(at.What, "BODY") || strings.HasPrefix(at.Outline, "none") || strings.HasPrefix(at.Outline, "0px") {
+			b.problem("%s: key %d leads to %s, which shows nothing of it (%s)", name, i+1, at.What, at.Outline)
+		}
+	}
+	if len(seen) < min(all, 60) {
+		b.problem("%s: keys reach %d of %d", name, len(seen), all)
+	}
+	return chromedp.Run(b.ctx, chromedp.Evaluate(`document.getElementById("live-on").click()`, nil))
+}
+
+// needNames are roles of what a screen reader can only tell by its name.
+var needNames = []string{"link", "button", "checkbox", "searchbox", "textbox", "combobox", "image", "img", "table", "region", "navigation"}
+
+// ears checks what a screen reader is given.
+func (b *browser) ears(name string) error {
+	type word struct {
+		Value any `json:"value"`
+	}
+	var tree struct { // the protocol's own types know the words of one version
+		Nodes []struct {
+			Ignored bool `json:"ignored"`
+			Role    word `json:"role"`
+			Name    word `json:"name"`
+		} `json:"nodes"`
+	}
+	if err := chromedp.Run(b.ctx, chromedp.ActionFunc(func(ctx context.Context) error {
+		return cdp.Execute(ctx, "Accessibility.getFullAXTree", nil, &tree)
+	})); err != nil {
+		return err
+	}
+	roles := map[string]int{}
+	for _, n := range tree.Nodes {
+		role, _ := n.Role.Value.(string)
+		if n.Ignored {
+			continue
+		}
+		roles[role]++
+		named, _ := n.Name.Value.(string)
+		if strings.TrimSpace(named) == "" && slices.Contains(needNames, role) {
+			b.problem("%s: a %s without a name", name, role)
+		}
+	}
+	for _, role := range []string{"banner", "main", "contentinfo", "navigation", "heading"} {
+		if roles[role] == 0 {
+			b.problem("%s: no %s among %v", name, role, roles)
+		}
+	}
+	return nil
+}
+
+// shoot keeps what is seen.
+func shoot(b *browser, name, how string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		var png []byte
+		err := chromedp.Run(ctx, chromedp.ActionFunc(func(ctx context.Context) (err error) {
+			_, _, _, _, _, size, err := page.GetLayoutMetrics().Do(ctx)
+			if err != nil {
+				return err
+			}
+			png, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).WithClip(&page.Viewport{Width: size.Width, Height: min(size.Height, 1100), Scale: 1}).Do(ctx)
+			return err
+		}))
+		if err != nil || len(png) == 0 {
+			return errors.Join(errors.New("no screenshot"), err)
+		}
+		return os.WriteFile(filepath.Join(b.out, name+"-"+how+".png"), png, 0o644)
+	})
+}
+
+// contrast finds texts whose colour is too near to what is behind them, as WCAG 2 measures it: 4.5, or 3 where they are large.
+const contrast = `(() => {
+	const number = (c) => { const m = c.match(/[\d.]+/g).map(Number); return m.length < 4 || m[3] > 0 ? m.slice(0, 3) : null; };
+	const light = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+	const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+	const behind = (e) => { for (; e; e = e.parentElement) { const c = number(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
+	const out = [];
+	for (const e of document.querySelectorAll("body *")) {
+		if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.getClientRects().length || ["TITLE", "DESC"].includes(e.tagName.toUpperCase())) continue;
+		const style = getComputedStyle(e), svg = e instanceof SVGElement;
+		let back = behind(svg ? e.ownerSVGElement : e);
+		if (svg && e.classList.contains("phase")) back = number(getComputedStyle(e.previousElementSibling).fill);
+		const need = parseFloat(style.fontSize) >= 24 ? 3 : 4.5, has = ratio(number(svg ? style.fill : style.color), back);
+		if (has < need) out.push(e.tagName + "." + (e.getAttribute("class") || "") + " " + JSON.stringify(e.textContent.slice(0, 30)) + ": " + has.toFixed(2));
+	}
+	return out.slice(0, 10);
+})()`
