@@ -11,21 +11,19 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/release"
 )
 
 // newCleanup removes from all Nodes what the controller left on them.
 func newCleanup() *cobra.Command {
-	var kubeconfig string
+	var at reach
 	var o cleanup
 	cmd := &cobra.Command{
 		Use:   "cleanup",
@@ -37,7 +35,7 @@ func newCleanup() *cobra.Command {
 			"continues, and ends each such fence as `forcefence release` does. Without --yes it only says what it would do.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.client, err = newClient(kubeconfig); err != nil {
+			if o.client, err = at.client(); err != nil {
 				return err
 			}
 			o.out = cmd.OutOrStdout()
@@ -45,7 +43,7 @@ func newCleanup() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	at.flags(cmd)
 	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
 	f.BoolVar(&o.yes, "yes", false, "do it")
 	f.BoolVar(&o.force, "force", false, "also while a controller leads, and where a fence is not done")
@@ -66,7 +64,7 @@ type cleanup struct {
 }
 
 func (o cleanup) run(ctx context.Context) error {
-	leaders, err := o.leaders(ctx)
+	leaders, err := leading(ctx, o.client)
 	if err != nil {
 		return err
 	}
@@ -95,9 +93,14 @@ func (o cleanup) run(ctx context.Context) error {
 	for _, b := range budgets.Items {
 		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name, b.Labels[taint.GuardLabel])
 	}
-	var against []string
-	if len(leaders) > 0 {
-		against = append(against, "a controller leads ("+strings.Join(leaders, ", ")+"): stop it first")
+	var against, lead []string
+	for _, l := range leaders {
+		if l.Leads {
+			lead = append(lead, fmt.Sprintf("Lease %s/%s held by %s", l.Namespace, l.Lease, l.Holder))
+		}
+	}
+	if len(lead) > 0 {
+		against = append(against, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
 	}
 	if len(open) > 0 {
 		against = append(against, fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)))
@@ -131,28 +134,6 @@ func (o cleanup) run(ctx context.Context) error {
 		fmt.Fprintf(o.out, "node %s is clean\n", name)
 	}
 	return nil
-}
-
-// leaders are the Leases that a controller holds, or held a moment ago.
-func (o cleanup) leaders(ctx context.Context) ([]string, error) {
-	var list coordinationv1.LeaseList
-	if err := o.client.List(ctx, &list, client.HasLabels{app.LeaderLabel}); err != nil {
-		return nil, fmt.Errorf("looking for a controller that leads: %w", err)
-	}
-	var out []string
-	for _, l := range list.Items {
-		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil {
-			continue
-		}
-		valid := time.Minute // this machine's clock may not be the controller's
-		if s := l.Spec.LeaseDurationSeconds; s != nil {
-			valid = max(valid, min(time.Duration(*s)*time.Second, time.Hour))
-		}
-		if time.Since(l.Spec.RenewTime.Time) < valid {
-			out = append(out, fmt.Sprintf("Lease %s/%s held by %s", l.Namespace, l.Name, *l.Spec.HolderIdentity))
-		}
-	}
-	return out, nil
 }
 
 // leftover is what a Node carries of ours.

@@ -19,7 +19,8 @@ import (
 
 // newConfirmOff is a person's word that a node's machine is off, for the provider type confirm.
 func newConfirmOff() *cobra.Command {
-	var kubeconfig, reason string
+	var at reach
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "confirm-off NODE --reason TEXT",
 		Short: "Confirm that a node's machine is off, as evidence for its fence",
@@ -29,7 +30,7 @@ func newConfirmOff() *cobra.Command {
 			"such provider, mark it by hand instead (kubectl taint).",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := newClient(kubeconfig)
+			c, err := at.client()
 			if err != nil {
 				return err
 			}
@@ -42,9 +43,9 @@ func newConfirmOff() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	at.flags(cmd)
 	f.StringVar(&reason, "reason", "", "how you know; it stands on the Node and in the fence's record")
-	return cmd
+	return needs(cmd, "forcefence-operate")
 }
 
 // confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.

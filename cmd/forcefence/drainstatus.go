@@ -3,12 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +19,8 @@ import (
 
 // newDrainStatus tells what a drain waits for.
 func newDrainStatus() *cobra.Command {
-	var kubeconfig, format string
+	var at reach
+	var format string
 	cmd := &cobra.Command{
 		Use:   "drain-status NODE",
 		Short: "Tell what holds up the drain of a node: the volumes, how many replicas are left, and how long they will take",
@@ -33,7 +31,7 @@ func newDrainStatus() *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			c, err := newClient(kubeconfig)
+			c, err := at.client()
 			if err != nil {
 				return err
 			}
@@ -42,17 +40,15 @@ func newDrainStatus() *cobra.Command {
 				return err
 			}
 			if format == "json" {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(s)
+				return printJSON(cmd.OutOrStdout(), s, "  ")
 			}
 			return s.print(cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	at.flags(cmd)
 	f.StringVarP(&format, "output", "o", "table", "table or json")
-	return cmd
+	return needs(cmd, "forcefence-look")
 }
 
 // drainStatus is what is known of a node's drain, as JSON has it.
@@ -140,14 +136,11 @@ func (s drainStatus) print(out io.Writer) error {
 			fmt.Fprint(out, "; how long that takes is not known until one has left")
 		}
 		fmt.Fprintf(out, "\n\n")
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprint(w, "VOLUME\tREPLICA\tWHY\n")
+		var rows [][]cell
 		for _, v := range g.Volumes {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", cmp.Or(v.Volume, "-"), v.Replica, strings.TrimSpace(v.Why))
+			rows = append(rows, cells(cmp.Or(v.Volume, "-"), v.Replica, v.Why))
 		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
+		grid(out, []string{"VOLUME", "REPLICA", "WHY"}, rows)
 		if more := g.Left - len(g.Volumes); more > 0 {
 			fmt.Fprintf(out, "and %d more\n", more)
 		}

@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -51,9 +50,7 @@ func drillCommand(d *desk) *cobra.Command {
 				return err
 			}
 			if format == "json" {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(all)
+				err = printJSON(cmd.OutOrStdout(), all, "  ")
 			} else {
 				err = drillTable(cmd, all)
 			}
@@ -131,19 +128,16 @@ func drillAll(ctx context.Context, open *app.Desk, names []string) ([]drilledNod
 }
 
 func drillTable(cmd *cobra.Command, all []drilledNode) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "NODE\tFENCEABLE\tDEVICE\tSTATE\tRAW\tIDENTITY\tTOOK\tERROR\n")
+	var rows [][]cell
 	for _, n := range all {
 		if len(n.Devices) == 0 {
-			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t-\t%s\n", n.Node, n.Fenceable, n.Detail)
+			rows = append(rows, cells(n.Node, n.Fenceable, "-", "-", "-", "-", "-", n.Detail))
 		}
 		for _, d := range n.Devices {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\t%s\t%s\n", n.Node, n.Fenceable, d.Device, d.State, d.Raw, d.Identity, took(d.device), wrong(d.device.Answer.Err))
+			rows = append(rows, cells(n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity, took(d.device), wrong(d.device.Answer.Err)))
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	grid(cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
 	for _, n := range all {
 		if n.Fenceable != corev1.ConditionTrue {
 			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s", n.Node, n.Detail)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
@@ -46,15 +44,11 @@ func explainCommand(d *desk) *cobra.Command {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
 			e, err := d.explained(cmd, args[0], !silent)
-			if apierrors.IsForbidden(err) {
-				return fmt.Errorf("%w. The ClusterRole forcefence-explain has the rights that explain needs", err)
-			} else if err != nil {
+			if err != nil {
 				return err
 			}
 			if format == "json" {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(e)
+				return printJSON(cmd.OutOrStdout(), e, "  ")
 			}
 			e.print(cmd.OutOrStdout())
 			return nil
@@ -64,7 +58,7 @@ func explainCommand(d *desk) *cobra.Command {
 	f.StringVarP(&format, "output", "o", "table", "table or json")
 	f.BoolVar(&silent, "no-devices", false, "do not ask the devices whether they answer now")
 	d.flags(cmd)
-	return cmd
+	return needs(cmd, "forcefence-explain")
 }
 
 // explained is what would happen, as JSON has it.
@@ -319,24 +313,4 @@ func printReplacement(out io.Writer, r explain.Replacement) {
 // seconds is a time for a person.
 func seconds(n float64) string {
 	return time.Duration(n * float64(time.Second)).Round(time.Second).String()
-}
-
-// width is how wide a line is.
-const width = 80
-
-// say writes a text in lines that are no longer than width, where its words allow that; those after the first are indented as far.
-func say(out io.Writer, head, format string, args ...any) {
-	line, indent := head, strings.Repeat(" ", len(head))
-	empty := true
-	for _, word := range strings.Fields(fmt.Sprintf(format, args...)) {
-		if !empty && len([]rune(line))+1+len([]rune(word)) > width {
-			fmt.Fprintln(out, line)
-			line, empty = indent, true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
-	}
-	fmt.Fprintln(out, line)
 }

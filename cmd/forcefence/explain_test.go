@@ -142,5 +142,5 @@ func TestExplainWithoutRights(t *testing.T) {
 	s.expect("2 pods move", "", "explain", "n1", "--no-devices") // the controller may read it
 	s.expect("NOT KNOWN, AND LEFT OUT", "", "explain", "n1", "--no-devices")
 	s.d.client = forbidding{s.api, []string{pods}}
-	s.expect("", "ClusterRole forcefence-explain", "explain", "n1")
+	s.expect("", "no right", "explain", "n1")
 }

@@ -8,9 +8,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
@@ -18,6 +22,7 @@ import (
 )
 
 func main() {
+	klog.SetLogger(logr.Discard()) // the controller sets another
 	os.Exit(run(os.Args[1:], all.Types(), os.Stdout, os.Stderr))
 }
 
@@ -28,23 +33,48 @@ func run(args []string, types providers.Registry, stdout, stderr io.Writer) int 
 	defer stop()
 	root := newRoot(types)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(stderr, err)
+	root.SetOut(newScreen(stdout))
+	root.SetErr(newScreen(stderr))
+	if cmd, err := root.ExecuteContextC(ctx); err != nil {
+		fmt.Fprintln(root.ErrOrStderr(), err)
+		if text := advice(cmd, err); text != "" {
+			fmt.Fprintln(root.ErrOrStderr(), text)
+		}
 		return 1
 	}
 	return 0
 }
 
+// programName is how a person called the program: kubectl runs a file kubectl-forcefence as `kubectl forcefence`.
+func programName(file string) string {
+	if strings.HasPrefix(filepath.Base(file), "kubectl-") {
+		return "kubectl forcefence"
+	}
+	return "forcefence"
+}
+
 func newRoot(types providers.Registry) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "forcefence",
+		Use:   programName(os.Args[0]),
 		Short: "Recover the workloads of dead Kubernetes nodes, once their machines are proven off",
 		// Errors are printed by run: a usage text below them would hide them.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(types), newRelease(), newConfirmOff(), newCleanup(), newCheckConfig(types), newProviders(types), newPower(types), newDrill(types), newExplain(types), newDrainStatus(), version.Command())
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"look", "Look:", []*cobra.Command{newStatus(), newTimeline(), newExplain(types), newReplay(types), newDrill(types), newDrainStatus(), newSupportBundle()}},
+		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(types)}},
+		{"run", "Install and run it:", []*cobra.Command{newRun(types), newCheckConfig(types), newProviders(types), newCleanup()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(version.Command())
 	return root
 }

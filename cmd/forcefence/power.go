@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,22 +19,23 @@ import (
 
 // desk is the flags with which a command reaches the API server and the devices.
 type desk struct {
-	file, kubeconfig string
-	types            providers.Registry
-	client           client.Client // tests have their own; nil: by kubeconfig
+	reach
+	file   string
+	types  providers.Registry
+	client client.Client // tests have their own; nil: by reach
 }
 
 func (d *desk) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.file, "config", "/etc/forcefence/config.yaml", "the controller's configuration file; the files that it names must be here, too")
-	f.StringVar(&d.kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	d.reach.flags(cmd)
 }
 
 func (d *desk) open(cmd *cobra.Command) (*app.Desk, error) {
 	c := d.client
 	if c == nil {
 		var err error
-		if c, err = newClient(d.kubeconfig); err != nil {
+		if c, err = d.reach.client(); err != nil {
 			return nil, err
 		}
 	}
@@ -167,12 +168,11 @@ func (d *desk) at(cmd *cobra.Command, node string, f func(context.Context, io.Wr
 }
 
 func table(out io.Writer, all []drill.Device) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "DEVICE\tSTATE\tRAW\tIDENTITY\tTOOK\tERROR\n")
+	var rows [][]cell
 	for _, d := range all {
-		fmt.Fprintf(w, "%s\t%s\t%q\t%s\t%s\t%s\n", d.Name, d.Answer.State, d.Answer.Raw, d.Identity(), took(d), wrong(d.Answer.Err))
+		rows = append(rows, cells(d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.Identity(), took(d), wrong(d.Answer.Err)))
 	}
-	_ = w.Flush()
+	grid(out, []string{"DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
 }
 
 func took(d drill.Device) time.Duration { return d.Took.Round(time.Millisecond) }

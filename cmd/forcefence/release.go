@@ -12,7 +12,8 @@ import (
 
 // newRelease is a person's way out of any mark.
 func newRelease() *cobra.Command {
-	var kubeconfig, key string
+	var at reach
+	var key string
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "release NODE",
@@ -22,7 +23,7 @@ func newRelease() *cobra.Command {
 			"any more is believed again. Without --yes it only tells what it would do.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := newClient(kubeconfig)
+			c, err := at.client()
 			if err != nil {
 				return err
 			}
@@ -38,8 +39,8 @@ func newRelease() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	at.flags(cmd)
 	f.StringVar(&key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
 	f.BoolVar(&yes, "yes", false, "do it")
-	return cmd
+	return needs(cmd, "forcefence-operate")
 }

@@ -34,12 +34,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/trace"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/keeper"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
 )
@@ -100,6 +102,14 @@ func Run(ctx context.Context, o Options) error {
 		// Run returns on stop only after the reconciler has: nothing is written after the release.
 		opts.LeaderElectionReleaseOnCancel = true
 	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forcefence_leading", Help: "1 while this process leads: it alone fences, and its numbers tell of fences.",
+	}, func() float64 {
+		if leading() != nil {
+			return 0
+		}
+		return 1
+	}))
 	mgr, err := ctrl.NewManager(restConfig, opts)
 	if err != nil {
 		return fmt.Errorf("making manager: %w", err)
@@ -126,11 +136,39 @@ func Run(ctx context.Context, o Options) error {
 		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Registry: reg, Leading: leading, Now: time.Now,
 		Keep: func() journal.Keep { return confs.current().Keep },
 	})
+	tracer, err := trace.New(o.Identity, version.String(), o.Log)
+	if err != nil { // whoever wants traces wants fences more
+		o.Log.Error("There are no traces", "error", err)
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
+		defer cancel()
+		if err := tracer.Close(stop); err != nil {
+			o.Log.Warn("Could not send the last traces", "error", err)
+		}
+	}()
+	var record func([]byte) bool
+	if cfg.Record.File != "" {
+		header := func() replay.Header {
+			now := confs.file()
+			return replay.Header{By: version.String(), Key: cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest()}
+		}
+		tape := newRecorder(cfg.Record, header, o.Log, reg)
+		if err := mgr.Add(everywhere(tape.Run)); err != nil {
+			return fmt.Errorf("adding to manager: %w", err)
+		}
+		record = tape.Put
+	}
 	rec := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
 		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewMetrics(reg),
 		Config: confs.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
-		Storage: confs.storage.Changed, Told: records.Tell,
+		Storage: confs.storage.Changed,
+		Told: func(t journal.Told) {
+			records.Tell(t)
+			tracer.Tell(t)
+		},
+		Took: tracer.Took, Record: record,
 	})
 	if err := rec.SetupWithManager(ctx, mgr); err != nil {
 		return err
@@ -160,6 +198,7 @@ func Run(ctx context.Context, o Options) error {
 			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
 		})),
 		mgr.Add(everywhere(func(ctx context.Context) error { return serveMetrics(ctx, cfg.Listen.Metrics, reg) })),
+		addPage(mgr, cfg, confs, o, restConfig, api),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("informers", func(*http.Request) error {
 			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
@@ -178,6 +217,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	return nil
 }
+
+// traceTimeout is how long a process that ends waits for a collector: whoever leads next does not wait for it.
+const traceTimeout = time.Second
 
 // clientsOf is what all clients are made with.
 func clientsOf(rc *rest.Config) *rest.Config {

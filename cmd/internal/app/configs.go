@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/taint"
@@ -51,7 +52,7 @@ type configs struct {
 
 	mu      sync.Mutex      // guards all below
 	first   *config.Config  // what the process was started with
-	digest  string          // of the file in force
+	now     *config.Config  // the file in force
 	open    map[string]made // of the configuration in force, by name
 	closing sync.WaitGroup
 	done    chan struct{}
@@ -87,10 +88,19 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 	}
 	reg.MustRegister(p.reloads, p.good)
 	p.good.Set(1)
+	p.reloads.WithLabelValues("ok")
+	p.reloads.WithLabelValues("refused")
 	return p, nil
 }
 
 func (p *configs) current() *controller.Config { return p.inForce.Load() }
+
+// file is what it was read from.
+func (p *configs) file() *config.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
 
 // use makes the providers of cfg that changed and puts it in force.
 func (p *configs) use(cfg *config.Config) error {
@@ -102,7 +112,7 @@ func (p *configs) use(cfg *config.Config) error {
 	for _, pc := range cfg.Providers {
 		m, had := before[pc.Name]
 		if !had || !reflect.DeepEqual(m.from, pc) {
-			inner, err := pc.Config.New(providers.Options{Name: pc.Name, Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
+			inner, err := pc.Config.New(providers.Options{Name: pc.Name, Agent: version.Agent("forcefence"), Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
 			if err != nil {
 				return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(fresh))
 			}
@@ -120,37 +130,14 @@ func (p *configs) use(cfg *config.Config) error {
 		}
 	}
 	maker := machines{cfg: cfg, made: open, hosts: hosts(cfg, open), claims: p.claims(cfg)}
-	now := &controller.Config{
-		Machine: maker.claimed, Recorded: maker.recorded,
-		Mode:      func(n *corev1.Node) fence.Chosen { return chosen(cfg, n) },
-		Selectors: cfg.Selectors(),
-		Excluded:  func(n *corev1.Node) string { return excluded(cfg, n) },
-		Elsewhere: controller.Elsewhere{
-			Pause:  client.ObjectKey{Namespace: namespace(cfg.LeaderElection.Namespace, p.namespace), Name: cfg.PauseConfigMap},
-			Leases: cfg.MaintenanceLeases,
-		},
-		EvictFirst: cfg.EvictFirstSelector(),
-		Fence: fence.Settings{
-			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
-			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
-			After: fence.AfterFence{
-				PowerOn: cfg.AfterFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
-			},
-		},
-		Evict: evict.Settings{
-			DetachTimeout: cfg.DetachTimeout, OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout], TrustPerson: cfg.ManualMarks == config.Trust,
-		},
-		Policies: cfg.Rules(p.namespace),
-		Limits:   cfg.StormGuard.Limits(),
-		Keep:     cfg.Records.Kept(),
-		Lines:    uint16(cfg.Lines.Port),
-	}
+	now := rulesOf(cfg, p.namespace)
+	now.Machine, now.Recorded = maker.claimed, maker.recorded
 	if p.storage != nil {
 		now.Storage = p.storage.Use(cfg.Asked())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open, p.digest = open, cfg.Digest()
+	p.open, p.now = open, cfg
 	if p.first == nil {
 		p.first = cfg
 	}
@@ -178,6 +165,34 @@ func (p *configs) use(cfg *config.Config) error {
 		})
 	}
 	return nil
+}
+
+// rulesOf are what a file says of nodes, whoever speaks for them.
+func rulesOf(cfg *config.Config, own string) *controller.Config {
+	return &controller.Config{
+		Mode:      func(n *corev1.Node) fence.Chosen { return chosen(cfg, n) },
+		Selectors: cfg.Selectors(),
+		Excluded:  func(n *corev1.Node) string { return excluded(cfg, n) },
+		Elsewhere: controller.Elsewhere{
+			Pause:  client.ObjectKey{Namespace: namespace(cfg.LeaderElection.Namespace, own), Name: cfg.PauseConfigMap},
+			Leases: cfg.MaintenanceLeases,
+		},
+		EvictFirst: cfg.EvictFirstSelector(),
+		Fence: fence.Settings{
+			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
+			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
+			After: fence.AfterFence{
+				PowerOn: cfg.AfterFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
+			},
+		},
+		Evict: evict.Settings{
+			DetachTimeout: cfg.DetachTimeout, OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout], TrustPerson: cfg.ManualMarks == config.Trust,
+		},
+		Policies: cfg.Rules(own),
+		Limits:   cfg.StormGuard.Limits(),
+		Keep:     cfg.Records.Kept(),
+		Lines:    uint16(cfg.Lines.Port),
+	}
 }
 
 // NodeReader reads Nodes for providers (providers.Options.Node), by a client that asks the API server and no cache; nil for nil.
@@ -221,7 +236,7 @@ type machines struct {
 	cfg    *config.Config
 	made   map[string]made
 	hosts  map[string]*controller.Within // by the rules' names
-	claims func() (*taint.Claims, leads, error)
+	claims func(*corev1.Node) (*taint.Claims, *lead, error)
 }
 
 // hosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
@@ -252,8 +267,7 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*controller.With
 // claimed finds the machine that a node is led to now, and who else is. What it returns must not be changed: it is found once for a version of
 // the Node, as long as nobody's claims change.
 func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
-	all, leads, err := f.claims()
-	lead := leads[node.Name]
+	all, lead, err := f.claims(node)
 	if err != nil || !lead.is(node) {
 		m, none := f.cfg.Machine(node)
 		if err != nil && (none == nil || len(m.Further) > 0) {
@@ -336,53 +350,81 @@ func (f machines) within(rule string, m config.Machine) controller.Machine {
 	}
 }
 
-// claims returns what all nodes claim and are pinned to, and what leads them there, read at most once a second: there may be thousands,
-// and each may be asked for. It costs what changed: the file is asked once about each version of a Node, and the claims are compared anew
-// where some are others.
-func (p *configs) claims(cfg *config.Config) func() (*taint.Claims, leads, error) {
+// claims returns what all nodes claim and are pinned to, and what leads one of them there, nil if nothing was found of it yet; read at most
+// once a second: there may be thousands, and each may be asked for. It costs what changed: the file is asked once about each version of a
+// Node, and the claims are compared anew where some are others.
+func (p *configs) claims(cfg *config.Config) func(*corev1.Node) (*taint.Claims, *lead, error) {
 	var mu sync.Mutex // guards the rest
 	var at time.Time
 	var found *taint.Claims
-	var known leads // never changed: replaced
-	return func() (*taint.Claims, leads, error) {
+	known := leads{of: map[string]led{}, met: map[*corev1.Node]bool{}}
+	return func(node *corev1.Node) (*taint.Claims, *lead, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if found != nil && time.Since(at) < time.Second {
-			return found, known, nil
-		}
-		nodes, err := kube.CachedNodes(context.Background(), p.cache)
-		if err != nil {
-			return nil, known, err
-		}
-		at = time.Now()
-		if found != nil && len(nodes) == len(known) && !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !known[n.Name].is(n) }) {
-			return found, known, nil
-		}
-		there, same := make(leads, len(nodes)), found != nil
-		for _, n := range nodes {
-			before := known[n.Name]
-			now := before
-			if !before.is(n) {
-				now = &lead{uid: n.UID, rv: n.ResourceVersion, claims: cfg.Claims([]*corev1.Node{n})}
-				now.machine, now.none = cfg.Machine(n)
+		if found == nil || time.Since(at) >= time.Second {
+			nodes, err := kube.CachedNodes(context.Background(), p.cache)
+			if err != nil {
+				return nil, known.of[node.Name].lead, err
 			}
-			there[n.Name], same = now, same && before != nil && slices.Equal(now.claims, before.claims)
+			at = time.Now()
+			if others := known.update(cfg, nodes); others || found == nil {
+				found = known.all(nodes)
+			}
 		}
-		same, known = same && len(there) == len(known), there
-		if same {
-			return found, known, nil
-		}
-		var all []taint.Claim
-		for _, n := range nodes {
-			all = append(all, known[n.Name].claims...)
-		}
-		found = taint.NewClaims(all)
-		return found, known, nil
+		return found, known.of[node.Name].lead, nil
 	}
 }
 
-// leads are what the file says of nodes, by their names.
-type leads map[string]*lead
+// leads are what the file says of nodes.
+type leads struct {
+	of  map[string]led        // by the nodes' names
+	met map[*corev1.Node]bool // the node of each led: one that the cache still holds did not change
+}
+
+type led struct {
+	*lead
+	node *corev1.Node
+}
+
+// update asks the file about what is new among all nodes, and reports whether the claims are others.
+func (l *leads) update(cfg *config.Config, nodes []*corev1.Node) (others bool) {
+	for _, n := range nodes {
+		if l.met[n] {
+			continue
+		}
+		before := l.of[n.Name]
+		now := before.lead
+		if !before.is(n) {
+			now = &lead{uid: n.UID, rv: n.ResourceVersion, claims: cfg.Claims([]*corev1.Node{n})}
+			now.machine, now.none = cfg.Machine(n)
+			others = others || before.lead == nil || !slices.Equal(now.claims, before.claims)
+		}
+		delete(l.met, before.node)
+		l.of[n.Name], l.met[n] = led{now, n}, true
+	}
+	if len(l.of) == len(nodes) {
+		return others
+	}
+	there := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		there[n.Name] = true
+	}
+	for name, gone := range l.of {
+		if !there[name] {
+			delete(l.of, name)
+			delete(l.met, gone.node)
+		}
+	}
+	return true
+}
+
+func (l *leads) all(nodes []*corev1.Node) *taint.Claims {
+	var all []taint.Claim
+	for _, n := range nodes {
+		all = append(all, l.of[n.Name].claims...)
+	}
+	return taint.NewClaims(all)
+}
 
 // lead is what the file says of one version of a Node: it hangs on nothing else.
 type lead struct {
@@ -435,7 +477,7 @@ func (p *configs) warn(cfg *config.Config) {
 // reload puts a changed file in force.
 func (p *configs) reload(cfg *config.Config) {
 	p.mu.Lock()
-	same := p.digest == cfg.Digest()
+	same := p.now.Digest() == cfg.Digest()
 	p.mu.Unlock()
 	if same {
 		p.good.Set(1)
@@ -451,8 +493,8 @@ func (p *configs) reload(cfg *config.Config) {
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen || f.LeaderElection != cfg.LeaderElection {
-		p.log.Warn("taintKey, listen and leaderElection take effect at the next start")
+	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen || f.LeaderElection != cfg.LeaderElection || f.Record != cfg.Record {
+		p.log.Warn("taintKey, listen, leaderElection and record take effect at the next start")
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"net"
 	"slices"
 	"strconv"
@@ -37,6 +38,7 @@ func (r *reader) check(c *Config) {
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
 	r.records(c.Records)
+	r.record(c.Record)
 	for i := range c.Providers {
 		r.checkProvider(c, i)
 	}
@@ -136,6 +138,30 @@ func (r *reader) listen(l Listen) {
 	if _, port, err := net.SplitHostPort(l.Health); err == nil && l.Metrics == l.Health && port != "0" {
 		r.report("listen.health", "is the address of listen.metrics: each needs its own")
 	}
+	r.address("listen.status", l.Status)
+	host, port, err := net.SplitHostPort(l.Status)
+	if err != nil {
+		return // none, or reported
+	}
+	if port != "0" && (l.Status == l.Metrics || l.Status == l.Health) {
+		r.report("listen.status", "is the address of another server: each needs its own")
+	}
+	switch {
+	case (l.StatusCertFile == "") != (l.StatusKeyFile == ""):
+		r.report("listen.status", "statusCertFile and statusKeyFile go together")
+	case l.StatusCertFile == "" && !loopback(host):
+		r.report("listen.status", "people's tokens cross the network: give statusCertFile and statusKeyFile, or listen at 127.0.0.1 (kubectl port-forward reaches that)")
+	case l.StatusCertFile != "" && !r.skipFiles:
+		if _, err := tls.LoadX509KeyPair(l.StatusCertFile, l.StatusKeyFile); err != nil {
+			r.report("listen.statusCertFile", "no certificate with its key: %s", oneLine(err.Error()))
+		}
+	}
+}
+
+// loopback reports that nobody on another machine reaches the address.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (r *reader) address(path, addr string) {

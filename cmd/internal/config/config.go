@@ -91,6 +91,7 @@ type Config struct {
 	Listen         Listen         `yaml:"listen"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 	Records        Records        `yaml:"records"`
+	Record         Record         `yaml:"record"`
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
@@ -111,6 +112,10 @@ type Lines struct {
 type Listen struct {
 	Metrics string `yaml:"metrics"` // default 127.0.0.1:8080
 	Health  string `yaml:"health"`  // default 127.0.0.1:8081
+	// The page for people, default "". Beyond loopback it needs the certificate, which is read again when it changes.
+	Status         string `yaml:"status"`
+	StatusCertFile string `yaml:"statusCertFile"` // PEM, the server's own first; "": plain HTTP
+	StatusKeyFile  string `yaml:"statusKeyFile"`  // PEM
 }
 
 // LeaderElection is how one of several controllers is chosen. LeaseDuration > RenewDeadline > 1.2 x RetryPeriod holds.
@@ -166,6 +171,7 @@ func Default() *Config {
 			RetryPeriod:   2 * time.Second,
 		},
 		Records:    defaultRecords,
+		Record:     defaultRecord,
 		evictFirst: labels.Nothing(),
 		excluded:   labels.Nothing(), // parsed by check
 	}

@@ -103,6 +103,7 @@ func TestFull(t *testing.T) {
 			Namespace: "fencing", Name: "ff", LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
 		},
 		Records: config.Records{Keep: 7, MaxAge: 48 * time.Hour},
+		Record:  config.Record{File: "/var/lib/forcefence/recording", MaxBytes: 1_000_000_000},
 		Providers: []config.Provider{
 			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{
 				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,

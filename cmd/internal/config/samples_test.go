@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers/providertest/plug"
 )
 
-var samples = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+var samples = regexp.MustCompile("(?s)```yaml[^\n]*\n(.*?)```")
 
 // Each type has a README with a sample of its configuration that is one, and stands in config.example.yaml.
 func TestSamples(t *testing.T) {

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/glance"
+)
+
+// again is how often the nodes are looked at anew while they are followed: an Event changes no Node.
+const again = 10 * time.Second
+
+// follow tells of each node that is another than before, until ctx ends. What was told last is f. An API server that is away for a while is
+// asked again; a right that is missing ends it.
+func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell func(glance.Node) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	selector := func(raw metav1.ListOptions) *client.ListOptions {
+		raw.LabelSelector = o.selector
+		return &client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue}
+	}
+	nodes := &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
+			l := &corev1.NodeList{}
+			return l, c.List(ctx, l, selector(raw))
+		},
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &corev1.NodeList{}, selector(raw))
+		},
+	}
+	var events map[string][]glance.Event
+	var read time.Time
+	told := map[string]string{}
+	for _, n := range f.Nodes {
+		told[n.Node] = fingerprint(n)
+	}
+	see := func(obj any) { // one after the other
+		node := obj.(*corev1.Node)
+		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
+			return
+		}
+		s := glance.Seen{Node: node, Key: o.key, Now: o.now().UTC()}
+		if one := glance.Of(s); one.State != glance.Fenceable {
+			if s.Now.Sub(read) > again/2 {
+				events, _ = eventsOf(ctx, c, "")
+				read = s.Now
+			}
+			s.Event = newest(events[node.Name])
+			if rec, _ := taint.RecordOf(node); rec.Open() {
+				s.Needs, _ = needed(ctx, c, node.Name, rec) // what cannot be read was told with the table
+			}
+		}
+		one := glance.Of(s)
+		before, known := told[node.Name]
+		now := fingerprint(one)
+		told[node.Name] = now
+		if before == now || !known && f.Unlisted > 0 && one.State == glance.Fenceable {
+			return // one of those that were not listed is as it was
+		}
+		if err := tell(one); err != nil {
+			stop(err)
+		}
+	}
+	informer := toolscache.NewSharedInformer(nodes, &corev1.Node{}, again)
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
+		if missing(err) != "" {
+			stop(fmt.Errorf("watching nodes: %w", err))
+		}
+	}); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) },
+	}); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	informer.RunWithContext(ctx)
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// fingerprint is what is told of a node without what passes by itself.
+func fingerprint(n glance.Node) string {
+	n.Machine.At, n.ReadySince, n.Event = nil, nil, nil
+	fence := ""
+	if n.Fence != nil {
+		fence = fmt.Sprintf("%+v", *n.Fence)
+	}
+	n.Fence = nil
+	return fmt.Sprintf("%+v %s", n, fence)
+}

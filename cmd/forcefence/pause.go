@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+)
+
+// forever is a pause that does not end by itself.
+const forever = "forever"
+
+// newPause has nodes left alone.
+func newPause() *cobra.Command {
+	var at reach
+	var reason, long string
+	cmd := &cobra.Command{
+		Use:   "pause [NODE] --for DURATION --reason TEXT",
+		Short: "Have nothing new begun on a node, or on any, for a while",
+		Long: "Have nothing new begun on a node, or on any node of the cluster, for a while: no power-off, no mark, no policy's act. A fence that is under\n" +
+			"way goes on. Controllers read it live, before each act that begins something. A node's pause is its annotation forcefence.io/paused; that\n" +
+			"of the whole cluster is the ConfigMap that the configuration names (pauseConfigMap).\n\n" +
+			"It ends by itself. A pause that is to hold until `resume` needs --for forever. A pause that somebody else set is not made shorter: resume\n" +
+			"it first.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := newPauseOf(reason, long, time.Now())
+			if err != nil {
+				return err
+			}
+			c, err := at.client()
+			if err != nil {
+				return err
+			}
+			var me authenticationv1.SelfSubjectReview
+			if err := c.Create(cmd.Context(), &me); err == nil { // else it is somebody's
+				p.Reason += " (" + me.Status.UserInfo.Username + ")"
+			}
+			told, err := pauser{c, at.overrides.Context.Namespace, time.Now}.pause(cmd.Context(), args, p)
+			for _, line := range told {
+				say(cmd.OutOrStdout(), "", "%s", line)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	at.flags(cmd)
+	at.namespaced(cmd)
+	f.StringVar(&reason, "reason", "", "why; it stands in Events and in status")
+	f.StringVar(&long, "for", "", "for how long, such as 2h; forever: until `resume`")
+	return needs(cmd, "forcefence-operate")
+}
+
+// newResume takes a pause back.
+func newResume() *cobra.Command {
+	var at reach
+	cmd := &cobra.Command{
+		Use:   "resume [NODE]",
+		Short: "Take a pause back, of a node or of the whole cluster",
+		Long: "Take a pause back, of a node or of the whole cluster: what a controller held back is begun at once. It says what was paused, and what else\n" +
+			"has the node left alone.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := at.client()
+			if err != nil {
+				return err
+			}
+			told, err := pauser{c, at.overrides.Context.Namespace, time.Now}.resume(cmd.Context(), args)
+			for _, line := range told {
+				say(cmd.OutOrStdout(), "", "%s", line)
+			}
+			return err
+		},
+	}
+	at.flags(cmd)
+	at.namespaced(cmd)
+	return needs(cmd, "forcefence-operate")
+}
+
+// maxPause bounds the reason, in bytes.
+const maxPause = 200
+
+// newPauseOf is the pause that the flags ask for.
+func newPauseOf(reason, long string, now time.Time) (fence.Pause, error) {
+	p := fence.Pause{Reason: strings.Join(strings.Fields(reason), " ")}
+	switch {
+	case p.Reason == "":
+		return p, errors.New("say why: --reason TEXT")
+	case len(p.Reason) > maxPause:
+		return p, fmt.Errorf("--reason has %d bytes: at most %d", len(p.Reason), maxPause)
+	case long == "":
+		return p, errors.New("say for how long: --for 2h, or --for forever, which ends only by `resume`")
+	case long == forever:
+		return p, nil
+	}
+	d, err := time.ParseDuration(long)
+	if err != nil || d < time.Second {
+		return p, fmt.Errorf("--for: %q is no time such as 30m or 2h, nor %s", long, forever)
+	}
+	p.Until = now.Add(d).UTC().Truncate(time.Second)
+	return p, nil
+}
+
+// pauser writes pauses and takes them back. It blocks for the API server, and may be repeated.
+type pauser struct {
+	client    client.Client
+	namespace string // of the controller; "": that of its Lease
+	now       func() time.Time
+}
+
+// pauseTries is how often a write is tried anew that somebody else overtook: a kubelet writes its Node all the time.
+const pauseTries = 5
+
+func (o pauser) pause(ctx context.Context, node []string, p fence.Pause) ([]string, error) {
+	if len(node) > 0 {
+		return o.onNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
+			told := fmt.Sprintf("Node %s is paused: %s.", n.Name, p)
+			if text, ok := n.Annotations[fence.PausedAnnotation]; ok {
+				if err := o.shortens(fence.ParsePause(text), p, "node "+n.Name, "resume "+n.Name); err != nil {
+					return nil, err
+				}
+			}
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, fence.PausedAnnotation, p.Annotation())
+			if rec, _ := taint.RecordOf(n); rec.Open() {
+				told += fmt.Sprintf(" Its fence %s, which is in phase %s, goes on.", rec.ID, rec.Phase)
+			}
+			return []string{told}, nil
+		})
+	}
+	at, unsure, err := o.configMap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cm := &corev1.ConfigMap{}
+	write := func() error {
+		cm.Namespace, cm.Name = at.Namespace, at.Name
+		cm.Data = map[string]string{"reason": p.Reason}
+		if !p.Until.IsZero() {
+			cm.Data["until"] = p.Until.Format(time.RFC3339)
+		}
+		if cm.ResourceVersion == "" {
+			return o.client.Create(ctx, cm)
+		}
+		return o.client.Update(ctx, cm)
+	}
+	for range pauseTries {
+		if err = write(); !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
+			break
+		}
+		had := &corev1.ConfigMap{}
+		switch err := o.client.Get(ctx, at, had); {
+		case apierrors.IsNotFound(err):
+			cm = &corev1.ConfigMap{}
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
+		}
+		if err := o.shortens(fence.PauseOf(had.Data), p, "the whole cluster", "resume"); err != nil {
+			return nil, err
+		}
+		cm = had
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing ConfigMap %s: %w", at, err)
+	}
+	told := []string{fmt.Sprintf("All nodes are paused, by ConfigMap %s: %s.", at, p)}
+	if unsure != "" {
+		told = append(told, unsure+".")
+	}
+	return append(told, o.open(ctx)...), nil
+}
+
+// shortens refuses to end somebody's pause earlier than it says.
+func (o pauser) shortens(had, now fence.Pause, what, resume string) error {
+	if had.Over(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
+		return nil
+	}
+	return fmt.Errorf("%s is paused already, and for longer: %s. Nothing was changed: take it back first (%s)", what, had, resume)
+}
+
+// open names fences that go on.
+func (o pauser) open(ctx context.Context) []string {
+	var under []string
+	err := each(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(obj runtime.Object) error {
+		n := obj.(*corev1.Node)
+		if rec, _ := taint.RecordOf(n); rec.Open() {
+			under = append(under, fmt.Sprintf("%s (%s)", n.Name, rec.Phase))
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("Whether fences are under way, which go on, is not known: %v.", err)}
+	case len(under) > 0:
+		return []string{"These fences are under way, and go on: " + strings.Join(under, ", ") + "."}
+	}
+	return nil
+}
+
+func (o pauser) resume(ctx context.Context, node []string) ([]string, error) {
+	if len(node) > 0 {
+		return o.onNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
+			text, ok := n.Annotations[fence.PausedAnnotation]
+			if !ok {
+				return nil, fmt.Errorf("node %s is not paused%s", n.Name, o.rest(n))
+			}
+			delete(n.Annotations, fence.PausedAnnotation)
+			return []string{fmt.Sprintf("Node %s is not paused any more (%s)%s.", n.Name, fence.ParsePause(text), o.rest(n))}, nil
+		})
+	}
+	at, unsure, err := o.configMap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var cm corev1.ConfigMap
+	switch err := o.client.Get(ctx, at, &cm); {
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("the cluster is not paused: there is no ConfigMap %s", at)
+		if unsure != "" {
+			err = fmt.Errorf("%w. %s", err, unsure)
+		}
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
+	}
+	if err := o.client.Delete(ctx, &cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}); err != nil {
+		return nil, fmt.Errorf("deleting ConfigMap %s: %w", at, err)
+	}
+	return []string{fmt.Sprintf("The cluster is not paused any more (%s). Nodes that are paused themselves stay so.", fence.PauseOf(cm.Data))}, nil
+}
+
+// rest is what else has a node left alone.
+func (o pauser) rest(n *corev1.Node) string {
+	if why := fence.Excluded(n, o.now()); why != "" {
+		return ", and is still left alone: " + why
+	}
+	return ""
+}
+
+func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error) {
+	namespace, err := home(ctx, o.client, o.namespace)
+	if err != nil {
+		return client.ObjectKey{}, "", err
+	}
+	return pauseIn(ctx, o.client, namespace)
+}
+
+// onNode writes the Node that was read, and no other.
+func (o pauser) onNode(ctx context.Context, name string, change func(*corev1.Node) ([]string, error)) (told []string, err error) {
+	for range pauseTries {
+		var n corev1.Node
+		if err := o.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return nil, fmt.Errorf("reading node: %w", err)
+		}
+		before := n.DeepCopy()
+		if told, err = change(&n); err != nil {
+			return nil, err
+		}
+		if err = o.client.Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing node %s: %w", name, err)
+	}
+	return told, nil
+}

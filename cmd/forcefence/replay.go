@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/replay"
+)
+
+// newReplay makes the decisions of a recording again.
+func newReplay(types providers.Registry) *cobra.Command {
+	var format, file string
+	cmd := &cobra.Command{
+		Use:   "replay FILE...",
+		Short: "Decide again what a recording of the controller holds, as it was configured then or otherwise",
+		Long: "Decide again what a recording holds, which the controller wrote (record.file of its configuration), and print decisions side by side:\n" +
+			"as they were made then, and as they are made now. Of several files the oldest stands first: FILE.1 FILE. Nothing is asked: no API\n" +
+			"server, no device.\n\n" +
+			"With --config the nodes are under another configuration: its mode, limits, exclusions and policies, but the devices that answered then.\n" +
+			"From the first act that only one of the two does, the world would have been another: what would have become of the node is then an\n" +
+			"estimate, as explain makes it, and the rest of that incident is left out.\n\n" +
+			"Exit status: 0; 1 for any error, if a line cannot be read, and without --config if a decision differs: another version decides\n" +
+			"otherwise, or the recording was changed.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "table" && format != "json" {
+				return fmt.Errorf("--output: %q is neither table nor json", format)
+			}
+			var other *replay.Other
+			if file != "" {
+				var err error
+				if other, err = app.Replayed(file, types); err != nil {
+					return err
+				}
+			}
+			var r replay.Report
+			played := make(chan error, 1)
+			go func() {
+				var err error
+				r, err = play(args, other)
+				played <- err
+			}()
+			select {
+			case <-cmd.Context().Done(): // a pipe that nobody writes to cannot be waited for, and a month takes its time
+				return errors.New("interrupted")
+			case err := <-played:
+				if err != nil {
+					return err
+				}
+			}
+			if format == "json" {
+				if err := printJSON(cmd.OutOrStdout(), r, "  "); err != nil {
+					return err
+				}
+			} else if err := printReplay(cmd.OutOrStdout(), r, other != nil); err != nil {
+				return err
+			}
+			switch {
+			case r.Broken > 0:
+				return fmt.Errorf("%d lines cannot be read or played, and are left out with what follows of their incidents; the first: %s", r.Broken, r.First)
+			case other == nil && r.Differ > 0:
+				return errors.New("decisions differ from those that were recorded")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&format, "output", "o", "table", "table or json")
+	f.StringVar(&file, "config", "", "another configuration file (default: what the recording says of each node)")
+	return cmd
+}
+
+// play plays files.
+func play(names []string, other *replay.Other) (replay.Report, error) {
+	var in []io.Reader
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			return replay.Report{}, fmt.Errorf("opening recording: %w", err)
+		}
+		defer f.Close()
+		in = append(in, f)
+	}
+	return replay.Play(in, other)
+}
+
+// printReplay writes decisions as a table. What a recording says was made fit for a terminal by package replay.
+func printReplay(out io.Writer, r replay.Report, other bool) error {
+	for i, h := range r.Headers {
+		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
+			say(out, "", "Recorded by forcefence %s from %s on, mode %s.", replay.Clean(h.By), h.At.UTC().Format(time.DateTime), replay.Clean(h.Mode))
+		}
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var estimates []replay.Decision
+	if len(r.Decisions) > 0 {
+		fmt.Fprintln(w, "TIME\tNODE\tTHEN\tNOW")
+	}
+	for _, d := range r.Decisions {
+		now := "the same"
+		if d.Differs {
+			now = d.Now.String()
+		}
+		if now == d.Then.String() {
+			now += ", with other " + replay.Clean(strings.Join(d.In, ", "))
+		}
+		switch {
+		case d.Unknown != "":
+			now = "unknown: " + replay.Clean(d.Unknown)
+		case d.Estimate != nil:
+			estimates = append(estimates, d)
+			now += fmt.Sprintf(" [%d]", len(estimates))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), replay.Clean(d.Node), d.Then, now)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for i, d := range estimates {
+		fmt.Fprintln(out)
+		say(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
+			replay.Clean(d.Node), d.Estimate.Says, outcomeWords[d.Estimate.Outcome])
+		for _, e := range d.Estimate.Steps {
+			say(out, fmt.Sprintf("    %8s  ", seconds(e.Seconds)), "%s: %s", e.Reason, replay.Clean(e.Text))
+		}
+		if n := len(d.Estimate.Moved); n > 0 {
+			say(out, "    ", "Pods moved: %d: %s", n, replay.Clean(strings.Join(d.Estimate.Moved, ", ")))
+		}
+		for _, p := range d.Estimate.Policy {
+			say(out, "    ", "Pods ended without proof by policy %s: %s", replay.Clean(p.Policy), replay.Clean(strings.Join(p.Pods, ", ")))
+		}
+	}
+	if len(r.Decisions) > 0 {
+		fmt.Fprintln(out)
+	}
+	what := "All are the same."
+	switch {
+	case r.Differ > 0:
+		what = fmt.Sprintf("%d differ.", r.Differ)
+	case r.Compared == 0:
+		what = "There is nothing to tell of."
+	}
+	say(out, "", "%d decisions of %d lines compared. %s", r.Compared, r.Lines, what)
+	for _, note := range []struct {
+		n    int
+		text string
+	}{
+		{r.Left, "%d lines are left out: the beginning of what they belong to is not in these files, or a line before them is missing."},
+		{r.Cut, "%d incidents went on for longer than is recorded of one (8 MiB)."},
+		{r.Dropped, "%d lines were not recorded, as the disk was too slow or full."},
+	} {
+		if note.n > 0 {
+			say(out, "", note.text, note.n)
+		}
+	}
+	if r.Torn {
+		say(out, "", "The last line is not whole, and is left out.")
+	}
+	if other && r.Differ > 0 && len(estimates) == 0 {
+		say(out, "", "Nothing would have been done otherwise: the differences are in what was told.")
+	}
+	return nil
+}
+
+// outcomeWords are explain's outcomes in the conditional.
+var outcomeWords = map[explain.Outcome]string{
+	explain.Moves: "its pods would have been moved", explain.Tells: "it would have been told", explain.Nothing: "nothing would have been done",
+	explain.Hangs: "a fence would have begun, and not come to its end",
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+const recording = "../../taint/replay/testdata/recording-1.jsonl"
+
+func TestReplay(t *testing.T) {
+	text, err := os.ReadFile(recording)
+	kit.Must(t, err)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		kit.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	whole := string(text)
+	half := strings.Index(whole[len(whole)/2:], "\n") + len(whole)/2 + 1
+	header := whole[:strings.Index(whole, "\n")+1]
+	const observe = "mode: observe\nproviders:\n- {name: racks, redfish: {username: u, passwordFile: /not/here}}\nnodes:\n" +
+		"- {name: all, selector: '', provider: racks, machine: {from: list, list: [{node: n1, id: 'https://bmc'}]}}\n"
+	for name, tt := range map[string]struct {
+		args   []string
+		status int
+		want   []string
+	}{
+		"as it was":          {[]string{recording}, 0, []string{"Recorded by forcefence test from 2026-03-01 12:00:00 on, mode fence.", "PowerOff through racks/https://bmc", "All are the same."}},
+		"in two files":       {[]string{file("1", whole[:half]), file("2", header+whole[half:])}, 0, []string{"All are the same."}},
+		"the second alone":   {[]string{filepath.Join(dir, "2")}, 0, []string{"lines are left out: the beginning"}},
+		"no header":          {[]string{recording, file("3", whole[half:])}, 1, []string{"/3: line 1: it is no recording"}},
+		"torn":               {[]string{file("torn", whole[:half+20])}, 0, []string{"The last line is not whole", "All are the same."}},
+		"changed":            {[]string{file("changed", strings.Replace(whole, `"state":"Off"`, `"state":"On"`, 1))}, 1, []string{"1 differ.", "lines are left out", "decisions differ from those that were recorded"}},
+		"a wait's length":    {[]string{file("after", strings.Replace(whole, `"after":"4.999s"`, `"after":"5.999s"`, 2))}, 1, []string{"Wait (KubeletHeartbeats), with other after", "1 differ."}},
+		"nothing but a head": {[]string{file("head", header)}, 0, []string{"0 decisions of 1 lines compared. There is nothing to tell of."}},
+		"a broken line":      {[]string{file("broken", whole[:half]+"\x00\x00{\n"+whole[half:])}, 1, []string{"All are the same.", "1 lines cannot be read or played", "/broken: line 99"}},
+		"the wrong order":    {[]string{file("new", strings.Replace(header, "T12:", "T13:", 1)), recording}, 1, []string{"recording-1.jsonl begins at 2026-03-01 12:00:00", "the oldest must stand first"}},
+		"in mode observe":    {[]string{"--config", file("observe.yaml", observe), recording}, 0, []string{"Wait (PoweredOnNotReady) [1]", "from here on the world would have been", "nothing would have been done"}},
+		"not there":          {[]string{filepath.Join(dir, "none")}, 1, []string{"opening recording: open", "no such file"}},
+		"no configuration":   {[]string{"--config", file("bad.yaml", "mode: x\n"), recording}, 1, []string{"bad.yaml:1: mode: must be"}},
+		"another format":     {[]string{"-o", "yaml", recording}, 1, []string{`--output: "yaml" is neither table nor json`}},
+		"a newer recording":  {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1, []string{"a recording of version 9", "Use that forcefence, or a newer one"}},
+		"escapes":            {[]string{file("escapes", strings.ReplaceAll(whole, `"n1"`, `"\u001b[2Jn1"`))}, 0, []string{"[2Jn1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, told strings.Builder
+			status := run(append([]string{"replay"}, tt.args...), all.Types(), &out, &told)
+			got := out.String() + told.String()
+			for _, want := range tt.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q is not in it", want)
+				}
+			}
+			if status != tt.status || strings.ContainsRune(got, '\x1b') || t.Failed() {
+				t.Errorf("exit status %d, want %d:\n%s", status, tt.status, got)
+			}
+		})
+	}
+	var out, told strings.Builder
+	if status := run([]string{"replay", "-o", "json", recording}, all.Types(), &out, &told); status != 0 {
+		t.Fatalf("exit status %d: %s", status, told.String())
+	}
+	var r replay.Report
+	kit.Must(t, json.Unmarshal([]byte(out.String()), &r))
+	if r.Compared == 0 || r.Differ != 0 || len(r.Decisions) == 0 || r.Decisions[0].Node != "n1" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// Who waits for a pipe that nobody writes to, or for a month to be played, can stop it.
+func TestReplayIsInterrupted(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	kit.Must(t, syscall.Mkfifo(fifo, 0o600))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	root := newRoot(all.Types())
+	root.SetArgs([]string{"replay", fifo})
+	if err := root.ExecuteContext(ctx); err == nil || err.Error() != "interrupted" {
+		t.Errorf("got %v, want that it was interrupted", err)
+	}
+	writer, err := os.OpenFile(fifo, os.O_RDWR, 0) // so that the reader goes, too
+	kit.Must(t, err)
+	kit.Must(t, writer.Close())
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// screen is where a command writes for people. Nodes, Events and devices are others' words, and a terminal obeys some of them: what is not
+// printable, but for the end of a line and a tab, is shown as a dot.
+type screen struct {
+	to    io.Writer
+	width int  // in columns; 0: any
+	color bool // it is a terminal, and nobody set NO_COLOR
+}
+
+// newScreen finds out what w is. https://no-color.org has the variable.
+func newScreen(w io.Writer) screen {
+	s := screen{to: w}
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return s
+	}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+		s.width = width
+	}
+	s.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+func (s screen) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(s.to, printable(string(text), "\n\t")); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// printable shows each character that is not, and not one of those allowed, as a dot.
+func printable(text, allowed string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) && c != utf8.RuneError || strings.ContainsRune(allowed, c) {
+			return c
+		}
+		return '.'
+	}, text)
+}
+
+// printJSON writes a value. What a terminal would obey is escaped, so that the value stays what it is.
+func printJSON(out io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", indent)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	var safe strings.Builder
+	for _, c := range b.String() {
+		switch {
+		case unicode.IsPrint(c) || c == '\n':
+			safe.WriteRune(c)
+		case c > 0xffff:
+			c -= 0x10000
+			fmt.Fprintf(&safe, `\u%04x\u%04x`, 0xd800+c>>10, 0xdc00+c&0x3ff)
+		default:
+			fmt.Fprintf(&safe, `\u%04x`, c)
+		}
+	}
+	_, err := io.WriteString(out, safe.String())
+	return err
+}
+
+// width is how wide a line of text is, at most.
+const width = 80
+
+// say writes a text in lines that are no longer than width, or the screen, where its words allow that; those after the first are indented as far.
+func say(out io.Writer, head, format string, args ...any) {
+	most := width
+	if s, ok := out.(screen); ok && s.width > 0 {
+		most = min(most, s.width)
+	}
+	for _, line := range wrap(head, fmt.Sprintf(format, args...), most) {
+		fmt.Fprintln(out, line)
+	}
+}
+
+// wrap is a text behind a head, in lines.
+func wrap(head, text string, most int) (lines []string) {
+	line, indent := head, strings.Repeat(" ", utf8.RuneCountInString(head))
+	empty := true
+	for _, word := range strings.Fields(text) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > most {
+			lines = append(lines, line)
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	return append(lines, line)
+}
+
+// cell is a text of a grid, and how a terminal shows it: a number of ECMA-48's SGR, or none.
+type cell struct{ text, color string }
+
+// The colours of cells.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	faint  = "2"
+)
+
+// cells are a row without colours.
+func cells(values ...any) (row []cell) {
+	for _, v := range values {
+		row = append(row, cell{text: fmt.Sprint(v)})
+	}
+	return row
+}
+
+// leastNote is how many columns the last column of a grid needs to stand beside the others.
+const leastNote = 30
+
+// grid writes rows in columns. The last column is a text: where the screen is too narrow for it, it stands below its row. Where the others are
+// too wide as well, each cell has a line of its own.
+func grid(out io.Writer, header []string, rows [][]cell) {
+	s, ok := out.(screen)
+	if !ok {
+		s = screen{to: out}
+	}
+	last := len(header) - 1
+	widths := make([]int, len(header))
+	for i, h := range header {
+		widths[i] = len(h)
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i].text = strings.Join(strings.Fields(printable(row[i].text, "\n\t")), " ")
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
+		}
+	}
+	used := 0 // by all but the last
+	for _, w := range widths[:last] {
+		used += w + 2
+	}
+	beside := s.width == 0 || used+min(widths[last], leastNote) <= s.width
+	if !beside && used-2 > s.width {
+		s.blocks(header, rows)
+		return
+	}
+	var b strings.Builder
+	line := func(row []cell) {
+		at := 0
+		for i, c := range row[:last] {
+			at += widths[i] + 2
+			b.WriteString(s.paint(c) + strings.Repeat(" ", widths[i]+2-utf8.RuneCountInString(c.text)))
+		}
+		note := row[last]
+		switch {
+		case !beside && note.text != "":
+			b.WriteString("\n")
+			for _, l := range wrap("  ", note.text, s.width) {
+				b.WriteString(s.paint(cell{l, note.color}) + "\n")
+			}
+		case s.width == 0:
+			b.WriteString(note.text + "\n")
+		default:
+			for i, l := range wrap("", note.text, s.width-used) {
+				if i > 0 {
+					b.WriteString(strings.Repeat(" ", at))
+				}
+				b.WriteString(s.paint(cell{l, note.color}) + "\n")
+			}
+		}
+	}
+	head := make([]cell, len(header))
+	for i, h := range header {
+		head[i].text = h
+	}
+	if !beside {
+		head[last].text = ""
+	}
+	for _, row := range append([][]cell{head}, rows...) {
+		line(row)
+	}
+	s.raw(b.String())
+}
+
+// blocks writes each row as lines of header and cell.
+func (s screen) blocks(header []string, rows [][]cell) {
+	wide := 0
+	for _, h := range header[1:] {
+		wide = max(wide, len(h))
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		b.WriteString(s.paint(row[0]) + "\n")
+		for i, c := range row[1:] {
+			if c.text == "" || c.text == "-" {
+				continue
+			}
+			for n, l := range wrap(fmt.Sprintf("  %-*s  ", wide, header[i+1]), c.text, s.width) {
+				if n == 0 {
+					l = l[:wide+4] + s.paint(cell{l[wide+4:], c.color})
+				}
+				b.WriteString(l + "\n")
+			}
+		}
+	}
+	s.raw(b.String())
+}
+
+// paint colours a text that is printable already.
+func (s screen) paint(c cell) string {
+	if !s.color || c.color == "" || c.text == "" {
+		return c.text
+	}
+	return "\x1b[" + c.color + "m" + c.text + "\x1b[0m"
+}
+
+// raw writes what is printable already, with its colours; no line ends in spaces.
+func (s screen) raw(text string) {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	_, _ = io.WriteString(s.to, strings.Join(lines, "\n"))
+}

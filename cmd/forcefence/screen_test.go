@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/glance"
+	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/test/kit"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var update = flag.Bool("update", false, "write what commands print into testdata")
+
+// hostile is what a kubelet may write where people look: it moves the cursor, sets the window's title, turns the reading direction around.
+const hostile = "\x1b[2Jgone\x1b]0;title\x07\r\u202edne\u009b31m\U000e0041"
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(since time.Duration) *time.Time { return new(noon.Add(-since)) }
+
+// sampleFleet has one node of each kind.
+func sampleFleet() *fleet {
+	return &fleet{
+		At: noon, Controllers: []leader{{Namespace: "forcefence-system", Lease: "forcefence", Holder: "forcefence-5d8-x2x-1", Renewed: at(2 * time.Second), Leads: true}},
+		Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until 2026-03-01T14:00:00Z`, Unknown: []string{"You lack the right: list events -n default"},
+		Counts: map[glance.State]int{glance.Stuck: 1, glance.Fencing: 1, glance.Silent: 1, glance.Unfenced: 1, glance.Fenceable: 4988}, Unlisted: 4987,
+		Nodes: []glance.Node{
+			{Node: "n1", State: glance.Stuck, Ready: "Unknown", ReadySince: at(9 * time.Hour), Machine: glance.Machine{Power: "Off", By: "racks", From: "fence", At: at(3 * time.Second)}, Guard: "FailClosed",
+				Fence: &glance.Fence{ID: "f-1", Phase: "Evicting", At: *at(9 * time.Hour)}, Next: "A person should look: volume pv-7 does not detach from it."},
+			{Node: "n2.rack-7.example.net", State: glance.Fencing, Ready: "Unknown", ReadySince: at(50 * time.Second), Machine: glance.Machine{Power: "On", By: "racks/10.0.0.7", From: "fence", At: at(8 * time.Second)}, Guard: "FailOpen",
+				Fence: &glance.Fence{ID: "f-2", Phase: "PoweringOff", At: *at(9 * time.Second)}, Next: "A power-off is sent; it waits until racks/10.0.0.7 says Off."},
+			{Node: "n3", State: glance.Silent, Ready: "False", ReadySince: at(time.Minute), Machine: glance.Machine{Power: "Unknown", From: "drill", At: at(time.Hour)}, Next: "The node looks dead (" + hostile + "): nothing is done."},
+			{Node: "n4", State: glance.Unfenced, Ready: "True", Machine: glance.Machine{Power: "Unknown"}, Guard: hostile, Next: "No controller has asked its devices yet."},
+			{Node: "n5", State: glance.Fenceable, Ready: "True", Machine: glance.Machine{Power: "On", By: "racks/10.0.0.9", From: "drill", At: at(50 * time.Hour)}, Guard: "FailClosed"},
+		},
+	}
+}
+
+// sampleStory is a fence that needs a person, recorded by a newer version.
+func sampleStory() *story {
+	micro := func(since time.Duration) metav1.MicroTime { return metav1.NewMicroTime(*at(since)) }
+	var f api.Fencing
+	f.Name = "n1.f-8bd391b2f0c0"
+	f.Spec = api.FencingSpec{Node: "n1", ID: "f-8bd391b2f0c0", By: "forcefence-5d8-x2x-1", Why: "LeaseStale", Device: "racks", StartedAt: micro(time.Minute)}
+	f.Status = api.FencingStatus{
+		Phase: "Evicting", Timeline: []api.PhaseEntered{{Phase: "Armed", At: micro(58 * time.Second)}, {Phase: "Evicting", At: micro(57 * time.Second)}},
+		Evidence: []api.Answer{{At: micro(59 * time.Second), From: "racks", State: "Off", Raw: "Off"}, {At: micro(57500 * time.Millisecond), From: "racks", State: "Off", Raw: hostile}},
+		Pods:     api.Pods{Ended: 300, Left: 1, Names: []api.Pod{{Namespace: "ns", Name: "db-0"}, {Namespace: "ns", Name: "db-1"}}},
+		Volumes:  api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-6", "pv-7"}, Left: []string{"pv-7"}},
+		Conditions: []metav1.Condition{{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
+			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},
+	}
+	s := tell(status.Record{Fencing: f, Strange: []string{"fields of a newer version, which are not shown", "phase Verifying"}})
+	s.Others = []string{"n1.f-41a07c9be2d3"}
+	s.add([]glance.Event{{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
+		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"}}, time.Time{})
+	return s
+}
+
+// TestScreens holds what people see on terminals of 60 and 120 columns, and in a file. Nothing that a terminal obeys is in it, but for colours.
+func TestScreens(t *testing.T) {
+	for _, columns := range []int{60, 120, 0} {
+		for name, print := range map[string]func(screen){
+			"status":   func(s screen) { sampleFleet().print(s) },
+			"timeline": func(s screen) { sampleStory().print(s, noon) },
+			"change":   func(s screen) { printChange(s, sampleFleet().Nodes[2], noon) },
+		} {
+			t.Run(name+strconv.Itoa(columns), func(t *testing.T) {
+				var out bytes.Buffer
+				print(screen{to: &out, width: columns})
+				for _, line := range strings.Split(out.String(), "\n") {
+					if n := len([]rune(line)); columns > 0 && n > columns || strings.HasSuffix(line, " ") {
+						t.Errorf("%d columns, or spaces at its end: %q", n, line)
+					}
+				}
+				if i := strings.IndexFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+					t.Errorf("a terminal may obey %q", out.String()[i:min(i+9, out.Len())])
+				}
+				file := filepath.Join("testdata", "screens", name+strconv.Itoa(columns)+".txt")
+				if *update {
+					kit.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+					kit.Must(t, os.WriteFile(file, out.Bytes(), 0o600))
+				}
+				want, err := os.ReadFile(file)
+				kit.Must(t, err)
+				if diff := cmp.Diff(string(want), out.String()); diff != "" {
+					t.Errorf("-want +got (-update writes it):\n%s", diff)
+				}
+				var colored bytes.Buffer
+				print(screen{to: &colored, width: columns, color: true})
+				plain := colored.String()
+				for _, c := range []string{red, green, yellow, faint, "0"} {
+					plain = strings.ReplaceAll(plain, "\x1b["+c+"m", "")
+				}
+				if plain != out.String() {
+					t.Errorf("with colours, and without: -want +got:\n%s", cmp.Diff(out.String(), plain))
+				}
+				if name == "status" && plain == colored.String() {
+					t.Error("no colour on a terminal that has them")
+				}
+			})
+		}
+	}
+}
+
+// What JSON says is what it was, and a terminal obeys none of it.
+func TestPrintJSON(t *testing.T) {
+	var out bytes.Buffer
+	kit.Must(t, printJSON(&out, map[string]string{"text": hostile}, "  "))
+	if strings.ContainsFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) {
+		t.Errorf("a terminal may obey %q", out.String())
+	}
+	var back map[string]string
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back["text"] != hostile {
+		t.Errorf("got %q, %v, want what was written", back["text"], err)
+	}
+}
+
+// Whatever a command prints goes through a screen, errors too.
+func TestRunIsAScreen(t *testing.T) {
+	status, out, stderr := exec("timeline", "n1", "-o", "\x1b[2J")
+	if status != 1 || out != "" || strings.Contains(stderr, "\x1b") || !strings.Contains(stderr, "neither table nor json") {
+		t.Errorf("got %d, %q, %q", status, out, stderr)
+	}
+}
+
+func TestNoColor(t *testing.T) {
+	if s := newScreen(&bytes.Buffer{}); s.color || s.width != 0 {
+		t.Errorf("no terminal: got %+v", s)
+	}
+}
+
+func TestProgramName(t *testing.T) {
+	for file, want := range map[string]string{"/usr/bin/kubectl-forcefence": "kubectl forcefence", "kubectl-forcefence.exe": "kubectl forcefence", "bin/forcefence": "forcefence"} {
+		if got := programName(file); got != want {
+			t.Errorf("%s: got %q, want %q", file, got, want)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/all"
+)
+
+// Every device that speaks HTTP is told which version asks it.
+func TestDevicesAreToldTheVersion(t *testing.T) {
+	t.Setenv("PASSWORD", "x")
+	t.Setenv("AWS_ACCESS_KEY_ID", "x")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "x")
+	for name, tt := range map[string]struct{ config, target string }{
+		"redfish":   {"redfish: {username: u, passwordEnv: PASSWORD, auth: basic}", "URL/redfish/v1/Systems/1"},
+		"ec2":       {"ec2: {regions: [eu-west-1], endpoint: URL}", "aws:///eu-west-1a/i-0123456789abcdef0"},
+		"vsphere":   {"vsphere: {address: URL, username: u, passwordEnv: PASSWORD}", "11223344-5566-7788-99aa-bbccddeeff01"},
+		"container": {"container: {socket: SOCKET}", "kind-worker"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agents := make(chan string, 100)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case agents <- r.UserAgent():
+				default:
+				}
+				w.WriteHeader(http.StatusForbidden)
+			}))
+			socket := filepath.Join(t.TempDir(), "s")
+			if name == "container" {
+				ln, err := net.Listen("unix", socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				server.Listener = ln
+			}
+			server.Start()
+			defer server.Close()
+			fill := strings.NewReplacer("URL", server.URL, "SOCKET", socket).Replace
+			cfg, err := config.Parse("f", []byte(fill("providers:\n- {name: it, timeout: 5s, "+tt.config+"}\nnodes:\n- {name: all, provider: it, machine: {from: template, template: x}}\n")), all.Types())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), &nodeCache{})
+			if err == nil {
+				err = p.use(cfg)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if obs, err := p.open["it"].guarded.State(ctx, providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
+				t.Errorf("got %v of a device that forbids everything", obs)
+			}
+			select {
+			case got := <-agents:
+				if want := version.Agent("forcefence"); got != want && !strings.Contains(" "+got+" ", " "+want+" ") {
+					t.Errorf("User-Agent: got %q, want %q in it", got, want)
+				}
+			case <-ctx.Done():
+				t.Error("nobody was asked")
+			}
+		})
+	}
+}

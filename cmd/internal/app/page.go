@@ -1,0 +1,58 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/page"
+	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/status"
+)
+
+// addPage has every replica serve the status page, where the file says so.
+func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options, rc *rest.Config, api dynamic.Interface) error {
+	if cfg.Listen.Status == "" {
+		return nil
+	}
+	c, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+	source := page.NewSource(page.SourceOptions{
+		Cache: mgr.GetCache(), Client: c, Dynamic: api, Led: confs.led, Key: cfg.TaintKey, Log: o.Log, Now: time.Now,
+	})
+	return errors.Join(
+		mgr.Add(everywhere(source.Run)),
+		mgr.Add(everywhere(func(ctx context.Context) error {
+			return page.Serve(ctx, page.Options{
+				Address: cfg.Listen.Status, CertFile: cfg.Listen.StatusCertFile, KeyFile: cfg.Listen.StatusKeyFile,
+				Fleet: source.Fleet, Review: page.Reviews(c), Log: o.Log, Now: time.Now,
+				About: fmt.Sprintf("forcefence %s, %s", version.String(), o.Identity),
+			})
+		})),
+	)
+}
+
+// led is what the configuration in force says of a node, for people.
+func (p *configs) led(n *corev1.Node) status.Led {
+	c := p.current()
+	m, err := c.Machine(n)
+	l := status.Led{None: providers.Text(err)}
+	for _, d := range m.Devices() {
+		l.Devices = append(l.Devices, status.Line(d.Device, 253))
+	}
+	if c.Mode != nil {
+		l.Mode = c.Mode(n).Mode.String()
+	}
+	return l
+}

@@ -1,0 +1,248 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/taint/replay"
+)
+
+// queued is how many bytes of lines may wait for the disk. What comes then is dropped: no fence waits for it.
+const queued = 8 << 20
+
+// lastly is how long the end of the process, and with it the next leader, waits for the disk.
+const lastly = 2 * time.Second
+
+// recorder writes a recording (package replay) to two files in turn, FILE and the one before, FILE.1. Nothing is written, and no file is made,
+// before there is a line.
+type recorder struct {
+	file   string
+	half   int64                // how large one of them may be
+	header func() replay.Header // of the configuration in force
+	log    *slog.Logger
+	lines  *prometheus.CounterVec
+	ready  chan struct{} // there are lines
+
+	mu    sync.Mutex // guards what follows
+	queue []waiting
+	bytes int
+	lost  int // lines, since the last that was taken
+
+	over chan struct{} // Run has ended; where the disk hangs, Run returns before
+
+	// Run's alone.
+	out    *os.File
+	size   int64
+	digest string // of the header that was written last
+	failed bool   // the last write: told once
+}
+
+// waiting is a line that waits for the disk, and how many were lost before it.
+type waiting struct {
+	line []byte
+	lost int
+}
+
+func newRecorder(c config.Record, header func() replay.Header, log *slog.Logger, reg prometheus.Registerer) *recorder {
+	r := &recorder{
+		file: c.File, half: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
+		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "forcefence_record_lines_total", Help: "Lines of the recording by result: written, or dropped for want of room or a slow disk.",
+		}, []string{"result"}),
+	}
+	for _, result := range []string{"written", "dropped"} {
+		r.lines.WithLabelValues(result) // from the start
+	}
+	reg.MustRegister(r.lines)
+	return r
+}
+
+// Put takes a line; false: it is dropped. It does not block.
+func (r *recorder) Put(line []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bytes+len(line) > queued {
+		r.lost++
+		r.lines.WithLabelValues("dropped").Inc()
+		return false
+	}
+	r.queue = append(r.queue, waiting{line, r.lost})
+	r.bytes, r.lost = r.bytes+len(line), 0
+	select {
+	case r.ready <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// Run writes until ctx ends, and then what still waits, as far as the disk takes it soon. A disk that fails is told in the log, and tried again
+// with the next line.
+func (r *recorder) Run(ctx context.Context) error {
+	r.over = make(chan struct{})
+	go r.run(ctx)
+	<-ctx.Done()
+	select {
+	case <-r.over:
+	case <-time.After(lastly): // nobody can wait for a write that hangs: it ends with the process
+		r.log.Error("The disk does not take the end of the recording", "file", r.file)
+	}
+	return nil
+}
+
+func (r *recorder) run(ctx context.Context) {
+	defer close(r.over)
+	defer r.close()
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-r.ready:
+		}
+		r.mu.Lock()
+		lines := r.queue
+		r.queue = nil
+		r.mu.Unlock()
+		for _, w := range lines {
+			result := "written"
+			err := r.write(w)
+			if err != nil {
+				result = "dropped"
+				r.close() // opened anew, behind the last whole line
+			}
+			r.lines.WithLabelValues(result).Inc()
+			if failed := err != nil; failed != r.failed {
+				if r.failed = failed; failed {
+					r.log.Error("Cannot write the recording; fences go on without it", "file", r.file, "error", err)
+				} else {
+					r.log.Info("The recording goes on", "file", r.file)
+				}
+			}
+			r.mu.Lock()
+			if r.bytes -= len(w.line); err != nil {
+				r.lost += w.lost + 1
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// write appends a line, behind a header where the file, the process or the configuration is another than before.
+func (r *recorder) write(w waiting) error {
+	h := r.header()
+	h.At = time.Now().UTC().Truncate(time.Second)
+	lines := [][]byte{h.Line(), w.line, nil}
+	if w.lost > 0 {
+		lines = [][]byte{h.Line(), replay.Dropped(w.lost), w.line, nil}
+	}
+	headed := bytes.Join(lines, []byte("\n"))
+	if int64(len(headed)) > r.half {
+		return fmt.Errorf("a line of %d bytes has no room in half of record.maxBytes", len(w.line))
+	}
+	if r.out == nil {
+		if err := r.open(); err != nil {
+			return err
+		}
+	}
+	if r.size+int64(len(headed)) > r.half {
+		r.close()
+		if err := os.Rename(r.file, r.file+".1"); err != nil {
+			return fmt.Errorf("beginning another recording: %w", err)
+		}
+		if err := r.open(); err != nil {
+			return err
+		}
+	}
+	text := headed
+	if h.Digest == r.digest && r.digest != "" {
+		text = headed[len(lines[0])+1:]
+	}
+	n, err := r.out.Write(text)
+	if err != nil {
+		err = errors.Join(err, r.out.Truncate(r.size)) // no torn line in the middle
+		return fmt.Errorf("writing recording: %w", err)
+	}
+	r.size += int64(n)
+	r.digest = h.Digest
+	return nil
+}
+
+// open goes on with the file, behind its last whole line.
+func (r *recorder) open() error {
+	f, err := os.OpenFile(r.file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening recording: %w", err)
+	}
+	var size int64
+	if err = r.ours(f); err == nil {
+		size, err = whole(f)
+	}
+	if err == nil {
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("going on with recording: %w", err), f.Close())
+	}
+	r.out, r.size, r.digest = f, size, ""
+	return nil
+}
+
+// ours is an error where a file is no recording, and would be cut and renamed as if it were one. Nobody else may read it from now on.
+func (r *recorder) ours(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("it is no regular file")
+	}
+	begin := make([]byte, min(info.Size(), int64(len(replay.Begin))))
+	if _, err := f.ReadAt(begin, 0); err != nil {
+		return err
+	}
+	if string(begin) != replay.Begin[:len(begin)] {
+		return errors.New("it is another file than a recording, and stays as it is")
+	}
+	if info.Mode().Perm()&0o077 != 0 { // a volume may have given it to a group
+		if err := f.Chmod(0o600); err != nil {
+			r.log.Warn("Others may read the recording", "file", r.file, "mode", info.Mode().String(), "error", err)
+		}
+	}
+	return nil
+}
+
+func (r *recorder) close() {
+	if r.out == nil {
+		return
+	}
+	if err := r.out.Close(); err != nil {
+		r.log.Warn("Cannot close the recording", "file", r.file, "error", err)
+	}
+	r.out = nil
+}
+
+// whole is how far a file's whole lines go.
+func whole(f *os.File) (int64, error) {
+	end, err := f.Seek(0, io.SeekEnd)
+	part := make([]byte, 64<<10)
+	for err == nil && end > 0 {
+		n := min(int64(len(part)), end)
+		if _, err = f.ReadAt(part[:n], end-n); err != nil {
+			break
+		}
+		if i := bytes.LastIndexByte(part[:n], '\n'); i >= 0 {
+			return end - n + int64(i) + 1, nil
+		}
+		end -= n
+	}
+	return 0, err
+}

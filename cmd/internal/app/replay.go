@@ -1,0 +1,38 @@
+package app
+
+import (
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/replay"
+)
+
+// errReplayed keeps devices out: those of a recording are the recording's.
+var errReplayed = errors.New("a recording asks no device")
+
+// Replayed is what a configuration file says of the nodes of a recording. No provider is made, and files that settings name need not be there.
+func Replayed(file string, types providers.Registry) (*replay.Other, error) {
+	cfg, err := config.Load(file, types, config.SkipFiles())
+	if err != nil {
+		return nil, err
+	}
+	conf := rulesOf(cfg, "")
+	conf.Machine = func(*corev1.Node) (controller.Machine, error) { return controller.Machine{}, errReplayed }
+	conf.Recorded = func(*corev1.Node, taint.Machine) (controller.Machine, error) {
+		return controller.Machine{}, errReplayed
+	}
+	return &replay.Other{
+		Facts: func(node *corev1.Node, l taint.Look, now time.Time) recovery.Facts {
+			facts, _ := conf.Facts(node, l, now)
+			return facts
+		},
+		Policies: conf.Policies, Limits: conf.Limits, First: conf.EvictFirst,
+	}, nil
+}

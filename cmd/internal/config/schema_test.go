@@ -1,0 +1,117 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+const chartSchema = "../../../deploy/helm/forcefence/values.schema.json"
+
+// words are what a key of the type may say, or the key at the path.
+var words = map[any]any{
+	reflect.TypeFor[Mode]():                modes,
+	reflect.TypeFor[AfterFence]():          []AfterFence{LeaveOff, PowerOn},
+	reflect.TypeFor[DetachAction]():        []DetachAction{Alert, DeleteAttachments, OutOfService},
+	reflect.TypeFor[ManualMarks]():         []ManualMarks{Refuse, Trust},
+	reflect.TypeFor[ControlPlanePolicy]():  []ControlPlanePolicy{Never, Quorum},
+	reflect.TypeFor[From]():                []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate, FromList},
+	reflect.TypeFor[Part]():                []Part{Last, All},
+	reflect.TypeFor[policy.Trigger]():      []policy.Trigger{policy.NotReady, policy.BecameNotReady, policy.StorageUnhealthy},
+	reflect.TypeFor[policy.WithoutProof](): []policy.WithoutProof{policy.StorageFences, policy.AcceptDuplicates},
+	reflect.TypeFor[drain.Policy]():        drain.Policies,
+	reflect.TypeFor[storage.Find]():        []storage.Find{storage.ByHandle, storage.ByPV, storage.ByClaim},
+	"policies[].preset":                    presetNames(),
+	"policies[].volumes":                   []string{"any", "all"},
+}
+
+func presetNames() (out []string) {
+	for _, p := range policy.Presets {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+type object = map[string]any
+
+// schemaOf is a JSON schema of what this package reads into the type: names, types and words. What else is wrong, check-config finds.
+func schemaOf(t reflect.Type, path string) object {
+	for _, of := range []any{t, path} {
+		if list := words[of]; list != nil {
+			return object{"enum": list}
+		}
+	}
+	switch {
+	case t == providerType:
+		s := mappingOf(fieldsOf(t), path)
+		for _, ty := range all.Types() {
+			s["properties"].(object)[ty.Name] = schemaOf(reflect.TypeOf(ty.NewConfig()).Elem(), path)
+		}
+		return s
+	case t == durationType:
+		return object{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
+	case t == amountType:
+		return object{"type": []string{"integer", "string"}}
+	case isText(t), t.Kind() == reflect.String:
+		return object{"type": "string"}
+	case t.Kind() == reflect.Pointer:
+		return schemaOf(t.Elem(), path)
+	case t.Kind() == reflect.Struct:
+		return mappingOf(fieldsOf(t), path)
+	case t.Kind() == reflect.Map:
+		return object{"type": "object", "additionalProperties": schemaOf(t.Elem(), path+"[]")}
+	case t.Kind() == reflect.Slice:
+		return object{"type": "array", "items": schemaOf(t.Elem(), path+"[]")}
+	case t.Kind() == reflect.Bool:
+		return object{"type": "boolean"}
+	case t.Kind() == reflect.Float64:
+		return object{"type": "number"}
+	}
+	return object{"type": "integer"}
+}
+
+func mappingOf(fields []field, path string) object {
+	properties := object{}
+	for _, f := range fields {
+		properties[f.name] = schemaOf(f.typ, join(path, f.name))
+	}
+	return object{"type": "object", "additionalProperties": false, "properties": properties}
+}
+
+// TestChartSchema: the Helm chart refuses an unknown key and a wrong type of the configuration before anything is installed. The rest of the
+// file is written by hand.
+func TestChartSchema(t *testing.T) {
+	have, err := os.ReadFile(chartSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema object
+	if err := json.Unmarshal(have, &schema); err != nil {
+		t.Fatal(err)
+	}
+	schema["definitions"].(object)["config"] = schemaOf(reflect.TypeFor[Config](), "")
+	var want bytes.Buffer
+	e := json.NewEncoder(&want)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(schema); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(have, want.Bytes()) {
+		return
+	}
+	if flag.Lookup("update").Value.String() != "true" { // config_test.go has it
+		t.Fatalf("%s is not what the configuration's types say: go test ./cmd/internal/config -run TestChartSchema -update", chartSchema)
+	}
+	if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,28 @@
+"use strict";
+// Takes in what the server shows of this page as it changes. The server escapes it, and its policy lets nothing of it run.
+(() => {
+  const box = document.getElementById("live"), said = document.getElementById("live-said"), on = document.getElementById("live-on");
+  let source;
+  const follow = () => {
+    source = new EventSource(location.href);
+    source.onopen = () => { said.textContent = "live"; };
+    source.onmessage = (e) => {
+      const at = document.activeElement;
+      if (box.contains(at) && at.closest("form")) return; // somebody is choosing
+      const link = box.contains(at) ? at.getAttribute("href") : null;
+      const opened = [...box.querySelectorAll("details")].map((d) => d.open);
+      const moved = [...box.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
+      box.innerHTML = e.data;
+      box.querySelectorAll("details").forEach((d, i) => { d.open = opened[i]; });
+      box.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = moved[i]; });
+      if (link) box.querySelector('a[href="' + CSS.escape(link) + '"]')?.focus({ preventScroll: true });
+    };
+    source.onerror = () => { said.textContent = source.readyState === EventSource.CLOSED ? "not live any more: load the page again" : "not live: trying again"; };
+  };
+  on.onchange = () => {
+    if (on.checked) return follow();
+    source.close();
+    said.textContent = "stopped";
+  };
+  follow();
+})();

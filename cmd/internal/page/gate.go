@@ -1,0 +1,210 @@
+package page
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	authentication "k8s.io/api/authentication/v1"
+	authorization "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// Audience is that of tokens that open this page and nothing else. Tokens for the API server are taken as well.
+	Audience = "forcefence.io/status"
+	// Right is the nonResourceURL that whoever sees the page may get.
+	Right = "/forcefence/status"
+
+	reviewed  = 30 * time.Second // for how long a review counts
+	stays     = time.Hour        // for how long a login lasts at most
+	reviewing = 5 * time.Second  // the API server's time for one review
+	mostKnown = 256              // people who are logged in at the same time
+	longest   = 16 << 10         // bytes of a token
+)
+
+// Why somebody may not see the page. Other errors are the API server's.
+var (
+	errNobody  = errors.New("the API server does not know this token, or it has expired")
+	errNoRight = errors.New("may not see this page")
+	errTooMany = errors.New("too many unknown tokens at the same time: try again in a moment")
+)
+
+// Reviewer says whose a token is. It blocks for the API server. errNobody: nobody's. errNoRight: of somebody who may not see the page.
+type Reviewer func(ctx context.Context, token string) (who string, err error)
+
+// Reviews asks the API server whose a token is, and whether they may see the page.
+func Reviews(c kubernetes.Interface) Reviewer {
+	return func(ctx context.Context, token string) (string, error) {
+		var user authentication.UserInfo
+		// First as one that opens only this page. One for the API server has another audience, which none names.
+		for _, audiences := range [][]string{{Audience}, nil} {
+			r, err := c.AuthenticationV1().TokenReviews().Create(ctx, &authentication.TokenReview{
+				Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return "", fmt.Errorf("reviewing token: %w", err)
+			}
+			if r.Status.Authenticated {
+				user = r.Status.User
+				break
+			}
+		}
+		if user.Username == "" {
+			return "", errNobody
+		}
+		extra := map[string]authorization.ExtraValue{}
+		for k, v := range user.Extra {
+			extra[k] = authorization.ExtraValue(v)
+		}
+		r, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorization.SubjectAccessReview{
+			Spec: authorization.SubjectAccessReviewSpec{
+				User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+				NonResourceAttributes: &authorization.NonResourceAttributes{Path: Right, Verb: "get"},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return "", fmt.Errorf("reviewing access: %w", err)
+		}
+		if !r.Status.Allowed || r.Status.Denied {
+			return user.Username, errNoRight
+		}
+		return user.Username, nil
+	}
+}
+
+// gate knows who is logged in. What a browser or a program shows is looked up by its hash; the token behind it is reviewed again and again.
+type gate struct {
+	review Reviewer
+	now    func() time.Time
+	tries  *rate.Limiter // of tokens that are not known
+
+	mu    sync.Mutex // guards known
+	known map[key]*person
+}
+
+type key [sha256.Size]byte
+
+type person struct {
+	token string
+	ends  time.Time
+
+	mu   sync.Mutex // held while the token is reviewed; guards what follows
+	who  string
+	last time.Time
+}
+
+func newGate(review Reviewer, now func() time.Time) *gate {
+	return &gate{review: review, now: now, tries: rate.NewLimiter(5, 20), known: map[key]*person{}}
+}
+
+// keyOf is where the gate finds what somebody shows. What a browser shows is no token, and a token no cookie.
+func keyOf(kind, shown string) key { return sha256.Sum256([]byte(kind + "\x00" + shown)) }
+
+// The kinds of what is shown.
+const (
+	cookie = "cookie"
+	bearer = "bearer"
+)
+
+// login reviews a token, and returns what the browser is to show from now on. It blocks for the API server.
+func (g *gate) login(ctx context.Context, token string) (shown, who string, err error) {
+	shown = rand.Text() + rand.Text()
+	who, err = g.enter(ctx, keyOf(cookie, shown), token)
+	return shown, who, err
+}
+
+// logout forgets what a browser showed.
+func (g *gate) logout(shown string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.known, keyOf(cookie, shown))
+}
+
+// cookie says who shows it; errNobody: nobody who is logged in. It may block for the API server.
+func (g *gate) cookie(ctx context.Context, shown string) (string, error) {
+	return g.again(ctx, keyOf(cookie, shown))
+}
+
+// bearer says whose the token of a request is. It may block for the API server.
+func (g *gate) bearer(ctx context.Context, token string) (string, error) {
+	k := keyOf(bearer, token)
+	if who, err := g.again(ctx, k); !errors.Is(err, errNobody) {
+		return who, err
+	}
+	return g.enter(ctx, k, token)
+}
+
+// enter reviews a token that is not known, and keeps it where it is good.
+func (g *gate) enter(ctx context.Context, k key, token string) (string, error) {
+	if token == "" || len(token) > longest {
+		return "", errNobody
+	}
+	if !g.tries.AllowN(g.now(), 1) {
+		return "", errTooMany
+	}
+	who, err := g.ask(ctx, token)
+	if err != nil {
+		return who, err
+	}
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.room(now)
+	g.known[k] = &person{token: token, ends: now.Add(stays), who: who, last: now}
+	return who, nil
+}
+
+// room forgets those whose time is over, and where there are too many the one that has been here for longest. The caller holds mu.
+func (g *gate) room(now time.Time) {
+	var oldest key
+	for k, p := range g.known {
+		if !now.Before(p.ends) {
+			delete(g.known, k)
+		} else if o := g.known[oldest]; o == nil || p.ends.Before(o.ends) {
+			oldest = k
+		}
+	}
+	if len(g.known) >= mostKnown {
+		delete(g.known, oldest)
+	}
+}
+
+// again says who is known by that key, and reviews their token again where that was too long ago.
+func (g *gate) again(ctx context.Context, k key) (string, error) {
+	g.mu.Lock()
+	p := g.known[k]
+	g.mu.Unlock()
+	now := g.now()
+	if p == nil || !now.Before(p.ends) {
+		return "", errNobody
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if age := now.Sub(p.last); age >= 0 && age < reviewed {
+		return p.who, nil
+	}
+	who, err := g.ask(ctx, p.token)
+	if err == nil {
+		p.who, p.last = who, now
+		return who, nil
+	}
+	if errors.Is(err, errNobody) || errors.Is(err, errNoRight) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.known, k)
+	}
+	return who, err
+}
+
+func (g *gate) ask(ctx context.Context, token string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, reviewing, fmt.Errorf("no answer within %s", reviewing))
+	defer cancel()
+	return g.review(ctx, token)
+}

@@ -1,0 +1,462 @@
+// Package page is the status page: what the controller knows of the fleet, for people, over HTTP. It only reads: what it shows comes out of the
+// informers' caches, and all that it asks of the API server is whose a token is and whether they may look (TokenReview, SubjectAccessReview).
+// It runs in goroutines of its own; no fence waits for it, and one that fails is told in the log and tried again.
+//
+// Who sees a page has shown a token: in the header Authorization, or in the form, which gives a cookie that means something to this process
+// alone. What each page says is made by package status; here it becomes HTML, whose texts are all escaped.
+package page
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	g "maragu.dev/gomponents"
+
+	"github.com/forcefence/forcefence/taint/glance"
+	"github.com/forcefence/forcefence/taint/status"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// Options is what a page is made of. All but the certificate are required.
+type Options struct {
+	Address           string // host:port
+	CertFile, KeyFile string // "": plain HTTP, for loopback
+	Fleet             func() (*status.Fleet, error)
+	Review            Reviewer
+	About             string // which process this is
+	Log               *slog.Logger
+	Now               func() time.Time
+}
+
+const (
+	atOnce     = 128 // connections
+	streams    = 32
+	every      = 2 * time.Second  // a stream looks whether its page changed
+	quiet      = 20 * time.Second // a stream that had nothing to say says that it is there
+	patience   = 5 * time.Second  // with a reader
+	again      = 10 * time.Second // after the address could not be listened at
+	cookieName = "forcefence-status"
+)
+
+// Serve serves the page until ctx ends. An address that cannot be listened at is tried again, and told in the log once.
+func Serve(ctx context.Context, o Options) error {
+	told := ""
+	for {
+		err := serve(ctx, o)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			o.Log.Error("The status page is not served; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(again):
+		}
+	}
+}
+
+func serve(ctx context.Context, o Options) error {
+	ln, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return fmt.Errorf("serving status page (listen.status): %w", err)
+	}
+	defer ln.Close()
+	ln = &bounded{Listener: ln, slots: make(chan struct{}, atOnce)}
+	s := newServer(o)
+	srv := &http.Server{
+		Handler: s.handler(), ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: patience, ReadTimeout: 2 * patience, WriteTimeout: 4 * patience, IdleTimeout: 6 * patience, MaxHeaderBytes: 2 * longest,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	if o.CertFile != "" {
+		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.cert.get}
+		ln = tls.NewListener(ln, withHTTP2(srv.TLSConfig))
+	}
+	stopped := make(chan struct{})
+	end := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if srv.Shutdown(wait) != nil {
+			_ = srv.Close()
+		}
+	})
+	o.Log.Info("Serving the status page", "address", ln.Addr().String(), "tls", o.CertFile != "")
+	err = srv.Serve(ln)
+	if !end() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving status page: %w", err)
+}
+
+func withHTTP2(c *tls.Config) *tls.Config {
+	c.NextProtos = []string{"h2", "http/1.1"}
+	return c
+}
+
+// bounded is a listener that takes the next connection when there are fewer than so many.
+type bounded struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	b.slots <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.slots
+		return nil, err
+	}
+	return &slot{Conn: c, free: sync.OnceFunc(func() { <-b.slots })}, nil
+}
+
+type slot struct {
+	net.Conn
+	free func()
+}
+
+func (s *slot) Close() error {
+	defer s.free()
+	return s.Conn.Close()
+}
+
+// certificate is that of the files, read at most once in a while: whoever renews it writes them anew. While they hold none, as in the middle of that,
+// the one before is held, and the log says why.
+type certificate struct {
+	cert, key string
+	now       func() time.Time
+	log       *slog.Logger
+
+	mu   sync.Mutex // guards the rest
+	held *tls.Certificate
+	at   time.Time
+	told string
+}
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.now(); c.held == nil || now.Sub(c.at) >= 10*time.Second {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		switch {
+		case err == nil:
+			c.held, c.told = &pair, ""
+		case c.held == nil:
+			return nil, fmt.Errorf("reading certificate: %w", err)
+		case err.Error() != c.told:
+			c.told = err.Error()
+			c.log.Error("The status page keeps its certificate: there is no other in its files", "error", err)
+		}
+		c.at = now
+	}
+	return c.held, nil
+}
+
+// covers reports that the certificate is that of the host.
+func (c *certificate) covers(host string) bool {
+	held, err := c.get(nil)
+	if err != nil {
+		return false
+	}
+	leaf := held.Leaf
+	if leaf == nil {
+		if leaf, err = x509.ParseCertificate(held.Certificate[0]); err != nil {
+			return false
+		}
+	}
+	return leaf.VerifyHostname(host) == nil
+}
+
+type server struct {
+	Options
+	gate    *gate
+	cert    *certificate
+	streams chan struct{}
+}
+
+func newServer(o Options) *server {
+	return &server{Options: o, gate: newGate(o.Review, o.Now), cert: &certificate{cert: o.CertFile, key: o.KeyFile, now: o.Now, log: o.Log}, streams: make(chan struct{}, streams)}
+}
+
+// handler is the whole of it. A request of another site's, or that names a host which this is not, ends before anything is looked at.
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /assets/", http.FileServerFS(assets))
+	mux.HandleFunc("POST /login", s.login)
+	mux.HandleFunc("POST /logout", s.logout)
+	mux.Handle("GET /{$}", s.seen("Fleet", "/", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+		q := r.URL.Query()
+		return "Fleet", fleetPage(f, status.Query{
+			Text: q.Get("name"), State: glance.State(q.Get("state")), Answer: status.Answer(q.Get("fenceable")), Guard: q.Get("hook"), Provider: q.Get("provider"),
+		}, number(q.Get("page")))
+	}))
+	mux.Handle("GET /fences", s.seen("Fences", "/fences", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+		return "Fences", fencesPage(f, number(r.URL.Query().Get("page")))
+	}))
+	mux.Handle("GET /devices", s.seen("Devices", "/devices", func(f *status.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) }))
+	mux.Handle("GET /hook", s.seen("Hook", "/hook", func(f *status.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) }))
+	mux.Handle("GET /nodes/{name}", s.seen("Node", "", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+		n, ok := f.Node(r.PathValue("name"))
+		if !ok {
+			return "", nil
+		}
+		return "Node " + n.Name, nodePage(f, n)
+	}))
+	mux.Handle("GET /fences/{name}", s.seen("Fence", "", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+		v, ok := f.Fence(r.PathValue("name"))
+		if !ok {
+			return "", nil
+		}
+		return "Fence " + v.Name, fence(f, v)
+	}))
+	guarded := http.NewCrossOriginProtection().Handler(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range headers {
+			w.Header().Set(name, value)
+		}
+		if !s.host(r.Host) {
+			http.Error(w, "This is not the host that the request names. Use localhost, or a name of the certificate's.", http.StatusMisdirectedRequest)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// headers are on each answer: nothing runs but our own script, nobody frames the page, and nobody keeps a copy.
+var headers = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+	"X-Frame-Options":         "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+	"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": "browsing-topics=()",
+}
+
+// host reports that a request means this server. A site that has its own name lead here is refused: browsers take its pages for its own.
+func (s *server) host(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	if s.CertFile != "" {
+		return s.cert.covers(name)
+	}
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// number is a page's.
+func number(text string) int {
+	n, _ := strconv.Atoi(text) // what is none is the first
+	return min(max(n, 1), 1_000_000)
+}
+
+// who says who asks, or answers that nobody may: then ok is false.
+func (s *server) who(w http.ResponseWriter, r *http.Request) (who string, ok bool) {
+	var err error
+	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
+		who, err = s.gate.bearer(r.Context(), token)
+	} else if c, none := r.Cookie(cookieName); none == nil {
+		who, err = s.gate.cookie(r.Context(), c.Value)
+		if errors.Is(err, errNobody) {
+			s.ask(w, r, http.StatusUnauthorized, "Your login is over: log in again.")
+			return "", false
+		}
+	} else {
+		s.ask(w, r, http.StatusUnauthorized, "")
+		return "", false
+	}
+	if err != nil {
+		s.refuse(w, r, who, err)
+	}
+	return who, err == nil
+}
+
+// refuse says why nobody may see the page.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, who string, err error) {
+	switch {
+	case errors.Is(err, errNobody):
+		s.ask(w, r, http.StatusUnauthorized, "The API server does not know this token, or it has expired.")
+	case errors.Is(err, errNoRight):
+		s.ask(w, r, http.StatusForbidden, status.Line(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+Right+", which the ClusterRole forcefence-status has.")
+	case errors.Is(err, errTooMany):
+		w.Header().Set("Retry-After", "2")
+		s.ask(w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.")
+	default:
+		s.Log.Warn("Cannot review who asks for the status page", "error", err)
+		s.ask(w, r, http.StatusServiceUnavailable, "The API server does not say whose this token is. Try again in a moment.")
+	}
+}
+
+// ask answers with the form.
+func (s *server) ask(w http.ResponseWriter, r *http.Request, code int, problem string) {
+	next := "/"
+	if r.Method == http.MethodGet {
+		next = r.URL.RequestURI()
+	} else if posted := r.PostFormValue("next"); local(posted) {
+		next = posted
+	}
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="forcefence"`)
+	}
+	s.write(w, code, frame{title: "Log in", about: s.About}, loginPage(next, problem))
+}
+
+// local reports that an address leads to a page of ours.
+func local(path string) bool {
+	return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && !strings.ContainsAny(path, "\\\r\n\t")
+}
+
+func (s *server) write(w http.ResponseWriter, code int, f frame, main g.Node) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_ = f.around(main).Render(w) // a reader that went away
+}
+
+func (s *server) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 4*longest)
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "The form cannot be read.", http.StatusBadRequest)
+		return
+	}
+	shown, who, err := s.gate.login(r.Context(), strings.TrimSpace(r.PostFormValue("token")))
+	if err != nil {
+		s.refuse(w, r, who, err)
+		return
+	}
+	http.SetCookie(w, s.cookie(shown, int(stays/time.Second)))
+	next := r.PostFormValue("next")
+	if !local(next) {
+		next = "/"
+	}
+	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+func (s *server) cookie(value string, seconds int) *http.Cookie {
+	return &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: s.CertFile != "", SameSite: http.SameSiteStrictMode}
+}
+
+func (s *server) logout(w http.ResponseWriter, r *http.Request) {
+	if c, err := r.Cookie(cookieName); err == nil {
+		s.gate.logout(c.Value)
+	}
+	http.SetCookie(w, s.cookie("", -1))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// view makes the title and the content of a page; a nil content: there is no such thing.
+type view func(f *status.Fleet, r *http.Request) (title string, main g.Node)
+
+// seen serves a page to those who may see it, as it is or, where a browser asks for that, as it changes.
+func (s *server) seen(name, path string, v view) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok := s.who(w, r)
+		if !ok {
+			return
+		}
+		if r.Header.Get("Accept") == "text/event-stream" {
+			s.stream(w, r, v)
+			return
+		}
+		around := frame{title: name, path: path, who: status.Line(who, 120), about: s.About}
+		f, err := s.Fleet()
+		if err != nil {
+			s.write(w, http.StatusServiceUnavailable, around, plainPage("This process has not read the cluster yet. Try again in a moment."))
+			return
+		}
+		title, main := v(f, r)
+		if main == nil {
+			s.write(w, http.StatusNotFound, around, plainPage("There is no such "+strings.ToLower(name)+"."))
+			return
+		}
+		around.title, around.live = title, true
+		s.write(w, http.StatusOK, around, main)
+	})
+}
+
+// stream sends the content of a page each time it has changed, for as long as the reader may see it. A reader that takes too long is left.
+func (s *server) stream(w http.ResponseWriter, r *http.Request, v view) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		http.Error(w, "Too many pages are followed at the same time.", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{}) // HTTP/2 has none
+	send := func(text string) bool {
+		if out.SetWriteDeadline(time.Now().Add(patience)) != nil {
+			return false
+		}
+		_, err := w.Write([]byte(text))
+		return err == nil && out.Flush() == nil
+	}
+	if !send("retry: 5000\n\n") {
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	before, spoke := "", s.Now()
+	for {
+		if f, err := s.Fleet(); err == nil {
+			_, main := v(f, r)
+			if main == nil {
+				return
+			}
+			var b strings.Builder
+			_ = main.Render(&b) // into memory
+			switch now := b.String(); {
+			case now != before:
+				before, spoke = now, s.Now()
+				if !send("data: " + lines.Replace(now) + "\n\n") {
+					return
+				}
+			case s.Now().Sub(spoke) >= quiet:
+				spoke = s.Now()
+				if !send(": still here\n\n") {
+					return
+				}
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+		if !s.still(r) {
+			return
+		}
+	}
+}
+
+// still reports that who asked may see the page now, too.
+func (s *server) still(r *http.Request) bool {
+	err := errNobody
+	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
+		_, err = s.gate.bearer(r.Context(), token)
+	} else if c, none := r.Cookie(cookieName); none == nil {
+		_, err = s.gate.cookie(r.Context(), c.Value)
+	}
+	return err == nil
+}
+
+// lines keep a text within its field of a stream.
+var lines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")

@@ -1,0 +1,648 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/status"
+)
+
+var update = flag.Bool("update", false, "write the pages of testdata anew")
+
+var (
+	now     = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	hostile = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\r\ndata: x\" onmouseover=\"alert(3)"
+)
+
+// snapshot is a small fleet with everything in it, some of it a hostile kubelet's.
+func snapshot() status.Snapshot {
+	node := func(name string, conditions ...corev1.NodeCondition) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Annotations: map[string]string{}}, Status: corev1.NodeStatus{Conditions: conditions}}
+	}
+	is := func(kind corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: kind, Status: s, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+	}
+	ready := is(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "")
+	silent := is(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown", "")
+	drilled := is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers", "The machine is On (racks/n1: On, strips/3: On).")
+	closed := is(taint.ProtectionCondition, corev1.ConditionTrue, taint.ProtectionFailClosed, "")
+	fenced := node("n4", silent, drilled, closed)
+	rec := taint.Record{
+		ID: "f-8bd391b2f0c0", Phase: taint.PhaseEvicting, NodeUID: "u-1", By: "forcefence-1", Device: "racks/n4", Since: now.Add(-9 * time.Second), At: now.Add(-7 * time.Second),
+		Evidence: []taint.Evidence{{At: now.Add(-9 * time.Second), From: "racks/n4", State: "Off", Raw: "Off"}},
+	}
+	fenced.Annotations[taint.RecordAnnotation] = rec.Encode()
+	broken := node("n5", ready)
+	broken.Annotations[taint.RecordAnnotation] = `{"phase":"Sideways"}`
+	marked := node("n6", ready, is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers", "The machine is On (racks/n6: On, strips/6: denied)."))
+	marked.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
+	micro := func(ago time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(-ago)) }
+	done := api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n1.f-0123456789ab"}, Spec: api.FencingSpec{
+		Node: "n1", ID: "f-0123456789ab", By: "forcefence-1", Why: "LeaseStale", StartedAt: micro(time.Hour), PowerOff: true,
+	}}
+	end := micro(time.Hour - 8200*time.Millisecond)
+	done.Status = api.FencingStatus{
+		Phase: "Done", Result: "Evicted", FinishedAt: &end, Duration: "8.2s",
+		Timeline: []api.PhaseEntered{
+			{Phase: "PoweringOff", At: micro(time.Hour)}, {Phase: "Armed", At: micro(time.Hour - 3*time.Second)},
+			{Phase: "Evicting", At: micro(time.Hour - 4*time.Second)}, {Phase: "Done", Result: "Evicted", At: end},
+		},
+		Evidence: []api.Answer{
+			{At: micro(time.Hour + time.Second), From: "racks/n1", State: "On", Raw: "On"},
+			{At: micro(time.Hour - 2*time.Second), From: "racks/n1", State: "Changing", Raw: "PoweringOff"},
+			{At: micro(time.Hour - 3*time.Second), From: "racks/n1", State: "Off", Raw: "Off"},
+			{At: micro(time.Hour - 3500*time.Millisecond), From: "strips/3", State: "Off", Raw: hostile},
+		},
+		Pods:    api.Pods{Ended: 3, Names: []api.Pod{{Namespace: "shop", Name: "db-0", UID: "a"}, {Namespace: "shop", Name: "db-1", UID: "b"}, {Namespace: "shop", Name: hostile, UID: "c"}}},
+		Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
+		Conditions: []metav1.Condition{
+			{Type: api.Finished, Status: "True", Message: "all pods are gone and all volumes are detached"},
+			{Type: api.Proven, Status: "True", Message: "racks/n1 said that the machine is off"},
+		},
+	}
+	shadow := api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n2.would-recover-5c0d19aa"}, Spec: api.FencingSpec{
+		Node: "n2", By: "forcefence-1", Why: "NotReady", StartedAt: micro(2 * time.Hour), Shadow: true,
+	}}
+	shadow.Status = api.FencingStatus{Phase: "Done", Result: "WouldRecover", Timeline: []api.PhaseEntered{{Phase: "Done", Result: "WouldRecover", At: micro(2 * time.Hour)}}, Pods: api.Pods{Would: 5}}
+	return status.Snapshot{
+		At: now, Key: taint.DefaultKey,
+		Nodes: []*corev1.Node{
+			node("n1", ready, drilled, closed),
+			node("n2", ready, is(taint.FenceableCondition, corev1.ConditionFalse, "MachineNotAnswering", hostile), is(taint.ProtectionCondition, corev1.ConditionTrue, taint.ProtectionFailOpen, "")),
+			node("n3", silent, is(taint.PoweredOnCondition, corev1.ConditionTrue, "PoweredOnNotReady", ""), is(taint.FenceableCondition, corev1.ConditionUnknown, "MachineNotAnswering", "Not answered: racks/n3: unreachable.")),
+			fenced, broken, marked,
+			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""), is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
+			node("n8"),
+		},
+		Led: func(n *corev1.Node) status.Led {
+			switch n.Name {
+			case "n1":
+				return status.Led{Devices: []string{"racks/n1", "strips/3"}, Mode: "fence"}
+			case "n8":
+				return status.Led{None: "no rule matches the node", Mode: "observe"}
+			}
+			return status.Led{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
+		},
+		Fences: []status.Record{{Fencing: done}, {Fencing: shadow}, newer()},
+		Events: map[string][]status.Event{"n1": {
+			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady", Note: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
+			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Note: hostile},
+			{At: now.Add(-2 * time.Minute), From: "kubelet", Reason: "Rebooted", Note: "long after"},
+		}},
+	}
+}
+
+// newer is a Fencing as a newer version might write it.
+func newer() status.Record {
+	r, err := status.Read(map[string]any{
+		"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n9.f-aaaaaaaaaaaa"},
+		"spec":   map[string]any{"node": "n9", "by": "forcefence-9", "startedAt": "2026-05-04T11:59:00.000000Z", "colour": "red"},
+		"status": map[string]any{"phase": "Sideways", "timeline": []any{map[string]any{"phase": "Sideways", "at": "2026-05-04T11:59:01.000000Z"}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// testServer serves the snapshot to tokens: each is its owner's name, "blind" may not see the page, and others are nobody's.
+func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people) {
+	t.Helper()
+	p := &people{}
+	o := Options{
+		Fleet: func() (*status.Fleet, error) { return status.Of(snapshot()), nil },
+		About: "forcefence test", Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
+	}
+	if change != nil {
+		change(&o)
+	}
+	srv := httptest.NewServer(newServer(o).handler())
+	t.Cleanup(srv.Close)
+	return srv, p
+}
+
+// people are who a token may belong to.
+type people struct {
+	mu    sync.Mutex // guards the rest
+	asked int
+	gone  bool // all tokens have expired
+	away  bool // the API server does not answer
+}
+
+func (p *people) review(_ context.Context, token string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	switch {
+	case p.away:
+		return "", errors.New("no route to host")
+	case p.gone:
+		return "", errNobody
+	case token == "blind":
+		return token, errNoRight
+	case token == "ann", token == "bob":
+		return token, nil
+	}
+	return "", errNobody
+}
+
+func (p *people) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+type answer struct {
+	code   int
+	body   string
+	header http.Header
+}
+
+func ask(t *testing.T, method, address, body string, header map[string]string) answer {
+	t.Helper()
+	req, err := http.NewRequest(method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	if h := header["Host"]; h != "" {
+		req.Host = h
+	}
+	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, string(text), resp.Header}
+}
+
+// Who shows what sees what.
+func TestWho(t *testing.T) {
+	srv, _ := testServer(t, nil)
+	for _, tc := range []struct {
+		name   string
+		method string // "" GET
+		path   string
+		body   string
+		header map[string]string
+		code   int
+		want   string
+	}{
+		{name: "nobody", path: "/", code: 401, want: "<form method=\"post\" action=\"/login\""},
+		{name: "nobody, of a node", path: "/nodes/n4", code: 401, want: `value="/nodes/n4"`},
+		{name: "a token", path: "/", header: map[string]string{"Authorization": "Bearer ann"}, code: 200, want: "racks/n4"},
+		{name: "a token in the address", path: "/?token=ann&access_token=ann", code: 401, want: "Log in"},
+		{name: "an unknown token", path: "/", header: map[string]string{"Authorization": "Bearer eve"}, code: 401, want: "does not know this token"},
+		{name: "a token without the right", path: "/", header: map[string]string{"Authorization": "Bearer blind"}, code: 403, want: "blind may not see this page"},
+		{name: "an empty token", path: "/", header: map[string]string{"Authorization": "Bearer "}, code: 401, want: "Log in"},
+		{name: "a password", path: "/", header: map[string]string{"Authorization": "Basic YW5uOmFubg=="}, code: 401, want: "Log in"},
+		{name: "a cookie that nobody gave", path: "/", header: map[string]string{"Cookie": "forcefence-status=ann"}, code: 401, want: "Your login is over"},
+		{name: "a log in with an unknown token", method: "POST", path: "/login", body: "token=eve&next=/devices", header: form(nil), code: 401, want: `value="/devices"`},
+		{name: "a log in without the right", method: "POST", path: "/login", body: "token=blind", header: form(nil), code: 403, want: "blind may not see this page"},
+		{name: "another site's log in", method: "POST", path: "/login", body: "token=ann", header: form(map[string]string{"Sec-Fetch-Site": "cross-site"}), code: 403, want: "cross-origin"},
+		{name: "another site's log in, told by Origin", method: "POST", path: "/login", body: "token=ann", header: form(map[string]string{"Origin": "https://evil.example.net"}), code: 403, want: "cross-origin"},
+		{name: "another site's log out", method: "POST", path: "/logout", header: form(map[string]string{"Sec-Fetch-Site": "same-site"}), code: 403, want: "cross-origin"},
+		{name: "a name that leads here", path: "/", header: map[string]string{"Host": "evil.example.net:8082", "Authorization": "Bearer ann"}, code: 421, want: "not the host"},
+		{name: "localhost", path: "/", header: map[string]string{"Host": "localhost:1234", "Authorization": "Bearer ann"}, code: 200, want: "racks/n4"},
+		{name: "loopback, IPv6", path: "/", header: map[string]string{"Host": "[::1]:1234", "Authorization": "Bearer ann"}, code: 200, want: "racks/n4"},
+		{name: "a name like localhost", path: "/", header: map[string]string{"Host": "localhost.evil.example.net", "Authorization": "Bearer ann"}, code: 421, want: "not the host"},
+		{name: "no such node", path: "/nodes/n99", header: map[string]string{"Authorization": "Bearer ann"}, code: 404, want: "no such node"},
+		{name: "no such fence", path: "/fences/n99", header: map[string]string{"Authorization": "Bearer ann"}, code: 404, want: "no such fence"},
+		{name: "no such page", path: "/secrets", header: map[string]string{"Authorization": "Bearer ann"}, code: 404, want: "404"},
+		{name: "something that changes", method: "DELETE", path: "/nodes/n4", header: map[string]string{"Authorization": "Bearer ann"}, code: 405, want: "Method"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			method := tc.method
+			if method == "" {
+				method = http.MethodGet
+			}
+			got := ask(t, method, srv.URL+tc.path, tc.body, tc.header)
+			if got.code != tc.code || !strings.Contains(got.body, tc.want) {
+				t.Errorf("got %d %s, want %d with %q", got.code, got.body, tc.code, tc.want)
+			}
+			if got.code != 200 && strings.Contains(got.body, "racks/") {
+				t.Errorf("tells of the fleet: %s", got.body)
+			}
+			for name, want := range headers {
+				if got.header.Get(name) != want {
+					t.Errorf("%s: got %q, want %q", name, got.header.Get(name), want)
+				}
+			}
+			if v := got.header.Get("Access-Control-Allow-Origin"); v != "" {
+				t.Errorf("lets %s read it", v)
+			}
+		})
+	}
+}
+
+func form(more map[string]string) map[string]string {
+	out := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	for k, v := range more {
+		out[k] = v
+	}
+	return out
+}
+
+// A browser's way: the form, a cookie that no script reads and no other site sends, the page, and out.
+func TestLogin(t *testing.T) {
+	srv, p := testServer(t, nil)
+	for next, want := range map[string]string{
+		"/nodes/n4?x=1": "/nodes/n4?x=1", "https://evil.example.net/": "/", "//evil.example.net/": "/", "/\\evil.example.net": "/", "": "/", "javascript:alert(1)": "/",
+	} {
+		got := ask(t, http.MethodPost, srv.URL+"/login", url.Values{"token": {" ann\n"}, "next": {next}}.Encode(), form(nil))
+		if got.code != http.StatusSeeOther || got.header.Get("Location") != want {
+			t.Errorf("next %q: got %d to %q, want to %q", next, got.code, got.header.Get("Location"), want)
+		}
+	}
+	got := ask(t, http.MethodPost, srv.URL+"/login", "token=ann", form(nil))
+	set, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+	if err != nil || !set.HttpOnly || set.SameSite != http.SameSiteStrictMode || set.MaxAge <= 0 || set.MaxAge > 3600 || set.Secure || strings.Contains(set.Value, "ann") || len(set.Value) < 40 {
+		t.Fatalf("cookie: got %q, %v", got.header.Get("Set-Cookie"), err)
+	}
+	shown := map[string]string{"Cookie": set.Name + "=" + set.Value}
+	if got := ask(t, http.MethodGet, srv.URL+"/", "", shown); got.code != 200 || !strings.Contains(got.body, "ann") {
+		t.Errorf("with the cookie: got %d", got.code)
+	}
+	if got := ask(t, http.MethodGet, srv.URL+"/", "", map[string]string{"Authorization": "Bearer " + set.Value}); got.code != 401 {
+		t.Errorf("the cookie as a token: got %d", got.code)
+	}
+	p.set(func() { p.away = true })
+	if got := ask(t, http.MethodGet, srv.URL+"/", "", shown); got.code != 200 { // reviewed a moment ago
+		t.Errorf("while the API server is away: got %d", got.code)
+	}
+	if got := ask(t, http.MethodPost, srv.URL+"/login", "token=ann", form(nil)); got.code != 503 {
+		t.Errorf("log in while the API server is away: got %d", got.code)
+	}
+	if got := ask(t, http.MethodPost, srv.URL+"/logout", "", form(shown)); got.code != http.StatusSeeOther || !strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
+		t.Errorf("log out: got %d %q", got.code, got.header.Get("Set-Cookie"))
+	}
+	if got := ask(t, http.MethodGet, srv.URL+"/", "", shown); got.code != 401 {
+		t.Errorf("after the log out: got %d", got.code)
+	}
+}
+
+// Reviews are kept for a while and no longer, and unknown tokens cannot have the API server asked as often as they like.
+func TestGate(t *testing.T) {
+	at := now
+	p := &people{}
+	g := newGate(p.review, func() time.Time { return at })
+	ctx := t.Context()
+	shown, _, err := g.login(ctx, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	see := func(want error) {
+		t.Helper()
+		if _, err := g.cookie(ctx, shown); !errors.Is(err, want) {
+			t.Errorf("%s after the log in: got %v, want %v", at.Sub(now), err, want)
+		}
+	}
+	for range 1000 {
+		see(nil)
+	}
+	if p.asked != 1 {
+		t.Errorf("asked %d times, want once", p.asked)
+	}
+	at = at.Add(reviewed - 1)
+	p.gone = true
+	see(nil)
+	at = at.Add(1)
+	see(errNobody) // the token was taken back half a minute ago
+	p.gone = false
+	see(errNobody) // and its cookie with it
+	shown, _, err = g.login(ctx, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = at.Add(-time.Minute) // a clock that is set back is no reason to believe
+	p.asked = 0
+	see(nil)
+	if p.asked != 1 {
+		t.Errorf("asked %d times after the clock was set back, want once", p.asked)
+	}
+	at = now.Add(reviewed + stays)
+	see(errNobody)
+
+	p.asked = 0
+	refused := 0
+	for i := range 500 {
+		if _, err := g.bearer(ctx, fmt.Sprintf("guess-%d", i)); errors.Is(err, errTooMany) {
+			refused++
+		}
+	}
+	if p.asked > 25 || refused < 475 {
+		t.Errorf("of 500 guesses: got %d reviews and %d refused, want 25 reviews at most", p.asked, refused)
+	}
+	if _, err := g.bearer(ctx, strings.Repeat("x", longest+1)); !errors.Is(err, errNobody) {
+		t.Errorf("a long token: got %v", err)
+	}
+	for range 2 * mostKnown {
+		at = at.Add(time.Second)
+		if shown, _, err = g.login(ctx, "bob"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(g.known) > mostKnown {
+		t.Errorf("keeps %d, want %d at most", len(g.known), mostKnown)
+	}
+	see(nil) // the newest
+}
+
+// A followed page is sent when it changes, until its reader may not see it any more; and readers are not too many.
+func TestStream(t *testing.T) {
+	var mu sync.Mutex
+	text := "one"
+	at := time.Now()
+	srv, p := testServer(t, func(o *Options) {
+		o.Now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return at
+		}
+		o.Fleet = func() (*status.Fleet, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			s := snapshot()
+			s.Missing = text + "\r\ndata: " + text
+			return status.Of(s), nil
+		}
+	})
+	follow := func() (lines *bufio.Scanner, code int, leave func()) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer ann")
+		req.Header.Set("Accept", "text/event-stream")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = sync.OnceFunc(func() { resp.Body.Close() })
+		t.Cleanup(leave)
+		lines = bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<20)
+		return lines, resp.StatusCode, leave
+	}
+	lines, _, _ := follow()
+	next := func() string {
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return data
+			}
+		}
+		return ""
+	}
+	if got := next(); !strings.Contains(got, "one") || strings.Contains(got, "<html") {
+		t.Fatalf("got %q", got)
+	}
+	mu.Lock()
+	text = "two"
+	mu.Unlock()
+	if got := next(); !strings.Contains(got, "two") {
+		t.Fatalf("after a change: got %q", got)
+	}
+	// Other readers, who read nothing: they are counted, and the first reads on.
+	var others []func()
+	for range streams - 1 {
+		_, _, leave := follow()
+		others = append(others, leave)
+	}
+	if _, code, _ := follow(); code != http.StatusServiceUnavailable {
+		t.Errorf("one reader too many: got %d", code)
+	}
+	for _, leave := range others {
+		leave()
+	}
+	p.set(func() { p.gone = true })
+	mu.Lock()
+	at, text = at.Add(time.Minute), "three"
+	mu.Unlock()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "three") {
+			t.Fatal("sent to somebody whose token has expired")
+		}
+	}
+	if got := ask(t, http.MethodGet, srv.URL+"/", "", map[string]string{"Accept": "text/event-stream"}); got.code != 401 {
+		t.Errorf("followed by nobody: got %d", got.code)
+	}
+}
+
+// The pages as they are, each looked at in testdata by whoever changes them.
+func TestPages(t *testing.T) {
+	srv, _ := testServer(t, nil)
+	for name, path := range map[string]string{
+		"fleet": "/", "filtered": "/?name=n&state=being+fenced&provider=racks", "fences": "/fences", "devices": "/devices", "hook": "/hook",
+		"node": "/nodes/n4", "node-hostile": "/nodes/n7", "fence": "/fences/n1.f-0123456789ab", "fence-newer": "/fences/n9.f-aaaaaaaaaaaa",
+		"fence-shadow": "/fences/n2.would-recover-5c0d19aa", "login": "/",
+	} {
+		t.Run(name, func(t *testing.T) {
+			header, code := map[string]string{"Authorization": "Bearer ann"}, 200
+			if name == "login" {
+				header, code = nil, 401
+			}
+			got := ask(t, http.MethodGet, srv.URL+path, "", header)
+			if got.code != code {
+				t.Fatalf("got %d %s", got.code, got.body)
+			}
+			check(t, got.body)
+			text := strings.ReplaceAll(got.body, "><", ">\n<") + "\n"
+			file := filepath.Join("testdata", name+".html")
+			if *update {
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(want) != text {
+				t.Errorf("%s differs; go test ./cmd/internal/page -update writes it anew. Got:\n%s", file, text)
+			}
+		})
+	}
+}
+
+// check holds what must be true of each page: nothing of a foreign text became an element, nothing runs, and all can be used by keys and ears.
+func check(t *testing.T, page string) {
+	t.Helper()
+	doc, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, labels, heads := map[string]int{}, map[string]bool{}, []string{}
+	var refs []string
+	main := 0
+	var visit func(n *html.Node, in []string)
+	visit = func(n *html.Node, in []string) {
+		if n.Type == html.ElementNode {
+			attr := map[string]string{}
+			for _, a := range n.Attr {
+				attr[a.Key] = a.Val
+				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.Val)), "javascript:") {
+					t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
+				}
+				if (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#") || strings.HasPrefix(a.Val, "//") {
+					t.Errorf("<%s %s=%q> leads elsewhere", n.Data, a.Key, a.Val)
+				}
+			}
+			if id := attr["id"]; id != "" {
+				ids[id]++
+			}
+			for _, k := range []string{"aria-labelledby", "aria-describedby", "for"} {
+				refs = append(refs, strings.Fields(attr[k])...)
+			}
+			switch n.Data {
+			case "script":
+				if attr["src"] != "/assets/live.js" || n.FirstChild != nil {
+					t.Errorf("script: %v", n.Attr)
+				}
+			case "img", "iframe", "object", "embed", "style", "base", "foreignobject":
+				t.Errorf("<%s>", n.Data)
+			case "main":
+				main++
+			case "html":
+				if attr["lang"] == "" {
+					t.Error("no language")
+				}
+			case "th":
+				if attr["scope"] == "" {
+					t.Error("a table's head without its scope")
+				}
+			case "table":
+				if n.FirstChild == nil || n.FirstChild.Data != "caption" {
+					t.Error("a table without a caption")
+				}
+			case "svg":
+				if attr["role"] != "img" || attr["aria-labelledby"] == "" {
+					t.Errorf("svg: %v", n.Attr)
+				}
+			case "label":
+				labels[attr["for"]] = true
+			case "input", "select":
+				if attr["type"] != "hidden" && !slices.Contains(in, "label") && !labels[attr["id"]] {
+					t.Errorf("<%s name=%q> has no label", n.Data, attr["name"])
+				}
+			case "h1", "h2", "h3":
+				heads = append(heads, n.Data)
+			case "a", "button":
+				if strings.TrimSpace(textOf(n)) == "" {
+					t.Errorf("<%s> without a text", n.Data)
+				}
+			case "nav":
+				if attr["aria-label"] == "" {
+					t.Error("a nav without a name")
+				}
+			}
+			in = append(in[:len(in):len(in)], n.Data)
+		}
+		for c := n.FirstChild; c != nil; c = c.NextSibling {
+			visit(c, in)
+		}
+	}
+	visit(doc, nil)
+	for id, n := range ids {
+		if n > 1 {
+			t.Errorf("id %s: %d times", id, n)
+		}
+	}
+	for _, r := range refs {
+		if ids[r] == 0 {
+			t.Errorf("nothing has id %s", r)
+		}
+	}
+	if main != 1 || len(heads) == 0 || heads[0] != "h1" || slices.Contains(heads[1:], "h1") {
+		t.Errorf("%d main, headings %v", main, heads)
+	}
+	if strings.ContainsAny(page, "\u202e\r") {
+		t.Error("a mark that turns the text around, or a line's end")
+	}
+}
+
+func textOf(n *html.Node) (out string) {
+	if n.Type == html.TextNode {
+		return n.Data
+	}
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		out += textOf(c)
+	}
+	return out
+}
+
+// BenchmarkFleet is the whole way of one page of 5,000 nodes, a thousand fences and their Events: out of the informers' objects, to HTML.
+func BenchmarkFleet(b *testing.B) {
+	s := fleetOf(5000)
+	for name, q := range map[string]status.Query{"all": {}, "one": {Text: "n4321"}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := (frame{title: "Fleet", live: true}).around(fleetPage(status.Of(s), q, 1)).Render(io.Discard); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// fleetOf is a fleet of so many nodes, of which many have something to tell.
+func fleetOf(n int) status.Snapshot {
+	s := snapshot()
+	some, done := s.Nodes, s.Fences[0]
+	s.Nodes, s.Fences, s.Events = nil, nil, map[string][]status.Event{}
+	for i := range n {
+		node := some[i%len(some)].DeepCopy()
+		node.Name = fmt.Sprintf("n%d", i)
+		s.Nodes = append(s.Nodes, node)
+		s.Events[node.Name] = []status.Event{{At: now, From: "forcefence", Reason: "EndingPods", Note: "Ending 3 pods."}, {At: now, From: "kubelet", Reason: "Starting"}}
+		if i < 1000 {
+			done.Fencing.Name, done.Fencing.Spec.Node = node.Name+".f-0123456789ab", node.Name
+			s.Fences = append(s.Fences, done)
+		}
+	}
+	return s
+}
+
+// A page of a large fleet has its bounds, and leads to the rest.
+func TestPaged(t *testing.T) {
+	srv, _ := testServer(t, func(o *Options) {
+		f := status.Of(fleetOf(5000))
+		o.Fleet = func() (*status.Fleet, error) { return f, nil }
+	})
+	for path, want := range map[string]string{
+		"/": "1 to 100 of 5000", "/?page=50": "4901 to 5000 of 5000", "/?page=51": "4901 to 5000 of 5000", "/?page=-1": "1 to 100 of 5000", "/?page=x": "1 to 100 of 5000",
+		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 1250", "/?provider=none": "n8", "/fences?page=17": "1601 to 1625 of 1625", "/?state=nonsense": "Nodes: none.",
+	} {
+		got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
+		if got.code != 200 || !strings.Contains(got.body, want) || len(got.body) > 200<<10 || strings.Count(got.body, "<tr>") > rows+1 {
+			t.Errorf("%s: got %d, %d bytes, %d rows, want %q in\n%.3000s", path, got.code, len(got.body), strings.Count(got.body, "<tr>"), want, got.body)
+		}
+	}
+}

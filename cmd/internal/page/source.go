@@ -1,0 +1,300 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/status"
+)
+
+// Source holds what the page shows: the Nodes of the controller's own informer, and Fencings and Node Events, which it watches itself.
+type Source struct {
+	SourceOptions
+
+	mu     sync.Mutex // guards what follows
+	fences map[string]status.Record
+	why    string // why fences may be missing
+	events events
+
+	making sync.Mutex // held while a fleet is made; guards made
+	made   *status.Fleet
+}
+
+// SourceOptions is what a Source is made of. All are required.
+type SourceOptions struct {
+	Cache   client.Reader // of Nodes
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	Led     func(*corev1.Node) status.Led // what the configuration in force says of a node; it must not block
+	Key     string                        // the mark's
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+const (
+	fresh = time.Second // how old a fleet may be that is shown
+
+	lookAgain = 5 * time.Second // at a resource that could not be watched
+)
+
+// NewSource makes a Source. It holds nothing but Nodes until Run.
+func NewSource(o SourceOptions) *Source {
+	return &Source{SourceOptions: o, fences: map[string]status.Record{}, why: "they have not been read yet", events: events{}}
+}
+
+// Fleet is what the page shows, a second old at most. It blocks until the informer has all Nodes, two seconds at most. It must not be changed.
+func (s *Source) Fleet() (*status.Fleet, error) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	now := s.Now()
+	if s.made != nil && now.Sub(s.made.At) >= 0 && now.Sub(s.made.At) < fresh {
+		return s.made, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	nodes, err := kube.CachedNodes(ctx, s.Cache)
+	if err != nil {
+		return nil, err
+	}
+	snap := status.Snapshot{At: now, Key: s.Key, Nodes: nodes, Led: s.Led}
+	s.mu.Lock()
+	snap.Missing, snap.Events = s.why, s.events.all()
+	for _, r := range s.fences {
+		snap.Fences = append(snap.Fences, r)
+	}
+	s.mu.Unlock()
+	s.made = status.Of(snap)
+	return s.made, nil
+}
+
+// Run watches until ctx ends.
+func (s *Source) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	fencings := s.Dynamic.Resource(api.Resource)
+	work.Go(func() {
+		s.follow(ctx, "fencings.forcefence.io", &unstructured.Unstructured{}, records{s}, &toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return fencings.List(ctx, o) },
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return fencings.Watch(ctx, o)
+			},
+		}, func(why string) { s.why = why })
+	})
+	about := s.Client.EventsV1().Events(metav1.NamespaceDefault) // where those about Nodes are
+	work.Go(func() {
+		s.follow(ctx, "events", &eventsv1.Event{}, told{s}, &toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = aboutNodes
+				return about.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = aboutNodes
+				return about.Watch(ctx, o)
+			},
+		}, func(string) {})
+	})
+	work.Wait()
+	return nil
+}
+
+const aboutNodes = "regarding.kind=Node"
+
+// follow keeps a store up to date, and tells why it cannot; it holds mu when it does.
+func (s *Source) follow(ctx context.Context, name string, kind runtime.Object, into toolscache.ReflectorStore, lw *toolscache.ListWatch, lost func(why string)) {
+	r := toolscache.NewReflectorWithOptions(lw, kind, into, toolscache.ReflectorOptions{Name: "status page " + name})
+	before := ""
+	for ctx.Err() == nil {
+		err := r.ListAndWatchWithContext(ctx)
+		why := ""
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err): // listed anew
+		case apierrors.IsNotFound(err):
+			why = "the API server does not know " + name + " of version " + api.GroupVersion.Version
+		case apierrors.IsForbidden(err):
+			why = "the controller may not watch " + name + " (kustomize component status)"
+		default:
+			why = name + " cannot be read: " + status.Line(err.Error(), 200)
+		}
+		if why != "" {
+			s.mu.Lock()
+			lost(why)
+			s.mu.Unlock()
+		}
+		if why != "" && why != before {
+			s.Log.Info("The status page lacks something", "why", why)
+		}
+		before = why
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+var errKind = errors.New("not what was asked for")
+
+// records is the Source as the store of Fencings.
+type records struct{ s *Source }
+
+func (r records) Add(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errKind, o)
+	}
+	rec, err := status.Read(u.Object)
+	if err != nil {
+		r.s.Log.Debug("A Fencing cannot be read", "fencing", u.GetName(), "error", err)
+		rec = status.Record{Strange: []string{"nothing that this version can read"}}
+		rec.Fencing.Name = u.GetName()
+	}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	rec.Fencing.ManagedFields = nil
+	r.s.fences[u.GetName()] = rec
+	return nil
+}
+
+func (r records) Update(o any) error { return r.Add(o) }
+
+func (r records) Delete(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errKind, o)
+	}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	delete(r.s.fences, u.GetName())
+	return nil
+}
+
+func (r records) Replace(list []any, _ string) error {
+	r.s.mu.Lock()
+	r.s.fences, r.s.why = map[string]status.Record{}, ""
+	r.s.mu.Unlock()
+	var errs []error
+	for _, o := range list {
+		errs = append(errs, r.Add(o))
+	}
+	return errors.Join(errs...)
+}
+
+// Resync does nothing: nothing is kept that could differ.
+func (records) Resync() error { return nil }
+
+// told is the Source as the store of Events.
+type told struct{ s *Source }
+
+func (t told) Add(o any) error {
+	e, ok := o.(*eventsv1.Event)
+	if !ok {
+		return fmt.Errorf("%w: %T", errKind, o)
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	t.s.events.put(e)
+	return nil
+}
+
+func (t told) Update(o any) error { return t.Add(o) }
+
+func (t told) Delete(o any) error {
+	e, ok := o.(*eventsv1.Event)
+	if !ok {
+		return fmt.Errorf("%w: %T", errKind, o)
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	delete(t.s.events[e.Regarding.Name], e.Name)
+	if len(t.s.events[e.Regarding.Name]) == 0 {
+		delete(t.s.events, e.Regarding.Name)
+	}
+	return nil
+}
+
+func (t told) Replace(list []any, _ string) error {
+	t.s.mu.Lock()
+	t.s.events = events{}
+	t.s.mu.Unlock()
+	var errs []error
+	for _, o := range list {
+		errs = append(errs, t.Add(o))
+	}
+	return errors.Join(errs...)
+}
+
+// Resync does nothing, as that of records.
+func (told) Resync() error { return nil }
+
+// events are the newest Events of each node, by their names. Whoever may write Events in the namespace default may write many, about any name:
+// they take no more room than this, 100 MB at the worst and 5 MB of a healthy fleet.
+type events map[string]map[string]status.Event
+
+const (
+	mostEvents = 20   // of a node
+	mostNodes  = 6000 // with Events
+)
+
+func (e events) put(o *eventsv1.Event) {
+	node := o.Regarding.Name
+	of := e[node]
+	if of == nil {
+		if len(e) >= mostNodes {
+			for other := range e { // any
+				delete(e, other)
+				break
+			}
+		}
+		of = map[string]status.Event{}
+		e[node] = of
+	}
+	at, count := o.EventTime.Time, cmp.Or(int(o.DeprecatedCount), 1)
+	if at.IsZero() {
+		at = cmp.Or(o.DeprecatedLastTimestamp.Time, o.CreationTimestamp.Time)
+	}
+	if o.Series != nil {
+		at, count = o.Series.LastObservedTime.Time, int(o.Series.Count)
+	}
+	of[o.Name] = status.Event{
+		At: at, From: status.Line(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60), Reason: status.Line(o.Reason, 80),
+		Note: status.Line(o.Note, 400), Warning: o.Type == corev1.EventTypeWarning, Count: count,
+	}
+	if len(of) > mostEvents {
+		oldest := ""
+		for name, v := range of {
+			if oldest == "" || v.At.Before(of[oldest].At) {
+				oldest = name
+			}
+		}
+		delete(of, oldest)
+	}
+}
+
+func (e events) all() map[string][]status.Event {
+	out := make(map[string][]status.Event, len(e))
+	for node, of := range e {
+		for _, v := range of {
+			out[node] = append(out[node], v)
+		}
+	}
+	return out
+}
