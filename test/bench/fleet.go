@@ -179,14 +179,6 @@ func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err erro
 		r.say("WITHOUT LINES to the nodes: %v", err)
 	}
 	begun := time.Now()
-	fenceable := drill.Judge(drill.Seen{
-		Devices: []drill.Device{{Answer: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}}},
-		Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}},
-	})
-	conditions = append(conditions, corev1.NodeCondition{
-		Type: taint.FenceableCondition, Status: fenceable.Fenceable, Reason: string(fenceable.Reason), Message: fenceable.Message,
-		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
-	})
 	var names []string
 	for i := range nodes {
 		m := l.dc.AddMachine(nodeName(i))
@@ -198,7 +190,7 @@ func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err erro
 				return nil, err
 			}
 		}
-		l.world.add(m, b.URL(), address, conditions)
+		l.world.add(m, b.URL(), address, append(slices.Clone(conditions), drilled("racks/"+b.URL())))
 		names = append(names, m.Name())
 	}
 	ca := kit.NewAuthority("fleet CA")
@@ -224,6 +216,16 @@ func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err erro
 		r.say("all machines have lines after %s", time.Since(begun).Round(time.Millisecond))
 	}
 	return l, nil
+}
+
+// drilled is what a drill before this leader wrote of a node: it is there as long as the device says the same.
+func drilled(device string) corev1.NodeCondition {
+	said := providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}
+	f := drill.Judge(drill.Seen{Devices: []drill.Device{{Name: device, Answer: said}}, Verdict: said})
+	return corev1.NodeCondition{
+		Type: taint.FenceableCondition, Status: f.Fenceable, Reason: string(f.Reason), Message: f.Message,
+		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+	}
 }
 
 func (l *fleetLab) startForcefence(ctx context.Context, ca *kit.Authority) error {

@@ -10,10 +10,10 @@ import (
 
 func TestRequestsIn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
-	err := os.WriteFile(file, []byte(`{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node","objectRef":{"resource":"nodes","name":"n1"}}
+	err := os.WriteFile(file, []byte(`{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n1"}}
 {"verb":"list","user":{"username":"system:node:n1"},"userAgent":"kubelet/v1","requestURI":"/api/v1/pods","objectRef":{"resource":"pods"}}
-{"verb":"get","user":{"username":"system:node:n2"},"userAgent":"forcefence-node","objectRef":{"resource":"nodes","name":"n2"}}
-{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node","requestURI":"/version"}
+{"verb":"get","user":{"username":"system:node:n2"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n2"}}
+{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","requestURI":"/version"}
 {"verb":"patch","user":{"username":"f"},"objectRef":{"resource":"nodes","name":"n1","subresource":"status"},"requestReceivedTimestamp":"2026-03-01T12:00:01.250000Z"}
 {"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},"requestReceivedTimestamp":"2026-03-01T12:00:01.500000Z"}
 {"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},"requestReceivedTimestamp":"2026-03-01T12:00:03.500000Z"}
@@ -32,7 +32,7 @@ func TestRequestsIn(t *testing.T) {
 		{"all", everyRequest, map[string]int{"get nodes  n1": 1, "list pods": 1, "get nodes  n2": 1, "get /version": 1, "patch nodes/status  n1": 1, "get leases a b": 2}},
 		{
 			"of one user's agent",
-			func(r requester) bool { return r.User.Username == "system:node:n1" && r.Agent == "forcefence-node" },
+			func(r requester) bool { return r.User.Username == "system:node:n1" && r.Agent == "forcefence-node/v1" },
 			map[string]int{"get nodes  n1": 1, "get /version": 1},
 		},
 	} {

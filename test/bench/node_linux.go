@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forcefence/forcefence/test/nodes"
@@ -122,7 +123,9 @@ func (r *runner) decision(ctx context.Context) error {
 
 // idle counts the requests of both plugins of the hooked node while nothing happens there, and lets other things be measured meanwhile.
 func (l *lab) idle(ctx context.Context, log string, meanwhile func() error) error {
-	ours := func(r requester) bool { return r.User.Username == hookUser && r.Agent == "forcefence-node" }
+	ours := func(r requester) bool {
+		return r.User.Username == hookUser && strings.HasPrefix(r.Agent, "forcefence-node/")
+	}
 	if !wait(ctx, 2*settle) { // the report on the Node is written by then
 		return ctx.Err()
 	}

@@ -60,6 +60,10 @@ type Options struct {
 	KCMQPS    int  // controller-manager's --kube-api-qps and burst; 0: 1000; -1: stock (20 and 30)
 	Fsync     bool // let etcd fsync, as in production
 
+	// Accounts gives pods service accounts and their tokens, as everywhere; a test that makes pods in new namespaces has to wait for these
+	// accounts then.
+	Accounts bool
+
 	EtcdArgs, APIServerArgs, KCMArgs, SchedulerArgs []string // added last, so that they win
 
 	AttachDelay, DetachDelay time.Duration // of the simulated CSI attacher; see Attacher.SetDelays
@@ -228,7 +232,7 @@ func (c *Cluster) etcd() *Part {
 }
 
 func (c *Cluster) apiServer() *Part {
-	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"), []string{
+	args := []string{
 		"--etcd-servers=" + loopback(c.ports.etcd), "--etcd-cafile=" + c.pki.path("ca.crt"),
 		"--etcd-certfile=" + c.pki.path("admin.crt"), "--etcd-keyfile=" + c.pki.path("admin.key"),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.api),
@@ -238,10 +242,13 @@ func (c *Cluster) apiServer() *Part {
 		"--service-account-key-file=" + c.pki.path("sa.pub"), "--service-account-signing-key-file=" + c.pki.path("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--disable-admission-plugins=ServiceAccount", // pods need no token here, nor a service account in each namespace
 		"--allow-privileged=true",
 		"--shutdown-watch-termination-grace-period=1s", // without it open watches keep it from ending for a minute
-	}, c.opts.APIServerArgs)
+	}
+	if !c.opts.Accounts {
+		args = append(args, "--disable-admission-plugins=ServiceAccount") // pods need no token here, nor a service account in each namespace
+	}
+	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"), args, c.opts.APIServerArgs)
 }
 
 func (c *Cluster) controllerManager() *Part {

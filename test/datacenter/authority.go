@@ -29,6 +29,9 @@ func (dc *DataCenter) certificate() tls.Certificate {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
+	for _, a := range dc.opts.Addresses {
+		t.IPAddresses = append(t.IPAddresses, net.ParseIP(a))
+	}
 	if dc.opts.CommonNameOnly {
 		t.Subject.CommonName, t.DNSNames, t.IPAddresses = "127.0.0.1", nil, nil
 	}

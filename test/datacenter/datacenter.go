@@ -28,8 +28,9 @@ type Options struct {
 	RequestLog    int           // requests a BMC remembers; default 4096
 	Offline       bool          // BMCs have no port and are asked through ServeHTTP, so that all of it can live in synctest
 
-	CommonNameOnly     bool // the BMCs' certificates name them in the CommonName only
-	RSAKeyExchangeOnly bool // the BMCs know TLS 1.2 with RSA key exchange, and nothing else
+	Addresses          []string // the BMCs' certificates are valid for these IP addresses, too
+	CommonNameOnly     bool     // the BMCs' certificates name them in the CommonName only
+	RSAKeyExchangeOnly bool     // the BMCs know TLS 1.2 with RSA key exchange, and nothing else
 }
 
 // DataCenter owns machines and BMCs. It is safe for concurrent use.

@@ -91,7 +91,7 @@ func TestHistoriesWithoutFaults(t *testing.T) {
 
 // Where the counter-example stands in docs/design.md.
 const (
-	begin = "<!-- go test ./test/explore -update writes what follows -->\n```\n"
+	begin = "<!-- go test ./test/explore -update writes what follows -->\n```text\n"
 	end   = "```\n"
 )
 

@@ -54,11 +54,16 @@ func BuildProgram(ctx context.Context, dir, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return BuildProgramOf(ctx, root, "", dir, pkg)
+}
+
+// BuildProgramOf is BuildProgram from the source of another version, which it will say that it is.
+func BuildProgramOf(ctx context.Context, root, version, dir, pkg string) (_ string, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err
 	}
 	file := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, module+"/"+filepath.ToSlash(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X "+module+"/cmd/internal/version.built="+version, "-o", file, module+"/"+filepath.ToSlash(pkg))
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,22 @@ func (l *Lab) Server() string { return "https://" + relayAddress }
 
 // ServerName is what a client in a node must ask the API server's certificate for.
 const ServerName = "localhost"
+
+// Expose lets nodes and pods reach a TCP address of this machine's loopback, such as a BMC's, by the address that it returns.
+func (l *Lab) Expose(target string) (string, error) {
+	_, port, err := net.SplitHostPort(target)
+	if err != nil {
+		return "", err
+	}
+	address := net.JoinHostPort(Gateway, port)
+	return address, l.net.relay(address, target)
+}
+
+// Dial connects to a TCP address of a node or a pod, from this machine.
+func (l *Lab) Dial(address string) (net.Conn, error) { return l.net.dial(address) }
+
+// Gateway is the address by which nodes and pods see what Expose shows them.
+const Gateway = "10.250.0.1"
 
 // Node returns the node of that name, or nil.
 func (l *Lab) Node(name string) *Node {

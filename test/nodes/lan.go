@@ -20,27 +20,28 @@ import (
 // Addresses in the lab. They exist in its network namespaces only, and can clash with nothing.
 const (
 	relayAddress = "10.250.0.1:6443"
+	serviceHost  = "10.0.0.1" // of the Service kubernetes, which a service proxy would lead to the API server
 	nodeAddress  = "10.250.0.%d"
 	podSubnet    = "10.251.%d.0/24"
 	bridge       = "lan"
 )
 
 // lan is the switch that the nodes are plugged into: a network namespace with a bridge. It is held by one thread and no file, so it
-// ends with this process. A relay in it, on the bridge's own address, is the nodes' way to the API server on the machine's loopback.
+// ends with this process. Relays in it, on the bridge's own addresses, are the nodes' way to the API server on the machine's loopback, and the
+// pods' way as well, where they look for the Service.
 type lan struct {
-	log    *slog.Logger
-	target string
-	tasks  chan func()
-	relay  net.Listener
+	log   *slog.Logger
+	tasks chan func()
 
-	wg    sync.WaitGroup
-	mu    sync.Mutex // guards conns
-	conns map[net.Conn]bool
-	shut  bool
+	wg     sync.WaitGroup
+	mu     sync.Mutex // guards the rest
+	relays []net.Listener
+	conns  map[net.Conn]bool
+	shut   bool
 }
 
 func newLAN(target string, log *slog.Logger) (*lan, error) {
-	l := &lan{log: log, target: target, tasks: make(chan func()), conns: map[net.Conn]bool{}}
+	l := &lan{log: log, tasks: make(chan func()), conns: map[net.Conn]bool{}}
 	entered := make(chan error)
 	l.wg.Go(func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and nothing else ever runs on it
@@ -56,16 +57,36 @@ func newLAN(target string, log *slog.Logger) (*lan, error) {
 	if err := <-entered; err != nil {
 		return nil, fmt.Errorf("making a network: %w", err)
 	}
-	err := l.ip("link set lo up", "link add "+bridge+" type bridge", "addr add 10.250.0.1/24 dev "+bridge, "link set "+bridge+" up")
+	err := l.ip("link set lo up", "link add "+bridge+" type bridge", "addr add 10.250.0.1/24 dev "+bridge, "addr add "+serviceHost+"/32 dev "+bridge,
+		"link set "+bridge+" up")
 	if err == nil {
-		l.do(func() { l.relay, err = net.Listen("tcp", relayAddress) })
+		err = errors.Join(l.relay(relayAddress, target), l.relay(serviceHost+":443", target))
 	}
 	if err != nil {
 		l.close()
 		return nil, fmt.Errorf("making a network: %w", err)
 	}
-	l.wg.Go(l.accept)
 	return l, nil
+}
+
+// relay hands on connections to an address of the bridge's to one outside the lab's network.
+func (l *lan) relay(address, target string) (err error) {
+	var r net.Listener
+	l.do(func() { r, err = net.Listen("tcp", address) })
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.relays = append(l.relays, r)
+	l.mu.Unlock()
+	l.wg.Go(func() { l.accept(r, target) })
+	return nil
+}
+
+// dial connects to an address in the lab's network, from anywhere.
+func (l *lan) dial(address string) (c net.Conn, err error) {
+	l.do(func() { c, err = net.DialTimeout("tcp", address, 5*time.Second) })
+	return c, err
 }
 
 // do runs f on the network's thread: processes and sockets that f makes are in its namespace.
@@ -89,8 +110,8 @@ func batch(cmd *exec.Cmd, lines []string) error {
 	return nil
 }
 
-// plug gives the machine with that init an eth0 on the bridge, whose far end is called port.
-func (l *lan) plug(port string, pid int, address string, up bool) error {
+// plug gives the machine with that init an eth0 on the bridge, whose far end is called port, and leads to the machine's pods.
+func (l *lan) plug(port string, pid int, address, pods string, up bool) error {
 	if err := l.ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", port, pid), "link set "+port+" master "+bridge); err != nil {
 		return err
 	}
@@ -100,9 +121,12 @@ func (l *lan) plug(port string, pid int, address string, up bool) error {
 		}
 	}
 	inside := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "ip", "-batch", "-")
-	return batch(inside, []string{
+	if err := batch(inside, []string{
 		"link set lo up", "addr add " + address + "/24 dev eth0", "link set eth0 up", "route add default via 10.250.0.1",
-	})
+	}); err != nil {
+		return err
+	}
+	return l.ip("route replace " + pods + " via " + address)
 }
 
 // cable takes a port of the bridge down or up: packets of both directions vanish, and connections hang.
@@ -119,9 +143,9 @@ func (l *lan) unplug(port string) {
 	_ = l.ip("link del " + port)
 }
 
-func (l *lan) accept() {
+func (l *lan) accept(relay net.Listener, target string) {
 	for {
-		in, err := l.relay.Accept()
+		in, err := relay.Accept()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				l.log.Warn("Relay ended", "err", err)
@@ -131,7 +155,7 @@ func (l *lan) accept() {
 		if !l.track(in) {
 			return
 		}
-		l.wg.Go(func() { l.forward(in) })
+		l.wg.Go(func() { l.forward(in, target) })
 	}
 }
 
@@ -155,9 +179,9 @@ func (l *lan) drop(c net.Conn) {
 }
 
 // forward copies both ways until one side ends. It dials from a thread outside the lab's network.
-func (l *lan) forward(in net.Conn) {
+func (l *lan) forward(in net.Conn, target string) {
 	defer l.drop(in)
-	out, err := net.DialTimeout("tcp", l.target, 5*time.Second)
+	out, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		l.log.Debug("Relay cannot connect", "err", err)
 		return
@@ -176,12 +200,12 @@ func (l *lan) forward(in net.Conn) {
 	back.Wait()
 }
 
-// close ends the relay, its connections, and the network.
+// close ends the relays, their connections, and the network.
 func (l *lan) close() {
-	if l.relay != nil {
-		l.relay.Close()
-	}
 	l.mu.Lock()
+	for _, r := range l.relays {
+		r.Close()
+	}
 	l.shut = true
 	for c := range l.conns {
 		c.Close()

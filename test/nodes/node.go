@@ -249,7 +249,7 @@ func (n *Node) start(bootID string) error {
 		l, err = n.spawn(n.bootRecord(bootID, held))
 	}
 	if err == nil {
-		if err = n.lab.net.plug(n.port, l.cmd.Process.Pid, n.ip, !cut); err == nil {
+		if err = n.lab.net.plug(n.port, l.cmd.Process.Pid, n.ip, fmt.Sprintf(podSubnet, n.index), !cut); err == nil {
 			_, err = l.ask(wire.Request{Do: wire.Up})
 		}
 		if err != nil {

@@ -8,12 +8,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +46,7 @@ func TestNodes(t *testing.T) {
 		{"identity", (*world).identity},
 		{"folders", (*world).folders},
 		{"pods run", (*world).pods},
+		{"ways in and out", (*world).ways},
 		{"power cut by the BMC", (*world).powerCut},
 		{"power on by the BMC", (*world).powerOn},
 		{"power cut at the plug", (*world).plug},
@@ -397,6 +401,34 @@ func (w *world) plug(t *testing.T) {
 		t.Errorf("n2 has boot id %s after %s; n1's machine is %s", w.n2.BootID(), old, w.m.State())
 	}
 	w.bothWrite(t)
+}
+
+// ways leads into the nodes' network and out of it: to what is exposed, to the API server by its Service's address, and to a kubelet.
+func (w *world) ways(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	kit.Must(t, err)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer l.Close()
+	serving.Go(func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			_, _ = io.WriteString(c, "hello\n") // what does not arrive is seen below
+			c.Close()
+		}
+	})
+	address, err := w.lab.Expose(l.Addr().String())
+	kit.Must(t, err)
+	host, port, err := net.SplitHostPort(address)
+	kit.Must(t, err)
+	if out, err := w.n1.Exec(w.ctx, "bash", "-c", "cat </dev/tcp/"+host+"/"+port); err != nil || out != "hello\n" {
+		t.Errorf("what is exposed: got %q, %v", out, err)
+	}
+	if out, err := w.n1.Exec(w.ctx, "bash", "-c", "exec 3<>/dev/tcp/"+serviceHost+"/443"); err != nil {
+		t.Errorf("the Service's address: %s %v", out, err)
+	}
+	c, err := w.lab.Dial(w.n1.IP() + ":10250")
+	kit.Must(t, err)
+	kit.Must(t, c.Close())
 }
 
 func (w *world) network(t *testing.T) {

@@ -125,7 +125,7 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 			w.count("off with its host")
 		}
 		first := true
-		done(providers.Ask(context.Background(), replay{obs, err}, to.Machine.Provider, to.target, func() time.Time {
+		done(providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() time.Time {
 			if first {
 				first = false
 				return sent

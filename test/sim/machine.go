@@ -149,17 +149,17 @@ func (m *machine) start(why string) {
 	})
 }
 
-// replay is the Provider whose answer has already arrived.
-type replay struct {
+// arrived is the Provider whose answer has already arrived.
+type arrived struct {
 	obs providers.Observation
 	err error
 }
 
-func (r replay) State(context.Context, providers.Target) (providers.Observation, error) {
+func (r arrived) State(context.Context, providers.Target) (providers.Observation, error) {
 	return r.obs, r.err
 }
-func (replay) PowerOff(context.Context, providers.Target) error { return nil }
-func (replay) PowerOn(context.Context, providers.Target) error  { return nil }
+func (arrived) PowerOff(context.Context, providers.Target) error { return nil }
+func (arrived) PowerOn(context.Context, providers.Target) error  { return nil }
 
 // ask puts a question to each of the machine's devices, all at once, and is done once all have answered, or one has that knows something
 // and the others have had their time.
@@ -239,7 +239,7 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 		}
 		w.after(back, func() {
 			first := true
-			a := providers.Ask(context.Background(), replay{obs, err}, to.Machine.Provider, to.target, func() time.Time {
+			a := providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() time.Time {
 				if first {
 					first = false
 					return sent

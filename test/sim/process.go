@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // Process is one forcefence controller: it does what each node's course (taint/recovery) says, as taint/controller does in production,
@@ -52,7 +54,7 @@ type Process struct {
 type worker struct {
 	*Process
 	m      *machine
-	course recovery.Node
+	course replay.Course
 	led    led // whom the last look leads to
 
 	busy   bool                   // in the middle of a step
@@ -87,7 +89,14 @@ func (p *Process) begin() {
 	p.fleet, p.stuck, p.unanswered = fleet.Fleet{}, time.Time{}, 0
 	p.fleet.Limit(&p.w.storm.limits)
 	for _, m := range p.w.machines {
-		p.workers = append(p.workers, &worker{Process: p, m: m})
+		k := &worker{Process: p, m: m}
+		if k.course.Name = m.name; p.w.Tape != nil {
+			k.course.Tape = func(line []byte) bool {
+				p.w.Tape(p.name, line)
+				return true
+			}
+		}
+		p.workers = append(p.workers, k)
 	}
 	if p.w.pool != nil {
 		p.poolAt, p.poolRead = time.Time{}, p.w.now.Add(p.w.between(0, 3*time.Second))
@@ -449,6 +458,11 @@ func (k *worker) readLife() {
 // readElsewhere reads live what is said of the node elsewhere, where that may be and decides something, and folds the look in.
 func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, sent time.Time) {
 	w, name := k.w, k.m.name
+	if w.Tape != nil && node != nil { // as an API server hands it over, whose times have no parts of a second
+		text, _ := json.Marshal(node)
+		node = &corev1.Node{}
+		_ = json.Unmarshal(text, node) // of what was written just now
+	}
 	l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
 	saw := func(elsewhere string) {
 		k.listed, k.spent, k.led, k.polled = false, false, led{}, w.now
@@ -463,7 +477,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		if len(k.led.to) == 0 {
 			facts.Nobody = errors.New(k.led.why)
 		}
-		k.course.SawLife(l, facts, &k.fleet)
+		k.course.SawLife(node, l, facts, replay.Elsewhere{Excluded: elsewhere}, &k.fleet)
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, w.now).Suspicion(l)
 		k.next()
 	}

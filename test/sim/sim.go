@@ -74,6 +74,8 @@ type Options struct {
 	Seed     uint64
 	Scenario Scenario
 	Trace    bool // keep the history's lines; slow
+	// Tape takes each line of the recording that the process of that name writes; nil: none does.
+	Tape func(process string, line []byte)
 }
 
 // Result is what came of a history.

@@ -1,9 +1,9 @@
 // Package binaries builds the real programs that tests run, from the Go modules of this repository that pin them: a Kubernetes
-// control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet, containerd, runc and CNI
-// plugins. It needs the go command and a module proxy (for runc a C compiler and libseccomp as well), and nothing else: no images, no downloads
+// control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet, containerd, runc, CNI
+// plugins, Helm and OLM. It needs the go command and a module proxy (for runc a C compiler and libseccomp as well), and nothing else: no images, no downloads
 // of binaries. recipes.go lists what can be built.
 //
-// It promises that a folder it returns is complete and was built from exactly these go.mod and go.sum, Go version, flags and
+// It promises that a folder it returns is complete and was built from exactly these go.mod, go.sum and sources, Go version, flags and
 // names: the folder's name is their hash, and it appears by one rename.
 package binaries
 
@@ -96,7 +96,7 @@ type recipe struct {
 	names   []string
 	version string // of kind.version, with its v
 	goVers  string
-	mod     []byte // go.mod and go.sum
+	mod     []byte // go.mod and go.sum, and the module's own source
 }
 
 func newRecipe(ctx context.Context, kind *kind, module string, names []string) (*recipe, error) {
@@ -117,10 +117,19 @@ func newRecipe(ctx context.Context, kind *kind, module string, names []string) (
 	if err != nil {
 		return nil, fmt.Errorf("asking go for its version: %w", err)
 	}
-	return &recipe{
-		kind: kind, module: module, names: names, version: string(m[1]), goVers: strings.TrimSpace(string(goVers)),
-		mod: slices.Concat(mod, []byte{0}, sum),
-	}, nil
+	files, err := filepath.Glob(filepath.Join(module, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(mod, []byte{0}, sum)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		all = slices.Concat(all, []byte{0}, text)
+	}
+	return &recipe{kind: kind, module: module, names: names, version: string(m[1]), goVers: strings.TrimSpace(string(goVers)), mod: all}, nil
 }
 
 func (r *recipe) flags() []string {

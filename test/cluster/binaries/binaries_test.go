@@ -108,7 +108,7 @@ func TestKindsAreTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, pkg := range k.packages {
-			if !bytes.Contains(mod, []byte("\n\t"+pkg+"\n")) {
+			if !bytes.Contains(mod, []byte("\n\t"+pkg+"\n")) && !bytes.Contains(mod, []byte("\ntool "+pkg+"\n")) {
 				t.Errorf("%s/go.mod: %s is no tool", k.module, pkg)
 			}
 			if other, ok := seen[name]; ok {
@@ -175,5 +175,32 @@ func TestProgressCountsPackages(t *testing.T) {
 	}
 	if want := "k8s.io/a\nk8s.io/b\nboom"; p.tail() != want {
 		t.Errorf("tail: got %q, want %q", p.tail(), want)
+	}
+}
+
+// A module that has a program of its own is built again when that changes.
+func TestSourceIsInHash(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module m\n\nrequire example.net/x v1.0.0\n")
+	write("go.sum", "")
+	seen := map[string]string{}
+	for _, source := range []string{"", "package main\n", "package main // changed\n"} {
+		if source != "" {
+			write("main.go", source)
+		}
+		r, err := newRecipe(t.Context(), &kind{version: "example.net/x"}, dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before, ok := seen[r.hash()]; ok {
+			t.Errorf("sources %q and %q have the same hash", before, source)
+		}
+		seen[r.hash()] = source
 	}
 }

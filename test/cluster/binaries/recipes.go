@@ -21,6 +21,9 @@ const (
 	PTP        = "ptp" // the CNI plugins
 	HostLocal  = "host-local"
 	Loopback   = "loopback"
+
+	Helm = "helm"
+	OLM  = "olm" // OLM's controllers, a catalogue, and the checks of bundles: test/olm
 )
 
 // Sets of names that go into one folder.
@@ -82,6 +85,15 @@ var kinds = []kind{
 			HostLocal: "github.com/containernetworking/plugins/plugins/ipam/host-local",
 			Loopback:  "github.com/containernetworking/plugins/plugins/main/loopback",
 		},
+	},
+	{
+		what: "Helm", module: "test/helm", cache: "helm", version: "helm.sh/helm/v4",
+		ldflags:  " -X helm.sh/helm/v4/internal/version.version=VERSION",
+		packages: map[string]string{Helm: "helm.sh/helm/v4/cmd/helm"},
+	},
+	{
+		what: "Operator Lifecycle Manager", module: "test/olm", cache: "olm", version: "github.com/operator-framework/operator-lifecycle-manager",
+		packages: map[string]string{OLM: "github.com/forcefence/forcefence/test/olm"},
 	},
 }
 
