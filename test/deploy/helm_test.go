@@ -1,0 +1,371 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// TestChartLints: with its own values, and with every one of the README's variants; and Artifact Hub is told the definition's version.
+func TestChartLints(t *testing.T) {
+	var about struct{ Annotations map[string]string }
+	text, err := os.ReadFile(chart + "/Chart.yaml")
+	kit.Must(t, err)
+	kit.Must(t, yaml.Unmarshal(text, &about))
+	var listed []struct{ Name, Version string }
+	kit.Must(t, yaml.Unmarshal([]byte(about.Annotations["artifacthub.io/crds"]), &listed))
+	text, err = os.ReadFile(chart + "/files/forcefence.io_fencings.yaml")
+	kit.Must(t, err)
+	crd := parse(t, string(text))[0]
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	kit.Must(t, err)
+	if version := versions[0].(map[string]any)["name"]; len(listed) != 1 || listed[0].Name != crd.GetName() || listed[0].Version != version {
+		t.Errorf("artifacthub.io/crds: got %v, want %s, %s", listed, crd.GetName(), version)
+	}
+	for _, c := range components {
+		out, err := helm(t, "", "lint", "--strict", chart, "--values", valuesFile(t, c.values))
+		if err != nil {
+			t.Errorf("%s: %v\n%s", c.name, err, out)
+		}
+	}
+}
+
+// TestValues: what is wrong is refused with its place, before anything reaches the cluster.
+func TestValues(t *testing.T) {
+	refused := map[string]string{ // values -> in the error
+		"controller: {replicas: two}":                             "at '/controller/replicas': got string, want integer",
+		"controler: {replicas: 2}":                                "additional properties 'controler' not allowed",
+		"nameOverride: mine":                                      "additional properties 'nameOverride' not allowed",
+		"image: {tag: 1.2}":                                       "at '/image/tag': got number, want string",
+		"image: {digest: latest}":                                 "at '/image/digest'",
+		"hook: {layout: rke2}":                                    "at '/hook/layout': value must be one of 'kubeadm', 'k3s'",
+		"hook: {runtimeArgs: [--kubeconfig=x]}":                   "at '/hook/runtimeArgs/0'",
+		"extraSecrets: [{name: rack-b}]":                          "at '/extraSecrets/0': missing property 'mountPath'",
+		"commonLabels: {app.kubernetes.io/name: x}":               "at '/commonLabels/app.kubernetes.io~1name'",
+		"metrics: {podMonitor: {interval: 30}}":                   "at '/metrics/podMonitor/interval': got number, want string",
+		"config: {mode: observ}":                                  "at '/config/mode': value must be one of 'observe', 'fence', 'shadow', 'disabled'",
+		"config: {powerOffAfter: 30}":                             "at '/config/powerOffAfter': got number, want string",
+		"config: {powerOffAfter: 1 minute}":                       "at '/config/powerOffAfter'",
+		"config: {stormGard: {}}":                                 "at '/config': additional properties 'stormGard' not allowed",
+		"config: {listen: {health: ''}}":                          "at '/config/listen/health'",
+		"config: {nodes: []}":                                     "at '/config/nodes': minItems",
+		"config: {taintKey: \"o'k\"}":                             "at '/config/taintKey'",
+		"config: {providers: [{name: r, redfish: {usrname: x}}]}": "at '/config/providers/0/redfish': additional properties 'usrname' not allowed",
+		"config: {policies: [{name: l, preset: longhron}]}":       "at '/config/policies/0/preset': value must be one of 'longhorn', 'noobaa', 'storageos'",
+		"admissionPolicies: {machineKeys: \"example.net/bmc\"}":   "at '/admissionPolicies/machineKeys': got string, want array",
+		"admissionPolicies: {machineKeys: [\"a', 'b\"]}":          "at '/admissionPolicies/machineKeys/0'",
+		"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}": "at '/config/policies/0/drivers/0'",
+	}
+	for values, want := range refused {
+		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, values)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error with %q", values, err, want)
+		}
+	}
+	// What forcefence takes, the chart does.
+	samples, err := filepath.Glob("../../cmd/internal/config/testdata/good/*.yaml")
+	kit.Must(t, err)
+	for _, file := range append(samples, "../../config.example.yaml", kustomize+"/base/config.yaml") {
+		var config map[string]any
+		text, err := os.ReadFile(file)
+		kit.Must(t, err)
+		kit.Must(t, yaml.Unmarshal(text, &config))
+		delete(config, "providers") // some have types of a test's
+		delete(config, "listen")    // a pod must be reached from outside
+		text, err = yaml.Marshal(map[string]any{"config": config})
+		kit.Must(t, err)
+		charted(t, string(text))
+	}
+}
+
+// TestSwitches: what a value switches off is not rendered; by its own values the chart renders all of it, and Helm keeps the records' definition.
+func TestSwitches(t *testing.T) {
+	has := func(values, text string) bool {
+		for key := range byKey(t, charted(t, values)) {
+			if strings.Contains(key+"\n", text) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, s := range []struct{ values, object string }{ // object: in its kind, namespace and name
+		{"admissionPolicies: {enabled: false}", "ValidatingAdmissionPolicy"},
+		{"controller: {podDisruptionBudget: false}", "PodDisruptionBudget"},
+		{"crds: {install: false}", "CustomResourceDefinition"},
+		{"flowSchemas: false", "FlowSchema"},
+		{"hook: {enabled: false}", " forcefence-node/"},
+		{"hook: {enabled: false}", "/forcefence-tolerate-missing"},
+		{"hook: {enabled: false}", "/forcefence-bypass"},
+		{"hook: {createNamespace: false}", "Namespace "},
+		{"config: {pauseConfigMap: ''}", "Role " + namespace + "/forcefence-pause\n"},
+	} {
+		if on, off := has("{}", s.object), has(s.values, s.object); !on || off {
+			t.Errorf("%s: %q is rendered: got %t, and %t without the value; want false and true", s.values, s.object, off, on)
+		}
+	}
+	wantCounts(t, charted(t, "{}"), map[string]int{"helm.sh/resource-policy: keep\n": 1})
+	wantCounts(t, charted(t, "controller: {extraVolumes: [{name: recording, emptyDir: {}}], extraVolumeMounts: [{name: recording, mountPath: /rec}]}"),
+		map[string]int{"mountPath: /rec\n": 1, "name: recording\n": 2})
+	wantCounts(t, charted(t, "crds: {keep: false}"), map[string]int{"helm.sh/resource-policy": 0})
+	_, err := helm(t, "", "template", "forcefence", chart, "--kube-version", "1.29")
+	if err == nil || !strings.Contains(err.Error(), "requires kubeVersion") {
+		t.Errorf("on Kubernetes 1.29: got %v, want it refused", err)
+	}
+}
+
+// TestElsewhere: in namespaces of other names, nothing names the usual ones.
+func TestElsewhere(t *testing.T) {
+	out, err := helm(t, "", "template", "mine", chart, "--namespace", "elsewhere", "--set", "hook.namespace=on-nodes,admissionPolicies.outOfServiceGuard=true",
+		"--values", valuesFile(t, `config:
+  onDetachTimeout: delete-attachments
+  storage: [{name: pool, drivers: [csi.example.net]}]
+  drain: [{name: pool, storage: pool}]
+  policies: [{name: longhorn, preset: longhorn}, {name: pool, preset: storageos, storage: pool}]
+`))
+	kit.Must(t, err)
+	wantCounts(t, out, map[string]int{
+		namespace: 0, "namespace: forcefence-node": 0, "name: on-nodes": 1,
+		`"['driver.longhorn.io', 'csi.example.net']"`:        1, // each of the two policies about attachments names both drivers
+		`"['csi.example.net', 'driver.longhorn.io']"`:        1,
+		`{name: drivers, expression: "['csi.example.net']"}`: 1,
+	})
+}
+
+// TestHelm is a release's whole life on a real API server.
+func TestHelm(t *testing.T) {
+	dir := t.TempDir()
+	binary := build(t, dir, "forcefence")
+	w := newWorld(t, cluster.Options{})
+	_, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	kit.Must(t, err)
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := helm(t, w.c.Kubeconfig(), append(args, "--namespace", namespace)...)
+		kit.Must(t, err)
+		return out
+	}
+	set := []string{"--set", "controller.onControlPlane=false"}
+	available := func(when string) {
+		t.Helper()
+		w.until("both replicas and the hooks run "+when, func() (bool, error) {
+			d, ds := w.objects(t)
+			return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2 && d.Status.UpdatedReplicas == 2 && ds.Status.NumberReady == 2,
+				fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
+		})
+		w.checked()
+	}
+
+	// By the chart's own values, where nobody has made a Secret, and without the CustomResourceDefinition.
+	run("package", chart, "--destination", dir, "--version", "1.2.3", "--app-version", "dev")
+	notes := run(append([]string{"install", "forcefence", filepath.Join(dir, "forcefence-1.2.3.tgz"), "--create-namespace", "--set", "crds.install=false"}, set...)...)
+	if !strings.Contains(notes, "No device is asked yet") {
+		t.Errorf("install: want the notes to say that no device is asked:\n%s", notes)
+	}
+	available("after the install")
+	first, _ := w.objects(t)
+	p := w.process(binary, dir, "pod", func(metrics, health string) string {
+		var config map[string]any
+		kit.Must(t, yaml.Unmarshal([]byte(w.config(t)), &config))
+		config["listen"] = map[string]string{"metrics": metrics, "health": health}
+		config["leaderElection"] = map[string]any{"namespace": namespace}
+		text, err := yaml.Marshal(config)
+		kit.Must(t, err)
+		return string(text)
+	})
+	w.leader("")
+	p.Stop()
+
+	// An older version's CustomResourceDefinition, then this one's.
+	old := filepath.Join(dir, "old")
+	kit.Must(t, os.CopyFS(old, os.DirFS(chart)))
+	file := filepath.Join(old, "files", "forcefence.io_fencings.yaml")
+	text, err := os.ReadFile(file)
+	kit.Must(t, err)
+	older := strings.Replace(string(text), "    shortNames:\n    - fcg\n", "", 1)
+	if older == string(text) {
+		t.Fatal("the CustomResourceDefinition has no short name")
+	}
+	kit.Must(t, os.WriteFile(file, []byte(older), 0o600))
+	run(append([]string{"upgrade", "forcefence", old}, set...)...)
+	short := func() error { _, err := w.c.Kubectl(w.ctx, "get", "fcg"); return err }
+	w.until("the older definition is served", func() (bool, error) {
+		_, err := w.c.Kubectl(w.ctx, "get", "fencings.forcefence.io")
+		return err == nil && short() != nil, err
+	})
+	_, err = w.c.Kubectl(w.ctx, "create", "-f", valuesFile(t, `{apiVersion: forcefence.io/v1alpha1, kind: Fencing, metadata: {name: f-1},
+spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
+	kit.Must(t, err)
+	w.monitored(t)
+	attachments := func() bool { return w.may(t, "delete", "volumeattachments") }
+	if attachments() {
+		t.Error("without a policy that wants it the controller may delete VolumeAttachments")
+	}
+	notes = run(append([]string{"upgrade", "forcefence", chart, "--values", "testdata/values.yaml"}, set...)...)
+	if !strings.Contains(notes, "mode fence") {
+		t.Errorf("upgrade: want the notes to tell the mode:\n%s", notes)
+	}
+	available("after the upgrade")
+	for _, kind := range []string{"podmonitor", "servicemonitor", "prometheusrule"} {
+		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", kind, "forcefence", "-o", "jsonpath={.metadata.labels}")
+		if err != nil || !strings.Contains(out, `"release":"prometheus"`) {
+			t.Errorf("%s: got labels %s, %v, want the one by which Prometheus finds it", kind, out, err)
+		}
+	}
+	w.until("the short name is there", func() (bool, error) { err := short(); return err == nil, err })
+	w.until("the right came with the policy", func() (bool, error) { return attachments(), nil })
+	if got := w.config(t); !strings.Contains(got, "mode: fence") {
+		t.Errorf("config.yaml after the upgrade:\n%s", got)
+	}
+	changed, _ := w.objects(t)
+	for _, want := range []string{
+		`"image":"registry.example.net/forcefence@sha256:`, `"imagePullPolicy":"Always"`, `"imagePullSecrets":[{"name":"registry"}]`, `"--log-level=debug"`, `"value":"http://proxy"`,
+		`"mountPath":"/etc/rack-b"`, `"secretName":"rack-b","defaultMode":288,"optional":true`, `"secretName":"bmcs","defaultMode":288,"optional":true`, `"key":"example.net/pool"`, `"team":"a"`,
+		`"example.net/note":"b"`, `"containerPort":9090`, `"cpu":"75m"`, `"podAntiAffinity"`, `"nodeSelector":{"kubernetes.io/os":"linux"}`,
+	} {
+		if got, err := json.Marshal(changed.Spec); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("the Deployment after the upgrade: got %s, %v, want %s in it", got, err, want)
+		}
+	}
+
+	run("rollback", "forcefence", "1")
+	available("after the roll-back")
+	w.until("the right is gone", func() (bool, error) { return !attachments(), nil })
+	if got := w.config(t); !strings.Contains(got, "mode: observe") {
+		t.Errorf("config.yaml after the roll-back:\n%s", got)
+	}
+	kit.Must(t, short()) // the definition was not part of that revision, and stays with what was written
+	// A change of the configuration alone restarts nobody.
+	before, _ := w.objects(t)
+	run(append([]string{"upgrade", "forcefence", chart, "--set", "config.mode=shadow"}, set...)...)
+	if after, _ := w.objects(t); after.Generation != before.Generation || first.UID != after.UID {
+		t.Errorf("the Deployment: got generation %d of %s, want %d of %s as before", after.Generation, after.UID, before.Generation, first.UID)
+	}
+
+	// A second one is refused, and nothing of it is there.
+	_, err = helm(t, w.c.Kubeconfig(), "install", "second", chart, "--namespace", "other", "--create-namespace")
+	if err == nil || !strings.Contains(err.Error(), `key "meta.helm.sh/release-namespace" must equal "other": current value is "`+namespace+`"`) {
+		t.Errorf("a second install: got %v, want it refused with the first one's namespace", err)
+	}
+	if out, err := w.c.Kubectl(w.ctx, "-n", "other", "get", "deployments,serviceaccounts,configmaps,secrets", "-o", "name", "-l", "app.kubernetes.io/part-of=forcefence"); err != nil || out != "" {
+		t.Errorf("after the refused install: got %q, %v, want nothing of ours in its namespace", out, err)
+	}
+	available("after the refused install")
+
+	// As README.md says: no controller, no hook on the hosts, and then nothing stays but the records.
+	run(append([]string{"upgrade", "forcefence", chart, "--set", "controller.replicas=0,hook.uninstall=true"}, set...)...)
+	w.until("the hook is taken off, and no controller runs", func() (bool, error) {
+		d, ds := w.objects(t)
+		return d.Status.Replicas == 0 && ds.Spec.Template.Spec.Containers[0].Name == "uninstalled" && ds.Status.ObservedGeneration == ds.Generation &&
+			ds.Status.UpdatedNumberScheduled == 2 && ds.Status.NumberReady == 2, fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
+	})
+	manifest := valuesFile(t, run("get", "manifest", "forcefence"))
+	run("uninstall", "forcefence")
+	w.until("all but the definition is gone", func() (bool, error) {
+		left, err := w.c.Kubectl(w.ctx, "get", "-f", manifest, "--ignore-not-found", "-o", "name")
+		return left == "customresourcedefinition.apiextensions.k8s.io/fencings.forcefence.io\n", fmt.Errorf("left: %s %w", left, err)
+	})
+	_, err = w.c.Kubectl(w.ctx, "get", "fcg", "f-1")
+	kit.Must(t, err)
+
+	// What kubectl has applied is not taken over unasked. A field that it set and the chart does not would stay: hence any-node.
+	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-k", overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
+	kit.Must(t, err)
+	install := append([]string{"install", "forcefence", chart, "--namespace", namespace}, set...)
+	if _, err := helm(t, w.c.Kubeconfig(), install...); err == nil || !strings.Contains(err.Error(), "cannot be imported into the current release") {
+		t.Errorf("an install over kustomize's objects: got %v, want it refused", err)
+	}
+	run(append(install, "--take-ownership", "--force-conflicts")...)
+	available("after the chart took over")
+	_, err = w.c.Kubectl(w.ctx, "get", "fcg", "f-1")
+	kit.Must(t, err)
+}
+
+// TestPlainFile: install.yaml, as it is, on a cluster with a control-plane node.
+func TestPlainFile(t *testing.T) {
+	w := newWorld(t, cluster.Options{})
+	_, err := w.c.AddNode(w.ctx, cluster.NodeOptions{Name: "n1"})
+	kit.Must(t, err)
+	_, err = w.c.Kubectl(w.ctx, "label", "node", "n1", "node-role.kubernetes.io/control-plane=")
+	kit.Must(t, err)
+	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-f", "../../deploy/install.yaml")
+	kit.Must(t, err)
+	w.checked()
+	w.until("both replicas and the hook run", func() (bool, error) {
+		d, ds := w.objects(t)
+		return d.Status.AvailableReplicas == 2 && ds.Status.NumberReady == 1, fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
+	})
+}
+
+// monitored gives the cluster the Prometheus operator's own definitions, and holds the chart's and kustomize's objects against them: a field that
+// they do not know is refused.
+func (w *world) monitored(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(w.ctx, "go", "mod", "download", "-json", "github.com/prometheus-operator/prometheus-operator") // as go.mod pins it
+	cmd.Dir = "../alerts"
+	out, err := cmd.Output()
+	kit.Must(t, err)
+	var module struct{ Dir string }
+	kit.Must(t, json.Unmarshal(out, &module))
+	for _, kind := range []string{"podmonitors", "servicemonitors", "prometheusrules"} {
+		_, err := w.c.Kubectl(w.ctx, "create", "-f", filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
+		kit.Must(t, err)
+		_, err = w.c.Kubectl(w.ctx, "wait", "--for=condition=Established", "--timeout=5m", "crd/"+kind+".monitoring.coreos.com")
+		kit.Must(t, err)
+	}
+	rendered := charted(t, "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}}") + "\n---\n" +
+		render(t, overlay(t, []string{"base"}, []string{"monitoring"}, nil))
+	checked := 0
+	for _, u := range parse(t, rendered) {
+		if u.GroupVersionKind().Group != "monitoring.coreos.com" {
+			continue
+		}
+		checked++
+		text, err := u.MarshalJSON()
+		kit.Must(t, err)
+		w.until("the definition is served", func() (bool, error) {
+			_, err := w.c.Kubectl(w.ctx, "get", strings.ToLower(u.GetKind()), "-A")
+			return err == nil, err
+		})
+		_, err = w.c.Kubectl(w.ctx, "create", "--dry-run=server", "--validate=strict", "-f", valuesFile(t, string(text)))
+		kit.Must(t, err)
+	}
+	if checked != 5 {
+		t.Errorf("%d objects of the Prometheus operator's, want 5", checked)
+	}
+}
+
+// objects are those that run pods.
+func (w *world) objects(t *testing.T) (*appsv1.Deployment, *appsv1.DaemonSet) {
+	t.Helper()
+	d, err := w.c.Client().AppsV1().Deployments(namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
+	kit.Must(t, err)
+	ds, err := w.c.Client().AppsV1().DaemonSets("forcefence-node").Get(w.ctx, "forcefence-node", metav1.GetOptions{})
+	kit.Must(t, err)
+	return d, ds
+}
+
+// config is the controller's file in the cluster.
+func (w *world) config(t *testing.T) string {
+	t.Helper()
+	cm, err := w.c.Client().CoreV1().ConfigMaps(namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
+	kit.Must(t, err)
+	return cm.Data["config.yaml"]
+}
+
+// may asks the API server whether the controller's account may do it to all of a kind.
+func (w *world) may(t *testing.T, verb, resource string) bool {
+	t.Helper()
+	out, _ := w.c.Kubectl(w.ctx, "auth", "can-i", verb, resource, "--as", account) // "no" is an error of the program's
+	return strings.TrimSpace(out) == "yes"
+}
