@@ -118,7 +118,7 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 		}
 		if err != nil && o.keep && ctx.Err() == nil {
 			s.Say("\n%s", s.paint(red, fmt.Sprintf("FAILED: round %d: %v", n, err)))
-			keep(ctx, w, s)
+			err = errors.Join(err, keep(ctx, w, s))
 		}
 		if err != nil {
 			return fmt.Errorf("round %d: %w", n, err)
@@ -136,8 +136,7 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	if !o.keep {
 		return nil
 	}
-	keep(ctx, w, s)
-	return nil
+	return keep(ctx, w, s)
 }
 
 func start(ctx context.Context, o options, w *World, s *Screen) error {
@@ -173,13 +172,19 @@ func (d *Demo) events() []Event {
 }
 
 // keep stays until Ctrl-C, which is how it is to end.
-func keep(ctx context.Context, w *World, s *Screen) {
+func keep(ctx context.Context, w *World, s *Screen) error {
 	s.Title("Kept running")
+	if err := w.letLook(ctx); err != nil {
+		return err
+	}
 	s.Say("kubeconfig: %s", w.file("kubeconfig"))
 	s.Say("%s", w.power.Help(w.out))
 	s.Say(`
   Look around:
     %s --kubeconfig %s get nodes
-  forcefence reads %s again when it changes. Ctrl-C ends it all.`, w.c.KubectlPath(), w.file("kubeconfig"), w.file("config.yaml"))
+    the status page, http://127.0.0.1:%d, with the token that this prints:
+    %[1]s --kubeconfig %[2]s create token forcefence-status --audience forcefence.io/status --duration 1h
+  forcefence reads %[4]s again when it changes. Ctrl-C ends it all.`, w.c.KubectlPath(), w.file("kubeconfig"), w.page, w.file("config.yaml"))
 	<-ctx.Done()
+	return nil
 }

@@ -55,6 +55,7 @@ type World struct {
 
 	mode string // in the configuration file
 	port int    // of forcefence's health server
+	page int    // of its status page
 
 	mu   sync.Mutex // guards what Power calls
 	call func(node string, at time.Time, on bool)
@@ -90,8 +91,16 @@ func (w *World) startControlPlane(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat(fencings); err == nil { // make demo runs where it is
+		if _, err := w.c.Kubectl(ctx, "apply", "--server-side", "-f", fencings); err != nil {
+			return err
+		}
+	}
 	return w.c.WriteKubeconfig(w.file("kubeconfig"), "demo", "system:masters")
 }
+
+// fencings is the definition of the objects that tell what became of each fence.
+const fencings = "deploy/kustomize/base/forcefence.io_fencings.yaml"
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
@@ -159,6 +168,7 @@ detachTimeout: 1m
 listen:
   metrics: ""
   health: 127.0.0.1:%d
+  status: 127.0.0.1:%d
 providers:
 - name: racks
   timeout: 2s
@@ -167,7 +177,7 @@ nodes:
 - name: workers
   provider: racks
   machine: %s
-`, w.mode, w.port, w.settings, w.rule)
+`, w.mode, w.port, w.page, w.settings, w.rule)
 }
 
 // setMode edits the configuration file as an editor does: a new file takes the old one's place.
@@ -189,7 +199,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if _, err := os.Stat(bin); err != nil {
 		return fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
 	}
-	if err := kit.FreePorts(&w.port); err != nil {
+	if err := kit.FreePorts(&w.port, &w.page); err != nil {
 		return err
 	}
 	if w.settings, w.rule, err = w.power.Prepare(w.out); err != nil {
@@ -200,6 +210,20 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	}
 	w.fence = w.c.Forcefence(bin, w.out, w.file("kubeconfig"), fmt.Sprintf("127.0.0.1:%d", w.port))
 	return w.fence.Start(ctx)
+}
+
+// letLook gives whoever has the demo's kubeconfig an account for the status page, as deploy/kustomize/components/status does.
+func (w *World) letLook(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"create", "serviceaccount", "forcefence-status"},
+		{"create", "clusterrole", "forcefence-status", "--verb=get", "--non-resource-url=/forcefence/status"},
+		{"create", "clusterrolebinding", "forcefence-status", "--clusterrole=forcefence-status", "--serviceaccount=default:forcefence-status"},
+	} {
+		if _, err := w.c.Kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dump writes what the API server knows, for whoever looks into a failure. It does without where the API server does not answer.

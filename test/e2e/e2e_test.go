@@ -50,7 +50,7 @@ func TestE2E(t *testing.T) {
 		{"hook killed twice: the runtime refuses", (*world).bothKilled},
 		{"hook hung (SIGSTOP): nothing slips through", (*world).hung},
 		{"containerd restarted under the mark", (*world).containerdRestarted},
-		{"DaemonSet updated under the mark", (*world).daemonSetUpdated},
+		{"the previous version's hook; updated under the mark", (*world).previousHook},
 		{"plugin missing at boot: the runtime refuses", (*world).missingAtBoot},
 		{"a boot with a broken credential: only the exempt start", (*world).brokenCredential},
 		{"one node alone does not lock itself out", (*world).singleNode},
@@ -87,15 +87,23 @@ func ms(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 // for its volume; what is exempt starts at once. What is ordinary is held until the controller has seen the boot: the mark waits for the
 // volume, and they do not use it.
 func (w *world) backDuringEviction() string {
-	db := w.database("db1", w.n1)
-	guard := w.create(w.pod("tolerant1", tolerant, on(w.n1)))
+	told, held := w.back("1")
+	w.shown(held, "forcefence: held on node")
+	return told
+}
+
+// back is backDuringEviction with objects of these names, and what the Event of a held pod said.
+func (w *world) back(suffix string) (told, held string) {
+	name := "db" + suffix
+	db := w.database(name, w.n1)
+	guard := w.create(w.pod("tolerant"+suffix, tolerant, on(w.n1)))
 	w.running(guard.Name, "")
 	before := w.count(db.Name)
 	w.must(w.csi.Attacher().Pause()) // volumes do not detach: the fence lasts
 	off := time.Now()
 	w.cut(w.n1)
 	w.untilEvicting(w.n1)
-	w.until("db1-0 has a successor", func() bool {
+	w.until(db.Name+" has a successor", func() bool {
 		p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), db.Name, metav1.GetOptions{})
 		return err == nil && p.UID != db.UID
 	})
@@ -108,12 +116,12 @@ func (w *world) backDuringEviction() string {
 	w.must(w.n1.WaitReady(w.t.Context()))
 	var late []*corev1.Pod
 	for i := range 10 {
-		late = append(late, w.create(w.pod(fmt.Sprintf("late1-%d", i), on(w.n1))))
+		late = append(late, w.create(w.pod(fmt.Sprintf("late%s-%d", suffix, i), on(w.n1))))
 	}
 	for _, p := range late {
 		w.held(p, "")
 	}
-	w.readme(strings.ReplaceAll(w.held(late[0], ""), w.mark(w.n1), taint.DefaultKey+"=ID:NoSchedule"), "forcefence: held on node")
+	held = strings.ReplaceAll(w.held(late[0], ""), w.mark(w.n1), taint.DefaultKey+"=ID:NoSchedule")
 	begin := time.Now()
 	w.must(w.fence.Start(w.t.Context()))
 	w.until("held pods run", func() bool {
@@ -130,16 +138,16 @@ func (w *world) backDuringEviction() string {
 	w.untilFree(w.n1)
 	next := w.running(db.Name, db.UID)
 	if next.Spec.NodeName == "n1" {
-		w.t.Errorf("db1-0 came back to n1 while it was marked")
+		w.t.Errorf("%s came back to n1 while it was marked", db.Name)
 	}
 	if after := w.count(db.Name); after <= before {
-		w.t.Errorf("db1-0 counts %d, after %d: not the same volume", after, before)
+		w.t.Errorf("%s counts %d, after %d: not the same volume", db.Name, after, before)
 	}
 	if w.event(db, "Started", "") == "" {
-		w.t.Error("db1-0 has no Event of its start: the check of Events sees nothing")
+		w.t.Errorf("%s has no Event of its start: the check of Events sees nothing", db.Name)
 	}
-	w.clear("db1", append(late, guard)...)
-	return fmt.Sprintf("cut to replaced %s; controller to 10 held pods run %s", ms(evicted), ms(admitted))
+	w.clear(name, append(late, guard)...)
+	return fmt.Sprintf("cut to replaced %s; controller to 10 held pods run %s", ms(evicted), ms(admitted)), held
 }
 
 // backWithoutNetwork: KEP scenario 2. Without an API server a kubelet knows its static pods only; when the network is back, what tolerates
@@ -310,7 +318,7 @@ func (w *world) bothKilled() string {
 	})
 	p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), "ordinary-9", metav1.GetOptions{})
 	w.must(err)
-	w.readme(w.event(p, "Failed", "required plugin"), "required plugin")
+	w.shown(w.event(p, "Failed", "required plugin"), "required plugin")
 	w.startDaemon()
 	w.over("9")
 	w.whole()
@@ -335,14 +343,40 @@ func (w *world) containerdRestarted() string {
 	return told
 }
 
-func (w *world) daemonSetUpdated() string {
-	told := w.under("12", func() {
-		w.kubectl("-n", hookName, "rollout", "restart", "daemonset/"+hookName)
-	})
-	w.kubectl("-n", hookName, "rollout", "status", "daemonset/"+hookName, "--timeout=60s")
+// previousHook: nodes whose hook is the previous version's, the runtimes' own plugin as well, under this version's controller. A node comes
+// back during its fence, and what is held and let go is as with this version's hook. Then the DaemonSet is updated under the mark.
+func (w *world) previousHook() string {
+	w.hook(previousImage)
+	for _, n := range w.nodes() {
+		w.must(n.RestartContainerd()) // the runtime starts its own plugin from the file when it starts
+	}
+	for _, n := range w.nodes() {
+		w.untilRegistered(n, nri.PreInstalledIndex, nri.DaemonIndex)
+		w.until(n.Name()+" is fail-closed", func() bool { return w.guardOf(n) == "FailClosed" })
+		if got := w.hookStatus(n, nri.PreInstalledIndex).Version; got != "previous" {
+			w.t.Fatalf("the runtime of %s has started the hook of version %s, want the previous one", n.Name(), got)
+		}
+	}
+	told, _ := w.back("12")
+	updated := w.under("12", func() { w.kubectl("-n", hookName, "set", "image", "daemonset/"+hookName, "*="+nodeImage) })
+	w.hook(nodeImage)
 	w.over("12")
+	for _, n := range w.nodes() {
+		w.must(n.RestartContainerd())
+		w.untilRegistered(n, nri.PreInstalledIndex, nri.DaemonIndex)
+	}
 	w.whole()
-	return told
+	if got := w.hookStatus(w.n1, nri.PreInstalledIndex).Version; got == "previous" {
+		w.t.Error("the runtime of n1 has started the previous hook again")
+	}
+	return told + "; updated: " + updated
+}
+
+// hook has the DaemonSet run an image, and waits until all of it does.
+func (w *world) hook(image string) {
+	w.t.Helper()
+	w.kubectl("-n", hookName, "set", "image", "daemonset/"+hookName, "*="+image)
+	w.kubectl("-n", hookName, "rollout", "status", "daemonset/"+hookName, "--timeout=3m")
 }
 
 // missingAtBoot: somebody took the plugin away while the machine was off; it boots under the mark.
@@ -560,18 +594,18 @@ func (w *world) forget(reason string) {
 	w.kubectl("-n", "default", "delete", "events", "--field-selector", "reason="+reason)
 }
 
-// readme holds that the README's table shows the Event as it is, from those words on.
-func (w *world) readme(event, from string) {
+// shown holds that docs/troubleshooting.md shows the Event as it is, from those words on.
+func (w *world) shown(event, from string) {
 	w.t.Helper()
 	at := strings.Index(event, from)
 	if at < 0 {
 		w.t.Fatalf("no such Event: %q", event)
 	}
 	text := strings.ReplaceAll(strings.TrimSpace(event[at:]), "node n1:", "node n3:")
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
 	w.must(err)
-	if !strings.Contains(string(readme), text+"`") {
-		w.t.Errorf("README.md does not have the text of this Event: %s", text)
+	if !strings.Contains(string(page), text+"`") {
+		w.t.Errorf("docs/troubleshooting.md does not have the text of this Event: %s", text)
 	}
 }
 

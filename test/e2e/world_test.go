@@ -36,6 +36,8 @@ const (
 	csiImage   = "forcefence.test/csi:1"
 	nodeImage  = "forcefence.test/forcefence-node:1"
 
+	previousImage = "forcefence.test/forcefence-node:0" // the version that people upgrade from
+
 	bmcAnnotation = "example.com/bmc"
 	tolerate      = "forcefence.io/tolerate-missing"
 	guard         = "ForcefenceGuard"
@@ -87,7 +89,12 @@ func newWorld(t *testing.T) *world {
 
 	images := []string{w.image(probeImage, w.build("test/e2e/probe")), w.image(csiImage, filepath.Join(built, "driver"))}
 	hook := w.build("cmd/forcefence-node")
-	images = append(images, w.image(nodeImage, hook))
+	source, previous := filepath.Join(w.dir, "source"), filepath.Join(w.dir, "previous")
+	t.Logf("the previous version is %s", kit.Previous(t, source))
+	w.must(os.Mkdir(previous, 0o755))
+	old, err := nodes.BuildProgramOf(ctx, source, "previous", previous, "cmd/forcefence-node")
+	w.must(err)
+	images = append(images, w.image(nodeImage, hook), w.image(previousImage, old))
 	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: images, Shared: map[string]string{w.shared: w.shared}})
 	w.ns, err = w.c.CreateNamespace(ctx, "e2e")
 	w.must(err)

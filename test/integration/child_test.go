@@ -36,19 +36,21 @@ type settings struct {
 	Providers   string // more items of providers
 	Lease       string // leaderElection's durations; "": short ones
 	Detach      string // detachTimeout; "": 2m
+	Timeout     string // powerOffTimeout; "": 5s
 	Mortal      bool   // nobody starts it again when it has lost its Lease
 	Storm       string // stormGuard; "": a short cool-down
 	Top         string // more keys
 
-	Env    []string // of the process, beside the test's own
-	Binary string   // "": the one under test
+	Env        []string // of the process, beside the test's own
+	Binary     string   // "": the one under test
+	Kubeconfig string   // "": the administrator's
 }
 
 var configFile = template.Must(template.New("config").Parse(`# written by a test
 mode: {{or .Mode "observe"}}
 powerOffAfter: 20s
 stormGuard: {{or .Storm "{coolDown: 1s}"}}
-powerOffTimeout: 5s
+powerOffTimeout: {{or .Timeout "5s"}}
 detachTimeout: {{or .Detach "2m"}}
 manualMarks: {{or .ManualMarks "refuse"}}
 excludeSelector: {{printf "%q" .Exclude}}
@@ -150,7 +152,7 @@ func (c *child) launch() {
 
 // spawn starts the process; mu is held.
 func (c *child) spawn() error {
-	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig", c.w.c.Kubeconfig(), "--identity", c.identity, "--log-format", "json")
+	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig", cmp.Or(c.set.Kubeconfig, c.w.c.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
 	cmd.Env = append(os.Environ(), c.set.Env...)
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in

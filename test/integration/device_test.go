@@ -73,6 +73,7 @@ func TestFaultyDevices(t *testing.T) {
 		}
 		w.untilEvent("Node", w.hosts[i].Name(), reason)
 	}
+	c.untilMetric(`forcefence_nodes{state="unproven"}`, 1)
 	w.during(5*time.Second, "nothing is proven", func() error {
 		for _, h := range w.hosts {
 			if err := w.alone(h); err != nil {

@@ -591,6 +591,7 @@ drain:
 		})
 		kit.Must(t, settingsAPI.Delete(w.ctx, "node-drain-policy", metav1.DeleteOptions{}))
 	})
+	ff.documented(func(metric string) bool { return strings.HasPrefix(metric, "forcefence_drain_") })
 }
 
 // kubectlApply applies a manifest.

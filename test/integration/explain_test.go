@@ -18,12 +18,20 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
+// people makes the roles for people.
+func (w *world) people() {
+	w.t.Helper()
+	for _, file := range []string{"namespace.yaml", "people.yaml"} {
+		w.kubectl("apply", "--server-side", "-f", filepath.Join("..", "..", "deploy", "kustomize", "base", file))
+	}
+}
+
 // explainer runs forcefence explain as a person who has the ClusterRole forcefence-explain and nothing else.
 func (w *world) explainer(c *child) func(h *host) explain.Report {
 	w.t.Helper()
 	person := filepath.Join(w.dir, "person.kubeconfig")
 	kit.Must(w.t, w.c.WriteKubeconfig(person, w.ns+"-sre"))
-	w.kubectl("apply", "--server-side", "-f", filepath.Join("..", "..", "deploy", "kustomize", "base", "people.yaml"))
+	w.people()
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
 	w.t.Cleanup(func() {
 		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding", w.ns+"-sre").Run()

@@ -200,12 +200,13 @@ func TestReleaseInTheMiddle(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	w.busy(h)
-	w.start(settings{})
+	c := w.start(settings{})
 	fence := w.stuck(h)
 	h.bmc.SetFault(datacenter.Fault{Status: 503})
 	w.during(6*time.Second, "waiting until the last proof is too old", func() error { return w.othersAlone(h) })
 	w.create(w.bare("late", h))
 	w.untilEvent("Node", h.Name(), "ProofLost")
+	c.untilMetric(`forcefence_nodes{state="proof_lost"}`, 1)
 	if out, code := w.forcefence("release", h.Name(), "--yes"); code != 0 {
 		t.Fatalf("release --yes: exit status %d: %s", code, out)
 	}

@@ -118,6 +118,7 @@ func TestPowerOffThatDoesNothing(t *testing.T) {
 	}
 	w.untilEvent("Node", a.Name(), "PowerOffFailed")
 	c.untilMetric(`forcefence_fences_total{result="PowerOffFailed"}`, 1)
+	c.untilMetric(`forcefence_nodes{state="power_off_failed"}`, 1)
 
 	w.untilDone(b, taint.ResultEvicted)
 	w.untilReplaced(b, onB)

@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +95,33 @@ metadata: {name: no-fencings}
 spec: {policyName: no-fencings, validationActions: [Deny]}
 `
 
+// plugin looks at a fenced node as a person does, with kubectl and the ClusterRole for it: what the node's status and its fence's timeline tell.
+func (w *world) plugin(h *host, timeline ...string) {
+	w.t.Helper()
+	person, dir := filepath.Join(w.dir, "looker.kubeconfig"), filepath.Join(w.dir, "plugins")
+	kit.Must(w.t, w.c.WriteKubeconfig(person, w.ns+"-looker"))
+	kit.Must(w.t, os.MkdirAll(dir, 0o755))
+	kit.Must(w.t, os.Symlink(binary, filepath.Join(dir, "kubectl-forcefence")))
+	w.people()
+	w.kubectl("create", "clusterrolebinding", w.ns+"-looker", "--clusterrole=forcefence-operate", "--user="+w.ns+"-looker") // as the control plane filled it in
+	w.t.Cleanup(func() {
+		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding", w.ns+"-looker").Run()
+	})
+	look := func(texts []string, args ...string) {
+		w.t.Helper()
+		var out []byte
+		w.until(strings.Join(args, " ")+" tells "+strings.Join(texts, ", "), func() bool {
+			cmd := exec.CommandContext(w.ctx, w.c.KubectlPath(), append([]string{"forcefence"}, args...)...)
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+person, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+			out, _ = cmd.CombinedOutput()
+			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(strings.Join(strings.Fields(string(out)), " "), text) })
+		})
+		w.t.Logf("kubectl forcefence %s\n%s", strings.Join(args, " "), out)
+	}
+	look([]string{h.Name(), "Off ", "Evicted ", "Its pods run elsewhere"}, "status", h.Name())
+	look(timeline, "timeline", h.Name())
+}
+
 // TestFencingRecord: what becomes of fences is told in Fencings, and nothing that becomes of Fencings changes a fence.
 func TestFencingRecord(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6, seconds: 600})
@@ -158,6 +187,8 @@ func TestFencingRecord(t *testing.T) {
 	if head := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Equal(head, []string{"NAME", "NODE", "PHASE", "RESULT", "PODS", "VOLUMES", "TOOK", "AGE", "WHY"}) {
 		t.Errorf("kubectl get fcg: got columns %v", head)
 	}
+
+	w.plugin(w.hosts[0], "Fence "+first.ID+" of node "+w.hosts[0].Name(), "It ended as Evicted", "says Off", "MachineConfirmedOff")
 
 	// In the middle of a fence its Fencing is edited by hand, and then deleted; another process goes on with the fence.
 	two := w.hosts[1]

@@ -82,6 +82,7 @@ func TestFloorOfHealthyNodes(t *testing.T) {
 		t.Errorf("the Event says %q, want %q in it", note, want)
 	}
 	c.untilMetric(`forcefence_guard_refusals_total{rule="TooFewHealthy"}`, 1)
+	c.untilMetric(`forcefence_nodes{state="held_back"}`, 2)
 	w.during(25*time.Second, "below the floor", w.untouched(a, b))
 	a.cut()
 	w.untilDone(a, taint.ResultEvicted)

@@ -1,13 +1,10 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,23 +19,12 @@ import (
 // previous is the program of the commit before this one, made once. Where there is no such commit (a source without its history) it is
 // the one under test.
 var previous = sync.OnceValues(func() (string, error) {
-	git := func(env string, args ...string) error {
-		cmd := exec.Command("git", append([]string{"-C", filepath.Join("..", "..")}, args...)...)
-		cmd.Env = append(os.Environ(), env)
-		if said, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, said)
-		}
-		return nil
-	}
-	if git("", "rev-parse", "--quiet", "--verify", "HEAD~1^{commit}") != nil {
-		return binary, nil
+	ctx, root := context.Background(), filepath.Join("..", "..")
+	if _, err := kit.Git(ctx, root, nil, "rev-parse", "--quiet", "--verify", "HEAD~1^{commit}"); err != nil {
+		return binary, nil // a source without its history
 	}
 	dir := filepath.Join(filepath.Dir(binary), "previous")
-	index := "GIT_INDEX_FILE=" + dir + ".index"
-	if err := git(index, "read-tree", "HEAD~1"); err != nil {
-		return "", err
-	}
-	if err := git(index, "checkout-index", "--all", "--prefix="+dir+"/"); err != nil {
+	if err := kit.Checkout(ctx, root, "HEAD~1", dir); err != nil {
 		return "", err
 	}
 	out := binary + "-previous"

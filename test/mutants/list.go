@@ -31,6 +31,9 @@ var (
 	hostileSQS = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
 )
 
+// statusPage are the tests of the status page that take neither a browser nor a control plane.
+var statusPage = []string{"./cmd/internal/page -short"}
+
 // redfishEvents are the tests of what BMCs tell by themselves.
 var redfishEvents = []string{"./providers/redfish -run Watch|Push|Pace|Event"}
 
@@ -62,6 +65,12 @@ const podFailures = "./taint/controller -short"
 
 // glue is the controller without a control plane: its decisions around objects in memory.
 var glue = []string{"./taint/controller -short"}
+
+// shares are what fences read together.
+var shares = []string{"./taint/controller -short -run TestReadTogether"}
+
+// recorderTests are those of the file that a recording is written to.
+var recorderTests = []string{"./cmd/internal/app -run Recorder"}
 
 // explained are the tests of forcefence explain against BMCs, without a control plane.
 var explained = []string{"./cmd/forcefence -run TestExplain"}
@@ -863,7 +872,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drill: any number is under way", In: "taint/drill.Plan.Next",
-		Old: "under >= AtOnce", New: "false",
+		Old: "p.under >= AtOnce", New: "false",
+	},
+	{
+		Name: "drill: who is under way when nodes come does not count", In: "taint/drill.Plan.Nodes",
+		Old: "p.under++", New: "",
 	},
 	{
 		Name: "drill: nodes are not spread", In: "taint/drill.Plan.phase",
@@ -883,7 +896,47 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drill: the condition is written each time", In: "taint/controller.says",
-		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message", New: "false",
+		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
+	},
+	{
+		Name: "drill: what was said of a machine before its fence still stands", In: "taint/controller.says",
+		Old: "rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second))", New: "rec == nil || true",
+	},
+	{
+		Name: "plugin: a terminal obeys a kubelet", In: "cmd/forcefence.printable", Tests: []string{"./cmd/forcefence -short -run Screen"},
+		Old: "unicode.IsPrint(c) && c != utf8.RuneError", New: "true",
+	},
+	{
+		Name: "plugin: JSON carries what a terminal obeys", In: "cmd/forcefence.printJSON", Tests: []string{"./cmd/forcefence -short -run PrintJSON"},
+		Old: "unicode.IsPrint(c) || c == '\\n'", New: "unicode.IsPrint(c) || true",
+	},
+	{
+		Name: "plugin: a shorter pause replaces a longer one", In: "cmd/forcefence.pauser.shortens", Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old: "!had.Until.After(now.Until)", New: "true",
+	},
+	{
+		Name: "plugin: a pause that ends replaces one that does not", In: "cmd/forcefence.pauser.shortens", Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old: "!had.Until.IsZero() && !had.Until.After(now.Until)", New: "!had.Until.After(now.Until)",
+	},
+	{
+		Name: "plugin: a pause that the configuration does not have is written", In: "cmd/forcefence.pauseIn", Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old: "*named.PauseConfigMap == \"\"", New: "false",
+	},
+	{
+		Name: "plugin: what is named a secret stays in a bundle", In: "cmd/forcefence.isSecret", Tests: []string{"./cmd/forcefence -short -run Scrub"},
+		Old: "secretName.MatchString(name)", New: "false",
+	},
+	{
+		Name: "plugin: a secret within another value stays in a bundle", In: "cmd/forcefence.scrub", Tests: []string{"./cmd/forcefence -short -run Scrub"},
+		Old: "m[1] + m[2] + scrub(m[3])", New: "m[1] + m[2] + m[3]",
+	},
+	{
+		Name: "plugin: an older Off outlives a newer answer", In: "taint/glance.machine",
+		Old: "!m.At.Before(*last.At)", New: "m.At.Before(*last.At)",
+	},
+	{
+		Name: "plugin: a reason ends a pause of its own", In: "taint/fence.Pause.Annotation", Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old: "p.Reason + \"; \" + untilParameter + until", New: "p.Reason + until[:0]",
 	},
 	{
 		Name: "drill: a refused password is sent again", In: "providers/remote.Refusals.Check",
@@ -1848,6 +1901,14 @@ var Mutants = []Mutant{
 		Old: "g.open()", New: "", Tests: []string{"./taint/controller -short -run TestRunsShareTheGate"},
 	},
 	{
+		Name: "workers: who waits to write keeps others from being looked at", In: "taint/controller.Reconciler.each",
+		Old: "st.looked()", New: "", Tests: glue,
+	},
+	{
+		Name: "controller: all nodes of a lost zone are read at the same time", In: "taint/controller.New",
+		Old: "looksAtOnce", New: "concurrency", Tests: glue,
+	},
+	{
 		Name: "workers: storage pods wait for other nodes' pods", In: "taint/controller.Reconciler.each",
 		Old: "First: p.first", New: "First: false", Tests: glue,
 	},
@@ -2110,6 +2171,87 @@ var Mutants = []Mutant{
 		Name: "exclude: a drain keeps no machine on (8)", In: "taint/fence.View.guard",
 		Old: `v.KeptOn != ""`, New: "false",
 	},
+	// taint/replay: a recording leaves the cluster, and what it is played to is believed.
+	{
+		Name: "replay: what stands before an @ is recorded (12)", In: "taint/replay.encode",
+		Old: `userinfo.ReplaceAll(bytes.TrimSuffix(out.Bytes(), []byte("\n")), []byte("://"))`, New: `bytes.TrimSuffix(out.Bytes(), []byte("\n"))`,
+	},
+	{
+		Name: "replay: every annotation of a Node is recorded (12)", In: "taint/replay.slim",
+		Old: `domain == "forcefence.io"`, New: `domain != ""`,
+	},
+	{
+		Name: "replay: conditions' texts are recorded (12)", In: "taint/replay.slim",
+		Old: "corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}", New: "c",
+	},
+	{
+		Name: "replay: pods' messages are recorded (12)", In: "taint/replay.podsOf",
+		Old: `out[i].Message = ""`, New: `_ = out[i].Message`,
+	},
+	{
+		Name: "replay: a decision that differs is the same", In: "taint/replay.unlike",
+		Old: "bytes.Equal(then, now)", New: "true || bytes.Equal(then, now)",
+	},
+	{
+		Name: "replay: a difference that the table does not show is none", In: "taint/replay.player.show",
+		Old: "!over && words == t.shown", New: "(over || true) && words == t.shown",
+	},
+	{
+		Name: "replay: after a gap the recording goes on", In: "taint/replay.Course.put",
+		Old: "c.Tape == nil || c.gap", New: "c.Tape == nil",
+	},
+	{
+		Name: "replay: a missing line is passed over", In: "taint/replay.player.line",
+		Old: "t == nil || t.lost || l.Course != t.began || l.N != t.lines", New: "t == nil || t.lost || l.Course != t.began",
+	},
+	{
+		Name: "replay: another process's line is taken for the course's", In: "taint/replay.player.line",
+		Old: "t == nil || t.lost || l.Course != t.began || l.N != t.lines", New: "t == nil || t.lost || l.N != t.lines",
+	},
+	{
+		Name: "replay: a node that stays silent pushes all others out", In: "taint/replay.Course.put",
+		Old: "c.bytes > mostOfCourse", New: "false",
+	},
+	{
+		Name: "replay: a newer recording is read", In: "taint/replay.Tally.read",
+		Old: "l.Version > Version", New: "false && l.Version > Version",
+	},
+	{
+		Name: "replay: lines are as long as they like", In: "taint/replay.lineOf",
+		Old: "len(out)+len(part) > longest", New: "false",
+	},
+	{
+		Name: "replay: an act that only one configuration does changes nothing", In: "taint/replay.player.pass",
+		Old: "!then.step.acts() && !step.acts()", New: "!step.acts()",
+	},
+	{
+		Name: "replay: other limits are not kept", In: "taint/replay.player.pass",
+		Old: "f.view.Under(p.other.Limits)", New: "f.view",
+	},
+	{
+		Name: "replay: escapes reach the terminal", In: "taint/replay.Step.String",
+		Old: "Clean(text)", New: "text",
+	},
+	{
+		Name: "recorder: a slow disk takes all memory", In: "cmd/internal/app.recorder.Put",
+		Old: "r.bytes+len(line) > queued", New: "false", Tests: recorderTests,
+	},
+	{
+		Name: "recorder: the files grow without end", In: "cmd/internal/app.recorder.write",
+		Old: "r.size+int64(len(headed)) > r.half", New: "false", Tests: recorderTests,
+	},
+	{
+		Name: "recorder: another file is cut and renamed", In: "cmd/internal/app.recorder.ours",
+		Old: "string(begin) != replay.Begin[:len(begin)]", New: "false", Tests: recorderTests,
+	},
+	{
+		Name: "recorder: everybody may read it", In: "cmd/internal/app.recorder.ours",
+		Old: "info.Mode().Perm()&0o077 != 0", New: "false", Tests: recorderTests,
+	},
+	{
+		Name: "recorder: a torn line stays in the middle", In: "cmd/internal/app.whole",
+		Old: "return end - n + int64(i) + 1, nil", New: "return end, nil", Tests: recorderTests,
+	},
 	// taint/explain: a wrong answer would mislead whoever asks before the outage, or in it.
 	{
 		Name: "explain: who is heard falls silent with the node", In: "taint/explain.play.pass",
@@ -2148,7 +2290,7 @@ var Mutants = []Mutant{
 		Old: "s.Policy == \"\"", New: "true",
 	},
 	{
-		Name: "explain: a mark that is there is not seen to hang", In: "taint/explain.course",
+		Name: "explain: a mark that is there is not seen to hang", In: "taint/explain.Play",
 		Old: "l.Mark != nil || l.Record.Open()", New: "false && (l.Mark != nil || l.Record.Open())",
 	},
 	{
@@ -2239,6 +2381,36 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
+		Name: "shared: a read that was under way already counts (8)", In: "taint/controller.sharing.run",
+		Old: "q.answer, q.err = put(ctx)", New: `q.answer, q.err = put(ctx)
+		s.mu.Lock()
+		if late := s.next; late != nil {
+			s.next, late.answer, late.err = nil, q.answer, q.err
+			close(late.done)
+		}
+		s.mu.Unlock()`, Tests: shares,
+	},
+	{
+		Name: "exclude: each fence reads the cluster's pause by itself", In: "taint/controller.Reconciler.saidElsewhere",
+		Old: "oneForAll{r.Live, &r.pauses}", New: "r.Live", Tests: shares,
+	},
+	{
+		Name: "shared: each fence lists the cluster's attachments by itself", In: "taint/controller.Reconciler.attachedTo",
+		Old: "r.attached.ask(ctx, kube.Timeout, list)", New: "list(ctx)", Tests: shares,
+	},
+	{
+		Name: "shared: who cannot wait ends the read of all", In: "taint/controller.sharing.ask",
+		Old: "context.WithoutCancel(ctx)", New: "ctx", Tests: shares,
+	},
+	{
+		Name: "shared: one read that failed is many (2)", In: "taint/controller.Reconciler.called",
+		Old: "errors.As(err, &again)", New: "errors.As(err, &again) && false", Tests: shares,
+	},
+	{
+		Name: "shared: a list that failed shows that nothing is attached (11)", In: "taint/controller.sharing.ask",
+		Old: "return q.answer, joined{q.err}", New: "return q.answer, nil", Tests: shares,
+	},
+	{
 		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.Elsewhere.Says",
 		Old: "!p.Over(now)", New: "false && p.Over(now)",
 		Tests: glue,
@@ -2312,7 +2484,7 @@ var Mutants = []Mutant{
 		Old: "s.RenewTime == nil || s.LeaseDurationSeconds == nil", New: "false && (s.RenewTime == nil || s.LeaseDurationSeconds == nil)",
 	},
 	{
-		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.configs.use",
+		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.rulesOf",
 		Old: "Cordoned: cfg.ExcludeCordoned,", New: "",
 		Tests: wiring,
 	},
@@ -2852,7 +3024,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: power-off long after the look", In: "taint/recovery.Node.Holds",
-		Old: "now.Sub(n.look.Got) > proof.TTL", New: "false",
+		Old: "now.Sub(n.look.Sent) > proof.TTL+min(took, n.usual)", New: "took < 0",
+	},
+	{
+		Name: "controller: power-off on a look in which the process stood still", In: "taint/recovery.Node.Holds",
+		Old: "min(took, n.usual)", New: "took",
+	},
+	{
+		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.Reconciler.readLife",
+		Old: "l.Got = r.Now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
+	},
+	{
+		Name: "controller: no power-off where the API server is slow", In: "taint/recovery.Node.Holds",
+		Old: "min(took, n.usual)", New: "0*min(took, n.usual)",
 	},
 	{
 		Name: "controller: power-off without leadership", In: "taint/controller.Reconciler.powerOff",
@@ -2892,7 +3076,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: Events that waited are forgotten", In: "taint/controller.Reconciler.tellRest",
-		Old: "len(st.told.later)+len(st.told.pods) == 0", New: "true",
+		Old: "r.rest = slices.Concat(r.rest, st.told.later, st.told.pods)", New: "",
+	},
+	{
+		Name: "controller: nobody tells of a fence once others' pods are written", In: "taint/controller.Reconciler.each",
+		Old: "r.tellOthers()", New: "",
+	},
+	{
+		Name: "controller: a fence is told of only once nobody writes pods", In: "taint/controller.Reconciler.watchLeases",
+		Old: "r.tellOthers()", New: "",
+	},
+	{
+		Name: "controller: Events of a fence that is over wait for ever", In: "taint/controller.Reconciler.tellOthers",
+		Old: "r.Now().Sub(e.at) < tellWithin", New: "true",
 	},
 	{
 		Name: "controller: the work of a fence begins another", In: "taint/recovery.Node.underMark",
@@ -2974,8 +3170,13 @@ var Mutants = []Mutant{
 		New: "b.r.ask(ctx, b.st)",
 	},
 	{
-		Name: "workers: a heartbeat does not stop them", In: "taint/controller.Reconciler.followLeases",
-		Old: "r.stopBatch(l.Name)", New: "_ = l",
+		Name: "heartbeats: somebody leads before all Leases were heard of", In: "taint/controller.listed.WaitForCacheSync",
+		Old: "return false", New: "return true",
+		Tests: []string{podFailures},
+	},
+	{
+		Name: "workers: a heartbeat does not stop them", In: "taint/controller.heartbeats.Update",
+		Old: "h.r.stopBatch(l.Name)", New: "_ = l",
 		Tests: []string{podFailures},
 	},
 	{
@@ -3363,7 +3564,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "look: other nodes' attachments are this one's (11)", In: "taint/kube.SeeAttachments",
-		Old: "va.Spec.NodeName != node", New: "false",
+		Old: "out[va.Spec.NodeName] = append(out[va.Spec.NodeName], a)", New: `out["n1"] = append(out["n1"], a)`,
 	},
 	{
 		Name: "look: a volume's handle is its name (step 10)", In: "taint/kube.volumes",
@@ -3422,16 +3623,32 @@ var Mutants = []Mutant{
 		Old: `l.rv != ""`, New: "true",
 	},
 	{
-		Name: "identity: who else has a machine is not seen when that changes", In: "cmd/internal/app.configs.claims",
-		Old: "slices.Equal(now.claims, before.claims)", New: "(slices.Equal(now.claims, before.claims) || true)",
+		Name: "identity: who else has a machine is not seen when that changes", In: "cmd/internal/app.leads.update",
+		Old: "!slices.Equal(now.claims, before.claims)", New: "!slices.Equal(now.claims, now.claims)",
 	},
 	{
 		Name: "kube: a cache that does not run yet has no nodes (6)", In: "taint/kube.CachedNodes",
 		Old: "informer.HasSynced()", New: "true",
 	},
 	{
-		Name: "identity: who has gone is not missed", In: "cmd/internal/app.configs.claims",
-		Old: "len(nodes) == len(known)", New: "true",
+		Name: "identity: what changed of a Node is not asked about", In: "cmd/internal/app.leads.update",
+		Old: "if l.met[n] {\n\t\t\tcontinue\n\t\t}", New: "if l.of[n.Name].lead != nil { continue }",
+	},
+	{
+		Name: "watch: a node that moved is looked up once", In: "taint/controller.Reconciler.movedSince",
+		Old: "looked.Add(-checkTargets)", New: "looked", Tests: glue,
+	},
+	{
+		Name: "watch: where no Node moved nothing is ever looked up again", In: "taint/controller.Reconciler.movedSince",
+		Old: "since >= checkAll", New: "false", Tests: glue,
+	},
+	{
+		Name: "watch: a new address has no line", In: "taint/controller.Reconciler.nodeChanged",
+		Old: "!slices.Equal(e.ObjectOld.Status.Addresses, e.ObjectNew.Status.Addresses)", New: "false", Tests: glue,
+	},
+	{
+		Name: "identity: who has gone is not missed", In: "cmd/internal/app.leads.update",
+		Old: "len(l.of) == len(nodes)", New: "true",
 	},
 	{
 		Name: "identity: who else has a machine is remembered when others do", In: "cmd/internal/app.machines.claimed",
@@ -3450,8 +3667,8 @@ var Mutants = []Mutant{
 		Old: "now.Before(f.scanned)", New: "false",
 	},
 	{
-		Name: "identity: a node that is gone keeps its machine", In: "cmd/internal/app.configs.claims",
-		Old: "same && len(there) == len(known)", New: "same",
+		Name: "identity: a node that is gone keeps its machine", In: "cmd/internal/app.leads.update",
+		Old: "return true", New: "return others",
 	},
 	{
 		Name: "taint: what a newer version wrote is lost", In: "taint.ParseRecord",
@@ -3498,12 +3715,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: a clash that is gone stays", In: "cmd/internal/app.configs.claims",
-		Old: "time.Since(at) < time.Second", New: "at.Before(time.Now())",
+		Old: "time.Since(at) >= time.Second", New: "at.After(time.Now())",
 		Tests: wiring,
 	},
 	{
 		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.configs.claims",
-		Old: "return nil, known, err", New: "return taint.NewClaims(nil), known, nil",
+		Old: "return nil, known.of[node.Name].lead, err", New: "return taint.NewClaims(nil), known.of[node.Name].lead, nil",
 		Tests: wiring,
 	},
 	{
@@ -3512,7 +3729,7 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: a person is always trusted", In: "cmd/internal/app.configs.use",
+		Name: "app: a person is always trusted", In: "cmd/internal/app.rulesOf",
 		Old: "cfg.ManualMarks == config.Trust", New: `cfg.ManualMarks != ""`,
 		Tests: wiring,
 	},
@@ -4304,8 +4521,8 @@ var Mutants = []Mutant{
 		Old: "Counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/proof"},
 	},
 	{
-		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/controller.Host.run",
-		Old: "h.next, h.busy = nil, q != nil", New: "h.next, h.busy = nil, false", Tests: []string{"./taint/controller -short -run TestGuestsShareAQuestion"},
+		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/controller.sharing.run",
+		Old: "s.next, s.busy = nil, q != nil", New: "s.next, s.busy = nil, false", Tests: []string{"./taint/controller -short -run TestGuestsShareAQuestion"},
 	},
 	{
 		Name: "within: a hypervisor that lost its power is waited for", In: "taint/controller.Within.first",
@@ -5606,7 +5823,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a power-on is sent on a look of long ago", In: "taint/recovery.Node.Holds",
-		Old: "now.Sub(n.look.Got) > proof.TTL", New: "false",
+		Old: "now.Sub(n.look.Sent) > proof.TTL+min(took, n.usual)", New: "took < 0",
 	},
 
 	{
@@ -5688,5 +5905,69 @@ var Mutants = []Mutant{
 	{
 		Name: "ipmi: it is a Watcher without traps", In: "providers/ipmi.Config.New", Tests: ipmiTraps,
 		Old: `c.Traps == ""`, New: "false",
+	},
+	{
+		Name: "page: a name that leads here is taken for ours", In: "cmd/internal/page.server.host", Tests: statusPage,
+		Old: `name == "localhost" || ip != nil && ip.IsLoopback()`, New: "true || ip == nil",
+	},
+	{
+		Name: "page: another site may log in and out", In: "cmd/internal/page.server.handler", Tests: statusPage,
+		Old: "http.NewCrossOriginProtection().Handler(mux)", New: "http.Handler(mux)",
+	},
+	{
+		Name: "page: a log in leads elsewhere", In: "cmd/internal/page.local", Tests: statusPage,
+		Old: `!strings.HasPrefix(path, "//")`, New: "true",
+	},
+	{
+		Name: "page: a token is reviewed once", In: "cmd/internal/page.gate.again", Tests: statusPage,
+		Old: "age >= 0 && age < reviewed", New: "age >= -time.Hour",
+	},
+	{
+		Name: "page: a login lasts for ever", In: "cmd/internal/page.gate.again", Tests: statusPage,
+		Old: "p == nil || !now.Before(p.ends)", New: "p == nil",
+	},
+	{
+		Name: "page: unknown tokens are reviewed as often as one likes", In: "cmd/internal/page.gate.enter", Tests: statusPage,
+		Old: "!g.tries.AllowN(g.now(), 1)", New: "false",
+	},
+	{
+		Name: "page: who follows a page sees it after the token's end", In: "cmd/internal/page.server.stream", Tests: statusPage,
+		Old: "!s.still(r)", New: "false",
+	},
+	{
+		Name: "page: pages are followed by as many as like", In: "cmd/internal/page.newServer", Tests: statusPage,
+		Old: "make(chan struct{}, streams)", New: "make(chan struct{}, 1000)",
+	},
+	{
+		Name: "page: whoever writes an Event says what comes next", In: "taint/status.Snapshot.told", Tests: []string{"./taint/status"},
+		Old: `e.From == "forcefence"`, New: "true",
+	},
+	{
+		Name: "page: a fence that needs a person does not say so", In: "taint/status.node", Tests: []string{"./taint/status"},
+		Old: "seen.Needs = needs[row.Fence]", New: "",
+	},
+	{
+		Name: "page: marks that turn the text around are shown", In: "taint/status.Line", Tests: statusPage,
+		Old: "!unicode.IsPrint(r)", New: "unicode.IsControl(r)",
+	},
+	{
+		Name: "page: a newer version's words are read as ours", In: "taint/status.Read", Tests: statusPage,
+		Old: "runtime.IsStrictDecodingError(err)", New: "runtime.IsStrictDecodingError(err) && len(raw) == 0",
+	},
+	{
+		Name: "page: a token without the right opens it", In: "cmd/internal/page.Reviews", Tests: []string{"./test/deploy -run ^TestStatusPage$"},
+		Old: "!r.Status.Allowed || r.Status.Denied", New: "r.Status.Denied",
+	},
+	{
+		Name: "trace: an error's own words are told", In: "cmd/internal/trace.Tracer.part",
+		Old: "providers.Class(p.Err)", New: "p.Err.Error()",
+	},
+	{
+		Name: "trace: it remembers every fence and question", In: "cmd/internal/trace.Tracer.room",
+		Old: "len(t.fences) < mostFences", New: "true",
+	},
+	{
+		Name: "trace: a setting that cannot be read is told with its password", In: "cmd/internal/trace.New",
+		Old: `fmt.Errorf("%s: not a URL such as http://collector:4318", name)`, New: `fmt.Errorf("%s: not a URL such as http://collector:4318: %s", name, os.Getenv(name))`,
 	},
 }
