@@ -7,17 +7,18 @@ RACEFLAG := $(if $(RACE),-race,)
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
 
-# The longest first: most tests wait for most of their time, and so two packages run at a time.
-packages = $$($(GO) list ./test/integration ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
+# The longest first: most tests wait for much of their time, and so three packages run at a time.
+packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
 
-.PHONY: all demo test e2e sim explore mutants referee lint build controlplane fuzz image image-test bench clean
+.PHONY: all demo walkthrough test alerts olm bundle notes e2e sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
+# What OpenTelemetry's exporter brings of gRPC would link html/template for a page that nobody serves, and with it every method of every type: 104 MB, not 55.
 build: ## the controller, in bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
 
-controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="kubelet runc ..." builds others
+controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="helm kubelet runc ..." builds others
 	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
 	bin/controlplane $(PROGRAMS)
 
@@ -25,12 +26,30 @@ demo: build controlplane ## a machine loses its power and its workloads come up 
 	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
 	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
 
+walkthrough: controlplane image ## types all that an operator types, from install to uninstall, on four real nodes with this image, and writes docs/walkthrough.md and its pictures; Linux, as root, with chromium
+	FORCEFENCE_REQUIRE_NODES=1 FORCEFENCE_REQUIRE_CHROMIUM=1 FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" $(GO) test -count=1 -timeout 20m -run '^TestWalkthrough$$' ./test/walkthrough
+
 # Without the race detector for simulation and exploration: their histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@$(GO) build -o bin/tally ./test/tally
-	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear two packages on two cores
-	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 2 -timeout 30m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
-	  $(GO) test -json -p 1 -timeout 30m $(TESTFLAGS) ./test/sim ./test/explore && exit $$s; } | bin/tally -skips '$(SKIPS)'
+	@bin/controlplane helm
+	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
+	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 3 -timeout 30m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
+	  $(GO) test -json -p 1 -timeout 30m $(TESTFLAGS) ./test/sim ./test/explore && exit $$s; } | bin/tally -slowest 20 -skips '$(SKIPS)'
+
+alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
+	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes
+
+olm: controlplane ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
+	@bin/controlplane helm olm
+	@$(GO) build -o bin/tally ./test/tally
+	set -o pipefail; FORCEFENCE_OLM=1 $(GO) test -json -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$' ./test/deploy | bin/tally -skips '$(SKIPS)'
+
+bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2
+	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)
+
+notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3
+	@$(GO) run ./test/changelog/notes "$(VERSION)"
 
 e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
 	@$(GO) test -c -o bin/e2e.test ./test/e2e # run by itself: go test would hide the scenarios' lines
@@ -68,9 +87,18 @@ image: ## the image of both programs for linux/amd64 and linux/arm64, in out/for
 	  $(if $(AGENTS),-agents ../../out/forcefence-agents.oci.tar $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),) \
 	  -version "$(VERSION)" -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(PUSH),-push "$(PUSH)",)
 
-image-test: controlplane ## makes the images, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
+release: ## all files of a release in out/release, from the tag of HEAD (docs/release.md); VERSION=v1.2.3 names it, REHEARSAL=1 needs no tag, SIGN_KEY=FILE signs, PUSH=registry.example.net/forcefence pushes, AGENTS=1 as above
+	cd .ci/image && $(GO) run ./release -source ../.. -out ../../out/release -version "$(if $(filter-out file,$(origin VERSION)),$(VERSION),)" \
+	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",) \
+	  $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
+
+image-test: controlplane ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
 	$(MAKE) image AGENTS=1
-	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 $(GO) test -count=1 -run '^TestAgents$$' ./test/deploy
+	@$(GO) build -o bin/tally ./test/tally
+	set -o pipefail; cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
+	  $(GO) test -json -count=1 -timeout 30m ./... | ../../bin/tally -skips '$(SKIPS)'
+	set -o pipefail; FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
+	  $(GO) test -json -count=1 -run '^TestAgents$$' ./test/deploy | bin/tally -skips '$(SKIPS)'
 
 clean:
 	rm -rf bin out

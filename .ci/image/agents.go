@@ -19,6 +19,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/forcefence/forcefence/.ci/image/internal/oci"
 )
 
 // Debian's release, and the version of its fence agents that providers/fenceagent has read: another one may guess at off where that did
@@ -79,10 +81,10 @@ var links = map[string]string{
 // mmdebstrap resolves, fetches, verifies and unpacks the packages; it runs none of their scripts. So this needs no root, and makes what
 // is for a machine that this one is not. What the scripts would have done, and is needed, is done here.
 func agentsLayers(ctx context.Context, tmp, sources string) (map[string]v1.Layer, error) {
-	ordered := slices.Clone(platforms)
+	ordered := slices.Clone(oci.Platforms)
 	ours := slices.IndexFunc(ordered, func(p v1.Platform) bool { return p.Architecture == runtime.GOARCH })
 	if ours < 0 {
-		return nil, fmt.Errorf("the image's own Python compiles its modules: none of %v runs on %s", platforms, runtime.GOARCH)
+		return nil, fmt.Errorf("the image's own Python compiles its modules: none of %v runs on %s", oci.Platforms, runtime.GOARCH)
 	}
 	ordered[0], ordered[ours] = ordered[ours], ordered[0] // the one that runs here compiles for all
 	layers, interpreter := map[string]v1.Layer{}, filepath.Join(tmp, "agents-"+runtime.GOARCH)

@@ -11,7 +11,8 @@
 // Both programs are in one image, the controller's as its entrypoint: one name to set and one thing to push, and the node's side is
 // never of another version than the controller. ko makes an image of each, and the layers of both are put together.
 //
-// The same sources give the same bytes: times come from SOURCE_DATE_EPOCH, paths are trimmed, the archive's entries are sorted.
+// The same sources and the same version of Go give the same bytes: times come from SOURCE_DATE_EPOCH, paths are trimmed, the archive's
+// entries are sorted, and the environment's flags are not heard. TestReproducible builds it again elsewhere.
 //
 // -agents writes a second archive, which has Debian's fence agents and their Python below the two programs (agents.go).
 //
@@ -26,7 +27,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"maps"
 	"net"
@@ -50,6 +50,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/forcefence/forcefence/.ci/image/internal/linked"
+	"github.com/forcefence/forcefence/.ci/image/internal/oci"
 )
 
 const (
@@ -61,8 +64,6 @@ const versionLabel = "org.opencontainers.image.version"
 
 // programs are what the image holds, in /ko-app. The first one's configuration is the image's.
 var programs = []string{"forcefence", "forcefence-node"}
-
-var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
 
 func main() {
 	source := flag.String("source", ".", "folder of the sources")
@@ -132,8 +133,12 @@ func run(ctx context.Context, source string, wanted []variant, sources string, l
 		}
 		layouts = append(layouts, dir)
 	}
+	terms, err := licences(ctx, source, tmp)
+	if err != nil {
+		return fmt.Errorf("add licences: %w", err)
+	}
 	for _, v := range wanted {
-		if err := one(ctx, v, layouts, tmp, sources, labels); err != nil {
+		if err := one(ctx, v, layouts, terms, tmp, sources, labels); err != nil {
 			return err
 		}
 	}
@@ -141,7 +146,7 @@ func run(ctx context.Context, source string, wanted []variant, sources string, l
 }
 
 // one writes a variant and checks it.
-func one(ctx context.Context, v variant, layouts []string, tmp, sources string, labels map[string]string) error {
+func one(ctx context.Context, v variant, layouts []string, terms v1.Layer, tmp, sources string, labels map[string]string) error {
 	below := map[string]v1.Layer{}
 	if v.hasAgents() {
 		var err error
@@ -150,7 +155,7 @@ func one(ctx context.Context, v variant, layouts []string, tmp, sources string, 
 		}
 	}
 	clean := filepath.Join(tmp, "clean"+v.suffix)
-	if err := merge(layouts, below, clean); err != nil {
+	if err := merge(layouts, below, terms, clean); err != nil {
 		return fmt.Errorf("build image: %w", err)
 	}
 	out, err := filepath.Abs(v.out)
@@ -160,7 +165,7 @@ func one(ctx context.Context, v variant, layouts []string, tmp, sources string, 
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
-	if err := pack(clean, out); err != nil {
+	if err := oci.Pack(clean, out); err != nil {
 		return fmt.Errorf("write %s: %w", out, err)
 	}
 	if err := check(out, filepath.Join(tmp, "check"+v.suffix), labels, v.hasAgents()); err != nil {
@@ -200,7 +205,7 @@ func serveBase() (string, func(), error) {
 
 func baseIndex() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, p := range platforms {
+	for _, p := range oci.Platforms {
 		img, err := mutate.ConfigFile(emptyImage(), &v1.ConfigFile{
 			OS: p.OS, Architecture: p.Architecture, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{}},
 		})
@@ -214,7 +219,7 @@ func baseIndex() (v1.ImageIndex, error) {
 
 func ko(ctx context.Context, bin, source, program, base, dir string, labels map[string]string) error {
 	var wanted, list []string
-	for _, p := range platforms {
+	for _, p := range oci.Platforms {
 		wanted = append(wanted, p.String())
 	}
 	for k, v := range labels {
@@ -226,6 +231,7 @@ func ko(ctx context.Context, bin, source, program, base, dir string, labels map[
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=forcefence", "KOCACHE=",
 		"FORCEFENCE_VERSION="+labels[versionLabel])
+	cmd.Env = append(cmd.Env, linked.Env...)
 	if os.Getenv("SOURCE_DATE_EPOCH") == "" {
 		when, err := lastCommit(ctx, source)
 		if err != nil {
@@ -242,19 +248,19 @@ func ko(ctx context.Context, bin, source, program, base, dir string, labels map[
 }
 
 // merge puts what ko made of each program together, without the base's address: it was another port each time. below has the lowest layer
-// of each platform, if there is one.
-func merge(from []string, below map[string]v1.Layer, to string) error {
+// of each platform, if there is one; top is that of all.
+func merge(from []string, below map[string]v1.Layer, top v1.Layer, to string) error {
 	var made []v1.ImageIndex
 	for _, dir := range from {
-		index, err := open(dir)
+		index, err := oci.Open(dir)
 		if err != nil {
 			return err
 		}
 		made = append(made, index)
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, p := range platforms {
-		img, err := together(made, below[p.String()], p)
+	for _, p := range oci.Platforms {
+		img, err := together(made, below[p.String()], top, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
@@ -268,7 +274,7 @@ func merge(from []string, below map[string]v1.Layer, to string) error {
 }
 
 // together is the image of one platform: the layers of all programs, and the configuration of the first. lowest may be nil.
-func together(made []v1.ImageIndex, lowest v1.Layer, p v1.Platform) (v1.Image, error) {
+func together(made []v1.ImageIndex, lowest, top v1.Layer, p v1.Platform) (v1.Image, error) {
 	img, seen := emptyImage(), map[v1.Hash]bool{}
 	if lowest != nil {
 		var err error
@@ -278,7 +284,7 @@ func together(made []v1.ImageIndex, lowest v1.Layer, p v1.Platform) (v1.Image, e
 	}
 	var config *v1.ConfigFile
 	for _, index := range made {
-		one, err := of(index, p)
+		one, err := oci.Of(index, p)
 		if err != nil {
 			return nil, err
 		}
@@ -305,49 +311,25 @@ func together(made []v1.ImageIndex, lowest v1.Layer, p v1.Platform) (v1.Image, e
 			}
 		}
 	}
+	img, err := mutate.AppendLayers(img, top)
+	if err != nil {
+		return nil, err
+	}
 	whole, err := img.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
 	config = config.DeepCopy()
 	config.RootFS, config.History = whole.RootFS, nil // it would tell of the first one's layers only
+	config.Created.Time = config.Created.UTC()        // ko writes it in the builder's time zone
 	if lowest != nil {
 		config.Config.Env = append(slices.DeleteFunc(config.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }), agentsPath)
 	}
 	return mutate.ConfigFile(img, config)
 }
 
-func of(index v1.ImageIndex, p v1.Platform) (v1.Image, error) {
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range manifest.Manifests {
-		if m.Platform != nil && m.Platform.Equals(p) {
-			return index.Image(m.Digest)
-		}
-	}
-	return nil, errors.New("ko made no image of it")
-}
-
 func emptyImage() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-}
-
-// open reads the one index of a layout.
-func open(dir string) (v1.ImageIndex, error) {
-	top, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	manifest, err := top.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	if n := len(manifest.Manifests); n != 1 {
-		return nil, fmt.Errorf("%d images, want 1", n)
-	}
-	return top.ImageIndex(manifest.Manifests[0].Digest)
 }
 
 // lastCommit is when the sources were last committed, in seconds; "0" where they are in no repository.
@@ -363,48 +345,12 @@ func lastCommit(ctx context.Context, source string) (string, error) {
 	return when, nil
 }
 
-// pack writes a folder as an archive: sorted, and without times and owners.
-func pack(dir, out string) (err error) {
-	f, err := os.Create(out + ".new")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		err = errors.Join(err, f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), out)
-		} else {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	w := tar.NewWriter(f)
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o644, Size: int64(len(data)), Format: tar.FormatUSTAR}); err != nil {
-			return err
-		}
-		_, err = w.Write(data)
-		return err
-	})
-	return errors.Join(err, w.Close())
-}
-
 // check opens the archive again, as whoever imports it will, and holds it against what the manifests rely on.
 func check(archive, dir string, labels map[string]string, hasAgents bool) error {
-	if err := unpack(archive, dir); err != nil {
+	if err := oci.Unpack(archive, dir); err != nil {
 		return err
 	}
-	index, err := open(dir)
+	index, err := oci.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -412,10 +358,10 @@ func check(archive, dir string, labels map[string]string, hasAgents bool) error 
 	if err != nil {
 		return err
 	}
-	if got, want := len(manifest.Manifests), len(platforms); got != want {
+	if got, want := len(manifest.Manifests), len(oci.Platforms); got != want {
 		return fmt.Errorf("%d platforms, want %d", got, want)
 	}
-	for i, want := range platforms {
+	for i, want := range oci.Platforms {
 		m := manifest.Manifests[i]
 		if m.Platform == nil || !m.Platform.Equals(want) {
 			return fmt.Errorf("platform %v, want %s", m.Platform, want)
@@ -436,7 +382,7 @@ func check(archive, dir string, labels map[string]string, hasAgents bool) error 
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d bytes, %v, %s\n", archive, info.Size(), platforms, digest)
+	fmt.Printf("%s: %d bytes, %v, %s\n", archive, info.Size(), oci.Platforms, digest)
 	return nil
 }
 
@@ -451,10 +397,10 @@ func pushTo(ctx context.Context, archive, to string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := unpack(archive, dir); err != nil {
+	if err := oci.Unpack(archive, dir); err != nil {
 		return fmt.Errorf("read %s: %w", archive, err)
 	}
-	index, err := open(dir)
+	index, err := oci.Open(dir)
 	if err == nil {
 		err = remote.WriteIndex(ref, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
 	}
@@ -517,7 +463,7 @@ func checkImage(img v1.Image, want v1.Platform, labels map[string]string, hasAge
 	if len(missing) > 0 {
 		return fmt.Errorf("not in it: %v", slices.Sorted(maps.Keys(missing)))
 	}
-	return nil
+	return checkLicences(img)
 }
 
 // checkFile holds what is a program or a library to be of the image's machine, and ours to be programs.
@@ -536,34 +482,4 @@ func checkFile(t io.Reader, h *tar.Header, file string, want v1.Platform) error 
 		return fmt.Errorf("%s (mode %o) is no program for %s", file, h.Mode, want)
 	}
 	return nil
-}
-
-func unpack(archive, dir string) error {
-	f, err := os.Open(archive)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for t := tar.NewReader(f); ; {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if !filepath.IsLocal(h.Name) {
-			return fmt.Errorf("entry %q leads out of the archive", h.Name)
-		}
-		path := filepath.Join(dir, filepath.FromSlash(h.Name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		data, err := io.ReadAll(t)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			return err
-		}
-	}
 }

@@ -2,7 +2,8 @@
 // each package, and of one that failed what its tests said. Then it lists the tests that were skipped, each with its reason.
 //
 // With -skips=PACKAGE.TEST,... (packages without the module's name) only those may be skipped; -skips=- allows none. Skipping happens
-// where something is missing on the machine, and a run that is to prove something must not pass for it.
+// where something is missing on the machine, and a run that is to prove something must not pass for it. -slowest=N adds the N tests that
+// took longest, since each minute of them is one of everybody's.
 //
 //	go test -json ./... | tally
 package main
@@ -10,6 +11,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -24,8 +26,9 @@ const module = "github.com/forcefence/forcefence/"
 
 func main() {
 	allowed := flag.String("skips", "", "the tests that may be skipped, as PACKAGE.TEST, separated by commas; - for none; empty for any")
+	slowest := flag.Int("slowest", 0, "how many of the slowest tests to list")
 	flag.Parse()
-	if !tally(os.Stdin, os.Stdout, *allowed) {
+	if !tally(os.Stdin, os.Stdout, *allowed, *slowest) {
 		os.Exit(1)
 	}
 }
@@ -36,18 +39,27 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
+	Elapsed float64 // seconds, of an end
+}
+
+// took is how long a test ran, in seconds.
+type took struct {
+	test    string
+	seconds float64
 }
 
 // pkg is what is known of a package until it ends.
 type pkg struct {
 	said  []event           // all output, in its order
 	ended map[string]string // tests: pass, fail or skip
+	took  []took            // tests that are not part of another
 }
 
 // tally prints what it reads and reports whether all is well: every package ended, none failed, and nothing was skipped that may not be.
-func tally(in io.Reader, out io.Writer, allowed string) bool {
+func tally(in io.Reader, out io.Writer, allowed string, slowest int) bool {
 	open, skipped := map[string]*pkg{}, map[string]string{}
-	passed, ok := 0, true
+	var all []took
+	read, ok := 0, true
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -71,12 +83,15 @@ func tally(in io.Reader, out io.Writer, allowed string) bool {
 					break
 				}
 				delete(open, e.Package)
+				read++
+				for _, t := range p.took {
+					all = append(all, took{strings.TrimPrefix(e.Package, module) + "." + t.test, t.seconds})
+				}
 				if e.Action == "fail" {
 					ok = false
 					p.printAll(out)
 					break
 				}
-				passed++
 				p.printEnd(out)
 				maps.Copy(skipped, p.skipped(e.Package))
 			}
@@ -90,9 +105,13 @@ func tally(in io.Reader, out io.Writer, allowed string) bool {
 		open[name].printAll(out)
 		fmt.Fprintf(out, "FAIL\t%s\tdid not end\n", name)
 	}
-	if passed == 0 {
+	if read == 0 {
 		ok = false
 		fmt.Fprintln(out, "FAIL: no package's tests were read")
+	}
+	slices.SortFunc(all, func(a, b took) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range all[:min(slowest, len(all))] {
+		fmt.Fprintf(out, "slowest: %6.1f s %s\n", t.seconds, t.test)
 	}
 	for _, name := range slices.Sorted(maps.Keys(skipped)) {
 		verdict := "skipped"
@@ -114,6 +133,9 @@ func (p *pkg) see(e event) bool {
 			return true
 		}
 		p.ended[e.Test] = e.Action
+		if !strings.Contains(e.Test, "/") {
+			p.took = append(p.took, took{e.Test, e.Elapsed})
+		}
 	}
 	return false
 }

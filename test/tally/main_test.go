@@ -47,7 +47,7 @@ func TestTally(t *testing.T) {
 		{name: "a panic", in: `{"Action":"output","Package":"c","Test":"TestBad","Output":"panic: oh\n"}
 {"Action":"output","Package":"c","Output":"FAIL\tc\t0.2s\n"}
 {"Action":"fail","Package":"c"}
-`, want: "panic: oh\nFAIL\tc\t0.2s\nFAIL: no package's tests were read\n"},
+`, want: "panic: oh\nFAIL\tc\t0.2s\n"},
 		{name: "it does not compile", in: `{"ImportPath":"c","Action":"build-output","Output":"c.go:1: oh\n"}
 {"ImportPath":"c","Action":"build-fail"}
 {"Action":"output","Package":"c","Output":"FAIL\tc [build failed]\n"}
@@ -60,10 +60,29 @@ func TestTally(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
-			ok := tally(strings.NewReader(tc.in), &out, tc.allowed)
+			ok := tally(strings.NewReader(tc.in), &out, tc.allowed, 0)
 			if diff := cmp.Diff(tc.want, out.String()); ok != tc.ok || diff != "" {
 				t.Errorf("got %v, want %v; -want +got:\n%s", ok, tc.ok, diff)
 			}
 		})
+	}
+}
+
+func TestSlowest(t *testing.T) {
+	const in = `{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestQuick","Elapsed":1.5}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestSlow/part","Elapsed":70}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestSlow","Elapsed":70.25}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/a"}
+{"Action":"fail","Package":"github.com/forcefence/forcefence/b","Test":"TestBad","Elapsed":12}
+{"Action":"fail","Package":"github.com/forcefence/forcefence/b"}
+`
+	for n, want := range map[int]string{
+		0: "", 2: "slowest:   70.2 s a.TestSlow\nslowest:   12.0 s b.TestBad\n",
+		9: "slowest:   70.2 s a.TestSlow\nslowest:   12.0 s b.TestBad\nslowest:    1.5 s a.TestQuick\n",
+	} {
+		var out strings.Builder
+		if tally(strings.NewReader(in), &out, "", n); out.String() != want {
+			t.Errorf("%d slowest: got %q, want %q", n, out.String(), want)
+		}
 	}
 }
