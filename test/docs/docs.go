@@ -1,0 +1,193 @@
+// Package docs holds that what the repository's pages tell people to type can be typed. A fenced block says after its ``` what it is,
+// which a code host does not show:
+//
+//	sh run             commands that TestPages types, in the page's order, on a real API server (see world)
+//	sh run fresh       the same; the page begins on a cluster of its own, without forcefence
+//	sh run alone       the same; the page begins on a cluster of its own, with forcefence. All other pages share one
+//	sh needs=WHAT      commands that need what a test does not have: one of Needs
+//	sh test=X          commands that something else runs: a test, as test/deploy.TestCleanup, whose folder's tests then have each command's line, or
+//	                   name its verb, or a line of .ci/run, as .ci/run
+//	text out           words that the block of commands before it prints: each line, in this order; ... stands for anything within a line
+//	text, go, json     not typed
+//	yaml config        a configuration, or part of one: check-config takes it. With file=NAME it is there under that name for the commands
+//	                   that follow, with the test's addresses in the place of 10.0.0.x
+//	yaml values        values of the chart: it renders with them, and check-config takes the configuration in what it renders
+//	yaml objects       objects that the API server takes, unknown fields refused
+//	yaml pod           part of a pod's spec; the API server takes the pod
+//	yaml test=X        held by a test, as above
+//
+// Links are held by test/cited.
+package docs
+
+import (
+	"fmt"
+	"io/fs"
+	"iter"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Needs are what commands may need that no test has.
+var Needs = map[string]string{
+	"device":   "a BMC, a power strip or a hypervisor of one's own",
+	"docker":   "Docker, and a registry to take images from",
+	"ec2":      "an account of AWS",
+	"host":     "a node's host, a container on it, or a place in one's own PATH",
+	"incident": "the fault that the page is about",
+	"registry": "a registry to push to",
+}
+
+// Block is one fenced block of a page.
+type Block struct {
+	Page  string // its path in the repository, with slashes
+	Line  int    // of the opening fence
+	Lang  string // "" where nothing is said
+	Words []string
+	Text  string // without the indentation of the fence
+}
+
+func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
+
+// Is tells whether the block says that word of itself.
+func (b Block) Is(word string) bool { return slices.Contains(b.Words, word) }
+
+// Value is what stands behind key= among the block's words; "" if nothing does.
+func (b Block) Value(key string) string {
+	for _, w := range b.Words {
+		if v, ok := strings.CutPrefix(w, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// Blocks returns the fenced blocks of all pages below root, in order, page by page. Folders that are hidden, built or testdata have none.
+func Blocks(root fs.FS) (all []Block, err error) {
+	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			hidden := strings.HasPrefix(d.Name(), ".") && name != "."
+			if hidden || name == "out" || name == "bin" || d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		case path.Ext(name) != ".md":
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		blocks, err := parse(name, string(text))
+		all = append(all, blocks...)
+		return err
+	})
+	return all, err
+}
+
+var fence = regexp.MustCompile("^([ \t]*)```([a-z]*)[ \t]*(.*)$")
+
+func parse(page, text string) (blocks []Block, err error) {
+	var open *Block
+	var indent string
+	for i, line := range strings.Split(text, "\n") {
+		m := fence.FindStringSubmatch(line)
+		switch {
+		case m != nil && open == nil:
+			open, indent = &Block{Page: page, Line: i + 1, Lang: m[2], Words: strings.Fields(m[3])}, m[1]
+		case m != nil:
+			if m[2] != "" {
+				return nil, fmt.Errorf("%s:%d: a fence opens in the block of line %d", page, i+1, open.Line)
+			}
+			blocks, open = append(blocks, *open), nil
+		case open != nil:
+			open.Text += strings.TrimPrefix(line, indent) + "\n"
+		}
+	}
+	if open != nil {
+		return nil, fmt.Errorf("%s:%d: the fence is never closed", page, open.Line)
+	}
+	return blocks, nil
+}
+
+// typed finds lines that a person would type, in a block that says it has none.
+var typed = regexp.MustCompile(`(?m)^(\$ |# )?(sudo )?(kubectl|helm|make|go|git|docker|kind|aws|curl|ipmitool|virsh|openssl|systemctl|(bin/)?forcefence(-node)?) [a-z-]{2}`)
+
+// Fault says what is wrong with what a block says of itself, given the one before it on its page; "" if nothing is. source is the
+// text of the tests beside the test of that name, as test/deploy.TestCleanup, and "" if there is none; inCI tells whether .ci/run has a line.
+func (b Block) Fault(before *Block, source func(test string) string, inCI func(line string) bool) string {
+	kinds := map[string][]string{
+		"sh": {"run", "needs", "test"}, "yaml": {"config", "values", "objects", "pod", "test"}, "text": {"", "out"}, "go": {""}, "json": {""},
+	}
+	kind := ""
+	if len(b.Words) > 0 {
+		kind, _, _ = strings.Cut(b.Words[0], "=")
+	}
+	allowed, known := kinds[b.Lang]
+	switch {
+	case b.Lang == "":
+		return "says not what it is: sh, yaml, text, go, json (see the package's comment)"
+	case !known:
+		return "is of kind " + b.Lang + ", which nothing holds"
+	case !slices.Contains(allowed, kind):
+		return fmt.Sprintf("says %q of itself; it is one of %q", strings.Join(b.Words, " "), allowed)
+	}
+	for _, w := range b.Words[min(1, len(b.Words)):] {
+		if w != "fresh" && w != "alone" && !strings.HasPrefix(w, "file=") {
+			return fmt.Sprintf("says %q of itself, which means nothing", w)
+		}
+	}
+	switch test := b.Value("test"); {
+	case kind == "needs" && Needs[b.Value("needs")] == "":
+		return fmt.Sprintf("needs %q, which is none of Needs", b.Value("needs"))
+	case kind == "out" && (before == nil || before.Lang != "sh" || !before.Is("run")):
+		return "is printed by no commands that run"
+	case b.Lang == "text" && kind == "" && typed.MatchString(b.Text):
+		return fmt.Sprintf("has a command in it: %q", typed.FindString(b.Text))
+	case test == ".ci/run":
+		for line := range strings.Lines(b.Text) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), "   ")
+			if !inCI(strings.TrimSpace(line)) {
+				return fmt.Sprintf(".ci/run does not run %q", line)
+			}
+		}
+	case kind == "test":
+		text := source(test)
+		if text == "" {
+			return "names a test that is not there: " + test
+		}
+		for line, verb := range b.verbs() {
+			if !strings.Contains(text, line) && !strings.Contains(text, `"`+verb+`"`) && !strings.Contains(text, camel(verb)) {
+				return fmt.Sprintf("has %q, which no test beside %s names", verb, test)
+			}
+		}
+	}
+	return ""
+}
+
+// command is a line that is typed: the program, flags that stand before the verb, and the verb.
+var command = regexp.MustCompile(`(?m)^(?:kubectl forcefence|kubectl|helm|(?:bin/)?forcefence(?:-node)?)(?: -n \S+)* ([a-z][a-z-]+).*$`)
+
+// verbs are what its commands begin with, such as confirm-off, each after the whole line.
+func (b Block) verbs() iter.Seq2[string, string] {
+	return func(yield func(line, verb string) bool) {
+		for _, m := range command.FindAllStringSubmatch(b.Text, -1) {
+			if !yield(m[0], m[1]) {
+				return
+			}
+		}
+	}
+}
+
+// camel is confirmOff of confirm-off, as the function is called that does it; of a single word, which could be any word, nothing that is anywhere.
+func camel(verb string) string {
+	first, rest, ok := strings.Cut(verb, "-")
+	if !ok {
+		return "\x00"
+	}
+	return first + strings.ToUpper(rest[:1]) + rest[1:]
+}

@@ -1,0 +1,358 @@
+package docs
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// root is the repository.
+var root = os.DirFS("../..")
+
+func blocks(t *testing.T) []Block {
+	t.Helper()
+	all, err := Blocks(root)
+	kit.Must(t, err)
+	return all
+}
+
+// TestBlocks: every block of every page says what it is, and no command hides in one that says it has none.
+func TestBlocks(t *testing.T) {
+	ci, err := fs.ReadFile(root, ".ci/run")
+	kit.Must(t, err)
+	inCI := func(line string) bool {
+		return regexp.MustCompile(`(?m)^part \w+ ` + regexp.QuoteMeta(line) + `( |$)`).Match(ci)
+	}
+	all := blocks(t)
+	kinds := map[string]int{}
+	for i, b := range all {
+		var before *Block
+		if i > 0 && all[i-1].Page == b.Page {
+			before = &all[i-1]
+		}
+		if fault := b.Fault(before, source, inCI); fault != "" {
+			t.Errorf("%s: the block %s", b, fault)
+		}
+		if len(b.Words) > 0 {
+			kinds[b.Lang+" "+b.Words[0]]++
+		}
+	}
+	for kind, least := range map[string]int{"sh run": 25, "yaml config": 15, "yaml values": 1, "text out": 8} {
+		if kinds[kind] < least {
+			t.Errorf("%d blocks are %q, want at least %d: is the right tree read?", kinds[kind], kind, least)
+		}
+	}
+}
+
+// source is the text of a folder's tests, by folder.TestName; "" where it has no such test.
+func source(name string) string {
+	folder, test, ok := strings.Cut(name, ".")
+	if !ok {
+		return ""
+	}
+	files, _ := fs.Glob(root, folder+"/*_test.go") // the pattern is a good one
+	var all strings.Builder
+	for _, file := range files {
+		if text, err := fs.ReadFile(root, file); err == nil {
+			all.Write(text)
+		}
+	}
+	if !strings.Contains(all.String(), "\nfunc "+test+"(t *testing.T)") {
+		return ""
+	}
+	return all.String()
+}
+
+// TestFault: what a block may not say.
+func TestFault(t *testing.T) {
+	run := &Block{Lang: "sh", Words: []string{"run"}}
+	for _, tt := range []struct {
+		name, info, text string
+		before           *Block
+		want             string // part of it
+	}{
+		{name: "run", info: "sh run"},
+		{name: "from scratch", info: "sh run fresh"},
+		{name: "output", info: "text out", text: "$ kubectl get nodes\n", before: run},
+		{name: "a test", info: "sh test=test/deploy.TestCleanup"},
+		{name: "its commands", info: "sh test=test/deploy.TestHelm", text: "helm upgrade forcefence x   # a word\nkubectl -n forcefence-system rollout status x\n  echo it\n"},
+		{name: "its own program's", info: "sh test=cmd/forcefence.TestConfirmOff", text: "bin/forcefence confirm-off n3\nkubectl forcefence pause n3\n"},
+		{name: "its lines", info: "sh test=test/walkthrough.TestWalkthrough", text: "kubectl forcefence release n2 --yes\n"},
+		{name: "not its lines", info: "sh test=test/walkthrough.TestWalkthrough", text: "kubectl forcefence release n1 --yes\n", want: `has "release"`},
+		{name: "another test's command", info: "sh test=test/deploy.TestHelm", text: "helm upgrade forcefence x\nbin/forcefence confirm-off n3\n", want: `has "confirm-off"`},
+		{name: "CI", info: "sh test=.ci/run", text: "make demo    # shows it\n"},
+		{name: "prose with a program's name", info: "text", text: "  forcefence asks n3\n make haste\n"},
+
+		{name: "nothing", want: "says not what it is"},
+		{name: "a shell block that is neither", info: "sh", want: "of itself"},
+		{name: "another shell", info: "console", want: "which nothing holds"},
+		{name: "a need that is none", info: "sh needs=luck", want: "none of Needs"},
+		{name: "a word too much", info: "sh run sometimes", want: "means nothing"},
+		{name: "output of nothing", info: "text out", want: "printed by no commands"},
+		{name: "output of what does not run", info: "text out", before: &Block{Lang: "sh", Words: []string{"needs=ec2"}}, want: "printed by no commands"},
+		{name: "a hidden command", info: "text", text: "first\nkubectl get nodes\n", want: "has a command"},
+		{name: "a hidden command behind a prompt", info: "text", text: "$ bin/forcefence drill\n", want: "has a command"},
+		{name: "no such test", info: "sh test=test/deploy.TestCleanUp", want: "not there"},
+		{name: "no folder", info: "sh test=TestCleanup", want: "not there"},
+		{name: "not in CI", info: "sh test=.ci/run", text: "make coffee\n", want: "does not run"},
+		{name: "yaml of nothing", info: "yaml", want: "of itself"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			list, err := parse("x.md", "```"+tt.info+"\n"+tt.text+"```\n")
+			kit.Must(t, err)
+			got := list[0].Fault(tt.before, source, func(line string) bool { return line == "make demo" })
+			if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("Fault: %q, want %q", got, tt.want)
+			}
+		})
+	}
+	for _, text := range []string{"```sh run\n", "```sh run\n```sh run\n```\n"} {
+		if _, err := parse("x.md", text); err == nil {
+			t.Errorf("parse %q: no error", text)
+		}
+	}
+}
+
+// configurations holds that what pages show of configurations and of the chart's values is one.
+func (p programs) configurations(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocks(t) {
+		if b.Lang != "yaml" {
+			continue
+		}
+		switch {
+		case b.Is("config"):
+			p.check(t, b, b.Text)
+		case b.Is("values"):
+			file := filepath.Join(t.TempDir(), "values.yaml")
+			kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
+			cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence", "../../deploy/helm/forcefence",
+				"--namespace", namespace, "--values", file, "--show-only", "templates/config.yaml")
+			out, err := cmd.Output()
+			if err != nil {
+				t.Errorf("%s: helm template: %v: %s", b, err, stderr(err))
+				continue
+			}
+			var cm struct{ Data map[string]string }
+			kit.Must(t, yaml.Unmarshal(out, &cm))
+			p.check(t, b, cm.Data["config.yaml"])
+		}
+	}
+}
+
+func stderr(err error) []byte {
+	if e, ok := err.(*exec.ExitError); ok { //nolint:errorlint // exec's own, never wrapped
+		return e.Stderr
+	}
+	return nil
+}
+
+// check has the real program check a configuration. One that is part of a file gets what is missing: devices, and nodes.
+func (p programs) check(t *testing.T, b Block, text string) {
+	t.Helper()
+	var file map[string]any
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		t.Errorf("%s: %v", b, err)
+		return
+	}
+	if file["providers"] == nil {
+		named := map[string]bool{"people": file["nodes"] == nil}
+		for _, m := range regexp.MustCompile(`provider: ([\w-]+)`).FindAllStringSubmatch(text, -1) {
+			named[m[1]] = true
+		}
+		text += "\nproviders:\n"
+		for name, want := range named {
+			if want {
+				text += fmt.Sprintf("- {name: %s, confirm: {validFor: 15m}}\n", name)
+			}
+		}
+	}
+	if file["nodes"] == nil {
+		first := "people"
+		if list, ok := file["providers"].([]any); ok && len(list) > 0 {
+			first = fmt.Sprint(list[0].(map[string]any)["name"])
+		}
+		text += fmt.Sprintf("\nnodes:\n- {name: all, provider: %s, machine: {from: template, template: '{{ .Name }}'}}\n", first)
+	}
+	name := filepath.Join(t.TempDir(), "config.yaml")
+	kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--skip-files", name).CombinedOutput(); err != nil {
+		t.Errorf("%s: check-config: %v\n%s\n%s", b, err, out, text)
+	}
+}
+
+// TestPages checks all configurations, and types the commands of each page that has some to run.
+func TestPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the programs, and starts control planes")
+	}
+	p := buildPrograms(t)
+	t.Run("configurations", p.configurations)
+	worlds := map[string][][]Block{} // by the page that has a world to itself; "": those that share one
+	var names []string
+	for page := range byPage(blocks(t)) {
+		name := ""
+		if slices.ContainsFunc(page, func(b Block) bool { return b.Is("fresh") || b.Is("alone") }) {
+			name = page[0].Page
+		}
+		if worlds[name] == nil {
+			names = append(names, name)
+		}
+		worlds[name] = append(worlds[name], page)
+	}
+	for _, name := range names {
+		t.Run(cmp.Or(name, "others"), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, p)
+			if !slices.ContainsFunc(worlds[name][0], func(b Block) bool { return b.Is("fresh") }) {
+				if out, err := w.types(installed); err != nil {
+					t.Fatalf("installing before the page begins: %v\n%s", err, out)
+				}
+			}
+			for _, page := range worlds[name] {
+				w.plays(page)
+			}
+		})
+	}
+}
+
+// byPage are the blocks of each page that has something for the API server.
+func byPage(all []Block) iter.Seq[[]Block] {
+	return func(yield func([]Block) bool) {
+		for len(all) > 0 {
+			n := slices.IndexFunc(all, func(b Block) bool { return b.Page != all[0].Page })
+			if n < 0 {
+				n = len(all)
+			}
+			page := all[:n]
+			all = all[n:]
+			if slices.ContainsFunc(page, func(b Block) bool { return b.Is("run") || b.Is("objects") || b.Is("pod") }) && !yield(page) {
+				return
+			}
+		}
+	}
+}
+
+// plays types a page's commands, and ends the test at the first that fails: those that follow build on it.
+func (w *world) plays(page []Block) {
+	w.t.Helper()
+	w.write("config.yaml", w.addresses.Replace(worldConfig))
+	var printed string
+	for _, b := range page {
+		if name := b.Value("file"); name != "" {
+			text := b.Text
+			if b.Is("config") { // what goes into the cluster first comes back as the controller's file
+				text = w.addresses.Replace(text)
+			}
+			w.write(name, text)
+		}
+		switch {
+		case b.Is("objects"):
+			w.takes(b, b.Text)
+		case b.Is("pod"):
+			w.takes(b, "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers: [{name: x, image: x}]\n  "+strings.ReplaceAll(b.Text, "\n", "\n  "))
+		case b.Is("run"):
+			var err error
+			if printed, err = w.types(w.addresses.Replace(b.Text)); err != nil {
+				w.t.Fatalf("%s: %v\n%s", b, err, printed)
+			}
+		case b.Is("out"):
+			if missing := missingLine(b.Text, printed); missing != "" {
+				w.t.Fatalf("%s: not printed: %s\nbut:\n%s", b, missing, printed)
+			}
+		}
+	}
+}
+
+// takes holds that the API server takes objects as they are written.
+func (w *world) takes(b Block, text string) {
+	w.t.Helper()
+	w.write("objects.yaml", text)
+	if _, err := w.c.Kubectl(w.ctx, "create", "--dry-run=server", "--validate=strict", "-f", filepath.Join(w.dir, "objects.yaml")); err != nil {
+		w.t.Errorf("%s: %v", b, err)
+	}
+}
+
+// missingLine is the first line of want that printed does not have behind the line before it; "" if all are there. Blanks count as one.
+func missingLine(want, printed string) string {
+	lines := strings.Split(printed, "\n")
+	at := 0
+	for line := range strings.Lines(want) {
+		parts := strings.Split(strings.Join(strings.Fields(line), " "), "...")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(strings.TrimSpace(parts[i]))
+		}
+		pattern := regexp.MustCompile(strings.Join(parts, ".*"))
+		i := slices.IndexFunc(lines[at:], func(l string) bool { return pattern.MatchString(strings.Join(strings.Fields(l), " ")) })
+		if i < 0 {
+			return strings.TrimSpace(line)
+		}
+		at += i + 1
+	}
+	return ""
+}
+
+// TestMissingLine: what counts as printed.
+func TestMissingLine(t *testing.T) {
+	const printed = "NODE   READY\nn1     True\nn2     False: no answer (10.0.0.12)\n"
+	for _, tt := range []struct{ name, want, missing string }{
+		{"all", "NODE READY\nn1 True\n", ""},
+		{"a part of a line", "False\n", ""},
+		{"anything between", "n2 ... (10.0.0.12)\n", ""},
+		{"in order", "n2\nn1\n", "n1"},
+		{"not twice", "n1\nn1\n", "n1"},
+		{"not there", "n3\n", "n3"},
+		{"letter by letter", "n2 .*\n", "n2 .*"},
+	} {
+		if got := missingLine(tt.want, printed); got != tt.missing {
+			t.Errorf("%s: missing %q, want %q", tt.name, got, tt.missing)
+		}
+	}
+}
+
+var (
+	namedTest = regexp.MustCompile("`((?:[\\w-]+/)*[\\w-]+\\.Test\\w+)`([^`]*)")
+	attempt   = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// TestNamedTests: a test that a page names is there, and so is each attempt that stands in quotes behind it.
+func TestNamedTests(t *testing.T) {
+	pages, err := fs.Glob(root, "docs/*.md")
+	kit.Must(t, err)
+	tests, attempts := 0, 0
+	for _, page := range pages {
+		text, err := fs.ReadFile(root, page)
+		kit.Must(t, err)
+		for line := range strings.Lines(string(text)) {
+			for _, m := range namedTest.FindAllStringSubmatch(line, -1) {
+				tests++
+				source := source(m[1])
+				if source == "" {
+					t.Errorf("%s: there is no test %s", page, m[1])
+					continue
+				}
+				for _, a := range attempt.FindAllStringSubmatch(m[2], -1) {
+					attempts++
+					if !strings.Contains(source, "\n\t{"+a[0]+",") {
+						t.Errorf("%s: %s makes no attempt %s", page, m[1], a[0])
+					}
+				}
+			}
+		}
+	}
+	if tests < 20 || attempts < 30 {
+		t.Errorf("%d tests and %d attempts are named, want 20 and 30 at least", tests, attempts)
+	}
+}

@@ -1,0 +1,308 @@
+//go:build linux
+
+package walkthrough
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/csi"
+	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/nodes"
+)
+
+const (
+	imageTar   = "FORCEFENCE_IMAGE" // what `make image` wrote; without it nothing is typed
+	repository = "registry.example.net/forcefence"
+	csiImage   = "forcefence.test/csi:1"
+	page       = "http://localhost:18082"
+	blockTakes = 3 * time.Minute
+)
+
+// world is where it is typed.
+type world struct {
+	t     *testing.T
+	ctx   context.Context
+	c     *cluster.Cluster
+	lab   *nodes.Lab
+	dir   string // where it is typed
+	env   []string
+	nodes map[string]*nodes.Node
+	power map[string]*datacenter.Machine
+	csi   *csi.Driver
+	book  strings.Builder
+}
+
+// TestWalkthrough writes docs/walkthrough.md and its pictures.
+func TestWalkthrough(t *testing.T) {
+	image := os.Getenv(imageTar)
+	if image == "" {
+		t.Skip("SKIPPED: make walkthrough runs it")
+	}
+	w := newWorld(t, image)
+	w.install()
+	w.look()
+	stop := w.openPage()
+	w.powerCut()
+	stop()
+	w.release()
+	w.upgrade()
+	w.uninstall()
+	kit.Must(t, os.WriteFile(filepath.Join(kit.Root(t), "docs", "walkthrough.md"), []byte(w.book.String()), 0o644))
+}
+
+func newWorld(t *testing.T, image string) *world {
+	nodes.Need(t)
+	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), nodes: map[string]*nodes.Node{}, power: map[string]*datacenter.Machine{}}
+	own := filepath.Join(t.TempDir(), "cluster")
+	proxy := newEgress(t)
+	pki := filepath.Join(own, "pki")
+	w.c = cluster.ForTest(t, cluster.Options{Dir: own, NodeGrace: nodes.NodeGrace, Accounts: true, APIServerArgs: []string{
+		"--egress-selector-config-file=" + proxy.config, "--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate=" + filepath.Join(pki, "admin.crt"), "--kubelet-client-key=" + filepath.Join(pki, "admin.key"),
+	}})
+	dc := datacenter.New(datacenter.Options{Username: "forcefence", Addresses: []string{nodes.Gateway}})
+	t.Cleanup(func() { kit.Must(t, dc.Close()) })
+	store := filepath.Join(w.dir, "volumes")
+	built, err := csi.Build(w.ctx)
+	kit.Must(t, err)
+	w.csi, err = csi.Start(w.ctx, csi.Options{Cluster: w.c, Store: store, Binaries: built})
+	kit.Must(t, err)
+	t.Cleanup(w.csi.Stop)
+	driver := filepath.Join(t.TempDir(), "csi.tar")
+	kit.Must(t, nodes.WriteImage(driver, csiImage, filepath.Join(built, "driver")))
+	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: []string{driver}, Shared: map[string]string{store: store}})
+	proxy.serve(w.lab)
+	t.Cleanup(w.explain)
+
+	var bmcs strings.Builder
+	var adding sync.WaitGroup
+	var mu sync.Mutex // guards errs and w.nodes
+	var errs error
+	for _, name := range []string{"cp1", "cp2", "n1", "n2"} {
+		m := dc.AddMachine(name)
+		w.power[name] = m
+		address, err := w.lab.Expose(strings.TrimPrefix(dc.AddBMC(m).URL(), "https://"))
+		kit.Must(t, err)
+		fmt.Fprintf(&bmcs, "        - {node: %s, id: \"https://%s\"}\n", name, address)
+		adding.Go(func() {
+			n, err := w.lab.Add(w.ctx, nodes.NodeOptions{Name: name, Machine: m})
+			if err == nil {
+				err = load(w.ctx, n, image, repository+":v1", repository+":v2")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			w.nodes[name], errs = n, errors.Join(errs, err)
+		})
+	}
+	adding.Wait()
+	kit.Must(t, errs)
+	daemon := csi.DaemonSet(csi.DaemonSetOptions{Image: csiImage, Store: store})
+	daemon.Spec.Template.Spec.Containers[0].Command[0] = "/bin/driver"
+	_, err = w.c.Client().AppsV1().DaemonSets(daemon.Namespace).Create(w.ctx, daemon, metav1.CreateOptions{})
+	kit.Must(t, err)
+	for i := range 2 {
+		_, err := csi.NewVolume(w.ctx, w.csi.Store(), w.c.Client(), fmt.Sprintf("vol-%d", i), 16<<20)
+		kit.Must(t, err)
+	}
+
+	bin, home := filepath.Join(w.dir, "bin"), filepath.Join(w.dir, "home")
+	for _, dir := range []string{bin, home} {
+		kit.Must(t, os.Mkdir(dir, 0o755))
+	}
+	program, err := nodes.BuildProgram(w.ctx, bin, "cmd/forcefence")
+	kit.Must(t, err)
+	kit.Must(t, os.Symlink(program, filepath.Join(bin, "kubectl-forcefence")))
+	helm, err := binaries.Build(w.ctx, binaries.Options{Names: []string{binaries.Helm}})
+	kit.Must(t, err)
+	kit.Must(t, os.Symlink(filepath.Join(kit.Root(t), "deploy"), filepath.Join(w.dir, "deploy")))
+	w.write("bmc-password", dc.Password()+"\n")
+	kit.Must(t, dc.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
+	w.write("values.yaml", fmt.Sprintf(values, bmcs.String()))
+	w.write("db.yaml", database)
+	w.env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"PATH="+strings.Join([]string{bin, filepath.Dir(w.c.KubectlPath()), helm, os.Getenv("PATH")}, ":"))
+	w.quietly("kubectl label node cp1 cp2 node-role.kubernetes.io/control-plane=")
+	return w
+}
+
+const values = `image: {repository: registry.example.net/forcefence, tag: v1}
+config:
+  mode: observe
+  listen: {metrics: ":8080", health: ":8081", status: "127.0.0.1:8082"}
+  providers:
+  - name: racks
+    redfish: {username: forcefence, passwordFile: /etc/forcefence-bmc/password, caFile: /etc/forcefence-bmc/ca.pem}
+  nodes:
+  - name: all
+    selector: ""
+    provider: racks
+    machine:
+      from: list
+      list:
+%s`
+
+const database = `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+        {matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}]}]}}}
+      containers:
+      - {name: db, image: ` + nodes.PauseImage + `, imagePullPolicy: Never, volumeMounts: [{name: data, mountPath: /data}]}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], storageClassName: ` + csi.StorageClass + `, resources: {requests: {storage: 8Mi}}}
+`
+
+// load imports an OCI tar under these names: one without any of its own.
+func load(ctx context.Context, n *nodes.Node, tar string, names ...string) error {
+	const inside = "/var/lib/forcefence.oci.tar"
+	file, err := n.HostPath(inside)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(tar)
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file) // a leftover only takes space
+	for _, name := range names {
+		if _, err := n.Exec(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--index-name", name, inside); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	kit.Must(w.t, os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600))
+}
+
+// quietly types what the page does not show.
+func (w *world) quietly(script string) string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, blockTakes)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = w.dir, w.env, time.Second // what bash started may hold its output open
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%s\n%v\n%s", script, err, out)
+	}
+	return string(out)
+}
+
+// say writes prose.
+func (w *world) say(format string, args ...any) {
+	fmt.Fprintf(&w.book, strings.TrimSpace(format)+"\n\n", args...)
+}
+
+// types types a command, and shows it with what it printed.
+func (w *world) types(script string) string {
+	w.t.Helper()
+	out := w.quietly(script)
+	w.typed(script)
+	if text := strings.TrimRight(out, "\n "); text != "" {
+		w.printed(text)
+	}
+	return out
+}
+
+func (w *world) typed(script string) {
+	w.t.Log("$ " + script)
+	fmt.Fprintf(&w.book, "```sh test=test/walkthrough.TestWalkthrough\n%s\n```\n\n", script)
+}
+
+func (w *world) printed(text string) {
+	w.t.Log(text)
+	fmt.Fprintf(&w.book, "```text\n%s\n```\n\n", text)
+}
+
+// until waits for something that is not typed. The error of a check that is not true tells what is missing.
+func (w *world) until(what string, check func() (bool, error)) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, blockTakes)
+	defer cancel()
+	err := cluster.Until(ctx, func(context.Context) (bool, error) {
+		ok, err := check()
+		if ok {
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		w.t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// record is the node's, in that phase.
+func (w *world) record(node string, phase taint.Phase) (rec *taint.Record) {
+	w.t.Helper()
+	w.until(node+" is in phase "+string(phase), func() (bool, error) {
+		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		rec, err = taint.RecordOf(n)
+		return err == nil && rec != nil && rec.Phase == phase, err
+	})
+	return rec
+}
+
+// explain prints what a person would look at, if the test has failed.
+func (w *world) explain() {
+	if !w.t.Failed() {
+		return
+	}
+	for _, args := range [][]string{
+		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"}, {"-n", "forcefence-system", "describe", "pods"},
+		{"-n", "forcefence-system", "logs", "-l", "app.kubernetes.io/name=forcefence", "--tail=100"},
+	} {
+		out, err := w.c.Kubectl(context.Background(), args...)
+		w.t.Logf("%v: %v\n%s", args, err, out)
+	}
+}
+
+// ready tells whether so many pods of the default namespace run.
+func (w *world) ready(want int) (bool, error) {
+	list, err := w.c.Client().CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, err
+	}
+	n := 0
+	for _, p := range list.Items {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
+				n++
+			}
+		}
+	}
+	return n == want, fmt.Errorf("%d pods are ready", n)
+}
