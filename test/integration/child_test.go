@@ -20,6 +20,8 @@ import (
 	"text/template"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -107,7 +109,8 @@ type child struct {
 // maxRestarts: who loses the Lease so often has another reason than a busy machine.
 const maxRestarts = 5
 
-// start runs forcefence with those settings and returns once its informers are in sync. It ends with the test.
+// start runs forcefence with those settings and returns once its informers are in sync and it leads, or another of the world's does. It
+// ends with the test.
 func (w *world) start(set settings) *child {
 	w.t.Helper()
 	w.children++
@@ -134,6 +137,12 @@ func (w *world) start(set settings) *child {
 			w.t.Fatalf("%s does not get ready: %v\n%s", c.identity, err, c.log)
 		}
 	}
+	// What a test does before somebody leads, nobody has seen: a machine that ran has no pin yet, a boot is the first.
+	begun := time.Now()
+	w.until("somebody leads", func() bool {
+		l, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, w.ns, metav1.GetOptions{})
+		return err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" && l.Spec.RenewTime.After(begun)
+	})
 	return c
 }
 
@@ -269,7 +278,7 @@ func (c *child) code() int {
 	return cmd.ProcessState.ExitCode()
 }
 
-var httpClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // answers waits until the health server gives 200 at that path.
 func (c *child) answers(path string) error {

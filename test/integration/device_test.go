@@ -134,7 +134,6 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		Exclude: "forcefence.io/exclude",
 		Rules:   fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
-	started := time.Now()
 	kit.Must(t, c.answers("/healthz"))
 	for _, i := range []int{nobody, two, twinA, twinB, down} {
 		w.untilEvent("Node", h[i].Name(), "MachineNotAnswering")
@@ -184,9 +183,6 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	kit.Must(t, w.alone(h[excluded]))
 	kit.Must(t, w.alone(h[healthy]))
 	w.untilEvent("Node", h[down].Name(), "MachineAnswers")
-	if took := time.Since(started); took > 60*time.Second {
-		t.Errorf("asking again took %s, want less than 60s", took)
-	}
 	if err := untouched(slices.DeleteFunc(before, func(p corev1.Pod) bool { return p.Spec.NodeName != h[down].Name() }), w.pods()); err != nil {
 		t.Error(err)
 	}

@@ -14,19 +14,15 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// patientKubelets try a held pod again after a minute: what starts before that was nudged.
-func patientKubelets(_ int, o *cluster.NodeOptions) { o.SandboxRetry = time.Minute }
+// patientKubelets do not try a held pod again while the test lasts: what starts was nudged.
+func patientKubelets(_ int, o *cluster.NodeOptions) { o.SandboxRetry = time.Hour }
 
-// startsWithin waits until as many containers run on the machine, and says how long that took.
-func (w *world) startsWithin(h *host, containers int, limit time.Duration) {
+// untilNudged waits until as many containers run on the machine, and says how long that took.
+func (w *world) untilNudged(h *host, containers int) {
 	w.t.Helper()
 	begin := time.Now()
 	w.until("held pods run on the node", func() bool { return len(h.Running()) >= containers })
-	took := time.Since(begin)
-	w.t.Logf("%d held pods run after %s", containers, took.Round(10*time.Millisecond))
-	if took > limit {
-		w.t.Errorf("held pods run after %s, want at most %s", took, limit)
-	}
+	w.t.Logf("%d held pods run after %s", containers, time.Since(begin).Round(10*time.Millisecond))
 }
 
 // The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, however it goes, and not when
@@ -76,7 +72,7 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 			})
 			end(w, h)
 			w.until("the mark gone", func() bool { return !w.marked(h) })
-			w.startsWithin(h, 4, 4*time.Second)
+			w.untilNudged(h, 4)
 			c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
 			c.untilMetric(`forcefence_node_protection{protection="fail-closed"}`, 3)
 		})
@@ -92,7 +88,8 @@ func TestNudgeAfterReboot(t *testing.T) {
 	h := w.hosts[0]
 	w.fill(h, 6, w.volumes("db", 3), w.plain("web", 3))
 	before := w.podsOn(h)
-	w.start(settings{})
+	c := w.start(settings{})
+	c.untilMetric(`forcefence_node_protection{protection="fail-closed"}`, 3) // it knows the boot before this one
 	h.cut()
 	h.boot()
 	begin := time.Now()
@@ -103,7 +100,7 @@ func TestNudgeAfterReboot(t *testing.T) {
 		n := w.node(h)
 		return cluster.IsReady(n) && n.Status.NodeInfo.BootID == h.machine.BootID()
 	})
-	w.startsWithin(h, len(before), 4*time.Second)
+	w.untilNudged(h, len(before))
 	t.Logf("%s from power-on", time.Since(begin).Round(10*time.Millisecond))
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)))
 	if err := untouched(before, w.podsOn(h)); err != nil {

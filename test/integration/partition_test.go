@@ -142,6 +142,7 @@ func TestReload(t *testing.T) {
 	w.busy(h)
 	before := w.pods()
 	c := w.start(settings{})
+	w.untilPinned(h)
 	h.partition()
 	w.untilEvent("Node", h.Name(), "PoweredOnNotReady")
 

@@ -15,7 +15,18 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence is over
+// noLines keeps connections to nodes from noticing a power cut before a device tells of it.
+const noLines = "lines: {port: 0}"
+
+// noticed checks that a device's own word made us suspect so many nodes whose machines are off, and not a heartbeat that was missed.
+func (w *world) noticed(c *child, nodes float64) {
+	w.t.Helper()
+	if n := c.metric(`forcefence_noticed_total{by="push"}`); n != nodes {
+		w.t.Errorf("noticed by a push: got %v, want %v", n, nodes)
+	}
+}
+
+// A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence has begun
 // before that. A guest that is only paused is on, and nothing is done about its node.
 func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	hv := hypervisor.New(t, hypervisor.Options{})
@@ -31,19 +42,17 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	before := w.pods()
 	c := w.start(settings{
 		Selector:  "world=" + w.ns + ",power!=libvirt",
+		Top:       noLines,
 		Providers: fmt.Sprintf("- name: hv\n  libvirt: {uri: %q}", hv.URI()),
 		Rules:     fmt.Sprintf("- name: guests\n  selector: %q\n  provider: hv\n  machine: {from: systemUUID}", "power=libvirt,world="+w.ns),
 	})
 	c.untilMetric(`forcefence_machines{result="ok"}`, 4) // the leader has asked all: it watches, too
 
 	kit.Must(t, guests[1].Pause(t.Context()))
-	cut := time.Now()
 	kit.Must(t, guests[0].Kill())
 	dies.Node.PowerOff()
 	rec := w.untilDone(dies, taint.ResultEvicted)
-	if took := rec.At.Sub(cut); took > 20*time.Second {
-		t.Errorf("the fence was over %s after the power cut: a missed heartbeat would have done as well", took)
-	}
+	w.noticed(c, 1)
 	if rec.Device != "hv/"+guests[0].UUID() || len(rec.Evidence) < 2 || rec.Evidence[0].State != "Off" {
 		t.Errorf("record: got %+v, want device hv/%s and its answers", rec, guests[0].UUID())
 	}
@@ -66,6 +75,7 @@ func TestCloudTellsOfStop(t *testing.T) {
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, all))
 	stays := w.podsOn(other)
 	set := w.settings
+	set.Top = noLines
 	set.Providers = fmt.Sprintf("- name: aws\n  ec2: {regions: [eu-west-1], endpoint: %q, queues: [%q]}", w.cloud.URL(), q.URL())
 	c := w.start(set)
 	c.untilMetric(`forcefence_machines{result="ok"}`, 4)
@@ -74,13 +84,10 @@ func TestCloudTellsOfStop(t *testing.T) {
 	for _, lie := range []string{q.Event(w.instances[runs].ID(), "stopped", time.Now()), "nothing", q.Event("i-0ffffffffffffffff", "stopped", time.Now())} {
 		q.Send(lie)
 	}
-	cut := time.Now()
 	w.instances[stops].CutPower()
 	h.Node.PowerOff()
 	rec := w.untilDone(h, taint.ResultEvicted)
-	if took := rec.At.Sub(cut); took > 20*time.Second {
-		t.Errorf("the fence was over %s after the power cut: a missed heartbeat would have done as well", took)
-	}
+	w.noticed(c, 1)
 	if rec.Device != "aws/"+providerID(stops) || len(rec.Evidence) < 2 || rec.Evidence[0].Raw != "stopped" {
 		t.Errorf("record: got %+v, want the evidence of aws/%s", rec, providerID(stops))
 	}
@@ -108,6 +115,7 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 	}
 	c := w.start(settings{
 		Selector: "world=" + w.ns + ",!events",
+		Top:      noLines,
 		Providers: fmt.Sprintf("- name: sse\n  redfish: {%s, events: sse}\n- name: push\n  redfish: {%s, events: push, push: {listen: %q, destination: %q, certFile: %q, keyFile: %q}}",
 			bmcs, bmcs, listen, "https://"+listen, file("tls.crt"), file("tls.key")),
 		Rules: rules,
@@ -128,14 +136,11 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 	before := w.pods()
 	w.create(w.bare("alone", push))
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
-	for _, h := range []*host{sse, push} {
-		cut := time.Now()
+	for i, h := range []*host{sse, push} {
 		h.cut()
 		h.Node.PowerOff()
 		rec := w.untilDone(h, taint.ResultEvicted)
-		if took := rec.At.Sub(cut); took > 20*time.Second {
-			t.Errorf("%s: the fence was over %s after the power cut: a missed heartbeat would have done as well", h.Name(), took)
-		}
+		w.noticed(c, float64(i+1))
 		if len(rec.Evidence) < 2 || rec.Evidence[0].State != "Off" || !strings.Contains(rec.Device, h.bmc.URL()) {
 			t.Errorf("record: got %+v, want device %s and its answers", rec, h.bmc.URL())
 		}
@@ -162,7 +167,7 @@ func TestBMCTrapsOnPowerCut(t *testing.T) {
 	address := kit.FreeAddress(t)
 	c := w.start(settings{
 		Selector:  "world=" + w.ns + ",power!=ipmi",
-		Top:       "lines: {port: 0}", // a line would notice as well
+		Top:       noLines,
 		Providers: fmt.Sprintf("- name: rack\n  ipmi: {username: %s, passwordFile: %q, traps: %q}", ipmisim.Operator, sim.PasswordFile(), address),
 		Rules:     fmt.Sprintf("- name: rack\n  selector: %q\n  provider: rack\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", "power=ipmi,world="+w.ns, bmcAnnotation),
 	})
@@ -186,19 +191,13 @@ func TestBMCTrapsOnPowerCut(t *testing.T) {
 		t.Errorf("%v events of a machine that runs", n)
 	}
 
-	cut := time.Now()
 	kit.Must(t, sim.SetPower(w.ctx, false))
 	h.Node.PowerOff()
 	ipmisim.SendTrap(t, "127.0.0.1", address)
 	rec := w.untilDone(h, taint.ResultEvicted)
-	if took := rec.At.Sub(cut); took > 20*time.Second {
-		t.Errorf("the fence was over %s after the power cut: a missed heartbeat would have done as well", took)
-	}
+	w.noticed(c, 1)
 	if rec.Device != "rack/ipmi://"+sim.Address() || len(rec.Evidence) < 2 || rec.Evidence[0].State != "Off" {
 		t.Errorf("record: got %+v, want device rack/ipmi://%s and its answers", rec, sim.Address())
-	}
-	if n := c.metric(`forcefence_noticed_total{by="push"}`); n != 1 {
-		t.Errorf("noticed by a push: got %v, want 1", n)
 	}
 	w.untilReplaced(h, before)
 }
