@@ -261,6 +261,9 @@ func summary(c explain.Course) string {
 	}
 	switch c.Outcome {
 	case explain.Moves:
+		if len(c.Moved) == 1 {
+			return first + "1 pod moves"
+		}
 		return fmt.Sprintf("%s%d pods move", first, len(c.Moved))
 	case explain.Tells:
 		return "it is told, and nothing is done"

@@ -124,7 +124,7 @@ func TestAttachmentsAreDeleted(t *testing.T) {
 		if err := x.run(); err != nil || !slices.Equal(api.deleted, []string{"va-n1 u-va 7"}) {
 			t.Errorf("%s: got %q deleted, error %v, want this node's attachment by UID and resourceVersion, and no pod", name, api.deleted, err)
 		}
-		if said := strings.Join(told(x.events), "\n"); !strings.Contains(said, string(reason.PolicyDetaching)+" Deleting 1 VolumeAttachments") ||
+		if said := strings.Join(told(x.events), "\n"); !strings.Contains(said, string(reason.PolicyDetaching)+" Deleting 1 VolumeAttachment of") ||
 			!strings.Contains(said, "pv-1 (policy p, without proof: accept-duplicates)") {
 			t.Errorf("%s: got Events %q, want the volume, the policy and its word", name, said)
 		}

@@ -19,8 +19,16 @@ func (n *Node) Words(s Step, suspicion string) []string {
 	return []string{
 		"{node}", n.look.Name, "{device}", cmp.Or(n.Speakers(), "(none)"), "{detail}", cmp.Or(s.Detail, n.Said()),
 		"{why}", cmp.Or(suspicion, "its storage is not healthy"), "{raw}", strconv.Quote(n.Answer().Raw),
-		"{pods}", strconv.Itoa(len(s.Pods)), "{attachments}", strconv.Itoa(len(s.Attachments)), "{by}", by,
+		"{pods}", Counted(len(s.Pods), "pod"), "{attachments}", Counted(len(s.Attachments), "VolumeAttachment"), "{by}", by,
 	}
+}
+
+// Counted is so many of a thing: "1 pod", "2 pods".
+func Counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
 }
 
 // Said is the last answer in words that may be shown.

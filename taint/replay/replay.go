@@ -271,7 +271,7 @@ func (s Step) String() string {
 		text += " through " + strings.Join(s.Through, ", ")
 	}
 	if n := len(s.Pods); n > 0 && s.decides() {
-		text += fmt.Sprintf(" of %d pods", n)
+		text += " of " + recovery.Counted(n, "pod")
 	}
 	if s.Why != "" {
 		text += " (" + s.Why + ")"

@@ -67,7 +67,7 @@ func TestModes(t *testing.T) {
 	disabled.cut()
 	on.partition()
 	lowered.partition()
-	if told := w.untilEvent("Node", off.Name(), "WouldRecover"); !strings.Contains(told, "1 pods") || !strings.Contains(told, `said Off ("Off")`) {
+	if told := w.untilEvent("Node", off.Name(), "WouldRecover"); !strings.Contains(told, "1 pod bound") || !strings.Contains(told, `said Off ("Off")`) {
 		t.Errorf("told %q, want what would be moved, and the evidence", told)
 	}
 	if told := w.untilEvent("Node", on.Name(), "WouldPowerOff"); !strings.Contains(told, on.bmc.URL()) || !strings.Contains(told, `said On ("On")`) {
