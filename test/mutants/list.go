@@ -4008,7 +4008,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: who withdraws keeps its Lease", In: "cmd/internal/app.stampedLock.write",
-		Old: "errors.Join(err, l.Interface.Update(ctx, rec))", New: "err",
+		Old: "errors.Join(err, l.Interface.Update(context.WithoutCancel(ctx), rec))", New: "err",
+	},
+	{
+		Name: "app: who is told to end while it withdraws keeps its Lease", In: "cmd/internal/app.stampedLock.write",
+		Old: "context.WithoutCancel(ctx)", New: "ctx",
 	},
 	{
 		Name: "app: a leader does not mind a rival", In: "cmd/internal/app.stampedLock.watch",

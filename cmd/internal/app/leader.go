@@ -116,7 +116,9 @@ func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElection
 		if err != nil {
 			l.sent.Store(nil)
 			rec.HolderIdentity, rec.LeaseDurationSeconds = "", 1
-			return errors.Join(err, l.Interface.Update(ctx, rec))
+			// Also when the process is told to end just now: nobody should have to wait until the Lease is over. Every request of this lock has
+			// a time-out of its own.
+			return errors.Join(err, l.Interface.Update(context.WithoutCancel(ctx), rec))
 		}
 		l.sent.Store(&sent)
 		return nil

@@ -55,7 +55,10 @@ func (s *session) Leases(ns string) coordinationclient.LeaseInterface {
 	return leases{session: s, namespace: ns}
 }
 
-func (l leases) do(verb string, f func(s *store) error) error {
+func (l leases) do(ctx context.Context, verb string, f func(s *store) error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	var err error
 	run := func() {
 		l.session.store.mu.Lock()
@@ -74,8 +77,8 @@ func (l leases) do(verb string, f func(s *store) error) error {
 
 var leaseResource = coordinationv1.Resource("leases")
 
-func (l leases) Get(_ context.Context, name string, _ metav1.GetOptions) (out *coordinationv1.Lease, _ error) {
-	return out, l.do("get", func(s *store) error {
+func (l leases) Get(ctx context.Context, name string, _ metav1.GetOptions) (out *coordinationv1.Lease, _ error) {
+	return out, l.do(ctx, "get", func(s *store) error {
 		have := s.leases[types.NamespacedName{Namespace: l.namespace, Name: name}]
 		if have == nil {
 			return apierrors.NewNotFound(leaseResource, name)
@@ -85,8 +88,8 @@ func (l leases) Get(_ context.Context, name string, _ metav1.GetOptions) (out *c
 	})
 }
 
-func (l leases) Create(_ context.Context, in *coordinationv1.Lease, _ metav1.CreateOptions) (out *coordinationv1.Lease, _ error) {
-	return out, l.do("create", func(s *store) error {
+func (l leases) Create(ctx context.Context, in *coordinationv1.Lease, _ metav1.CreateOptions) (out *coordinationv1.Lease, _ error) {
+	return out, l.do(ctx, "create", func(s *store) error {
 		if s.leases[types.NamespacedName{Namespace: l.namespace, Name: in.Name}] != nil {
 			return apierrors.NewAlreadyExists(leaseResource, in.Name)
 		}
@@ -95,8 +98,8 @@ func (l leases) Create(_ context.Context, in *coordinationv1.Lease, _ metav1.Cre
 	})
 }
 
-func (l leases) Update(_ context.Context, in *coordinationv1.Lease, _ metav1.UpdateOptions) (out *coordinationv1.Lease, _ error) {
-	return out, l.do("update", func(s *store) error {
+func (l leases) Update(ctx context.Context, in *coordinationv1.Lease, _ metav1.UpdateOptions) (out *coordinationv1.Lease, _ error) {
+	return out, l.do(ctx, "update", func(s *store) error {
 		have := s.leases[types.NamespacedName{Namespace: l.namespace, Name: in.Name}]
 		if have == nil || have.ResourceVersion != in.ResourceVersion {
 			return apierrors.NewConflict(leaseResource, in.Name, errors.New("changed"))
@@ -106,8 +109,8 @@ func (l leases) Update(_ context.Context, in *coordinationv1.Lease, _ metav1.Upd
 	})
 }
 
-func (l leases) List(_ context.Context, o metav1.ListOptions) (out *coordinationv1.LeaseList, _ error) {
-	return out, l.do("list", func(s *store) error {
+func (l leases) List(ctx context.Context, o metav1.ListOptions) (out *coordinationv1.LeaseList, _ error) {
+	return out, l.do(ctx, "list", func(s *store) error {
 		out = &coordinationv1.LeaseList{}
 		for _, have := range s.leases {
 			if _, ok := have.Labels[o.LabelSelector]; ok {
@@ -330,6 +333,31 @@ func TestOneLeadsWhateverItsLease(t *testing.T) {
 				t.Errorf("writes: got %v, want some: %v", s.store.writes, tc.want)
 			}
 		})
+	}
+}
+
+// A process that is told to end while it begins to lead keeps nobody waiting for its Lease.
+func TestEndWhileBeginningToLead(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	s := &session{store: &store{}}
+	s.call = func(verb string, do func()) error {
+		if verb == "list" && len(s.store.writes) > 0 {
+			end()
+			return ctx.Err()
+		}
+		do()
+		return nil
+	}
+	l := lockIn(s, "a")
+	if _, _, err := l.Get(ctx); !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if err := l.Create(ctx, record(l)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that it was told to end", err)
+	}
+	wantLeading(t, "told to end", l, false)
+	if held := s.store.leases[lease("a")]; held == nil || holderOf(held) != "" {
+		t.Errorf("got %+v, want a Lease that was released", held)
 	}
 }
 
