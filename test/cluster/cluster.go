@@ -412,11 +412,11 @@ func (c *Cluster) Ledger() *Ledger { return c.ledger }
 // Attacher is the simulated CSI driver's.
 func (c *Cluster) Attacher() *Attacher { return c.attacher }
 
-// Until calls check every 50 ms until it says true, and returns its last error if ctx ends first.
+// Until calls check until it says true, and returns its last error if ctx ends first. It calls every 50 ms at first and, the longer it waits,
+// less often, at least every 250 ms: what many tests ask for costs the API server more than what they are about.
 func Until(ctx context.Context, check func(context.Context) (bool, error)) error {
-	t := time.NewTicker(50 * time.Millisecond)
-	defer t.Stop()
-	for {
+	const often, rarely = 50 * time.Millisecond, 250 * time.Millisecond
+	for pause := often; ; pause = min(pause+pause/16, rarely) {
 		ok, err := check(ctx)
 		if ok && err == nil {
 			return nil
@@ -424,7 +424,7 @@ func Until(ctx context.Context, check func(context.Context) (bool, error)) error
 		select {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
-		case <-t.C:
+		case <-time.After(pause):
 		}
 	}
 }

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -335,21 +334,15 @@ func (h *history) lives() map[string]int {
 	return out
 }
 
-// poll calls check every 50 ms until it says true or ctx ends.
+// poll calls check, as often as cluster.Until does, until it says true or ctx ends.
 func poll(ctx context.Context, check func() (bool, error)) error {
-	t := time.NewTicker(50 * time.Millisecond)
-	defer t.Stop()
-	for {
+	return cluster.Until(ctx, func(context.Context) (bool, error) {
 		ok, err := check()
 		if ok {
-			return nil
+			err = nil
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-t.C:
-		}
-	}
+		return ok, err
+	})
 }
 
 // until waits for something to come true.

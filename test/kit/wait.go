@@ -10,7 +10,10 @@ import (
 // Until waits until something is so, and ends the test where it is not within two minutes: other packages' tests share the machine.
 func Until(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
+	const often, rarely = 5 * time.Millisecond, 50 * time.Millisecond
+	pause := often
+	for deadline := time.Now().Add(2 * time.Minute); !so(); time.Sleep(pause) {
+		pause = min(pause+pause/16, rarely)
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
