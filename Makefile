@@ -34,8 +34,8 @@ test: controlplane ## unit tests, simulation, and integration tests on the real 
 	@$(GO) build -o bin/tally ./test/tally
 	@bin/controlplane helm
 	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
-	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 3 -timeout 30m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
-	  $(GO) test -json -p 1 -timeout 30m $(TESTFLAGS) ./test/sim ./test/explore && exit $$s; } | bin/tally -slowest 20 -skips '$(SKIPS)'
+	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
+	  $(GO) test -json -p 1 -timeout 75m $(TESTFLAGS) ./test/sim ./test/explore && exit $$s; } | bin/tally -slowest 20 -skips '$(SKIPS)'
 
 alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
 	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes
