@@ -89,12 +89,13 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 	}
 	// A connection that was open when a fault of new ones began may end under the next call: that is the network's, too.
 	limited := func(call func(context.Context) error, want ...error) error {
-		ctx, cancel := context.WithTimeout(ctx, within)
-		defer cancel()
-		started := time.Now()
-		err := call(ctx)
-		if took := time.Since(started); took > within+o.Prompt {
-			return fmt.Errorf("returned after %s", took)
+		err, late := promptly(within+o.Prompt, func() error {
+			ctx, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			return call(ctx)
+		})
+		if late != nil {
+			return late
 		}
 		for _, class := range want {
 			if errors.Is(err, class) {

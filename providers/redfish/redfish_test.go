@@ -380,7 +380,7 @@ func TestSessionIsSharedAndGivenBack(t *testing.T) {
 func TestIdleSessionIsGivenBack(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, nil)
 	redfish.SetIdle(r.p, time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	for range 3 {
 		r.want(t, r.target(), providers.PowerOn)
