@@ -24,7 +24,7 @@ func (h *host) lastReset() (at time.Time) {
 // A node is cut off, powered off and recovered. Its machine is powered on after the delay, and the node is back. Cut off once more soon
 // after that it is fenced, and stays off.
 func TestPoweredOnAfterItsFence(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3, powerOffDelay: time.Second, seconds: 240})
+	w := newWorld(t, plan{nodes: 3, powerOffDelay: time.Second})
 	h := w.hosts[0]
 	w.oneEach(h)
 	before := w.podsOn(h)

@@ -39,7 +39,7 @@ func TestFaultyDevices(t *testing.T) {
 		{name: "another machine's UUID", bmc: datacenter.Fault{SystemUUID: "6f0c8f4e-3c34-4f0b-9a0e-1f7cf1b0a6d5"}, asked: "off"},
 		{name: "wrong password", secret: true, asked: "denied"},
 	}
-	w := newWorld(t, plan{nodes: len(faults) + 3, seconds: 120, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: len(faults) + 3, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(faults) && faults[i].secret {
 			o.Labels["locked"] = ""
 		}
@@ -106,7 +106,7 @@ func TestFaultyDevices(t *testing.T) {
 // again until it answers. Excluded nodes are left alone.
 func TestNodesThatAreNotFenced(t *testing.T) {
 	const nobody, two, twinA, twinB, optedOut, excluded, down, healthy = 0, 1, 2, 3, 4, 5, 6, 7
-	w := newWorld(t, plan{nodes: 12, seconds: 120, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 12, node: func(i int, o *cluster.NodeOptions) {
 		switch i {
 		case nobody:
 		case two:
@@ -190,7 +190,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 
 // Two BMCs speak for each machine. One that is down costs nothing; two that disagree prove nothing until they agree.
 func TestTwoDevices(t *testing.T) {
-	w := newWorld(t, plan{nodes: 5, seconds: 120, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 5, node: func(i int, o *cluster.NodeOptions) {
 		if i < 2 {
 			o.Labels["pair"] = ""
 		}

@@ -292,7 +292,7 @@ func (w *world) told(reason string) (out []string) {
 
 // Longhorn's document about drains, item by item, on a storage system that does not guard drains itself, and Longhorn's own setting.
 func TestLonghornDrain(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4, seconds: 480})
+	w := newWorld(t, plan{nodes: 4})
 	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy"))
 	w.kubectlApply(crd("longhorn.io", "v1beta2", "settings", "Setting"))
 	w.kubectlApply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")

@@ -32,7 +32,7 @@ func providerID(i int) string { return fmt.Sprintf("aws:///%s/i-%017x", zone, i+
 
 func newCloud(t *testing.T, nodes int, node func(i int, o *cluster.NodeOptions)) *inCloud {
 	t.Helper()
-	return inCloudAs(t, plan{nodes: nodes, seconds: 150, node: node})
+	return inCloudAs(t, plan{nodes: nodes, node: node})
 }
 
 func inCloudAs(t *testing.T, p plan) *inCloud {

@@ -27,7 +27,7 @@ var clusterAPI string
 // One node for each rule, all lost at the same moment. What excludes a node stops everything; what says that a drain is under way keeps a
 // machine on, and none that is off from its recovery. When it is taken back the node is fenced as any.
 func TestExclusions(t *testing.T) {
-	w := newWorld(t, plan{nodes: 20, seconds: 300})
+	w := newWorld(t, plan{nodes: 20})
 	label := "remediation.medik8s.io/exclude-from-remediation"
 	lease := func(h *host, holder string) {
 		w.kubectlApply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: %s, name: node-%s}\nspec: {holderIdentity: %s, leaseDurationSeconds: 3600, renewTime: %q}",

@@ -40,7 +40,7 @@ func (w *world) untilPinned(hosts ...*host) {
 // A kubelet's credential cuts no other machine's power: not by another node's BMC and system UUID, from the start or later, and not by
 // a BMC of no node with a system UUID that compares with nothing.
 func TestKubeletCannotPowerOffOthers(t *testing.T) {
-	w := newWorld(t, plan{nodes: 6, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 6, node: func(i int, o *cluster.NodeOptions) {
 		switch i {
 		case 0:
 			o.Labels["late"] = ""
@@ -90,7 +90,7 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 
 // A fence under way ends with the machine that it began with, whatever its node's annotation and system UUID say by then.
 func TestRedirectedFence(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4, powerOffDelay: 3 * time.Second, seconds: 120})
+	w := newWorld(t, plan{nodes: 4, powerOffDelay: 3 * time.Second})
 	h, victim := w.hosts[0], w.hosts[1]
 	w.fill(h, 2, w.volumes("db", 2))
 	before := w.podsOn(h)

@@ -16,7 +16,7 @@ import (
 // the machine runs on, and nothing is proven. Once both are off the node is recovered, and the record says which outlet said so, and of
 // whose machine.
 func TestLevels(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3, seconds: 240})
+	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	w.fill(h, 2, w.volumes("db", 2))
 	before := w.podsOn(h)

@@ -34,7 +34,7 @@ func (w *world) annotate(h *host, key, value string) {
 // nothing is done that the mode does not allow. Then the mode is fence, and what was told happens.
 func TestModes(t *testing.T) {
 	modes := []string{"shadow", "shadow", "disabled", "fence"}
-	w := newWorld(t, plan{nodes: 8, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 8, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(modes) {
 			o.Labels["mode"] = modes[i]
 		}

@@ -53,7 +53,7 @@ func TestAPIServerGoesAwayAndProcessEnds(t *testing.T) { outage(t, "", false) }
 
 func outage(t *testing.T, lease string, survives bool) {
 	// client-go's watches come back up to a minute after the API server.
-	w := newWorld(t, plan{nodes: 3, seconds: 180})
+	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	w.busy(h)
 	before := w.pods()

@@ -16,7 +16,7 @@ import (
 // A volume that nobody detaches: the attach/detach controller does not run. What onDetachTimeout says is done once the time is over, and
 // not before; until the volume is detached the mark stays, and a person is told.
 func TestDetachTimeout(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4, seconds: 300, own: &cluster.Options{KCMArgs: []string{"--controllers=*,-persistentvolume-attach-detach-controller"}}})
+	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{KCMArgs: []string{"--controllers=*,-persistentvolume-attach-detach-controller"}}})
 	force, out, back := w.hosts[0], w.hosts[1], w.hosts[2]
 	attach := func(h *host) string {
 		pv := "left-on-" + h.Name()

@@ -33,7 +33,7 @@ func uids(list []corev1.Pod, prefix string) []string {
 // NooBaa's pods on a node that becomes not Ready are ended at once, whatever owns them; no other pod is, and a controller that begins
 // later replays nothing. With a proof the node is recovered as any other, volumes included.
 func TestNooBaa(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4, doubles: true, seconds: 150})
+	w := newWorld(t, plan{nodes: 4, doubles: true})
 	cut, before, dead := w.hosts[0], w.hosts[1], w.hosts[2]
 	noobaa := func(name string, o metav1.ObjectMetaAccessor, template *corev1.PodTemplateSpec, selector *metav1.LabelSelector) any {
 		selector.MatchLabels = map[string]string{"part": name}
@@ -91,7 +91,7 @@ func TestNooBaa(t *testing.T) {
 // Longhorn's two settings, all combinations, on one node that is down: whose pods are deleted once they are past their deletionTimestamp,
 // and whose volumes are released. TestLonghornNodeDown/<nodeDownPodDeletionPolicy>/<volumeAttachmentRecoveryPolicy>.
 func TestLonghornNodeDown(t *testing.T) {
-	w := newWorld(t, plan{nodes: 5, doubles: true, seconds: 420})
+	w := newWorld(t, plan{nodes: 5, doubles: true})
 	h, lost := w.hosts[0], w.hosts[1]
 	type combination struct {
 		id                 int

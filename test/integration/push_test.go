@@ -31,7 +31,7 @@ func (w *world) noticed(c *child, nodes float64) {
 func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	hv := hypervisor.New(t, hypervisor.Options{})
 	guests := []*hypervisor.Domain{hv.Guest(t, "dies", hypervisor.Guest{}), hv.Guest(t, "pauses", hypervisor.Guest{})}
-	w := newWorld(t, plan{nodes: 4, seconds: 120, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(guests) {
 			o.SystemUUID = guests[i].UUID()
 			o.Labels["power"] = "libvirt"
@@ -65,7 +65,7 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 // over before that. Whoever may send to the queue can say so of an instance that runs, or say anything else, and nothing comes of it.
 func TestCloudTellsOfStop(t *testing.T) {
 	const stops, runs = 0, 1
-	w := inCloudAs(t, plan{nodes: 4, seconds: 120, own: &cluster.Options{}, node: func(int, *cluster.NodeOptions) {}})
+	w := inCloudAs(t, plan{nodes: 4, own: &cluster.Options{}, node: func(int, *cluster.NodeOptions) {}})
 	q := w.cloud.AddQueue("eu-west-1", "forcefence")
 	q.Follow(100 * time.Millisecond)
 	h, other := w.hosts[stops], w.hosts[runs]
@@ -100,7 +100,7 @@ func TestCloudTellsOfStop(t *testing.T) {
 // anybody else could know. A BMC that says so of a machine that runs only makes us ask.
 func TestBMCTellsOfPowerCut(t *testing.T) {
 	ways := []string{"sse", "push"}
-	w := newWorld(t, plan{nodes: 4, seconds: 120, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(ways) {
 			o.Labels["events"] = ways[i]
 		}
@@ -154,7 +154,7 @@ func TestBMCTrapsOnPowerCut(t *testing.T) {
 	ipmisim.NeedTrap(t)
 	sim := ipmisim.New(t, ipmisim.Options{})
 	kit.Must(t, sim.SetPower(t.Context(), true))
-	w := newWorld(t, plan{nodes: 3, seconds: 120, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 3, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
 		if i == 0 {
 			o.SystemUUID = sim.UUID()
 			o.Labels["power"] = "ipmi"

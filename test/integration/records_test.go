@@ -124,7 +124,7 @@ func (w *world) plugin(h *host, timeline ...string) {
 
 // TestFencingRecord: what becomes of fences is told in Fencings, and nothing that becomes of Fencings changes a fence.
 func TestFencingRecord(t *testing.T) {
-	w := newWorld(t, plan{nodes: 6, seconds: 600})
+	w := newWorld(t, plan{nodes: 6})
 	c := w.fencingClient()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

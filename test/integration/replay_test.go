@@ -38,7 +38,7 @@ func (w *world) replayed(status int, args ...string) (r replay.Report, table str
 // power-off is sent that shadow told. Nothing secret stands in the recording.
 func TestReplay(t *testing.T) {
 	modes := []string{"fence", "shadow"}
-	w := newWorld(t, plan{nodes: 6, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 6, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(modes) {
 			o.Labels["mode"] = modes[i]
 		}

@@ -79,7 +79,7 @@ func TestSlowAPIServer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, plan{nodes: 5, seconds: 300})
+			w := newWorld(t, plan{nodes: 5})
 			off, silent := w.hosts[0], w.hosts[1]
 			before := map[*host][]corev1.Pod{}
 			lost := []*host{off, silent}

@@ -199,7 +199,7 @@ func (p *pool) refused() (n float64) {
 // StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each word, one whose pods the API server
 // lets nobody end, and one that stays Ready.
 func TestStorageOS(t *testing.T) {
-	w := newWorld(t, plan{nodes: 6, doubles: true, seconds: 240})
+	w := newWorld(t, plan{nodes: 6, doubles: true})
 	p := newPool(w)
 	fences, written, alive, refused := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
 	for h, word := range map[*host]string{fences: "storage-fences", written: "accept-duplicates", alive: "storage-fences", refused: "accept-duplicates"} {

@@ -37,7 +37,7 @@ func (w *world) untouched(hosts ...*host) func() error {
 
 // Three nodes are silent, and two may be powered off at once: never three are, two are, and all are recovered.
 func TestPowerOffsAtOnce(t *testing.T) {
-	w := newWorld(t, plan{nodes: 7, powerOffDelay: 2 * time.Second, seconds: 150})
+	w := newWorld(t, plan{nodes: 7, powerOffDelay: 2 * time.Second})
 	dead := w.hosts[:3]
 	w.oneEach(dead...)
 	c := w.start(settings{Mode: "fence", Storm: "{maxPowerOffs: 2, coolDown: 1s}"})
@@ -70,7 +70,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 // Two of five nodes are silent, and four must be healthy: no machine is powered off, and an Event says why with the numbers. What loses its
 // power is recovered all the same. Once one is back, the other is fenced.
 func TestFloorOfHealthyNodes(t *testing.T) {
-	w := newWorld(t, plan{nodes: 5, seconds: 150})
+	w := newWorld(t, plan{nodes: 5})
 	a, b := w.hosts[0], w.hosts[1]
 	w.oneEach(a, b)
 	c := w.start(settings{Mode: "fence", Storm: "{minHealthy: 4, coolDown: 1s}"})
@@ -98,7 +98,7 @@ func TestFloorOfHealthyNodes(t *testing.T) {
 
 // A zone is cut off: one Event tells it, and none of its machines is powered off. One that is off is recovered.
 func TestLostZone(t *testing.T) {
-	w := newWorld(t, plan{nodes: 7, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 7, node: func(i int, o *cluster.NodeOptions) {
 		o.Labels[corev1.LabelTopologyZone] = map[bool]string{true: "west", false: "east"}[i < 3]
 	}})
 	zone := w.hosts[:3]
@@ -126,7 +126,7 @@ func TestLostZone(t *testing.T) {
 
 // One of three control-plane nodes is powered off, as etcd's pods leave a quorum; the second is not.
 func TestControlPlaneKeepsItsQuorum(t *testing.T) {
-	w := newWorld(t, plan{nodes: 6, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 6, node: func(i int, o *cluster.NodeOptions) {
 		if i < 3 {
 			o.Labels["node-role.kubernetes.io/control-plane"] = ""
 		}

@@ -18,7 +18,7 @@ import (
 func TestGuestIsOffWithItsHost(t *testing.T) {
 	a, b := hypervisor.New(t, hypervisor.Options{}), hypervisor.New(t, hypervisor.Options{})
 	guests := []*hypervisor.Domain{a.Guest(t, "dies", hypervisor.Guest{}), b.Guest(t, "has-moved", hypervisor.Guest{})}
-	w := newWorld(t, plan{nodes: 5, seconds: 150, node: func(i int, o *cluster.NodeOptions) {
+	w := newWorld(t, plan{nodes: 5, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(guests) {
 			o.SystemUUID = guests[i].UUID()
 			o.Labels["room"] = "guests"

@@ -34,10 +34,12 @@ type plan struct {
 	oneBMC        bool                                // one BMC in front of all machines; else each has its own
 	powerOffDelay time.Duration                       // from an accepted ForceOff to off
 	node          func(i int, o *cluster.NodeOptions) // nil: all alike
-	seconds       time.Duration                       // how long the test may take; 0: 3 min
 	doubles       bool                                // the story is one in which doubles are the device's fault
 	own           *cluster.Options                    // a cluster of the test's own, with these; nil: one that is there
 }
+
+// lifetime is how long a test may take. None needs three minutes where nobody else uses the machine.
+const lifetime = 15 * time.Minute
 
 // world is one test's cluster, for as long as it runs: a namespace, nodes, and the machines under them with their BMCs.
 type world struct {
@@ -90,14 +92,7 @@ func newWorld(t *testing.T, p plan) *world {
 	} else {
 		c = spare.get(t)
 	}
-	limit := 3 * time.Minute
-	if p.seconds > 0 {
-		limit = p.seconds * time.Second
-	}
-	if raceDetector {
-		limit *= 2
-	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("the world's %s are over", limit))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), lifetime, fmt.Errorf("the world's %s are over", lifetime))
 	t.Cleanup(cancel)
 	ns, err := c.CreateNamespace(ctx, "it")
 	kit.Must(t, err)
