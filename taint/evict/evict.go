@@ -334,6 +334,9 @@ func (v View) armed() Decision {
 	case v.Proven(v.Now):
 		d := v.beginEviction(reason.Confirmed, v.Evidence()...)
 		if run, by := v.Run(); run != "" { // the machine may have been started, and ended, since the mark
+			if d.Record.Run != "" && d.Record.Run != run {
+				d.Record.OffBy = nil // then it is not off by our power-off
+			}
 			d.Record.Run, d.Record.RunBy = run, by
 		}
 		return d

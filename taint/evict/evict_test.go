@@ -878,6 +878,14 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	if d.Act != Write || d.Record.Phase != taint.PhaseEvicting || d.Record.Run != "2" {
 		t.Errorf("got %s %s with run %q", d.Act, d.Record.Phase, d.Record.Run)
 	}
+	// It was started after our power-off, and is off by somebody else's doing: afterwards we do not power it on.
+	by := []taint.Speaker{{Device: "laptop/n1"}}
+	for run, want := range map[string]int{"1": 0, "2": 1, "": 1} {
+		d := Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.OffBy = run, by; heard(v, a) }))
+		if len(d.Record.OffBy) != want {
+			t.Errorf("run %q at our power-off, 2 now: got it off by %v, want %d devices", run, d.Record.OffBy, want)
+		}
+	}
 	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.
 	a.Run = ""
 	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))
