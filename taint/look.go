@@ -1,6 +1,7 @@
 package taint
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -84,6 +85,15 @@ func LeaseDuration(l *coordinationv1.Lease) time.Duration {
 
 // IsReady reports whether the Node's Ready condition is True, by whomever and whenever it was written.
 func (l Look) IsReady() bool { return l.Ready == corev1.ConditionTrue }
+
+// Closed reports whether the scheduler binds no more pods to the node than those that tolerate everything: it is cordoned, or carries the
+// NoSchedule taint that the node lifecycle controller sets a moment after Ready has become False or Unknown. The scheduler itself looks at
+// taints alone, not at Ready.
+func (l Look) Closed() bool {
+	return slices.ContainsFunc(l.Taints, func(t corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)
+	})
+}
 
 // Ours reports whether the mark belongs to the fence that the record tells of. Any other mark is a person's.
 func (l Look) Ours() bool {

@@ -52,6 +52,8 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 	x.Config = func() *Config { return config }
 	x.live.node.Status.Conditions = append(x.live.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
 
+	x.live.node.Spec.Taints = append(x.live.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+
 	l := taint.See(x.live.node, nil, taint.DefaultKey, x.c.now, x.c.now)
 	x.live.node.Annotations = map[string]string{taint.PolicyAnnotation: l.Announce(rule.Name, string(rule.WithoutProof), x.c.now)}
 

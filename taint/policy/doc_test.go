@@ -29,6 +29,8 @@ A policy touches no static pod, no pod of a DaemonSet, no finished pod, no exclu
 The volumes of the ended pods stay attached until Kubernetes detaches them, six minutes after the node was last heard, unless the policy
 deletes their VolumeAttachments; with a proof they are detached at once. Pods of a Node that was deleted are left to Kubernetes, which deletes
 them within two minutes, and detaches their volumes after its six.
+Pods of a node that is not Ready are ended once Kubernetes' taint, or a cordon, has closed it to new pods, a moment after Ready changed: the scheduler looks
+at taints alone, and a replacement that it bound to the dead node would hang there.
 A policy whose nodes, namespaces or labels are nobody's is told in the log when the controller begins to lead, and after each reload.
 
 This page is made from the presets in ` + "`taint/policy`" + `. Each is a few lines in [config.example.yaml](../config.example.yaml), and any key of a policy of

@@ -253,7 +253,7 @@ type Decision struct {
 
 const (
 	resync    = 5 * time.Second        // between two lists of a dead node's pods: nobody watches them, and their deletion has a timer of its own
-	pollStock = 200 * time.Millisecond // while Kubernetes' own eviction is about to delete a pod by name
+	pollStock = 200 * time.Millisecond // while Kubernetes itself is about to delete a pod by name, or to close the node to new pods
 	quiet     = 30 * time.Second       // where no pod of it can ever match
 )
 
@@ -363,6 +363,10 @@ func (v View) step(p Policy) Decision {
 // end ends those of the policy's pods whose time has come.
 func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 	d = Decision{Act: Wait, After: resync, Policy: p}
+	if !v.Look.IsReady() && !v.Look.Closed() { // a replacement could be bound to this very node, and would hang there
+		d.After = pollStock
+		return d
+	}
 	var end []evict.Pod
 	stock := evict.Stock{Taints: v.Look.Taints, From: v.since, Resumed: v.resumed}
 	for _, pod := range mine {

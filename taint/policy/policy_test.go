@@ -18,7 +18,10 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // down is a node that is not Ready.
 func down() taint.Look {
-	return taint.Look{Exists: true, Name: "n", Ready: corev1.ConditionUnknown, Labels: map[string]string{"rack": "a"}, Got: now}
+	return taint.Look{
+		Exists: true, Name: "n", Ready: corev1.ConditionUnknown, Labels: map[string]string{"rack": "a"}, Got: now,
+		Taints: []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule}},
+	}
 }
 
 // pod is one that every part of full selects.
@@ -75,6 +78,15 @@ func TestStep(t *testing.T) {
 		{"no word for doing without proof", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = Never }, "leave"},
 		{"the storage fences", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
 		{"node Ready", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"the scheduler may bind its replacement to this node", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints = nil }, "wait 200ms"},
+		{"a taint that closes it only to some", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
+		{"a taint that closes it to nobody", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Look.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule
+		}, "wait 200ms"},
+		{"node cordoned", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints[0].Key = corev1.TaintNodeUnschedulable }, "end[a]"},
+		{"node says False, and is closed", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Look.Ready, v.Look.Taints[0].Key = corev1.ConditionFalse, corev1.TaintNodeNotReady
+		}, "end[a]"},
 		{"node says False", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionFalse }, "end[a]"},
 		{"node says nothing", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = "" }, "end[a]"},
 		{"node gone", func(v *View, _ *Policy, _ *evict.Pod) { v.Look = taint.Look{} }, "leave"},
@@ -97,12 +109,12 @@ func TestStep(t *testing.T) {
 		{"tolerates the mark", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
 		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *evict.Pod) {
 			v.Memory.Saw(v.Look)
-			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating, pod.DeleteAt, pod.Deleting = false, time.Time{}, false
 		}, "wait 200ms"},
 		{"stock eviction has deleted it", func(v *View, p *Policy, pod *evict.Pod) {
 			v.Memory.Saw(v.Look)
-			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating = false
 		}, "end[a]"},
 		{"finished", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal = true }, "wait 30s"},

@@ -249,12 +249,12 @@ func TestStorageOSStories(t *testing.T) {
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a", "0s: clear csi/1", "0s: detach va-1"}, nil},
 		{"a Ready node's list is never cleared", StorageFences, func(t *testing.T, m *model) {
-			m.look.Ready = corev1.ConditionTrue
+			m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
 			m.add("a", yes, "csi/1")
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1"}, nil},
 		{"but once it is not Ready any more, which a dead one tells late", StorageFences, func(t *testing.T, m *model) {
-			m.look.Ready = corev1.ConditionTrue
+			m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
 			m.add("a", yes, "csi/1")
 			m.pass(t, 50*time.Second)
 			m.look.Ready = corev1.ConditionUnknown
@@ -262,7 +262,7 @@ func TestStorageOSStories(t *testing.T) {
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1", "50s: clear csi/1"}, nil},
 		{"and not after its storage was healthy", StorageFences, func(t *testing.T, m *model) {
-			m.look.Ready = corev1.ConditionTrue
+			m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
 			m.add("a", yes, "csi/1")
 			m.pass(t, 10*time.Second)
 			m.says = well
@@ -271,7 +271,7 @@ func TestStorageOSStories(t *testing.T) {
 			m.pass(t, 10*time.Second)
 		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1"}, nil},
 		{"nor after another boot", StorageFences, func(t *testing.T, m *model) {
-			m.look.Ready = corev1.ConditionTrue
+			m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
 			m.add("a", yes, "csi/1")
 			m.pass(t, 10*time.Second)
 			m.look.BootID, m.look.Ready = "c", corev1.ConditionUnknown
@@ -391,7 +391,7 @@ func TestStorageOSStories(t *testing.T) {
 			m.add("a", yes, "csi/1")
 			half := int64(30)
 			m.pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &half}}
-			m.look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+			m.look.Taints = append(m.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			m.pass(t, 30*time.Second)
 			m.pods[0].Deleting, m.pods[0].DeleteAt = true, m.clock.Add(30*time.Second)
 			m.pass(t, time.Second)

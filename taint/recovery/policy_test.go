@@ -21,6 +21,7 @@ import (
 func accepted(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode = 0
+	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, WithoutProof: policy.AcceptDuplicates}}
 	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
 	c.pods = []evict.Pod{{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Owner: evict.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
@@ -279,6 +280,7 @@ func TestPolicyStaysOut(t *testing.T) {
 func TestRest(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode = 0
+	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
 	c.pods = []evict.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
 	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}

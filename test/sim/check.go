@@ -271,6 +271,7 @@ func (c *checker) detach(g grounds, a evict.Attachment) {
 func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 	if g.Policy != "" {
 		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady()}
+		c.replaceable(g, p)
 		c.free(g.look.Name, p)
 		return
 	}
@@ -278,6 +279,19 @@ func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 	r := g.look.Record
 	if m := c.w.machine(g.look.Name); m.lied && m.power && (m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
 		c.fooled[m.name] = r.ID + "/" + m.run
+	}
+}
+
+// replaceable holds that a policy ends no pod of a node that is not Ready while the scheduler may still bind its replacement there.
+func (c *checker) replaceable(g grounds, p evict.Pod) {
+	n := c.w.api.asOf(g.look.Got).node(g.look.Name)
+	if n == nil || isReady(n) {
+		return
+	}
+	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule && !toleratesAll(p.Tolerations, t)
+	}) {
+		c.w.fail("policy", "%s of %s, which is not Ready, is ended, and its replacement may be bound there", p.Name, n.Name)
 	}
 }
 

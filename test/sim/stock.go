@@ -133,7 +133,7 @@ func attachmentName(volume, node string) string { return volume + "@" + node }
 
 func isMirror(p *corev1.Pod) bool { return taint.Exempt(p, taint.DefaultKey) == taint.ExemptStatic }
 
-// runScheduler binds pods to nodes that its cache shows Ready and without a taint the pod does not tolerate.
+// runScheduler binds pods to nodes that its cache shows without a taint the pod does not tolerate, Ready or not.
 func (w *World) runScheduler(v *state) {
 	for _, p := range v.pods {
 		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
@@ -142,7 +142,7 @@ func (w *World) runScheduler(v *state) {
 		var fit []string
 		for _, n := range v.nodes {
 			refused := func(t corev1.Taint) bool { return !toleratesAll(p.Spec.Tolerations, t) }
-			if isReady(n) && !slices.ContainsFunc(n.Spec.Taints, refused) {
+			if !slices.ContainsFunc(n.Spec.Taints, refused) {
 				fit = append(fit, n.Name)
 			}
 		}
@@ -316,7 +316,7 @@ func (c *controller) later(d time.Duration) {
 	c.w.after(d, func() { c.wake() })
 }
 
-// lifecycle is the node lifecycle controller: Ready becomes Unknown when the Lease stands still, and taints follow Ready.
+// lifecycle is the node lifecycle controller: Ready becomes Unknown when the Lease stands still, and taints follow Ready a moment later.
 type lifecycle struct {
 	w    *World
 	rv   map[string]string
@@ -342,7 +342,7 @@ func (l *lifecycle) tick() {
 			_ = w.api.patchNode("lifecycle", n.Name, "", func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) })
 			w.logf("lifecycle: %s is Unknown", n.Name)
 		}
-		l.taint(n.Name)
+		w.after(w.between(0, 500*time.Millisecond), func() { l.taint(n.Name) })
 	}
 	w.after(w.between(time.Second, 5*time.Second), l.tick)
 }
@@ -350,6 +350,9 @@ func (l *lifecycle) tick() {
 func (l *lifecycle) taint(node string) {
 	w := l.w
 	n := w.api.node(node)
+	if n == nil || w.down {
+		return // gone meanwhile; or the next tick does it
+	}
 	want := ""
 	switch c := readyOf(n); {
 	case c == nil || c.Status == corev1.ConditionUnknown:
