@@ -696,6 +696,14 @@ var Mutants = []Mutant{
 		Old: `run != ""`, New: "false",
 	},
 	{
+		Name: "after: what was started since our power-off is still off by it", In: "taint/evict.View.armed",
+		Old: "d.Record.Run != run", New: "false",
+	},
+	{
+		Name: "after: a run that was told late is a start", In: "taint/evict.View.armed",
+		Old: `d.Record.Run != ""`, New: "true",
+	},
+	{
 		Name: "container: a mark knows no run", In: "taint/fence.View.begin",
 		Old: "r.Run, r.RunBy = v.Run()", New: `r.Run, r.RunBy = "", ""`,
 	},
@@ -4739,6 +4747,22 @@ var Mutants = []Mutant{
 	{
 		Name: "policy: one volume of its driver is as good as all", In: "taint/policy.Policy.stores",
 		Old: "of == len(pod.Volumes)", New: "true",
+	},
+	{
+		Name: "policy: a replacement may be bound to the dead node", In: "taint/policy.View.end",
+		Old: "!v.Look.IsReady() && !v.Look.Closed()", New: "false",
+	},
+	{
+		Name: "policy: a node whose storage is not healthy must be closed, too", In: "taint/policy.View.end",
+		Old: "!v.Look.IsReady() && !v.Look.Closed()", New: "!v.Look.Closed()",
+	},
+	{
+		Name: "policy: any taint closes a node", In: "taint.Look.Closed",
+		Old: "(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)", New: "true", Tests: []string{"./taint/policy"},
+	},
+	{
+		Name: "policy: any effect closes a node", In: "taint.Look.Closed",
+		Old: "t.Effect == corev1.TaintEffectNoSchedule", New: "true", Tests: []string{"./taint/policy"},
 	},
 	{
 		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.end",
