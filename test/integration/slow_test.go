@@ -88,7 +88,8 @@ func TestSlowAPIServer(t *testing.T) {
 				before[h] = w.podsOn(h)
 			}
 			kubeconfig, held := w.slow(late)
-			w.start(settings{Mode: "fence", Kubeconfig: kubeconfig, Timeout: "60s", Lease: "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms"})
+			// Each look takes 12 s where a read takes 6, and some are in vain: a power-off within a minute would be luck.
+			w.start(settings{Mode: "fence", Kubeconfig: kubeconfig, Timeout: "5m", Lease: "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms"})
 			w.untilPinned(lost...)
 			began := time.Now()
 			off.cut()
