@@ -20,8 +20,6 @@ import (
 	"text/template"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -140,8 +138,8 @@ func (w *world) start(set settings) *child {
 	// What a test does before somebody leads, nobody has seen: a machine that ran has no pin yet, a boot is the first.
 	begun := time.Now()
 	w.until("somebody leads", func() bool {
-		l, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, w.ns, metav1.GetOptions{})
-		return err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" && l.Spec.RenewTime.After(begun)
+		identity, renewed := w.leader()
+		return identity != "" && renewed.After(begun)
 	})
 	return c
 }

@@ -115,21 +115,27 @@ func (w *world) containers() []string {
 	return out
 }
 
-// leader is the identity in the leader's Lease.
-func (w *world) leader() string {
+// leader is the identity in the leader's Lease, and when that was renewed last.
+func (w *world) leader() (identity string, renewed time.Time) {
 	w.t.Helper()
 	l, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, w.ns, metav1.GetOptions{})
-	if err != nil || l.Spec.HolderIdentity == nil {
-		return ""
+	if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil {
+		return "", time.Time{}
 	}
-	return *l.Spec.HolderIdentity
+	return *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
+}
+
+// leads reports whether the process holds the leader's Lease.
+func (c *child) leads() bool {
+	identity, _ := c.w.leader()
+	return identity == c.identity
 }
 
 // pair starts two replicas; the first leads.
 func (w *world) pair() (leader, other *child) {
 	w.t.Helper()
 	leader = w.start(settings{Mode: "fence"})
-	w.until("leader", func() bool { return w.leader() == leader.identity })
+	w.until("leader", leader.leads)
 	return leader, w.start(settings{Mode: "fence"})
 }
 
@@ -144,7 +150,7 @@ func TestLeaderKilled(t *testing.T) {
 	leader.kill()
 	w.create(w.bare("late", h)) // still to be ended, and nothing but a new answer allows that
 	w.until("late pod ended", func() bool { return !w.has("late") })
-	if l := w.leader(); l != other.identity {
+	if l, _ := w.leader(); l != other.identity {
 		t.Errorf("leader: got %q, want %q", l, other.identity)
 	}
 	if !other.log.told(first.ID, "Machine answered", "Off") {
@@ -165,8 +171,7 @@ func TestLeaderKilled(t *testing.T) {
 func TestLostLease(t *testing.T) {
 	w := newWorld(t, plan{nodes: 1})
 	c := w.start(settings{})
-	leads := func() bool { return w.leader() == c.identity }
-	w.until("it leads", leads)
+	w.until("it leads", c.leads)
 	leases := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
 	_, err := leases.Patch(w.ctx, w.ns, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`), metav1.PatchOptions{})
 	kit.Must(t, err)
@@ -175,7 +180,7 @@ func TestLostLease(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.restarts == 1
 	})
-	w.until("it leads again", leads)
+	w.until("it leads again", c.leads)
 	errs := c.log.count(`"level":"ERROR"`)
 	c.end()
 	if n := c.log.count(`"level":"ERROR"`); n != errs || c.code() != 0 {
@@ -197,7 +202,7 @@ func TestLeaderFrozen(t *testing.T) {
 	w.stuck(h)
 	leader.tell() // nobody starts it again
 	leader.signal(syscall.SIGSTOP)
-	w.until("the other leads", func() bool { return w.leader() == other.identity })
+	w.until("the other leads", other.leads)
 	w.c.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
@@ -216,7 +221,7 @@ func TestLeaderFrozen(t *testing.T) {
 		if got := w.seen.chapters(h.Name()); len(got) != chapters {
 			return fmt.Errorf("node: got %v, want nothing after %v", got[chapters:], got[chapters-1])
 		}
-		if l := w.leader(); l != other.identity {
+		if l, _ := w.leader(); l != other.identity {
 			return fmt.Errorf("leader: got %q, want %q", l, other.identity)
 		}
 		return untouched(pods, w.pods())

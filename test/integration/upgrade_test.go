@@ -58,7 +58,7 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			w.c.Attacher().SetDelays(0, forever)
 			leads := func(binary string) *child {
 				c := w.start(settings{Mode: "fence", Binary: binary, Mortal: true})
-				w.until("it leads", func() bool { return w.leader() == c.identity })
+				w.until("it leads", c.leads)
 				return c
 			}
 			goesOn := func(c *child, id, pod string) {
