@@ -31,11 +31,12 @@ walkthrough: controlplane image ## types all that an operator types, from instal
 
 # Without the race detector for simulation and exploration: their histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
-	@$(GO) build -o bin/tally ./test/tally
+	@$(GO) build -o bin/tally ./test/tally && mkdir -p out
 	@bin/controlplane helm
 	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
-	@set -o pipefail; { $(GO) test -json $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS) $(call packages) && s=0 || s=$$?; \
-	  $(GO) test -json -p 1 -timeout 75m $(TESTFLAGS) ./test/sim ./test/explore && exit $$s; } | bin/tally -slowest 20 -skips '$(SKIPS)'
+	@bin/tally -slowest 20 -skips '$(SKIPS)' -stories test/integration -flaky out/flaky -rerun '$(GO) test -json $(RACEFLAG) -timeout 75m' \
+	  -- $(GO) test -json $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS) $(call packages) \
+	  -- $(GO) test -json -p 1 -timeout 75m $(TESTFLAGS) ./test/sim ./test/explore
 
 alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
 	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes
@@ -43,7 +44,7 @@ alerts: ## the alerts on histories, and the queries of alerts and dashboard, by 
 olm: controlplane ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
 	@bin/controlplane helm olm
 	@$(GO) build -o bin/tally ./test/tally
-	set -o pipefail; FORCEFENCE_OLM=1 $(GO) test -json -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$' ./test/deploy | bin/tally -skips '$(SKIPS)'
+	FORCEFENCE_OLM=1 bin/tally -skips '$(SKIPS)' -- $(GO) test -json -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$' ./test/deploy
 
 bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2
 	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)
@@ -52,8 +53,10 @@ notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3
 	@$(GO) run ./test/changelog/notes "$(VERSION)"
 
 e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
-	@$(GO) test -c -o bin/e2e.test ./test/e2e # run by itself: go test would hide the scenarios' lines
-	cd test/e2e && FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 ../../bin/e2e.test -test.run 'TestE2E/($(or $(RUN),.))' -test.timeout 40m
+	@$(GO) build -o bin/tally ./test/tally && mkdir -p out
+	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 bin/tally -v -skips - -stories test/e2e -flaky out/flaky \
+	  -rerun '$(GO) test -json -timeout 40m' \
+	  -- $(GO) test -json -count=1 -timeout 40m -run 'TestE2E/nodes/($(or $(RUN),.))' ./test/e2e
 
 sim: ## the simulation alone: SEEDS histories (1,000,000), from the seed FROM on
 	$(GO) test -count=1 -timeout 0 $(TESTFLAGS) ./test/sim -sim.seeds=$(or $(SEEDS),1000000) -sim.from=$(or $(FROM),0)
@@ -95,10 +98,10 @@ release: ## all files of a release in out/release, from the tag of HEAD (docs/re
 image-test: controlplane ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
 	$(MAKE) image AGENTS=1
 	@$(GO) build -o bin/tally ./test/tally
-	set -o pipefail; cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
-	  $(GO) test -json -count=1 -timeout 30m ./... | ../../bin/tally -skips '$(SKIPS)'
-	set -o pipefail; FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
-	  $(GO) test -json -count=1 -run '^TestAgents$$' ./test/deploy | bin/tally -skips '$(SKIPS)'
+	cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
+	  ../../bin/tally -skips '$(SKIPS)' -- $(GO) test -json -count=1 -timeout 30m ./...
+	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
+	  bin/tally -skips '$(SKIPS)' -- $(GO) test -json -count=1 -run '^TestAgents$$' ./test/deploy
 
 clean:
 	rm -rf bin out

@@ -380,10 +380,10 @@ func (w *world) check() {
 	w.t.Helper()
 	lines := slices.DeleteFunc(w.lines(), func(l line) bool { return slices.Contains(w.accepted, l.Pod) })
 	for _, fault := range faults(lines) {
-		w.t.Error(fault)
+		kit.Harm(w.t, "%s", fault)
 	}
 	for _, v := range w.csi.Violations() {
-		w.t.Error("storage: " + v)
+		kit.Harm(w.t, "storage: %s", v)
 	}
 }
 
@@ -456,7 +456,8 @@ func (w *world) never(what string, long time.Duration, check func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if check() {
-			w.t.Fatalf("this must not be: %s", what)
+			kit.Harm(w.t, "this must not be: %s", what)
+			w.t.FailNow()
 		}
 	}
 }
@@ -470,7 +471,8 @@ func (w *world) held(p *corev1.Pod, boot string) string {
 		return text != ""
 	})
 	if w.wrote(p, boot) {
-		w.t.Fatalf("%s runs, though it was held", p.Name)
+		kit.Harm(w.t, "%s runs, though it was held", p.Name)
+		w.t.FailNow()
 	}
 	return text
 }

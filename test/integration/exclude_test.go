@@ -127,7 +127,7 @@ func TestExclusions(t *testing.T) {
 	for i, h := range w.hosts[:len(rules)] {
 		kit.Must(t, w.alone(h))
 		if n := h.resets(); n != 0 || !w.has(fmt.Sprintf("pod-%d", i)) {
-			t.Errorf("%s: got %d power-offs, its pod is there: %v", rules[i].says, n, w.has(fmt.Sprintf("pod-%d", i)))
+			kit.Harm(t, "%s: got %d power-offs, its pod is there: %v", rules[i].says, n, w.has(fmt.Sprintf("pod-%d", i)))
 		}
 	}
 	for i, r := range rules {
@@ -136,7 +136,7 @@ func TestExclusions(t *testing.T) {
 	for i, r := range rules {
 		w.untilDone(w.hosts[i], taint.ResultEvicted)
 		if n := w.hosts[i].resets(); (n == 0) != r.off {
-			t.Errorf("%s: got %d power-offs, its machine was off: %v", r.says, n, r.off)
+			kit.Harm(t, "%s: got %d power-offs, its machine was off: %v", r.says, n, r.off)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestRedirectedFence(t *testing.T) {
 		t.Errorf("machine of the record: got %+v, want the one at %s", rec.Machine, h.bmc.URL())
 	}
 	if h.resets() != 1 || victim.resets() != 0 || !victim.machine.Running() {
-		t.Errorf("power-offs: %d of %s, %d of %s", h.resets(), h.Name(), victim.resets(), victim.Name())
+		kit.Harm(t, "power-offs: %d of %s, %d of %s", h.resets(), h.Name(), victim.resets(), victim.Name())
 	}
 	kit.Must(t, w.othersAlone(h))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // clusters is how many stories are told at the same time. They wait for most of their time, so it may be more than the cores.
-const clusters = 3
+const clusters = 4
 
 // binary is the forcefence under test; "" under -short.
 var binary string

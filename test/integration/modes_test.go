@@ -82,7 +82,7 @@ func TestModes(t *testing.T) {
 	for _, h := range silent {
 		kit.Must(t, w.alone(h))
 		if n := h.resets(); n != 0 || !w.has("app-"+h.Name()) {
-			t.Errorf("%s: got %d power-offs, its pod is there: %v", h.Name(), n, w.has("app-"+h.Name()))
+			kit.Harm(t, "%s: got %d power-offs, its pod is there: %v", h.Name(), n, w.has("app-"+h.Name()))
 		}
 	}
 	if n := disabled.askedSince(time.Time{}); n != 0 {
@@ -105,7 +105,7 @@ func TestModes(t *testing.T) {
 		w.untilDone(h, taint.ResultEvicted)
 	}
 	if a, b := off.resets(), on.resets(); a != 0 || b != 1 {
-		t.Errorf("power-offs: got %d of the machine that was off and %d of the one that was on", a, b)
+		kit.Harm(t, "power-offs: got %d of the machine that was off and %d of the one that was on", a, b)
 	}
 	w.annotate(lowered, fence.ModeAnnotation, "")
 	w.untilDone(lowered, taint.ResultEvicted)

@@ -36,7 +36,7 @@ func (w *world) othersAlone(h *host) error {
 			return err
 		}
 		if n := o.resets(); n != 0 {
-			return fmt.Errorf("power-offs of %s: got %d, want 0", o.Name(), n)
+			return fmt.Errorf(kit.HarmPrefix+"power-offs of %s: got %d, want 0", o.Name(), n)
 		}
 	}
 	return nil
@@ -240,7 +240,7 @@ func TestLeaderFrozen(t *testing.T) {
 		t.Errorf("record: got %+v, want it as it was, %+v", r, rec)
 	}
 	if n := h.resets(); n != 0 {
-		t.Errorf("power-offs: got %d, want 0", n)
+		kit.Harm(t, "power-offs: got %d, want 0", n)
 	}
 }
 

@@ -31,7 +31,7 @@ func (w *world) poweredOn(h *host) corev1.ConditionStatus {
 func (w *world) intact(h *host, before []corev1.Pod) func() error {
 	return func() error {
 		if n := h.resets(); n != 0 {
-			return fmt.Errorf("power-offs of %s: got %d, want 0", h.Name(), n)
+			return fmt.Errorf(kit.HarmPrefix+"power-offs of %s: got %d, want 0", h.Name(), n)
 		}
 		return errors.Join(w.alone(h), untouched(before, w.pods()))
 	}
@@ -83,7 +83,7 @@ func TestPartitionIsFenced(t *testing.T) {
 			t.Errorf("record when %s went off: got %s %s, want PoweringOff %s", h.Name(), atOff.Phase, atOff.ID, rec.ID)
 		}
 		if n := h.resets(); n != 1 {
-			t.Errorf("power-offs of %s: got %d, want 1", h.Name(), n)
+			kit.Harm(t, "power-offs of %s: got %d, want 1", h.Name(), n)
 		}
 		if rec.Since.Sub(silent) < 20*time.Second {
 			t.Errorf("power-off of %s began %s after it fell silent, want the grace of 20s", h.Name(), rec.Since.Sub(silent))
@@ -167,6 +167,6 @@ func TestReload(t *testing.T) {
 	}
 	c.untilMetric(`forcefence_config_reloads_total{result="ok"}`, 1)
 	if n := h.resets(); n != 1 {
-		t.Errorf("power-offs: got %d, want 1", n)
+		kit.Harm(t, "power-offs: got %d, want 1", n)
 	}
 }

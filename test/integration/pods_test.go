@@ -161,7 +161,7 @@ func TestPodsReplacedMeanwhile(t *testing.T) {
 	w.onlyReplacedOnce(before, 3*time.Second)
 	for _, p := range w.pods() {
 		if taint.IsTombstone(&p) {
-			t.Errorf("pod %s on %s: has a tombstone", p.Name, p.Spec.NodeName)
+			kit.Harm(t, "pod %s on %s: has a tombstone", p.Name, p.Spec.NodeName)
 		}
 	}
 }

@@ -100,11 +100,11 @@ func TestSlowAPIServer(t *testing.T) {
 				w.untilReplaced(h, before[h])
 			}
 			if n := silent.resets(); n != 1 {
-				t.Errorf("power-offs of the silent machine: got %d, want 1", n)
+				kit.Harm(t, "power-offs of the silent machine: got %d, want 1", n)
 			}
 			for _, h := range w.hosts[2:] {
 				if err := w.alone(h); err != nil || h.resets() > 0 {
-					t.Errorf("%d power-offs, %v", h.resets(), err)
+					kit.Harm(t, "%d power-offs, %v", h.resets(), err)
 				}
 			}
 			if held.Load() == 0 {

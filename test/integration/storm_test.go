@@ -28,7 +28,7 @@ func (w *world) untouched(hosts ...*host) func() error {
 	return func() error {
 		for _, h := range hosts {
 			if n := h.resets(); n > 0 {
-				return fmt.Errorf("%d power-offs of %s", n, h.Name())
+				return fmt.Errorf(kit.HarmPrefix+"%d power-offs of %s", n, h.Name())
 			}
 		}
 		return nil
@@ -48,7 +48,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 	for _, h := range dead {
 		w.untilDone(h, taint.ResultEvicted)
 		if n := h.resets(); n != 1 {
-			t.Errorf("power-offs of %s: got %d, want 1", h.Name(), n)
+			kit.Harm(t, "power-offs of %s: got %d, want 1", h.Name(), n)
 		}
 	}
 	w.seen.mu.Lock()
@@ -87,12 +87,12 @@ func TestFloorOfHealthyNodes(t *testing.T) {
 	a.cut()
 	w.untilDone(a, taint.ResultEvicted)
 	if n := b.resets(); n > 0 {
-		t.Errorf("below the floor: %d power-offs of %s", n, b.Name())
+		kit.Harm(t, "below the floor: %d power-offs of %s", n, b.Name())
 	}
 	a.boot()
 	w.untilDone(b, taint.ResultEvicted)
 	if n := b.resets(); n != 1 {
-		t.Errorf("above the floor: %d power-offs of %s, want 1", n, b.Name())
+		kit.Harm(t, "above the floor: %d power-offs of %s, want 1", n, b.Name())
 	}
 }
 
@@ -164,7 +164,7 @@ func TestControlPlaneKeepsItsQuorum(t *testing.T) {
 	a.partition()
 	w.untilDone(a, taint.ResultEvicted)
 	if n := a.resets(); n != 1 {
-		t.Errorf("power-offs of %s: got %d, want 1", a.Name(), n)
+		kit.Harm(t, "power-offs of %s: got %d, want 1", a.Name(), n)
 	}
 	b.partition()
 	note := w.untilEvent("Node", b.Name(), "EtcdQuorum")

@@ -67,9 +67,9 @@ func TestGuestIsOffWithItsHost(t *testing.T) {
 	}
 	w.during(3*time.Second, "a guest that runs on another hypervisor", func() error { return w.alone(moved) })
 	if n := resets(serverA, bmcA) + resets(serverB, bmcB); n > 0 {
-		t.Errorf("%d power-offs of hosts, for their guests", n)
+		kit.Harm(t, "%d power-offs of hosts, for their guests", n)
 	}
 	if !guests[1].Running() {
-		t.Error("a guest that lives was powered off")
+		kit.Harm(t, "a guest that lives was powered off")
 	}
 }

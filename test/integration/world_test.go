@@ -360,7 +360,8 @@ func (w *world) during(d time.Duration, what string, check func() error) {
 	})
 	switch {
 	case broken != nil:
-		w.t.Fatalf("%s: %v", what, broken)
+		kit.Harm(w.t, "%s: %v", what, broken)
+		w.t.FailNow()
 	case w.ctx.Err() != nil:
 		w.t.Fatalf("%s: %v", what, context.Cause(w.ctx))
 	}
@@ -494,11 +495,11 @@ func untouched(before, now []corev1.Pod) error {
 		i := slices.IndexFunc(now, func(p corev1.Pod) bool { return p.UID == b.UID })
 		switch {
 		case i < 0:
-			return fmt.Errorf("pod %s (%s): gone", b.Name, b.UID)
+			return fmt.Errorf(kit.HarmPrefix+"pod %s (%s): gone", b.Name, b.UID)
 		case now[i].DeletionTimestamp != nil && b.DeletionTimestamp == nil:
-			return fmt.Errorf("pod %s (%s): being deleted", b.Name, b.UID)
+			return fmt.Errorf(kit.HarmPrefix+"pod %s (%s): being deleted", b.Name, b.UID)
 		case now[i].Status.Phase != b.Status.Phase:
-			return fmt.Errorf("pod %s (%s): phase %s (%s), was %s", b.Name, b.UID, now[i].Status.Phase, now[i].Status.Reason, b.Status.Phase)
+			return fmt.Errorf(kit.HarmPrefix+"pod %s (%s): phase %s (%s), was %s", b.Name, b.UID, now[i].Status.Phase, now[i].Status.Reason, b.Status.Phase)
 		}
 	}
 	return nil
@@ -553,7 +554,7 @@ func (w *world) noDoubles() {
 	w.t.Helper()
 	for _, v := range w.c.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
 		if strings.Contains(v.What, w.ns) || strings.Contains(strings.Join(v.Nodes, " "), w.ns) {
-			w.t.Errorf("violation: %s", v)
+			kit.Harm(w.t, "%s", v)
 		}
 	}
 }

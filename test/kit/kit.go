@@ -24,6 +24,16 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// HarmPrefix begins the message of each failure that is harm: a second copy, a wrong Off, a violated invariant. Test runs never retry a test
+// that reported harm (test/tally).
+const HarmPrefix = "HARM: "
+
+// Harm fails a test for harm that the product did. The test goes on.
+func Harm(t testing.TB, format string, args ...any) {
+	t.Helper()
+	t.Errorf(HarmPrefix+format, args...)
+}
+
 // FreePorts fills in ports of 127.0.0.1 that nobody listens on, and that this process was not given before. They are free again when it
 // returns: whoever listens must bear that another process was faster.
 func FreePorts(ports ...*int) error {

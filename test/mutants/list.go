@@ -600,6 +600,22 @@ var Mutants = []Mutant{
 		Old: `case "running", "paused", "restarting": ...`, New: `case "paused": return providers.PowerOff, raw; case "running", "restarting": return providers.PowerOn, raw`,
 	},
 	{
+		Name: "tally: harm is played again", In: "test/tally.unsafeOutput",
+		Old: "kit.HarmPrefix", New: `kit.HarmPrefix + "?"`,
+	},
+	{
+		Name: "tally: a story that did not run alone is flaky", In: "test/tally.tally.retryStories",
+		Old: "again.ran(s)", New: "true",
+	},
+	{
+		Name: "tally: any number of stories is played again", In: "test/tally.tally.retryStories",
+		Old: "len(t.failed) > maxStories", New: "false",
+	},
+	{
+		Name: "tally: unit tests are played again", In: "test/tally.tally.endPackage",
+		Old: `!slices.Contains(strings.Split(t.stories, ","), strings.TrimPrefix(end.Package, module))`, New: "false",
+	},
+	{
 		Name: "container: one that is started again is off (2)", In: "providers/container.inspected.see",
 		Old: `case "removing", "stopping", "stopped": ...`, New: `case "removing", "stopping", "stopped": return providers.PowerOff, raw`,
 	},

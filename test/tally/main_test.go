@@ -1,6 +1,11 @@
 package main
 
 import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +29,15 @@ const stream = `{"Action":"start","Package":"github.com/forcefence/forcefence/a"
 `
 
 const closing = "ok  \tgithub.com/forcefence/forcefence/a\t0.1s\n?   \tgithub.com/forcefence/forcefence/b\t[no test files]\n"
+
+// printing is a command that prints each text in turn, one a call, and exits with 0.
+func printing(texts ...string) func([]string) (io.ReadCloser, func() error, error) {
+	return func([]string) (io.ReadCloser, func() error, error) {
+		text := texts[0]
+		texts = texts[1:]
+		return io.NopCloser(strings.NewReader(text)), func() error { return nil }, nil
+	}
+}
 
 func TestTally(t *testing.T) {
 	for _, tc := range []struct {
@@ -60,7 +74,8 @@ func TestTally(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
-			ok := tally(strings.NewReader(tc.in), &out, tc.allowed, 0)
+			ta := tally{out: &out, start: printing(tc.in), skips: tc.allowed}
+			ok := ta.run([]string{"go", "test"})
 			if diff := cmp.Diff(tc.want, out.String()); ok != tc.ok || diff != "" {
 				t.Errorf("got %v, want %v; -want +got:\n%s", ok, tc.ok, diff)
 			}
@@ -81,8 +96,101 @@ func TestSlowest(t *testing.T) {
 		9: "slowest:   70.2 s a.TestSlow\nslowest:   12.0 s b.TestBad\nslowest:    1.5 s a.TestQuick\n",
 	} {
 		var out strings.Builder
-		if tally(strings.NewReader(in), &out, "", n); out.String() != want {
+		ta := tally{out: &out, start: printing(in), slowest: n}
+		if ta.run([]string{"go", "test"}); out.String() != want {
 			t.Errorf("%d slowest: got %q, want %q", n, out.String(), want)
 		}
+	}
+}
+
+// A story is run again alone, once, and only if nothing that it printed is harm.
+func TestRerun(t *testing.T) {
+	const (
+		failed = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut","Output":"waited too long\n"}
+{"Action":"fail","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut"}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/good"}
+{"Action":"fail","Package":"github.com/forcefence/forcefence/s","Test":"TestStory"}
+`
+		end    = `{"Action":"fail","Package":"github.com/forcefence/forcefence/s"}` + "\n"
+		passed = `{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut"}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory"}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/s"}
+`
+		empty   = `{"Action":"pass","Package":"github.com/forcefence/forcefence/s"}` + "\n"
+		skipped = `{"Action":"skip","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut"}
+{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory"}
+` + empty
+		harm = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/good","Output":"    x.go:1: HARM: db-0 runs twice\n"}` + "\n"
+		race = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut","Output":"WARNING: DATA RACE\n"}` + "\n"
+		hung = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestOther","Output":"I began\n"}` + "\n"
+		unit = `{"Action":"fail","Package":"github.com/forcefence/forcefence/u","Test":"TestUnit"}
+{"Action":"fail","Package":"github.com/forcefence/forcefence/u"}
+`
+	)
+	many := ""
+	for _, name := range []string{"A", "B", "C", "D"} {
+		many += `{"Action":"fail","Package":"github.com/forcefence/forcefence/s","Test":"Test` + name + `"}` + "\n"
+	}
+	for _, tc := range []struct {
+		name  string
+		first string
+		again []string
+		ok    bool
+	}{
+		{"it passes alone", failed + end, []string{passed}, true},
+		{"it fails again", failed + end, []string{failed + end}, false},
+		{"it does not run", failed + end, []string{empty}, false},
+		{"it is skipped", failed + end, []string{skipped}, false},
+		{"harm in the same package", failed + harm + end, nil, false},
+		{"a race", failed + race + end, nil, false},
+		{"another test did not end", failed + hung + end, nil, false},
+		{"the package did not end", failed, nil, false},
+		{"a unit test failed", unit, nil, false},
+		{"a unit test failed beside it", failed + end + unit, nil, false},
+		{"many stories failed", many + end, nil, false},
+		{"the package failed without a test", end, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var commands [][]string
+			start := printing(append([]string{tc.first}, tc.again...)...)
+			var out strings.Builder
+			file := filepath.Join(t.TempDir(), "flaky")
+			ta := tally{out: &out, stories: "x,s", rerun: "go test -json -race", flakyFile: file}
+			ta.start = func(args []string) (io.ReadCloser, func() error, error) {
+				commands = append(commands, args)
+				return start(args)
+			}
+			ok := ta.run([]string{"go", "test", "-json", "./..."})
+			if ok != tc.ok || len(commands) != 1+len(tc.again) {
+				t.Fatalf("got %v after %d commands, want %v after %d:\n%s", ok, len(commands), tc.ok, 1+len(tc.again), out.String())
+			}
+			const last = "flaky: s.TestStory/cut failed, and passed alone; fix it\n"
+			if text, _ := os.ReadFile(file); strings.HasSuffix(out.String(), last) != tc.ok || (string(text) == last) != tc.ok {
+				t.Errorf("got %q and the file %q, want the last line %q: %v", out.String(), text, last, tc.ok)
+			}
+			want := []string{"go", "test", "-json", "-race", "-count=1", "-run", "^TestStory$/^cut$", "github.com/forcefence/forcefence/s"}
+			if len(tc.again) > 0 && !slices.Equal(commands[1], want) {
+				t.Errorf("rerun: got %q, want %q", commands[1], want)
+			}
+		})
+	}
+	if got, want := pattern("TestE2E/nodes#01/a_(b)"), `^TestE2E$/^nodes$/^a_\(b\)$`; got != want {
+		t.Errorf("pattern: got %s, want %s", got, want)
+	}
+}
+
+// A command that fails outside of its tests fails the run.
+func TestExitStatus(t *testing.T) {
+	var out strings.Builder
+	ta := tally{out: &out, start: func([]string) (io.ReadCloser, func() error, error) {
+		return io.NopCloser(strings.NewReader(stream)), func() error { return errors.New("exit status 2") }, nil
+	}}
+	if ta.run([]string{"go", "test"}) || !strings.Contains(out.String(), "FAIL: go test: exit status 2\n") {
+		t.Errorf("got %q, want the exit status", out.String())
+	}
+	out.Reset()
+	ta = tally{out: &out, start: startCommand}
+	if ta.run([]string{"/nowhere/go"}) || !strings.Contains(out.String(), "FAIL: running /nowhere/go") {
+		t.Errorf("got %q, want why it did not start", out.String())
 	}
 }
