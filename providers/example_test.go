@@ -33,12 +33,21 @@ func (s strip) State(_ context.Context, t providers.Target) (providers.Observati
 	return o, nil
 }
 
-func (s strip) PowerOff(_ context.Context, t providers.Target) error { return s.set(t, "open") }
-func (s strip) PowerOn(_ context.Context, t providers.Target) error  { return s.set(t, "closed") }
+func (s strip) PowerOff(_ context.Context, t providers.Target, still func() error) error {
+	return s.set(t, still, "open")
+}
 
-// set refuses before it acts: a strip cannot tell which machine hangs on a plug.
-func (s strip) set(t providers.Target, word string) error {
+func (s strip) PowerOn(_ context.Context, t providers.Target, still func() error) error {
+	return s.set(t, still, "closed")
+}
+
+// set refuses before it acts: a strip cannot tell which machine hangs on a plug. Right before it acts it asks still.
+func (s strip) set(t providers.Target, still func() error, word string) error {
+	permit := providers.PermitSends(still)
 	if err := t.Identify(providers.Observation{}); err != nil {
+		return fmt.Errorf("switching plug %q: %w", t.ID, err)
+	}
+	if err := permit(); err != nil {
 		return fmt.Errorf("switching plug %q: %w", t.ID, err)
 	}
 	s.plugs[t.ID] = word
@@ -54,12 +63,16 @@ func Example() {
 		fmt.Printf("%s: %s %q %s\n", id, a.State, a.Raw, providers.Class(a.Err))
 	}
 
-	err := p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1", Claimed: true}) // found by what the node's kubelet wrote
+	allow, refuse := func() error { return nil }, func() error { return errors.New("no longer the leader") }
+	err := p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1", Claimed: true}, allow) // found by what the node's kubelet wrote
 	fmt.Println("claimed:", errors.Is(err, providers.ErrIdentity))
+	err = p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1"}, refuse)
+	fmt.Println("refused:", errors.Is(err, providers.ErrNotSent), p.plugs["n1"])
 	// Output:
 	// n1: On "closed" ok
 	// n2: Off "open" ok
 	// n3: Unknown "ajar" ok
 	// n4: Unknown "" not_found
 	// claimed: true
+	// refused: true closed
 }

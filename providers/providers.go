@@ -83,9 +83,13 @@ type Provider interface {
 	State(ctx context.Context, t Target) (Observation, error)
 	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Who the machine is was
 	// confirmed before (Confirm); a type compares again only where what it identifies is what it then acts on.
-	PowerOff(ctx context.Context, t Target) error
-	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated.
-	PowerOn(ctx context.Context, t Target) error
+	//
+	// still tells whether the request may still be sent. It is never nil, returns quickly, and is safe for concurrent use.
+	// A type wraps it once per call (PermitSends) and calls it right before every request that acts, on every attempt.
+	// After an error from still the type sends nothing that acts, and returns that error, wrapped.
+	PowerOff(ctx context.Context, t Target, still func() error) error
+	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated. still is as for PowerOff.
+	PowerOn(ctx context.Context, t Target, still func() error) error
 }
 
 // Closer is a Provider that holds something open (sessions, connections) which Close gives back. Close blocks until ctx's
@@ -172,6 +176,7 @@ var (
 	ErrPermanent   = errors.New("permanent failure")  // trying again will not help until somebody changes something
 	ErrIdentity    = errors.New("identity mismatch")  // the device spoke of another machine
 	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
+	ErrNotSent     = errors.New("not sent")           // still refused the power action, and the device received no part of it
 )
 
 // WithClass returns err in that class: errors.Is finds both, the text stays err's own. Nil stays nil.
@@ -193,6 +198,8 @@ func Class(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
+	case errors.Is(err, ErrNotSent):
+		return "not_sent"
 	case errors.Is(err, ErrIdentity):
 		return "identity"
 	case errors.Is(err, ErrStale):
@@ -219,7 +226,7 @@ func OfClass(class, text string) error {
 	if class == "ok" {
 		return nil
 	}
-	for _, of := range []error{ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted, ErrPermanent, ErrUnreachable, context.Canceled} {
+	for _, of := range []error{ErrNotSent, ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted, ErrPermanent, ErrUnreachable, context.Canceled} {
 		if Class(of) == class {
 			return WithClass(of, errors.New(text))
 		}

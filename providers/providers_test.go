@@ -31,8 +31,12 @@ type scripted func(ctx context.Context, t providers.Target) (providers.Observati
 func (f scripted) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	return f(ctx, t)
 }
-func (scripted) PowerOff(context.Context, providers.Target) error { return errors.New("not scripted") }
-func (scripted) PowerOn(context.Context, providers.Target) error  { return errors.New("not scripted") }
+func (scripted) PowerOff(context.Context, providers.Target, func() error) error {
+	return errors.New("not scripted")
+}
+func (scripted) PowerOn(context.Context, providers.Target, func() error) error {
+	return errors.New("not scripted")
+}
 
 func TestAsk(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

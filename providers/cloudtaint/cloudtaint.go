@@ -137,7 +137,7 @@ var errNoPower = providers.WithClass(providers.ErrPermanent, errors.New("a taint
 func (*provider) Quiet() {}
 
 // PowerOff refuses: a taint moves no power.
-func (*provider) PowerOff(context.Context, providers.Target) error { return errNoPower }
+func (*provider) PowerOff(context.Context, providers.Target, func() error) error { return errNoPower }
 
 // PowerOn refuses.
-func (*provider) PowerOn(context.Context, providers.Target) error { return errNoPower }
+func (*provider) PowerOn(context.Context, providers.Target, func() error) error { return errNoPower }

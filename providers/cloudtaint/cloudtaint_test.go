@@ -8,6 +8,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/cloudtaint"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 const (
@@ -121,7 +122,7 @@ func TestErrors(t *testing.T) {
 	if n.err = nil; ask(t, p).State != unknown {
 		t.Error("a Node that was deleted did not begin anew")
 	}
-	for _, err := range []error{p.PowerOff(t.Context(), providers.Target{Node: "n1"}), p.PowerOn(t.Context(), providers.Target{Node: "n1"})} {
+	for _, err := range []error{p.PowerOff(t.Context(), providers.Target{Node: "n1"}, providertest.Allow), p.PowerOn(t.Context(), providers.Target{Node: "n1"}, providertest.Allow)} {
 		if !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("a power action: got %v", err)
 		}

@@ -82,7 +82,7 @@ var errNoPower = providers.WithClass(providers.ErrPermanent, errors.New("a perso
 func (provider) Quiet() {}
 
 // PowerOff refuses.
-func (provider) PowerOff(context.Context, providers.Target) error { return errNoPower }
+func (provider) PowerOff(context.Context, providers.Target, func() error) error { return errNoPower }
 
 // PowerOn refuses.
-func (provider) PowerOn(context.Context, providers.Target) error { return errNoPower }
+func (provider) PowerOn(context.Context, providers.Target, func() error) error { return errNoPower }

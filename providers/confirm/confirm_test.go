@@ -9,6 +9,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/confirm"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 // A person's word is an Off while it is young, where it is bound to what it is asked about; nothing else is, and nothing is an On.
@@ -48,7 +49,7 @@ func TestState(t *testing.T) {
 			if a.State != tc.want || a.Raw != tc.raw || !errors.Is(a.Err, tc.err) {
 				t.Errorf("got %s (%q), %v, want %s (%q), %v", a.State, a.Raw, a.Err, tc.want, tc.raw, tc.err)
 			}
-			for _, err := range []error{p.PowerOff(t.Context(), providers.Target{}), p.PowerOn(t.Context(), providers.Target{})} {
+			for _, err := range []error{p.PowerOff(t.Context(), providers.Target{}, providertest.Allow), p.PowerOn(t.Context(), providers.Target{}, providertest.Allow)} {
 				if !errors.Is(err, providers.ErrPermanent) {
 					t.Errorf("a power action: got %v", err)
 				}

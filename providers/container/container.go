@@ -110,7 +110,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 
 // PowerOff kills the container: SIGKILL for its first process, with which the kernel ends all others of its process namespace. It is not
 // removed. The engine does not start it again by itself (its restart policy) until the engine itself is started again.
-func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power off", t, func(ctx context.Context) error {
 		c, err := p.inspect(ctx, t)
 		if err != nil {
@@ -124,7 +124,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
 }
 
 // PowerOn starts the container. One that the engine lost sight of is not started: what is left of it would run beside the new one.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power on", t, func(ctx context.Context) error {
 		c, err := p.inspect(ctx, t)
 		if err != nil {

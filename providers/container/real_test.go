@@ -59,10 +59,10 @@ func throughGuard(t *testing.T, e *engine) {
 	defer func() { must(t, g.Close(context.Background())) }()
 	claimed := m.target()
 	claimed.Claimed = true
-	if err := g.PowerOff(t.Context(), claimed); !errors.Is(err, providers.ErrIdentity) || !m.runs() {
+	if err := g.PowerOff(t.Context(), claimed, providertest.Allow); !errors.Is(err, providers.ErrIdentity) || !m.runs() {
 		t.Errorf("the node chose its container: got %v", err)
 	}
-	must(t, g.PowerOff(t.Context(), m.target()))
+	must(t, g.PowerOff(t.Context(), m.target(), providertest.Allow))
 	kit.Until(t, "off", func() bool { return ask(t, g, m.target()).State == providers.PowerOff })
 }
 
@@ -73,7 +73,7 @@ func words(t *testing.T, e *engine, p providers.Provider) {
 	expect(t, p, m.target(), providers.PowerOn, "running")
 	m.do("pause")
 	expect(t, p, m.target(), providers.PowerOn, "paused")
-	must(t, p.PowerOff(t.Context(), m.target())) // a frozen one dies as well
+	must(t, p.PowerOff(t.Context(), m.target(), providertest.Allow)) // a frozen one dies as well
 	kit.Until(t, "the end of a paused container", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	if m.runs() {
 		t.Error("off, and it runs")
@@ -81,8 +81,8 @@ func words(t *testing.T, e *engine, p providers.Provider) {
 	expect(t, p, m.target(), providers.PowerOff, "exited")
 	must(t, e.call(http.MethodDelete, "/containers/"+m.name+"?force=1", nil, nil))
 	expectClass(t, p, m.target(), providers.ErrNotFound)
-	for _, call := range []func(context.Context, providers.Target) error{p.PowerOff, p.PowerOn} {
-		if err := call(t.Context(), m.target()); !errors.Is(err, providers.ErrNotFound) {
+	for _, call := range []func(context.Context, providers.Target, func() error) error{p.PowerOff, p.PowerOn} {
+		if err := call(t.Context(), m.target(), providertest.Allow); !errors.Is(err, providers.ErrNotFound) {
 			t.Errorf("a removed container: got %v", err)
 		}
 	}
@@ -116,7 +116,7 @@ func notGuessed(t *testing.T, e *engine, p providers.Provider) {
 	for _, id := range []string{whole, whole[:12], whole[:1] + "/../" + m.name, "/" + m.name, m.name + "/json?x=", "", ".", "..", "no%2fname"} {
 		of := providers.Target{Node: m.name, ID: id}
 		expectClass(t, p, of, providers.ErrNotFound)
-		if err := p.PowerOff(t.Context(), of); !errors.Is(err, providers.ErrNotFound) || !m.runs() {
+		if err := p.PowerOff(t.Context(), of, providertest.Allow); !errors.Is(err, providers.ErrNotFound) || !m.runs() {
 			t.Errorf("%q: got %v", id, err)
 		}
 	}
@@ -147,7 +147,7 @@ func restartPolicy(t *testing.T, e *engine, p providers.Provider) {
 		return now.StartedAt != was.State.StartedAt && now.Status == "running"
 	})
 	t.Logf("it was said to be %q", said)
-	must(t, p.PowerOff(t.Context(), m.target()))
+	must(t, p.PowerOff(t.Context(), m.target(), providertest.Allow))
 	kit.Until(t, "off", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		if a := ask(t, p, m.target()); a.State != providers.PowerOff || m.runs() {
@@ -163,7 +163,7 @@ func sharedNamespace(t *testing.T, e *engine, p providers.Provider) {
 	expect(t, p, m.target(), providers.PowerOn, "running")
 	m.power(false)
 	expect(t, p, m.target(), providers.PowerUnknown, "exited, but it shared its processes' namespace")
-	if err := p.PowerOn(t.Context(), m.target()); !errors.Is(err, providers.ErrPermanent) || m.runs() {
+	if err := p.PowerOn(t.Context(), m.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) || m.runs() {
 		t.Errorf("PowerOn: got %v", err)
 	}
 }

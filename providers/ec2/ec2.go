@@ -362,7 +362,7 @@ func (p *Provider) wait(ctx context.Context) error {
 }
 
 // PowerOff asks for a stop that neither waits for the guest nor gives up on it. What is stopped stays so.
-func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power off", t, func(ctx context.Context, q question) error {
 		_, err := p.regions[q.region].StopInstances(ctx, &ec2.StopInstancesInput{
 			InstanceIds: []string{q.id}, Force: aws.Bool(true), SkipOsShutdown: aws.Bool(true),
@@ -380,7 +380,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
 
 // PowerOn asks for a start, but not of an instance whose memory was saved: that would resume the machine that was there before, with its
 // pods and its mounts.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power on", t, func(ctx context.Context, q question) error {
 		s := p.look(ctx, []question{q})[q.id]
 		switch {

@@ -21,6 +21,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ec2"
 	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/cloud"
 )
 
@@ -185,7 +186,7 @@ func TestTerminated(t *testing.T) {
 	if p.Ran() != 0 {
 		t.Error("it is remembered")
 	}
-	if err := p.PowerOff(t.Context(), tg); err != nil {
+	if err := p.PowerOff(t.Context(), tg, providertest.Allow); err != nil {
 		t.Error(err)
 	}
 	i.Terminate()
@@ -223,7 +224,7 @@ func TestPowerOff(t *testing.T) {
 			if tt.before != nil {
 				tt.before(i)
 			}
-			err := newProvider(t, nil).PowerOff(t.Context(), target(i, "10.0.7.7"))
+			err := newProvider(t, nil).PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.Allow)
 			if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || i.State() != tt.state {
 				t.Errorf("got %v, %s; want %v, %s", err, i.State(), tt.want, tt.state)
 			}
@@ -236,7 +237,7 @@ func TestPowerOnOfAHibernatedInstance(t *testing.T) {
 	c := newCloud(t)
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7", Hibernates: true})
 	i.Hibernate()
-	err := newProvider(t, nil).PowerOn(t.Context(), target(i, "10.0.7.7"))
+	err := newProvider(t, nil).PowerOn(t.Context(), target(i, "10.0.7.7"), providertest.Allow)
 	if !errors.Is(err, providers.ErrPermanent) || i.Running() || c.Calls("", "StartInstances") != 0 {
 		t.Errorf("got %v, runs %t", err, i.Running())
 	}
@@ -463,7 +464,7 @@ func TestOneInstanceUnderTwoZones(t *testing.T) {
 		if !errors.Is(answers[0].Err, providers.ErrIdentity) || answers[1].State != providers.PowerOn {
 			t.Errorf("got %v and %s, %v", answers[0].Err, answers[1].State, answers[1].Err)
 		}
-		if err := g.PowerOff(t.Context(), wrong); !errors.Is(err, providers.ErrIdentity) || !i.Running() {
+		if err := g.PowerOff(t.Context(), wrong, providertest.Allow); !errors.Is(err, providers.ErrIdentity) || !i.Running() {
 			t.Errorf("power off: got %v, runs %t", err, i.Running())
 		}
 		if err := g.Close(t.Context()); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/fenceagent"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 // What agents say, and what it means.
@@ -69,7 +70,7 @@ func TestPowerActions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := script(t, tt.body)
-			err := newProvider(t, c, nil).PowerOff(t.Context(), n1)
+			err := newProvider(t, c, nil).PowerOff(t.Context(), n1, providertest.Allow)
 			if providers.Class(err) != tt.class {
 				t.Errorf("got %v, want %s", err, tt.class)
 			}
@@ -204,7 +205,7 @@ func TestRefusedPasswords(t *testing.T) {
 				call(n1)
 			}
 			call(providers.Target{Node: "n2", ID: "2"}) // another plug of the same device
-			if err := p.PowerOff(t.Context(), n1); providers.Class(err) != tt.class {
+			if err := p.PowerOff(t.Context(), n1, providertest.Allow); providers.Class(err) != tt.class {
 				t.Errorf("PowerOff: got %v, want %s", err, tt.class)
 			}
 			wantRuns(tt.runs)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/fenceagent"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
@@ -148,10 +149,10 @@ func TestDummy(t *testing.T) {
 	p := newProvider(t, c, nil)
 	n := providers.Target{Node: "n1", ID: filepath.Join(t.TempDir(), "n1.status")}
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok") // a guess: there is no such file
-	must(t, p.PowerOn(t.Context(), n))
+	must(t, p.PowerOn(t.Context(), n, providertest.Allow))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
-	must(t, p.PowerOff(t.Context(), n))
-	must(t, p.PowerOff(t.Context(), n))
+	must(t, p.PowerOff(t.Context(), n, providertest.Allow))
+	must(t, p.PowerOff(t.Context(), n, providertest.Allow))
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
 	if got := read(t, filepath.Dir(n.ID), "n1.status"); got != "off" {
 		t.Errorf("the file says %q", got)
@@ -180,12 +181,12 @@ func TestIPMI(t *testing.T) {
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
 	must(t, b.SetPower(t.Context(), true))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
-	must(t, p.PowerOff(t.Context(), n))
+	must(t, p.PowerOff(t.Context(), n, providertest.Allow))
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
 	if b.Running() {
 		t.Error("the machine runs")
 	}
-	must(t, p.PowerOn(t.Context(), n))
+	must(t, p.PowerOn(t.Context(), n, providertest.Allow))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
 	if !b.Running() {
 		t.Error("the machine does not run")

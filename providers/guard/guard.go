@@ -118,25 +118,31 @@ func (g *Provider) Place(ctx context.Context, hypervisor string, t providers.Tar
 	})
 }
 
-// PowerOff asks who the machine is, and passes the request on where that is t. After an error the request may still have reached the
-// device, but for one of Confirm's.
-func (g *Provider) PowerOff(ctx context.Context, t providers.Target) error {
-	return g.act(ctx, callPowerOff, t, func(ctx context.Context) error { return g.inner.PowerOff(ctx, t) })
+// PowerOff asks who the machine is, and passes the request on where that is t and still allows it. After an error the request may still
+// have reached the device, but for one of Confirm's and ErrNotSent.
+func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	return g.act(ctx, callPowerOff, t, still, g.inner.PowerOff)
 }
 
 // PowerOn is as PowerOff.
-func (g *Provider) PowerOn(ctx context.Context, t providers.Target) error {
-	return g.act(ctx, callPowerOn, t, func(ctx context.Context) error { return g.inner.PowerOn(ctx, t) })
+func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	return g.act(ctx, callPowerOn, t, still, g.inner.PowerOn)
 }
 
 // act is the only way to the inner provider's power actions. The question has a deadline of its own: a BMC that takes two seconds for
 // each request could not be powered off within one.
-func (g *Provider) act(ctx context.Context, c call, t providers.Target, f func(context.Context) error) error {
+func (g *Provider) act(ctx context.Context, c call, t providers.Target, still func() error,
+	f func(context.Context, providers.Target, func() error) error) error {
 	if err := providers.Confirm(ctx, g, t, time.Now); err != nil {
 		g.opts.Metrics.count(g.opts.Type, c.label, providers.Class(err))
 		return g.failed(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
 	}
-	_, err := do(ctx, g, c, t, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	_, err := do(ctx, g, c, t, func(ctx context.Context) (struct{}, error) {
+		if err := providers.PermitSends(still)(); err != nil {
+			return struct{}{}, g.failed(c, "node "+t.Node, err)
+		}
+		return struct{}{}, f(ctx, t, still)
+	})
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 // fake is a provider whose calls do what the test says.
@@ -29,9 +30,13 @@ type fake struct {
 func (f *fake) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	return f.state(ctx, t)
 }
-func (f *fake) PowerOff(ctx context.Context, t providers.Target) error { return f.power(ctx, t) }
-func (f *fake) PowerOn(ctx context.Context, t providers.Target) error  { return f.power(ctx, t) }
-func (f *fake) Close(context.Context) error                            { f.closed.Add(1); return nil }
+func (f *fake) PowerOff(ctx context.Context, t providers.Target, _ func() error) error {
+	return f.power(ctx, t)
+}
+func (f *fake) PowerOn(ctx context.Context, t providers.Target, _ func() error) error {
+	return f.power(ctx, t)
+}
+func (f *fake) Close(context.Context) error { f.closed.Add(1); return nil }
 
 // grouped is a fake whose targets are all behind one device.
 type grouped struct{ *fake }
@@ -82,10 +87,10 @@ func TestAnswersPassUnchanged(t *testing.T) {
 		t.Errorf("got %+v, %v", obs, err)
 	}
 	n := providers.Target{Node: "now"}
-	if err := g.PowerOff(t.Context(), n); !errors.Is(err, boom) {
+	if err := g.PowerOff(t.Context(), n, providertest.Allow); !errors.Is(err, boom) {
 		t.Errorf("PowerOff: got %v", err)
 	}
-	if err := g.PowerOn(t.Context(), n); !errors.Is(err, boom) {
+	if err := g.PowerOn(t.Context(), n, providertest.Allow); !errors.Is(err, boom) {
 		t.Errorf("PowerOn: got %v", err)
 	}
 }
@@ -200,7 +205,7 @@ func TestLimitsArePerDevice(t *testing.T) {
 				var calls sync.WaitGroup
 				for i := range 6 {
 					calls.Go(func() {
-						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)]); err != nil {
+						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)], providertest.Allow); err != nil {
 							t.Error(err)
 						}
 					})
@@ -291,7 +296,7 @@ func TestPanics(t *testing.T) {
 		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "panicked") {
 			t.Errorf("State: got %v", err)
 		}
-		if err := g.PowerOff(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) {
+		if err := g.PowerOff(t.Context(), n1, providertest.Allow); !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("PowerOff: got %v", err)
 		}
 	}
@@ -312,9 +317,9 @@ func TestMetrics(t *testing.T) {
 		g := guard.New(&fake{state: now, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
 			options(guard.Options{Metrics: m}))
 		_, _ = g.State(t.Context(), n1)
-		_ = g.PowerOff(t.Context(), n1)
-		_ = g.PowerOn(t.Context(), n1)
-		_ = g.PowerOn(t.Context(), providers.Target{Node: "n1", Claimed: true})
+		_ = g.PowerOff(t.Context(), n1, providertest.Allow)
+		_ = g.PowerOn(t.Context(), n1, providertest.Allow)
+		_ = g.PowerOn(t.Context(), providers.Target{Node: "n1", Claimed: true}, providertest.Allow)
 		_ = g.Close(t.Context())
 		_, _ = g.State(t.Context(), n1)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 const (
@@ -65,9 +66,9 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 				power: func(context.Context, providers.Target) error { acted++; return nil },
 			}, options(guard.Options{}))
 			tt.target.Node = "n1"
-			for name, f := range map[string]func(context.Context, providers.Target) error{"power off": g.PowerOff, "power on": g.PowerOn} {
+			for name, f := range map[string]func(context.Context, providers.Target, func() error) error{"power off": g.PowerOff, "power on": g.PowerOn} {
 				asked, acted = 0, 0
-				err := f(t.Context(), tt.target)
+				err := f(t.Context(), tt.target, providertest.Allow)
 				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || asked != 1 || acted != map[bool]int{true: 1}[tt.want == nil] {
 					t.Errorf("%s: got %v after %d questions, acted %d times; want %v", name, err, asked, acted, tt.want)
 				}
@@ -99,7 +100,7 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		}, options(guard.Options{Rate: 0.1, Burst: 1}))
 		for i := range 3 { // a turn comes free every ten seconds
 			started := time.Now()
-			if err := g.PowerOff(t.Context(), n1); err != nil {
+			if err := g.PowerOff(t.Context(), n1, providertest.Allow); err != nil {
 				t.Errorf("power-off %d: %v", i, err)
 			}
 			if took := time.Since(started); took != 6*time.Second {
@@ -110,7 +111,7 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		if _, err := g.State(t.Context(), n1); err != nil {
 			t.Errorf("the turn after: %v", err)
 		}
-		if err := g.PowerOff(t.Context(), n1); !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "leaves no turn") {
+		if err := g.PowerOff(t.Context(), n1, providertest.Allow); !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "leaves no turn") {
 			t.Errorf("without a turn: got %v", err)
 		}
 	})

@@ -278,12 +278,12 @@ func dashed(u string) string {
 }
 
 // PowerOff asks the chassis for a power-down, which is immediate and hard. Accepted is not off.
-func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.control(ctx, "power off", t, chassis.ChassisControlPowerDown, false)
 }
 
 // PowerOn asks the chassis for a power-up.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.control(ctx, "power on", t, chassis.ChassisControlPowerUp, true)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ipmi"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -87,9 +88,9 @@ func expectClass(t testing.TB, p providers.Provider, of providers.Target, class 
 	return a.Err
 }
 
-func power(t testing.TB, f func(context.Context, providers.Target) error, of providers.Target) error {
+func power(t testing.TB, f func(context.Context, providers.Target, func() error) error, of providers.Target) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return f(ctx, of)
+	return f(ctx, of, providertest.Allow)
 }

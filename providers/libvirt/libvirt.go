@@ -224,7 +224,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 
 // PowerOff destroys the domain wherever the group has it in memory: QEMU is killed, nothing is undefined. What is saved cannot be
 // powered off: its memory is a file, which is not ours to delete.
-func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power off", t, func(ctx context.Context) error {
 		s, err := p.own(ctx, t)
 		if err != nil {
@@ -255,7 +255,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
 
 // PowerOn starts the domain where it is defined. A domain with a managed save image is not started: that would resume the memory of
 // the machine that was there before.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power on", t, func(ctx context.Context) error {
 		s, err := p.own(ctx, t)
 		if err != nil {

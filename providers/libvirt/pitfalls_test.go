@@ -23,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/hypervisor"
 	"github.com/forcefence/forcefence/test/kit"
@@ -140,7 +141,7 @@ func TestDomainsOfAKind(t *testing.T) {
 	other := h.Guest(t, "n1", hypervisor.Guest{Stopped: true})
 	expectClass(t, p, byName, providers.ErrIdentity)
 	must(t, other.Start(ctx))
-	for name, f := range map[string]func(context.Context, providers.Target) error{"PowerOff": p.PowerOff, "PowerOn": p.PowerOn} {
+	for name, f := range map[string]func(context.Context, providers.Target, func() error) error{"PowerOff": p.PowerOff, "PowerOn": p.PowerOn} {
 		if err := power(t, f, byName); !errors.Is(err, providers.ErrIdentity) {
 			t.Errorf("%s of another machine: got %v", name, err)
 		}
@@ -176,13 +177,16 @@ func TestDaemonInTrouble(t *testing.T) {
 
 	hangs := func(what string, p *libvirt.Provider) {
 		t.Helper()
-		for name, f := range map[string]func(context.Context, providers.Target) error{
-			"State":    func(ctx context.Context, of providers.Target) error { _, err := p.State(ctx, of); return err },
+		for name, f := range map[string]func(context.Context, providers.Target, func() error) error{
+			"State": func(ctx context.Context, of providers.Target, _ func() error) error {
+				_, err := p.State(ctx, of)
+				return err
+			},
 			"PowerOff": p.PowerOff, "PowerOn": p.PowerOn,
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			begin := time.Now()
-			err := f(ctx, n1)
+			err := f(ctx, n1, providertest.Allow)
 			cancel()
 			if took := time.Since(begin); !errors.Is(err, providers.ErrUnreachable) || took > timeout {
 				t.Errorf("%s, %s: got %v after %s", what, name, err, took)

@@ -279,12 +279,12 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 }
 
 // PowerOff switches the outlets off, one after the other. It stops at the first that refuses, which leaves the rest as it was.
-func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error { return p.command(ctx, outlets, p.mib.commandOff) })
 }
 
 // PowerOn switches them on.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.do(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
 		p.notOff(t.ID)
 		return p.command(ctx, outlets, p.mib.commandOn)

@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/pdu"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 // Every combination of protocols that a real agent knows, the old ones included.
@@ -45,7 +46,7 @@ func TestRights(t *testing.T) {
 	if got := ask(t, p, o.id("")); got.State != providers.PowerOn {
 		t.Errorf("got %s, %v", got.State, got.Err)
 	}
-	if err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id("")}); providers.Class(err) != "denied" || !o.on() {
+	if err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id("")}, providertest.Allow); providers.Class(err) != "denied" || !o.on() {
 		t.Errorf("got %v", err)
 	}
 }
@@ -76,7 +77,7 @@ func TestRefused(t *testing.T) {
 					_, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)})
 					return err
 				}(),
-				p.PowerOff(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}),
+				p.PowerOff(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}, providertest.Allow),
 			} {
 				if providers.Class(err) != "denied" || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), privacy) {
 					t.Errorf("%s: got %v", name, err)
@@ -179,7 +180,7 @@ func TestPowerOffInOrder(t *testing.T) {
 	one, two, three := s.outlet("apc-rpdu2"), s.outlet("apc-rpdu2"), s.outlet("apc-rpdu2")
 	two.edit(func(f *outletFile) { f.Sets = nil })
 	p := open(t, settings(t, "apc-rpdu2"), nil)
-	err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id(""), three.id("")}, ",")})
+	err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id(""), three.id("")}, ",")}, providertest.Allow)
 	if providers.Class(err) != "denied" || !strings.Contains(err.Error(), "outlet "+two.id("")) || one.on() || !two.on() || !three.on() {
 		t.Errorf("got %v; on: %t, %t, %t", err, one.on(), two.on(), three.on())
 	}
@@ -191,11 +192,11 @@ func TestClaimedMachineIsNotSwitched(t *testing.T) {
 	o := s.outlet("apc-rpdu2")
 	g := guard.New(open(t, settings(t, "apc-rpdu2"), nil), guard.Options{Timeout: timeout})
 	target := providers.Target{Node: "n1", ID: o.id(""), SystemUUID: "11223344-5566-7788-99aa-bbccddeeff00", Claimed: true}
-	if err := g.PowerOff(t.Context(), target); !errors.Is(err, providers.ErrIdentity) || !o.on() {
+	if err := g.PowerOff(t.Context(), target, providertest.Allow); !errors.Is(err, providers.ErrIdentity) || !o.on() {
 		t.Errorf("claimed: got %v", err)
 	}
 	target.Claimed = false
-	if err := g.PowerOff(t.Context(), target); err != nil || o.on() {
+	if err := g.PowerOff(t.Context(), target, providertest.Allow); err != nil || o.on() {
 		t.Errorf("an operator's word: got %v", err)
 	}
 	must(t, g.Close(t.Context()))
@@ -212,7 +213,7 @@ func TestOffDelay(t *testing.T) {
 	w := newWire(t, through(s.address))
 	target := providers.Target{Node: "n1", ID: o.id(w.address)}
 	off, on, strange, powerOn := func() { o.reset(false) }, func() { o.reset(true) }, func() { o.set(o.d.state, 99) }, func() {
-		must(t, p.PowerOn(t.Context(), target))
+		must(t, p.PowerOn(t.Context(), target, providertest.Allow))
 		o.reset(false)
 	}
 	for i, tt := range []struct {
@@ -286,7 +287,7 @@ func TestOffDelayOfOvertakenAnswers(t *testing.T) {
 		t.Error("no question came")
 	}
 	now.Store(1)
-	_ = p.PowerOn(ctx, target) // the outlet may be on from here
+	_ = p.PowerOn(ctx, target, providertest.Allow) // the outlet may be on from here
 	now.Store(2)
 	close(held)
 	<-slow

@@ -39,7 +39,7 @@ func sentOnce(ctx context.Context, b *Bench, o Options) error {
 		if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrDenied) {
 			return fmt.Errorf("question number %d: got %s, %v; want Unknown, %v", i+1, a.State, a.Err, providers.ErrDenied)
 		}
-		for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 			if err := power(ctx, o, call, b.Target); !errors.Is(err, providers.ErrDenied) {
 				return fmt.Errorf("%s: got %v, want %v", name, err, providers.ErrDenied)
 			}
@@ -132,9 +132,9 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 		return fmt.Errorf("mended: %w", err)
 	}
 	b.Proxy.Set(f)
-	for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+	for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 		if err := limited(func(ctx context.Context) error {
-			err := call(ctx, b.Target)
+			err := call(ctx, b.Target, Allow)
 			if err == nil && f == Gibberish {
 				return providers.ErrPermanent // its status says accepted, and accepted is not off
 			}

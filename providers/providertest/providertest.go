@@ -223,10 +223,16 @@ func expect(ctx context.Context, b *Bench, o Options, want providers.PowerState)
 	return nil
 }
 
-func power(ctx context.Context, o Options, f func(context.Context, providers.Target) error, t providers.Target) error {
+// action is PowerOff or PowerOn of a provider.
+type action = func(context.Context, providers.Target, func() error) error
+
+// Allow is a still that refuses nothing.
+func Allow() error { return nil }
+
+func power(ctx context.Context, o Options, f action, t providers.Target) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	return f(ctx, t)
+	return f(ctx, t, Allow)
 }
 
 // settle asks until the machine is said to be in that state.
@@ -356,7 +362,7 @@ func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class erro
 		if obs.State != providers.PowerUnknown || err == nil {
 			return fmt.Errorf("State with an error: got %s, %v", obs.State, err)
 		}
-		for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 			if err := power(ctx, o, call, b.Target); !errors.Is(err, class) {
 				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, class)
 			}
@@ -397,12 +403,12 @@ func identity(ctx context.Context, b *Bench, o Options) error {
 	for _, seenBefore := range []bool{false, true} {
 		b.SetPower(true)
 		b.SetFault(OtherMachine)
-		for name, call := range map[string]func(context.Context, providers.Target) error{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
-			confirmed := func(ctx context.Context, t providers.Target) error {
+		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
+			confirmed := func(ctx context.Context, t providers.Target, still func() error) error {
 				if err := providers.Confirm(ctx, b.Provider, t, time.Now); err != nil {
 					return err
 				}
-				return call(ctx, t)
+				return call(ctx, t, still)
 			}
 			// Where a machine is looked up by its UUID, another one's is not found.
 			if err := power(ctx, o, confirmed, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
@@ -441,7 +447,7 @@ func addresses(ctx context.Context, b *Bench, o Options) error {
 		if a := ask(ctx, b, o, t); !errors.Is(a.Err, want) || (a.State == providers.PowerOn) != (want == nil) {
 			return fmt.Errorf("State for a node with addresses %q: got %s, %v; want %v", other, a.State, a.Err, want)
 		}
-		confirmed := func(ctx context.Context, t providers.Target) error {
+		confirmed := func(ctx context.Context, t providers.Target, _ func() error) error {
 			return providers.Confirm(ctx, b.Provider, t, time.Now)
 		}
 		if err := power(ctx, o, confirmed, t); !errors.Is(err, want) {
@@ -538,9 +544,9 @@ func promptly(within time.Duration, call func() error) (err, late error) {
 func returnsPromptly(ctx context.Context, b *Bench, o Options, ending func(context.Context) (context.Context, context.CancelFunc), want func(error) bool) error {
 	calls := []struct {
 		name string
-		call func(context.Context, providers.Target) error
+		call action
 	}{
-		{"State", func(ctx context.Context, t providers.Target) error {
+		{"State", func(ctx context.Context, t providers.Target, _ func() error) error {
 			obs, err := b.Provider.State(ctx, t)
 			if obs.State != providers.PowerUnknown {
 				return nil
@@ -554,7 +560,7 @@ func returnsPromptly(ctx context.Context, b *Bench, o Options, ending func(conte
 		err, late := promptly(50*time.Millisecond+o.Prompt, func() error {
 			ctx, cancel := ending(ctx)
 			defer cancel()
-			return c.call(ctx, b.Target)
+			return c.call(ctx, b.Target, Allow)
 		})
 		if late != nil {
 			return fmt.Errorf("%s %w", c.name, late)

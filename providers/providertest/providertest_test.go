@@ -106,8 +106,12 @@ func (d *device) set(ctx context.Context, t providers.Target, on bool) error {
 	return nil
 }
 
-func (d *device) PowerOff(ctx context.Context, t providers.Target) error { return d.set(ctx, t, false) }
-func (d *device) PowerOn(ctx context.Context, t providers.Target) error  { return d.set(ctx, t, true) }
+func (d *device) PowerOff(ctx context.Context, t providers.Target, _ func() error) error {
+	return d.set(ctx, t, false)
+}
+func (d *device) PowerOn(ctx context.Context, t providers.Target, _ func() error) error {
+	return d.set(ctx, t, true)
+}
 
 func (d *device) bench(p providers.Provider) *Bench {
 	return &Bench{
@@ -325,8 +329,8 @@ func (l *liar) State(ctx context.Context, t providers.Target) (providers.Observa
 	return l.state(ctx, t, honest)
 }
 
-func (l *liar) PowerOff(ctx context.Context, t providers.Target) error {
-	honest := func() error { return l.device.PowerOff(ctx, t) }
+func (l *liar) PowerOff(ctx context.Context, t providers.Target, _ func() error) error {
+	honest := func() error { return l.device.PowerOff(ctx, t, Allow) }
 	if l.off == nil {
 		return honest()
 	}
@@ -464,7 +468,7 @@ func TestLiarsAreCaught(t *testing.T) {
 		}},
 		{"sends after it was cancelled", "cancelled", func(l *liar) {
 			l.off = func(ctx context.Context, t providers.Target, _ func() error) error {
-				return errors.Join(l.device.PowerOff(context.WithoutCancel(ctx), t), ctx.Err())
+				return errors.Join(l.device.PowerOff(context.WithoutCancel(ctx), t, Allow), ctx.Err())
 			}
 		}},
 		{"breaks for good after an error", "unreachable heals", func(l *liar) {

@@ -101,12 +101,12 @@ func (p *webProvider) State(ctx context.Context, t providers.Target) (providers.
 	return obs, nil
 }
 
-func (p *webProvider) PowerOff(ctx context.Context, _ providers.Target) error {
+func (p *webProvider) PowerOff(ctx context.Context, _ providers.Target, _ func() error) error {
 	_, err := p.call(ctx, http.MethodPut, "/off")
 	return err
 }
 
-func (p *webProvider) PowerOn(ctx context.Context, _ providers.Target) error {
+func (p *webProvider) PowerOn(ctx context.Context, _ providers.Target, _ func() error) error {
 	_, err := p.call(ctx, http.MethodPut, "/on")
 	return err
 }

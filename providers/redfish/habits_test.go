@@ -15,6 +15,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -253,7 +254,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 					for range rounds {
 						for _, err := range []error{
 							providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now).Err,
-							g.PowerOff(t.Context(), r.target()),
+							g.PowerOff(t.Context(), r.target(), providertest.Allow),
 						} {
 							if !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.Text(err), "not sent again") {
 								t.Fatalf("got %v", err)
@@ -314,7 +315,7 @@ func TestAutoWithoutSessions(t *testing.T) {
 		for range 3 {
 			r.want(t, r.target(), providers.PowerOn)
 		}
-		if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() {
 			t.Errorf("%s: PowerOff: %v", tt.name, err)
 		}
 		r.want(t, r.target(), providers.PowerOff)
@@ -533,10 +534,10 @@ func TestHabits(t *testing.T) {
 	t.Run("System.Reset", func(t *testing.T) {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.ms[0].SetFault(fault{SystemReset: true})
-		if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() || resets(r, "System.Reset") != 1 {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() || resets(r, "System.Reset") != 1 {
 			t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
 		}
-		if err := r.p.PowerOn(t.Context(), r.target()); err != nil || !r.ms[0].Running() {
+		if err := r.p.PowerOn(t.Context(), r.target(), providertest.Allow); err != nil || !r.ms[0].Running() {
 			t.Errorf("PowerOn: %v", err)
 		}
 	})
@@ -545,7 +546,7 @@ func TestHabits(t *testing.T) {
 		r.ms[0].SetFault(fault{NeedsIfMatch: true})
 		for n := 2; n <= 4; n++ { // the first one learns
 			r.ms[0].PowerOn()
-			if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() || resets(r, "ComputerSystem.Reset") != n {
+			if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() || resets(r, "ComputerSystem.Reset") != n {
 				t.Errorf("PowerOff: %v, running %t, %d resets, want %d", err, r.ms[0].Running(), resets(r, "ComputerSystem.Reset"), n)
 			}
 		}
@@ -626,7 +627,7 @@ func TestCauseIsTold(t *testing.T) {
 func TestPoweringOffIsNotDone(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, nil)
 	r.ms[0].SetFault(datacenter.Fault{PowerWord: "PoweringOff"})
-	if err := r.p.PowerOff(t.Context(), r.target()); err != nil || r.ms[0].Running() {
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() {
 		t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
 	}
 }

@@ -385,9 +385,9 @@ func expect(t testing.TB, p providers.Provider, of providers.Target, state provi
 	}
 }
 
-func power(t testing.TB, f func(context.Context, providers.Target) error, of providers.Target) error {
+func power(t testing.TB, f func(context.Context, providers.Target, func() error) error, of providers.Target) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return f(ctx, of)
+	return f(ctx, of, providertest.Allow)
 }

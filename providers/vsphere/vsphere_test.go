@@ -373,9 +373,9 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 				case 1:
 					_, err = p.States(ctx, many{p}.with([]providers.Target{of}))
 				case 2:
-					err = p.PowerOff(ctx, of)
+					err = p.PowerOff(ctx, of, providertest.Allow)
 				default:
-					err = p.PowerOn(ctx, of)
+					err = p.PowerOn(ctx, of, providertest.Allow)
 				}
 				if text := fmt.Sprint(err); !errors.Is(err, providers.ErrDenied) || strings.Contains(text, "hunter2") ||
 					!strings.Contains(text, "InvalidLogin: the device refused") {

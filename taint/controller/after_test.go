@@ -28,7 +28,7 @@ type socket struct {
 	broken error
 }
 
-func (o *socket) PowerOn(context.Context, providers.Target) error {
+func (o *socket) PowerOn(context.Context, providers.Target, func() error) error {
 	*o.asked = append(*o.asked, o.name)
 	return o.broken
 }

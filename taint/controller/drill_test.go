@@ -32,8 +32,8 @@ type broken struct{ err error }
 func (b broken) State(context.Context, providers.Target) (providers.Observation, error) {
 	return providers.Observation{}, b.err
 }
-func (b broken) PowerOff(context.Context, providers.Target) error { return b.err }
-func (b broken) PowerOn(context.Context, providers.Target) error  { return b.err }
+func (b broken) PowerOff(context.Context, providers.Target, func() error) error { return b.err }
+func (b broken) PowerOn(context.Context, providers.Target, func() error) error  { return b.err }
 
 // Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause, cleaned.
 func TestDrillTellsTheCause(t *testing.T) {

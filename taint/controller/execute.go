@@ -196,7 +196,7 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Ste
 		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
 	if o.Err = r.Leading(); o.Err == nil {
-		o.Err = by.Provider.PowerOff(ctx, by.Target)
+		o.Err = by.Provider.PowerOff(ctx, by.Target, func() error { return r.mayStillAct(st) })
 	}
 	if o.Err != nil {
 		r.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
@@ -216,7 +216,7 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step
 	for _, i := range s.Devices {
 		err := r.Leading()
 		if err == nil {
-			err = all[i].Provider.PowerOn(ctx, all[i].Target)
+			err = all[i].Provider.PowerOn(ctx, all[i].Target, func() error { return r.mayStillAct(st) })
 		}
 		if err != nil {
 			r.Log.Error("Power-on was not accepted", "node", l.Name, "fence", l.Record.ID, "device", all[i].Device, "error", err)
@@ -226,6 +226,15 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step
 		r.Log.Info("Sent power-on", "node", l.Name, "fence", l.Record.ID, "device", all[i].Device)
 	}
 	return o
+}
+
+// mayStillAct returns nil while the look that a power action follows from holds, and this process leads. It reads no
+// more than powerOff reads before the call, so that a device's goroutine may call it.
+func (r *Reconciler) mayStillAct(st *nodeState) error {
+	if st.course.Holds(r.Now()) != recovery.Yes {
+		return kube.ErrLate
+	}
+	return r.Leading()
 }
 
 // clear clears the volume lists.

@@ -48,14 +48,14 @@ func (m *oneMachine) State(context.Context, providers.Target) (providers.Observa
 	return providers.Observation{State: m.state, At: m.now()}, nil
 }
 
-func (m *oneMachine) PowerOff(context.Context, providers.Target) error {
+func (m *oneMachine) PowerOff(context.Context, providers.Target, func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.off++
 	return nil
 }
 
-func (*oneMachine) PowerOn(context.Context, providers.Target) error { return nil }
+func (*oneMachine) PowerOn(context.Context, providers.Target, func() error) error { return nil }
 
 // server stands for the API server's reads, or the informers'. Its claims are all bound to one volume.
 type server struct {

@@ -80,8 +80,12 @@ func (k *rack) State(ctx context.Context, t providers.Target) (providers.Observa
 	return obs, nil
 }
 
-func (*rack) PowerOff(context.Context, providers.Target) error { panic("a poll powers nothing off") }
-func (*rack) PowerOn(context.Context, providers.Target) error  { panic("a poll powers nothing on") }
+func (*rack) PowerOff(context.Context, providers.Target, func() error) error {
+	panic("a poll powers nothing off")
+}
+func (*rack) PowerOn(context.Context, providers.Target, func() error) error {
+	panic("a poll powers nothing on")
+}
 
 func (k *rack) say(node string, s providers.PowerState) {
 	k.mu.Lock()

@@ -104,7 +104,11 @@ const NoHostPower = "its host runs other machines, and is not powered off for on
 var errNoHostPower = providers.WithClass(providers.ErrPermanent, errors.New(NoHostPower))
 
 // PowerOff refuses.
-func (w *Within) PowerOff(context.Context, providers.Target) error { return errNoHostPower }
+func (w *Within) PowerOff(context.Context, providers.Target, func() error) error {
+	return errNoHostPower
+}
 
 // PowerOn refuses.
-func (w *Within) PowerOn(context.Context, providers.Target) error { return errNoHostPower }
+func (w *Within) PowerOn(context.Context, providers.Target, func() error) error {
+	return errNoHostPower
+}

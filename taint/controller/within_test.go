@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/providertest"
 )
 
 // lodgings are hypervisors with a guest on one of them, their hosts, and what was asked.
@@ -65,8 +66,12 @@ func (l *lodgings) State(_ context.Context, t providers.Target) (providers.Obser
 	}
 	return obs, nil
 }
-func (*lodgings) PowerOff(context.Context, providers.Target) error { panic("a host is powered off") }
-func (*lodgings) PowerOn(context.Context, providers.Target) error  { panic("a host is powered on") }
+func (*lodgings) PowerOff(context.Context, providers.Target, func() error) error {
+	panic("a host is powered off")
+}
+func (*lodgings) PowerOn(context.Context, providers.Target, func() error) error {
+	panic("a host is powered on")
+}
 
 // within makes three hypervisors x, y and z with the guest on x.
 func within() (*lodgings, *Within) {
@@ -196,8 +201,8 @@ func TestGuestsShareAQuestion(t *testing.T) {
 // Nobody powers a host off because one of its guests is silent.
 func TestWithinHasNoPower(t *testing.T) {
 	_, w := within()
-	for _, act := range []func(context.Context, providers.Target) error{w.PowerOff, w.PowerOn} {
-		if err := act(t.Context(), providers.Target{Node: "n1"}); !errors.Is(err, providers.ErrPermanent) {
+	for _, act := range []func(context.Context, providers.Target, func() error) error{w.PowerOff, w.PowerOn} {
+		if err := act(t.Context(), providers.Target{Node: "n1"}, providertest.Allow); !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("got %v, want a refusal", err)
 		}
 	}

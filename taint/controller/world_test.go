@@ -111,14 +111,14 @@ func (d outlet) State(context.Context, providers.Target) (providers.Observation,
 	return o, nil
 }
 
-func (d outlet) PowerOff(context.Context, providers.Target) error {
+func (d outlet) PowerOff(context.Context, providers.Target, func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.off, d.on = append(d.off, d.w.Now()), false
 	return nil
 }
 
-func (m *machine) PowerOff(context.Context, providers.Target) error {
+func (m *machine) PowerOff(context.Context, providers.Target, func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.deaf {
@@ -129,7 +129,7 @@ func (m *machine) PowerOff(context.Context, providers.Target) error {
 	return nil
 }
 
-func (*machine) PowerOn(context.Context, providers.Target) error { return nil }
+func (*machine) PowerOn(context.Context, providers.Target, func() error) error { return nil }
 
 // offs is how often the machine was powered off.
 func (m *machine) offs() int {

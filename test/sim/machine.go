@@ -158,8 +158,8 @@ type arrived struct {
 func (r arrived) State(context.Context, providers.Target) (providers.Observation, error) {
 	return r.obs, r.err
 }
-func (arrived) PowerOff(context.Context, providers.Target) error { return nil }
-func (arrived) PowerOn(context.Context, providers.Target) error  { return nil }
+func (arrived) PowerOff(context.Context, providers.Target, func() error) error { return nil }
+func (arrived) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
 // ask puts a question to each of the machine's devices, all at once, and is done once all have answered, or one has that knows something
 // and the others have had their time.

@@ -168,7 +168,7 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 	case err != nil:
 		return nil, err
 	case on && now.Fence != "":
-		return nil, fmt.Errorf("node %s: %s: %w", p.Node, now.Fence, ErrFenced)
+		return nil, now.fenced()
 	}
 	var errs []error
 	devices, given := now.Machine.Devices(), -1 // the level that gave way last
@@ -182,7 +182,7 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 		}
 		err := fmt.Errorf("%w: %s", providers.ErrIdentity, d.NoPower)
 		if d.NoPower == "" {
-			err = act(ctx, d.Target)
+			err = act(ctx, d.Target, func() error { return p.recheck(ctx, on) })
 		}
 		sent = append(sent, Sent{d.Device, err})
 		last := i == len(devices)-1 || devices[i+1].Level != d.Level
@@ -195,3 +195,21 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 	}
 	return sent, errors.Join(errs...)
 }
+
+// recheck looks at the node once more before a power-on is sent, because a fence may have begun since the first look.
+// A power-off needs no second look. It blocks for the API server, by ctx's end at most.
+func (p *Power) recheck(ctx context.Context, on bool) error {
+	if !on {
+		return nil
+	}
+	now, err := p.desk.Power(ctx, p.Node)
+	if err != nil {
+		return err
+	}
+	if now.Fence != "" {
+		return now.fenced()
+	}
+	return nil
+}
+
+func (p *Power) fenced() error { return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, ErrFenced) }

@@ -57,8 +57,8 @@ func (i *instance) State(_ context.Context, t providers.Target) (providers.Obser
 	i.asked = append(i.asked, t)
 	return providers.Observation{State: providers.PowerOn, At: time.Now()}, nil
 }
-func (*instance) PowerOff(context.Context, providers.Target) error { return nil }
-func (*instance) PowerOn(context.Context, providers.Target) error  { return nil }
+func (*instance) PowerOff(context.Context, providers.Target, func() error) error { return nil }
+func (*instance) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
 // Device is not the ID: none may be taken for the other.
 func (*instance) Device(t providers.Target) string {

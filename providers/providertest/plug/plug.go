@@ -99,12 +99,12 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 }
 
 // PowerOff opens the outlet's relay.
-func (p *Provider) PowerOff(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.set(ctx, "power off", t, "off")
 }
 
 // PowerOn closes it.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target) error {
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.set(ctx, "power on", t, "on")
 }
 

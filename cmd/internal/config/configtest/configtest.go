@@ -176,5 +176,9 @@ type unknown struct{}
 func (unknown) State(context.Context, providers.Target) (providers.Observation, error) {
 	return providers.Observation{}, providers.ErrUnreachable
 }
-func (unknown) PowerOff(context.Context, providers.Target) error { return providers.ErrUnreachable }
-func (unknown) PowerOn(context.Context, providers.Target) error  { return providers.ErrUnreachable }
+func (unknown) PowerOff(context.Context, providers.Target, func() error) error {
+	return providers.ErrUnreachable
+}
+func (unknown) PowerOn(context.Context, providers.Target, func() error) error {
+	return providers.ErrUnreachable
+}

@@ -1,0 +1,51 @@
+package providers
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// PermitSends returns the function that a type calls right before every request of one power action that acts, on
+// every attempt. It asks still, and its error means that this request must not be sent.
+//
+// The error is ErrNotSent while no earlier request was permitted. Later it is ErrUnreachable, because an earlier
+// request may have reached the device. After the first error every call returns an error. A panic of still is an
+// error. Calls are serialised, so the function is safe for concurrent use; it blocks as long as still does.
+func PermitSends(still func() error) func() error {
+	var mu sync.Mutex // guards what follows
+	permitted := false
+	var refused error
+	return func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if refused == nil {
+			refused = askStill(still, permitted)
+			permitted = true
+		}
+		return refused
+	}
+}
+
+func askStill(still func() error, sent bool) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: checking whether it may still be sent panicked: %v", ErrPermanent, r)
+		}
+		err = refusal(err, sent)
+	}()
+	return still()
+}
+
+// refusal gives an error of still its class.
+func refusal(err error, sent bool) error {
+	switch {
+	case err == nil:
+		return nil
+	case !sent:
+		return WithClass(ErrNotSent, err)
+	case errors.Is(err, ErrNotSent): // true of this request only
+		err = errors.New(err.Error())
+	}
+	return WithClass(ErrUnreachable, fmt.Errorf("not sent again, an earlier request may have reached the device: %w", err))
+}
