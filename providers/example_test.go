@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 )
@@ -17,7 +16,7 @@ type strip struct{ plugs plugs }
 
 // State asks the device and translates its word by an exact switch: a word that nobody knows is PowerUnknown, and is kept.
 func (s strip) State(_ context.Context, t providers.Target) (providers.Observation, error) {
-	o := providers.Observation{At: time.Now()} // before the question is sent
+	o := providers.Observation{At: providers.Now()} // before the question is sent
 	word, ok := s.plugs[t.ID]
 	if !ok {
 		return o, fmt.Errorf("asking plug %q: %w", t.ID, providers.ErrNotFound)
@@ -59,7 +58,7 @@ func Example() {
 	ctx := context.Background()
 	p := strip{plugs{"n1": "closed", "n2": "open", "n3": "ajar"}}
 	for _, id := range []string{"n1", "n2", "n3", "n4"} {
-		a := providers.Ask(ctx, p, "strip", providers.Target{Node: id, ID: id}, time.Now)
+		a := providers.Ask(ctx, p, "strip", providers.Target{Node: id, ID: id}, providers.Now)
 		fmt.Printf("%s: %s %q %s\n", id, a.State, a.Raw, providers.Class(a.Err))
 	}
 

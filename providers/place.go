@@ -1,9 +1,6 @@
 package providers
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Hypervisors is a Config whose machines are guests of hypervisors.
 type Hypervisors interface {
@@ -22,16 +19,16 @@ type Placer interface {
 
 // Placement is what one hypervisor says of one guest. The zero value: it is there.
 type Placement struct {
-	Absent bool      // the hypervisor knows no such guest
-	Raw    string    // where it is, or is not, as a person reads it: "not on hv2.example.net"
-	At     time.Time // when the question was sent
+	Absent bool    // the hypervisor knows no such guest
+	Raw    string  // where it is, or is not, as a person reads it: "not on hv2.example.net"
+	At     Instant // when the question was sent
 }
 
 // Place is what AskPlace brings back. The zero value: nobody was asked.
 type Place struct {
 	Placement
-	Got time.Time // when the answer was there
-	Err error     // why nothing is known
+	Got Instant // when the answer was there
+	Err error   // why nothing is known
 }
 
 // Answered reports that the hypervisor said whether it has the guest.
@@ -39,7 +36,7 @@ func (p Place) Answered() bool { return !p.Got.IsZero() && p.Err == nil }
 
 // AskPlace asks one hypervisor under the rules of Ask: it was asked during this call (ErrStale), and one that panics has said nothing. It
 // blocks until p answers or ctx ends.
-func AskPlace(ctx context.Context, p Placer, hypervisor string, t Target, now func() time.Time) Place {
+func AskPlace(ctx context.Context, p Placer, hypervisor string, t Target, now func() Instant) Place {
 	sent := now()
 	placed, err := caught(hypervisor, func() (Placement, error) { return p.Place(ctx, hypervisor, t) })
 	out := Place{Placement: placed, Got: now(), Err: err}

@@ -26,11 +26,11 @@ func TestAskPlace(t *testing.T) {
 		absent bool
 		want   error
 	}{
-		"absent":           {say: providers.Placement{Absent: true, At: start.Add(time.Hour)}, absent: true},
-		"there":            {say: providers.Placement{At: start.Add(time.Hour)}},
-		"absent, long ago": {say: providers.Placement{Absent: true, At: start.Add(-1)}, want: providers.ErrStale},
+		"absent":           {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))}, absent: true},
+		"there":            {say: providers.Placement{At: providers.InstantOf(start.Add(time.Hour))}},
+		"absent, long ago": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(-1))}, want: providers.ErrStale},
 		"absent, and when": {say: providers.Placement{Absent: true}, want: providers.ErrStale},
-		"an error":         {say: providers.Placement{Absent: true, At: start.Add(time.Hour)}, err: providers.ErrNotFound, want: providers.ErrNotFound},
+		"an error":         {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))}, err: providers.ErrNotFound, want: providers.ErrNotFound},
 		"panics":           {panics: true, want: providers.ErrPermanent},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestAskPlace(t *testing.T) {
 					panic("no such thing")
 				}
 				return tt.say, tt.err
-			}), "hv1", providers.Target{}, time.Now)
-			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.Answered() != (tt.want == nil) || p.At.Before(start) || p.Got.Before(p.At) {
+			}), "hv1", providers.Target{}, providers.Now)
+			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.Answered() != (tt.want == nil) || p.At.Before(providers.InstantOf(start)) || p.Got.Before(p.At) {
 				t.Errorf("got %+v", p)
 			}
 		})

@@ -69,7 +69,7 @@ type Observation struct {
 	Raw        string    // the device's own word, kept for the evidence
 	SystemUUID string    // the machine the device spoke of; "" if the device cannot tell
 	Addresses  Addresses // of the machine the device spoke of; "" if the device cannot tell
-	At         time.Time // when the question was sent: caches and events have no say here
+	At         Instant   // when the question was sent: caches and events have no say here
 	// Run names the machine's run, the present one or, while it is off, the last: it changes with each start and at no other time. It is
 	// told only of machines whose boot ids tell no boots apart, because the node reads its host's (a container); "" of all others.
 	Run string
@@ -237,9 +237,9 @@ func OfClass(class, text string) error {
 // Answer is what Ask brings back: the observation with its state reduced to PowerUnknown wherever it proves nothing.
 type Answer struct {
 	Observation
-	By  string    // the provider's name in the configuration
-	Got time.Time // when the answer was there
-	Err error     // why the state is unknown; nil for a word the provider does not know
+	By  string  // the provider's name in the configuration
+	Got Instant // when the answer was there
+	Err error   // why the state is unknown; nil for a word the provider does not know
 }
 
 // Ask puts the question to p, and is with AskAll and AskEach the only way from a Provider's State to a proof. It checks, once for all providers,
@@ -247,7 +247,7 @@ type Answer struct {
 // UUIDs refuses, and so do addresses none of which is the node's; a device or node without a usable UUID cannot be checked and passes. It
 // blocks until p answers or ctx ends.
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
-func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.Time) Answer {
+func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
 	obs, err := caught(by, func() (Observation, error) { return p.State(ctx, t) })
 	return judge(by, t, sent, now(), obs, err)
@@ -255,7 +255,7 @@ func Ask(ctx context.Context, p Provider, by string, t Target, now func() time.T
 
 // AskAll puts the question for all targets at once where p is a BatchStater (as providers/guard is for every type), else one after the
 // other. The answers are in the targets' order, each under the rules of Ask; none fails because of another's error.
-func AskAll(ctx context.Context, p Provider, by string, targets []Target, now func() time.Time) []Answer {
+func AskAll(ctx context.Context, p Provider, by string, targets []Target, now func() Instant) []Answer {
 	answers := make([]Answer, len(targets))
 	batch, ok := p.(BatchStater)
 	if !ok || len(targets) == 0 {
@@ -294,7 +294,7 @@ const Patience = 2 * time.Second
 // It returns when all are answered, or once one is that knows something (no PowerUnknown) and Patience is over: ErrUnreachable stands
 // for the others. What was asked goes on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It
 // blocks.
-func AskEach(ctx context.Context, qs []Question, now func() time.Time) []Answer {
+func AskEach(ctx context.Context, qs []Question, now func() Instant) []Answer {
 	if len(qs) == 1 {
 		return []Answer{Ask(ctx, qs[0].Provider, qs[0].By, qs[0].Target, now)}
 	}
@@ -366,7 +366,7 @@ func unanswered(err error, t Target) error {
 }
 
 // judge is what an observation is worth as the answer to a question about t: the rules of Ask.
-func judge(by string, t Target, sent, got time.Time, obs Observation, err error) Answer {
+func judge(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
 	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
 		a.Raw, a.Err = clip(obs.Raw), err
@@ -393,14 +393,14 @@ func judge(by string, t Target, sent, got time.Time, obs Observation, err error)
 	return a
 }
 
-func stale(sent, at time.Time) error {
-	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Format(time.RFC3339Nano), at.Format(time.RFC3339Nano))
+func stale(sent, at Instant) error {
+	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Wall.Format(time.RFC3339Nano), at.Wall.Format(time.RFC3339Nano))
 }
 
 // Confirm asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
 // Identify has nothing against what the device told in this call. It is enough that the device tells who it is, though not its power.
 // Else the error is the device's, ErrStale or ErrIdentity, and nothing may be sent. It blocks until p answers or ctx ends.
-func Confirm(ctx context.Context, p Provider, t Target, now func() time.Time) error {
+func Confirm(ctx context.Context, p Provider, t Target, now func() Instant) error {
 	sent := now()
 	obs, err := p.State(ctx, t)
 	_, told := ParseUUID(obs.SystemUUID)

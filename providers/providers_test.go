@@ -70,17 +70,17 @@ func TestAsk(t *testing.T) {
 				if tt.panic != nil {
 					panic(tt.panic)
 				}
-				tt.obs.At = start.Add(tt.after)
+				tt.obs.At = providers.InstantOf(start.Add(tt.after))
 				return tt.obs, tt.err
 			})
-			a := providers.Ask(t.Context(), p, "rack-a", providers.Target{Node: "n1", SystemUUID: tt.node}, func() time.Time { return start })
+			a := providers.Ask(t.Context(), p, "rack-a", providers.Target{Node: "n1", SystemUUID: tt.node}, func() providers.Instant { return providers.InstantOf(start) })
 			if a.State != tt.want {
 				t.Errorf("state: got %s, want %s", a.State, tt.want)
 			}
 			if !errors.Is(a.Err, tt.class) {
 				t.Errorf("error: got %v, want %v", a.Err, tt.class)
 			}
-			if a.At.Before(start) || a.Got.IsZero() || a.By != "rack-a" {
+			if a.At.Before(providers.InstantOf(start)) || a.Got.IsZero() || a.By != "rack-a" {
 				t.Errorf("got At %s, Got %s, By %q", a.At, a.Got, a.By)
 			}
 		})
@@ -103,8 +103,8 @@ func TestAskRun(t *testing.T) {
 		{"beside an error", uuid, 0, errors.New("boom"), ""},
 	} {
 		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1", At: start.Add(tt.after)}, tt.err
-		}), "p", providers.Target{SystemUUID: uuid}, func() time.Time { return start })
+			return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1", At: providers.InstantOf(start.Add(tt.after))}, tt.err
+		}), "p", providers.Target{SystemUUID: uuid}, func() providers.Instant { return providers.InstantOf(start) })
 		if a.Run != tt.want {
 			t.Errorf("%s: got run %q, want %q", tt.name, a.Run, tt.want)
 		}
@@ -114,7 +114,7 @@ func TestAskRun(t *testing.T) {
 func TestAskTimes(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	clock := start
-	now := func() time.Time { return clock }
+	now := func() providers.Instant { return providers.InstantOf(clock) }
 	for _, tt := range []struct {
 		name     string
 		at, want time.Duration
@@ -125,9 +125,9 @@ func TestAskTimes(t *testing.T) {
 		clock = start
 		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
 			clock = start.Add(2 * time.Second)
-			return providers.Observation{State: providers.PowerOff, At: start.Add(tt.at)}, nil
+			return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(start.Add(tt.at))}, nil
 		}), "p", providers.Target{}, now)
-		if got := a.At.Sub(start); got != tt.want || a.State != providers.PowerOff || !a.Got.Equal(clock) {
+		if got := a.At.Sub(providers.InstantOf(start)); got != tt.want || a.State != providers.PowerOff || !a.Got.Equal(providers.InstantOf(clock)) {
 			t.Errorf("%s: got At +%s, state %s, Got %s; want +%s", tt.name, got, a.State, a.Got, tt.want)
 		}
 	}
@@ -135,8 +135,8 @@ func TestAskTimes(t *testing.T) {
 
 func TestAskClipsTheWord(t *testing.T) {
 	a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-		return providers.Observation{Raw: strings.Repeat("\xffx", 1<<16), At: time.Now()}, nil
-	}), "p", providers.Target{}, time.Now)
+		return providers.Observation{Raw: strings.Repeat("\xffx", 1<<16), At: providers.Now()}, nil
+	}), "p", providers.Target{}, providers.Now)
 	if len(a.Raw) > 256 || strings.Contains(a.Raw, "\xff") {
 		t.Errorf("got a word of %d bytes", len(a.Raw))
 	}
@@ -251,9 +251,9 @@ func TestIdentifyByAddresses(t *testing.T) {
 				t.Errorf("%s, claimed %t: got %v, want %v", tt.name, claimed, err, want)
 			}
 			a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-				tt.told.State, tt.told.At = providers.PowerOff, time.Now()
+				tt.told.State, tt.told.At = providers.PowerOff, providers.Now()
 				return tt.told, nil
-			}), "p", tg, time.Now)
+			}), "p", tg, providers.Now)
 			if (a.State == providers.PowerOff) != (tt.want == nil) || !errors.Is(a.Err, tt.want) {
 				t.Errorf("%s, claimed %t: asked, got %s, %v; want %v", tt.name, claimed, a.State, a.Err, tt.want)
 			}
@@ -312,10 +312,10 @@ func TestConfirm(t *testing.T) {
 		{name: "who it was, and not its power", node: uuid, told: uuid, before: time.Millisecond, err: boom, want: providers.ErrStale},
 	} {
 		p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			return providers.Observation{SystemUUID: tt.told, At: start.Add(-tt.before)}, tt.err
+			return providers.Observation{SystemUUID: tt.told, At: providers.InstantOf(start.Add(-tt.before))}, tt.err
 		})
 		target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-		if err := providers.Confirm(t.Context(), p, target, func() time.Time { return start }); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+		if err := providers.Confirm(t.Context(), p, target, func() providers.Instant { return providers.InstantOf(start) }); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
 	}
@@ -341,11 +341,11 @@ func (batch) MaxStates() int { return 10 }
 func TestAskAll(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	off := func(word, uuid string, at time.Time) providers.Observation {
-		return providers.Observation{State: providers.PowerOff, Raw: word, SystemUUID: uuid, At: at}
+		return providers.Observation{State: providers.PowerOff, Raw: word, SystemUUID: uuid, At: providers.InstantOf(at)}
 	}
 	answers := map[string]providers.Observation{
 		"a": off("Off", uuid, start), uuid: off("Off", swapped, start), "n3": off("Off", "", start), "liar": off("Off", other, start),
-		"late": off("Off", uuid, start.Add(-time.Millisecond)), "strange": {State: providers.PowerChanging + 1, Raw: strings.Repeat("x", 1000), At: start},
+		"late": off("Off", uuid, start.Add(-time.Millisecond)), "strange": {State: providers.PowerChanging + 1, Raw: strings.Repeat("x", 1000), At: providers.InstantOf(start)},
 		"nobody": off("Off", uuid, start),
 	}
 	boom := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden"))
@@ -373,7 +373,7 @@ func TestAskAll(t *testing.T) {
 			return answers[t.Key()], nil
 		})},
 	} {
-		got := providers.AskAll(t.Context(), tt.p, "rack-a", targets, func() time.Time { return start })
+		got := providers.AskAll(t.Context(), tt.p, "rack-a", targets, func() providers.Instant { return providers.InstantOf(start) })
 		for i, want := range []struct {
 			state providers.PowerState
 			err   error
@@ -385,12 +385,12 @@ func TestAskAll(t *testing.T) {
 				want.state, want.err = providers.PowerUnknown, tt.none
 			}
 			a := got[i]
-			if a.State != want.state || !errors.Is(a.Err, want.err) || (a.Err == nil) != (want.err == nil) || a.By != "rack-a" || a.At.Before(start) || len(a.Raw) > 240 {
+			if a.State != want.state || !errors.Is(a.Err, want.err) || (a.Err == nil) != (want.err == nil) || a.By != "rack-a" || a.At.Before(providers.InstantOf(start)) || len(a.Raw) > 240 {
 				t.Errorf("%s: %s: got %+v, want %s, %v", tt.name, targets[i].Node, a, want.state, want.err)
 			}
 		}
 	}
-	if got := providers.AskAll(t.Context(), batch{panics: true}, "p", nil, time.Now); len(got) != 0 {
+	if got := providers.AskAll(t.Context(), batch{panics: true}, "p", nil, providers.Now); len(got) != 0 {
 		t.Errorf("nobody: got %v", got)
 	}
 	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, providers.ErrUnreachable) ||
@@ -406,7 +406,7 @@ func TestAskEach(t *testing.T) {
 			at := time.Now()
 			select {
 			case <-time.After(d):
-				return providers.Observation{State: s, At: at}, err
+				return providers.Observation{State: s, At: providers.InstantOf(at)}, err
 			case <-ctx.Done():
 				return providers.Observation{}, ctx.Err()
 			}
@@ -439,12 +439,12 @@ func TestAskEach(t *testing.T) {
 					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
 				}
 				begun := time.Now()
-				got := providers.AskEach(ctx, qs, time.Now)
+				got := providers.AskEach(ctx, qs, providers.Now)
 				if took := time.Since(begun); took != tc.took || len(got) != len(tc.want) {
 					t.Fatalf("%d answers after %s, want %d after %s", len(got), took, len(tc.want), tc.took)
 				}
 				for i, a := range got {
-					if a.State != tc.want[i] || !errors.Is(a.Err, tc.errs[i]) || a.By != qs[i].By || !a.At.Equal(begun) || a.Got.Before(begun) || a.Got.After(time.Now()) {
+					if a.State != tc.want[i] || !errors.Is(a.Err, tc.errs[i]) || a.By != qs[i].By || !a.At.Equal(providers.InstantOf(begun)) || a.Got.Before(providers.InstantOf(begun)) || a.Got.After(providers.Now()) {
 						t.Errorf("answer %d: got %+v, want %s, %v", i, a, tc.want[i], tc.errs[i])
 					}
 				}
@@ -475,7 +475,7 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 		return func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
 			at := time.Now()
 			pause(ctx, 100*time.Millisecond)
-			return providers.Observation{State: s, At: at}, nil
+			return providers.Observation{State: s, At: providers.InstantOf(at)}, nil
 		}
 	}
 	hangs := scripted(func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
@@ -516,12 +516,12 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
 				}
 				begun := time.Now()
-				got := providers.AskEach(ctx, qs, time.Now)
+				got := providers.AskEach(ctx, qs, providers.Now)
 				if took := time.Since(begun); took != tc.took {
 					t.Errorf("took %s, want %s", took, tc.took)
 				}
 				for i, a := range got {
-					if at := a.At.Sub(begun); a.State != tc.want[i].state || a.State != unknown && at != tc.want[i].at {
+					if at := a.At.Sub(providers.InstantOf(begun)); a.State != tc.want[i].state || a.State != unknown && at != tc.want[i].at {
 						t.Errorf("answer %d: got %s of %s, %v; want %s of %s", i, a.State, at, a.Err, tc.want[i].state, tc.want[i].at)
 					}
 				}

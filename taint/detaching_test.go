@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // TestDetaching: only the open record of this mark and this Node lets the hook hold less than all, and only whole.
@@ -53,7 +55,7 @@ func TestDetaching(t *testing.T) {
 			n.UID = "u1"
 			tt.change(n, &r)
 			n.Annotations = map[string]string{RecordAnnotation: r.Encode()}
-			if got := See(n, nil, DefaultKey, noon, noon).Detaching(); !slices.Equal(got, tt.want) {
+			if got := See(n, nil, DefaultKey, providers.InstantOf(noon), providers.InstantOf(noon)).Detaching(); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -9,12 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/forcefence/forcefence/providers"
 )
+
+// Instant is providers.Instant, for packages that know no device.
+type Instant = providers.Instant
 
 // Look is what one live look at a Node and its Lease saw, reduced to what a fence decides on. The zero value is a Node that does
 // not exist.
 type Look struct {
-	Sent, Got time.Time // when the reads were sent, and when both were answered
+	Sent, Got Instant // when the reads were sent, and when both were answered
 
 	Exists          bool
 	Name            string
@@ -45,7 +50,7 @@ type Look struct {
 
 // See reduces a Node (nil: not found) and its Lease (nil: none) to a Look. The objects are not changed and must not be changed
 // afterwards.
-func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got time.Time) Look {
+func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got Instant) Look {
 	l := Look{Sent: sent, Got: got}
 	if node == nil {
 		return l

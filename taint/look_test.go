@@ -32,7 +32,7 @@ func TestMarkedBy(t *testing.T) {
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ManagedFields: tt.fields}}
 		n.Spec.Taints = []corev1.Taint{{Key: DefaultKey, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
-		l := See(n, nil, DefaultKey, time.Time{}, time.Time{})
+		l := See(n, nil, DefaultKey, Instant{}, Instant{})
 		if l.MarkedBy != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, l.MarkedBy, tt.want)
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -192,7 +194,7 @@ func TestSee(t *testing.T) {
 		return n
 	}
 	plain := Look{
-		Sent: sent, Got: got, Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1", SystemUUID: "s1",
+		Sent: providers.InstantOf(sent), Got: providers.InstantOf(got), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1", SystemUUID: "s1",
 		Labels: map[string]string{"zone": "a"}, Ready: corev1.ConditionUnknown, ReadySince: noon, Taints: []corev1.Taint{cordon},
 		InUse: []corev1.UniqueVolumeName{"v1"}, Attached: []corev1.AttachedVolume{{Name: "v1"}},
 	}
@@ -203,7 +205,7 @@ func TestSee(t *testing.T) {
 		lease string
 		want  Look
 	}{
-		{"no node", nil, "7", Look{Sent: sent, Got: got}},
+		{"no node", nil, "7", Look{Sent: providers.InstantOf(sent), Got: providers.InstantOf(got)}},
 		{"no lease", node(), "", plain},
 		{"lease", node(), "7", look(func(l *Look) { l.LeaseRV = "7" })},
 		{"no Ready condition", node(func(n *corev1.Node) { n.Status.Conditions = nil }), "", look(func(l *Look) { l.Ready, l.ReadySince = "", time.Time{} })},
@@ -218,7 +220,7 @@ func TestSee(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := tt.node.DeepCopy()
 			lease := leaseAt(tt.lease)
-			if diff := cmp.Diff(tt.want, See(tt.node, lease, DefaultKey, sent, got)); diff != "" {
+			if diff := cmp.Diff(tt.want, See(tt.node, lease, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))); diff != "" {
 				t.Errorf("See (-want +got):\n%s", diff)
 			}
 			unchanged(t, before, tt.node)
@@ -229,7 +231,7 @@ func TestSee(t *testing.T) {
 			n.Annotations = map[string]string{RecordAnnotation: "?"}
 			n.Spec.Taints = []corev1.Taint{mark("f1", corev1.TaintEffectNoSchedule)}
 		})
-		l := See(n, nil, DefaultKey, sent, got)
+		l := See(n, nil, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))
 		if l.Record != nil || l.RecordErr == nil || l.Mark == nil || l.Ours() {
 			t.Errorf("See = record %v, error %v, mark %v, ours %v, want no record, an error, a mark that is not ours", l.Record, l.RecordErr, l.Mark, l.Ours())
 		}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // What a Node tells of a policy holds for that policy with that word, and for this time that the node is not Ready.
@@ -18,7 +20,7 @@ func TestAnnounced(t *testing.T) {
 	down := func(since time.Time) {
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(since.Truncate(time.Second))}}
 	}
-	look := func() Look { return See(node, nil, DefaultKey, at, at) }
+	look := func() Look { return See(node, nil, DefaultKey, providers.InstantOf(at), providers.InstantOf(at)) }
 	down(at)
 	if look().Announced("p", "word") {
 		t.Error("a node without the annotation tells of a policy")

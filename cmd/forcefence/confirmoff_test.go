@@ -63,7 +63,7 @@ func TestConfirmOff(t *testing.T) {
 	}
 	answers := func(want providers.PowerState, says string) {
 		t.Helper()
-		a := providers.Ask(ctx, p, "people", providers.Target{Node: name}, time.Now)
+		a := providers.Ask(ctx, p, "people", providers.Target{Node: name}, providers.Now)
 		if a.State != want || a.Err != nil || !strings.Contains(a.Raw, says) {
 			t.Errorf("got %s (%q), %v, want %s (%q)", a.State, a.Raw, a.Err, want, says)
 		}

@@ -159,7 +159,7 @@ func isMarked(node *corev1.Node, key string) bool {
 
 // isHeld reports a mark that holds every ordinary pod.
 func isHeld(node *corev1.Node, key string) bool {
-	l := taint.See(node, nil, key, time.Time{}, time.Time{})
+	l := taint.See(node, nil, key, taint.Instant{}, taint.Instant{})
 	return l.Mark != nil && len(l.Detaching()) == 0
 }
 

@@ -191,7 +191,7 @@ func (v *view) unread() {
 // seeNode takes over a Node that was read. Unless the pods were listed since it held every pod, or since it was never read, a mark holds
 // every pod, whatever its record says, and a Node without one must not be seen: pods may have been ended meanwhile, and are known no more.
 func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
-	l := taint.See(node, nil, v.key, now, now)
+	l := taint.See(node, nil, v.key, taint.Instant{}, taint.Instant{})
 	text, marked := "", l.Mark != nil
 	var claims []string
 	if marked {

@@ -395,7 +395,7 @@ func FuzzPodAndNode(f *testing.F) {
 		}
 		v.seeNode(&node, true, time.Time{})
 		got = answer(v, r) == ""
-		named := taint.See(&node, nil, taint.DefaultKey, time.Time{}, time.Time{}).Detaching()
+		named := taint.See(&node, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{}).Detaching()
 		claims, sure := taint.VolumeClaims(&pod)
 		if !exempt && marked && got && (len(named) == 0 || !taint.FreeOf(claims, sure, named)) {
 			t.Errorf("the mark waits for %q, the pod uses %q and all of it is known: %v; it starts", named, claims, sure)

@@ -79,7 +79,7 @@ type life struct{ uid, boot string }
 
 // State reads the Node. It never says On: a node without the taint may be anything.
 func (p *provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs := providers.Observation{At: p.opts.Now()}
+	obs := providers.Observation{At: providers.InstantOf(p.opts.Now())}
 	if p.opts.Node == nil {
 		return obs, providers.WithClass(providers.ErrPermanent, errors.New("there is no API server to read the Node from"))
 	}

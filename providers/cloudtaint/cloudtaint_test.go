@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/cloudtaint"
@@ -47,7 +46,7 @@ func provider(t *testing.T, trust cloudtaint.Trust, n *node) providers.Provider 
 
 func ask(t *testing.T, p providers.Provider) providers.Answer {
 	t.Helper()
-	return providers.Ask(t.Context(), p, "cloud", providers.Target{Node: "n1", ID: "n1"}, time.Now)
+	return providers.Ask(t.Context(), p, "cloud", providers.Target{Node: "n1", ID: "n1"}, providers.Now)
 }
 
 // The taint is an Off only when it came after the node stopped being Ready, in one life of it, and stands there when asked.

@@ -52,7 +52,7 @@ type provider struct {
 
 // State reads the Node live.
 func (p provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs := providers.Observation{At: p.opts.Now()}
+	obs := providers.Observation{At: providers.InstantOf(p.opts.Now())}
 	if p.opts.Node == nil {
 		return obs, providers.WithClass(providers.ErrPermanent, errors.New("there is no API server to read the Node from"))
 	}
@@ -65,9 +65,9 @@ func (p provider) State(ctx context.Context, t providers.Target) (providers.Obse
 		obs.Raw = s.Refused
 	case s.By == "":
 		obs.Raw = "nobody has confirmed it"
-	case s.At.After(obs.At.Add(ahead)):
+	case s.At.After(obs.At.Wall.Add(ahead)):
 		obs.Raw = "confirmed in the future: look at the clocks"
-	case obs.At.Sub(s.At) > p.valid:
+	case obs.At.Wall.Sub(s.At) > p.valid:
 		obs.Raw = "the confirmation has expired"
 	default:
 		obs.State, obs.Raw = providers.PowerOff, fmt.Sprintf("%s: %s", s.By, s.Reason)

@@ -414,7 +414,7 @@ func ask(t *testing.T, p providers.Provider, of providers.Target) providers.Answ
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	return providers.Ask(ctx, p, "test", of, time.Now)
+	return providers.Ask(ctx, p, "test", of, providers.Now)
 }
 
 func expect(t *testing.T, p providers.Provider, of providers.Target, state providers.PowerState, raw string) {

@@ -79,7 +79,7 @@ func (p *Provider) watchOnce(ctx context.Context, targets []providers.Target, f 
 		}
 		t, ours := byName[e.Actor.Attributes["name"]]
 		if state, raw, power := e.told(); ours && power && ctx.Err() == nil {
-			f(t, providers.Observation{State: state, Raw: raw, At: p.opts.Now()})
+			f(t, providers.Observation{State: state, Raw: raw, At: providers.InstantOf(p.opts.Now())})
 		}
 	}
 	if err = lines.Err(); err == nil {

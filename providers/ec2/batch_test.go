@@ -38,7 +38,7 @@ func TestThousandInstances(t *testing.T) {
 	c := newCloud(t)
 	all, targets := fleet(c, 1000, "eu-west-1a", "eu-west-1b", "eu-west-1c")
 	g := guarded(t, func(c *ec2.Config) { c.Regions = []string{"eu-west-1"} })
-	if a := providers.AskAll(t.Context(), g, "aws", targets[:1], time.Now); a[0].State != providers.PowerOn {
+	if a := providers.AskAll(t.Context(), g, "aws", targets[:1], providers.Now); a[0].State != providers.PowerOn {
 		t.Fatalf("got %s, %v", a[0].State, a[0].Err) // with this the zones are known
 	}
 	for _, tt := range []struct{ stopped, calls int }{{0, 1}, {300, 2}, {1000, 2}} {
@@ -47,7 +47,7 @@ func TestThousandInstances(t *testing.T) {
 		}
 		before := c.Calls("", "")
 		started := time.Now()
-		for i, a := range providers.AskAll(t.Context(), g, "aws", targets, time.Now) {
+		for i, a := range providers.AskAll(t.Context(), g, "aws", targets, providers.Now) {
 			want := providers.PowerOn
 			if i < tt.stopped {
 				want = providers.PowerOff
@@ -88,7 +88,7 @@ func TestBatchesInPieces(t *testing.T) {
 			all, targets := fleet(c, 60, "eu-west-1a", "eu-west-1b", "eu-west-1c")
 			all[0].CutPower()
 			g := guarded(t, nil)
-			if a := providers.AskAll(t.Context(), g, "aws", targets[2:3], time.Now); a[0].State != providers.PowerOn {
+			if a := providers.AskAll(t.Context(), g, "aws", targets[2:3], providers.Now); a[0].State != providers.PowerOn {
 				t.Fatalf("got %s, %v", a[0].State, a[0].Err)
 			}
 			bad := map[int]bool{}
@@ -100,7 +100,7 @@ func TestBatchesInPieces(t *testing.T) {
 			before := c.Calls("", "DescribeInstances")
 			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // of which a zone that hangs takes a third, and then all
 			defer cancel()
-			for i, a := range providers.AskAll(ctx, g, "aws", targets, time.Now) {
+			for i, a := range providers.AskAll(ctx, g, "aws", targets, providers.Now) {
 				want := providers.PowerOn
 				if i == 0 {
 					want = providers.PowerOff
@@ -137,7 +137,7 @@ func TestRegionsInABatch(t *testing.T) {
 	_, targets := fleet(c, 40, "eu-west-1a", "us-west-2-lax-1a")
 	g := guarded(t, nil)
 	for range 2 { // the second time the regions are known before
-		for i, a := range providers.AskAll(t.Context(), g, "aws", targets, time.Now) {
+		for i, a := range providers.AskAll(t.Context(), g, "aws", targets, providers.Now) {
 			if a.State != providers.PowerOn {
 				t.Errorf("instance %d: got %s, %v", i, a.State, a.Err)
 			}

@@ -27,7 +27,7 @@ import (
 
 func ask(t *testing.T, p providers.Provider, tg providers.Target) providers.Answer {
 	t.Helper()
-	return providers.Ask(t.Context(), p, "aws", tg, time.Now)
+	return providers.Ask(t.Context(), p, "aws", tg, providers.Now)
 }
 
 // Only two exact words are off, and one of them not by itself.
@@ -163,8 +163,8 @@ func TestTwoAnswersAgree(t *testing.T) {
 			if said != 2 || second.Sub(first) < agree {
 				t.Errorf("%d answers, %s apart; want 2, at least %s", said, second.Sub(first), agree)
 			}
-			if a.Err == nil && (a.At.Before(first) || a.At.After(second)) {
-				t.Errorf("the proof is of %s after the first answer, the second was given after %s", a.At.Sub(first), second.Sub(first))
+			if a.Err == nil && (a.At.Before(providers.InstantOf(first)) || a.At.After(providers.InstantOf(second))) {
+				t.Errorf("the proof is of %s after the first answer, the second was given after %s", a.At.Sub(providers.InstantOf(first)), second.Sub(first))
 			}
 		})
 	}
@@ -460,7 +460,7 @@ func TestOneInstanceUnderTwoZones(t *testing.T) {
 	wrong.Node, wrong.ID, wrong.Claimed = "n2", "aws:///eu-west-1b/"+i.ID(), true
 	g := guard.New(newProvider(t, nil), guard.Options{Name: "aws"})
 	for range 2 {
-		answers := providers.AskAll(t.Context(), g, "aws", []providers.Target{wrong, right}, time.Now)
+		answers := providers.AskAll(t.Context(), g, "aws", []providers.Target{wrong, right}, providers.Now)
 		if !errors.Is(answers[0].Err, providers.ErrIdentity) || answers[1].State != providers.PowerOn {
 			t.Errorf("got %v and %s, %v", answers[0].Err, answers[1].State, answers[1].Err)
 		}

@@ -105,7 +105,7 @@ func TestDeadline(t *testing.T) {
 	p := newProvider(t, script(t, "echo 'Status: OFF'; sleep 3600; exit 2"), nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	a := providers.Ask(ctx, p, "test", n1, time.Now)
+	a := providers.Ask(ctx, p, "test", n1, providers.Now)
 	wants(t, a, providers.PowerUnknown, "", "unreachable")
 	if !errors.Is(a.Err, context.DeadlineExceeded) {
 		t.Errorf("got %v", a.Err)

@@ -302,7 +302,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		if err != nil {
 			return err
 		}
-		obs = providers.Observation{State: r.power(), Raw: r.word(), At: at}
+		obs = providers.Observation{State: r.power(), Raw: r.word(), At: providers.InstantOf(at)}
 		return nil
 	})
 	return obs, err

@@ -48,7 +48,7 @@ func (c *cloud) States(ctx context.Context, targets []providers.Target) (map[str
 func all(_ context.Context, ids []string) (map[string]providers.Observation, error) {
 	out := map[string]providers.Observation{}
 	for _, id := range ids {
-		out[id] = providers.Observation{State: providers.PowerOff, Raw: "stopped", At: time.Now()}
+		out[id] = providers.Observation{State: providers.PowerOff, Raw: "stopped", At: providers.Now()}
 	}
 	return out, nil
 }
@@ -63,7 +63,7 @@ func machines(region string, n int) (out []providers.Target) {
 // wantAll asks for all and compares the errors of those that have one, by ID.
 func wantAll(t *testing.T, p providers.Provider, targets []providers.Target, wrong map[string]error) {
 	t.Helper()
-	for i, a := range providers.AskAll(t.Context(), p, "rack-a", targets, time.Now) {
+	for i, a := range providers.AskAll(t.Context(), p, "rack-a", targets, providers.Now) {
 		want := wrong[targets[i].ID]
 		if (a.State == providers.PowerOff) != (want == nil) || !errors.Is(a.Err, want) || (a.Err == nil) != (want == nil) {
 			t.Errorf("%s: got %s, %v; want %v", targets[i].ID, a.State, a.Err, want)
@@ -199,7 +199,7 @@ func TestBatchIsLimited(t *testing.T) {
 			}
 		}}
 		started = time.Now()
-		for _, a := range providers.AskAll(t.Context(), c.guard(guard.Options{}), "p", machines("a", 1000), time.Now) {
+		for _, a := range providers.AskAll(t.Context(), c.guard(guard.Options{}), "p", machines("a", 1000), providers.Now) {
 			if a.State != providers.PowerUnknown || a.Err == nil {
 				t.Fatalf("got %+v", a)
 			}
@@ -212,7 +212,7 @@ func TestBatchIsLimited(t *testing.T) {
 		c = &cloud{most: 1000, states: func(context.Context, []string) (map[string]providers.Observation, error) { <-stuck; return nil, nil }}
 		g := c.guard(guard.Options{})
 		started = time.Now()
-		for _, a := range providers.AskAll(t.Context(), g, "p", machines("a", 3), time.Now) {
+		for _, a := range providers.AskAll(t.Context(), g, "p", machines("a", 3), providers.Now) {
 			if !errors.Is(a.Err, providers.ErrUnreachable) || !strings.Contains(a.Err.Error(), "ask states of 3 machines (provider rack-a): no answer within 5s (timeout)") {
 				t.Errorf("stuck: got %v", a.Err)
 			}
@@ -240,7 +240,7 @@ func TestStatesWithoutBatches(t *testing.T) {
 			case "a0004":
 				panic("nil map")
 			}
-			return providers.Observation{State: providers.PowerOff, At: at}, nil
+			return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(at)}, nil
 		}}, options(guard.Options{}))
 		started := time.Now()
 		wantAll(t, g, machines("a", 100), map[string]error{"a0003": providers.ErrDenied, "a0004": providers.ErrPermanent})

@@ -133,7 +133,7 @@ func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 // each request could not be powered off within one.
 func (g *Provider) act(ctx context.Context, c call, t providers.Target, still func() error,
 	f func(context.Context, providers.Target, func() error) error) error {
-	if err := providers.Confirm(ctx, g, t, time.Now); err != nil {
+	if err := providers.Confirm(ctx, g, t, providers.Now); err != nil {
 		g.opts.Metrics.count(g.opts.Type, c.label, providers.Class(err))
 		return g.failed(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
 	}

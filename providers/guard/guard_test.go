@@ -49,12 +49,12 @@ type chassis struct{ *fake }
 func (chassis) Limits(providers.Target) string { return "the chassis" }
 
 func off(context.Context, providers.Target) (providers.Observation, error) {
-	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: time.Unix(7, 0)}, nil
+	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: providers.InstantOf(time.Unix(7, 0))}, nil
 }
 
 // now is off as of now.
 func now(context.Context, providers.Target) (providers.Observation, error) {
-	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: time.Now()}, nil
+	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: providers.Now()}, nil
 }
 
 func options(o guard.Options) guard.Options {
@@ -369,7 +369,7 @@ func (placing) Place(ctx context.Context, hypervisor string, _ providers.Target)
 		<-ctx.Done()
 		return providers.Placement{}, ctx.Err()
 	}
-	return providers.Placement{Absent: true, At: time.Now()}, nil
+	return providers.Placement{Absent: true, At: providers.Now()}, nil
 }
 
 // TestPlace: one hypervisor that does not answer keeps no other waiting, and a provider that knows none says so.
@@ -378,16 +378,16 @@ func TestPlace(t *testing.T) {
 		g := guard.New(placing{}, guard.Options{Name: "group", Concurrency: 1})
 		target := providers.Target{Node: "n1", ID: "n1"}
 		dead := make(chan providers.Place)
-		go func() { dead <- providers.AskPlace(t.Context(), g, "dead", target, time.Now) }()
+		go func() { dead <- providers.AskPlace(t.Context(), g, "dead", target, providers.Now) }()
 		synctest.Wait()
-		if p := providers.AskPlace(t.Context(), g, "alive", target, time.Now); !p.Absent || p.Got != p.At {
+		if p := providers.AskPlace(t.Context(), g, "alive", target, providers.Now); !p.Absent || p.Got != p.At {
 			t.Errorf("got %+v, want an answer at once", p)
 		}
 		if p := <-dead; p.Absent || !errors.Is(p.Err, providers.ErrUnreachable) {
 			t.Errorf("got %+v, want no answer", p)
 		}
 		none := guard.New(struct{ providers.Provider }{}, guard.Options{Name: "racks"})
-		if p := providers.AskPlace(t.Context(), none, "alive", target, time.Now); p.Absent || !errors.Is(p.Err, providers.ErrPermanent) {
+		if p := providers.AskPlace(t.Context(), none, "alive", target, providers.Now); p.Absent || !errors.Is(p.Err, providers.ErrPermanent) {
 			t.Errorf("got %+v, want a refusal", p)
 		}
 	})

@@ -60,7 +60,7 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 			g := guard.New(&fake{
 				state: func(context.Context, providers.Target) (providers.Observation, error) {
 					asked++
-					tt.obs.At = time.Now().Add(-tt.old)
+					tt.obs.At = providers.InstantOf(time.Now().Add(-tt.old))
 					return tt.obs, tt.err
 				},
 				power: func(context.Context, providers.Target) error { acted++; return nil },
@@ -94,7 +94,7 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		g := guard.New(&fake{
 			state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
 				at := time.Now()
-				return providers.Observation{State: providers.PowerOn, At: at}, wait(ctx, 2*time.Second)
+				return providers.Observation{State: providers.PowerOn, At: providers.InstantOf(at)}, wait(ctx, 2*time.Second)
 			},
 			power: func(ctx context.Context, _ providers.Target) error { return wait(ctx, 4*time.Second) },
 		}, options(guard.Options{Rate: 0.1, Burst: 1}))

@@ -175,7 +175,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
 	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
-		obs = providers.Observation{At: p.opts.Now()}
+		obs = providers.Observation{At: providers.InstantOf(p.opts.Now())}
 		if !p.cfg.IgnoreGUID {
 			guid, err := s.client.GetSystemGUID(ctx)
 			switch {

@@ -25,7 +25,7 @@ func expectSoon(t testing.TB, p providers.Provider, of providers.Target) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if a := providers.Ask(ctx, p, "test", of, time.Now); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrUnreachable) {
+	if a := providers.Ask(ctx, p, "test", of, providers.Now); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrUnreachable) {
 		t.Errorf("got %s (%q), %v; want %v", a.State, a.Raw, a.Err, providers.ErrUnreachable)
 	}
 }
@@ -122,7 +122,7 @@ func TestSystemGUID(t *testing.T) {
 		s.guid = unhex(t, machineUUID)
 		s.codes[types.CommandGetChassisStatus.ID] = types.CodeNodeBusy
 	})
-	if err := providers.Confirm(t.Context(), p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true}, time.Now); err != nil {
+	if err := providers.Confirm(t.Context(), p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true}, providers.Now); err != nil {
 		t.Error(err)
 	}
 }

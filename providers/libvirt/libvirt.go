@@ -201,7 +201,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if err != nil {
 			return err
 		}
-		obs.SystemUUID, obs.At = text(s.uuid), asked
+		obs.SystemUUID, obs.At = text(s.uuid), providers.InstantOf(asked)
 		state, raw, err := s.verdict()
 		if err != nil {
 			return err
@@ -427,7 +427,7 @@ func (p *Provider) Place(ctx context.Context, on string, t providers.Target) (pr
 		if u, ok := providers.ParseUUID(t.ID); ok && !slices.Contains(uuids, golibvirt.UUID(u)) {
 			return providers.WithClass(providers.ErrIdentity, fmt.Errorf("the node's system UUID is %s, and it is to be domain %s", t.SystemUUID, t.ID))
 		}
-		out.At = p.opts.Now()
+		out.At = providers.InstantOf(p.opts.Now())
 		found, err := p.group[i].find(ctx, uuids, t.ID)
 		if err != nil {
 			return err

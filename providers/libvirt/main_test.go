@@ -68,7 +68,7 @@ func ask(t testing.TB, p providers.Provider, of providers.Target) providers.Answ
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return providers.Ask(ctx, p, "test", of, time.Now)
+	return providers.Ask(ctx, p, "test", of, providers.Now)
 }
 
 // expect asks, and wants this state in libvirt's words and no error.

@@ -114,7 +114,7 @@ func newAgent(t testing.TB) *agent {
 func short(t *testing.T, p providers.Provider, id string) providers.Answer {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	return providers.Ask(ctx, p, "racks", providers.Target{Node: "n1", ID: id}, time.Now)
+	return providers.Ask(ctx, p, "racks", providers.Target{Node: "n1", ID: id}, providers.Now)
 }
 
 // What a strip with the right passwords may not say, and one without any. Beside each stands what becomes of it: no case is Off.

@@ -272,7 +272,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw, since.Round(100*time.Millisecond), p.cfg.OffDelay)
 			}
 		}
-		obs = providers.Observation{State: state, Raw: raw, At: asked}
+		obs = providers.Observation{State: state, Raw: raw, At: providers.InstantOf(asked)}
 		return nil
 	})
 	return obs, err

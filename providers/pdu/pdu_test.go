@@ -242,7 +242,7 @@ func TestOffDelay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		obs, err := p.State(ctx, target)
 		cancel()
-		if obs.State != tt.want || obs.Raw != tt.raw || err != nil || !obs.At.Equal(now) {
+		if obs.State != tt.want || obs.Raw != tt.raw || err != nil || !obs.At.Equal(providers.InstantOf(now)) {
 			t.Errorf("step %d: got %s (%q), %v, want %s (%q)", i, obs.State, obs.Raw, err, tt.want, tt.raw)
 		}
 	}

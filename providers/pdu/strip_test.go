@@ -473,5 +473,5 @@ func ask(t testing.TB, p providers.Provider, id string) providers.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return providers.Ask(ctx, p, "racks", providers.Target{Node: "n1", ID: id}, time.Now)
+	return providers.Ask(ctx, p, "racks", providers.Target{Node: "n1", ID: id}, providers.Now)
 }

@@ -105,7 +105,7 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 		return fmt.Errorf("got %w, want one of %v", err, want)
 	}
 	unknown := func(ctx context.Context) error {
-		a := providers.Ask(ctx, b.Provider, "suite", b.Target, time.Now)
+		a := providers.Ask(ctx, b.Provider, "suite", b.Target, providers.Now)
 		switch {
 		case a.State != providers.PowerUnknown:
 			return fmt.Errorf("got %s (%q)", a.State, a.Raw)

@@ -147,7 +147,7 @@ func (a asked) State(ctx context.Context, t providers.Target) (providers.Observa
 		return obs, nil
 	}
 	// What AskAll makes of a target that is left out, and of the call's error.
-	got := providers.AskAll(ctx, said{a.Provider, all, err}, "suite", []providers.Target{t}, time.Now)
+	got := providers.AskAll(ctx, said{a.Provider, all, err}, "suite", []providers.Target{t}, providers.Now)
 	return providers.Observation{Raw: got[0].Raw}, got[0].Err
 }
 
@@ -213,7 +213,7 @@ var checks = []check{
 func ask(ctx context.Context, b *Bench, o Options, t providers.Target) providers.Answer {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	return providers.Ask(ctx, b.Provider, "suite", t, time.Now)
+	return providers.Ask(ctx, b.Provider, "suite", t, providers.Now)
 }
 
 func expect(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
@@ -405,7 +405,7 @@ func identity(ctx context.Context, b *Bench, o Options) error {
 		b.SetFault(OtherMachine)
 		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 			confirmed := func(ctx context.Context, t providers.Target, still func() error) error {
-				if err := providers.Confirm(ctx, b.Provider, t, time.Now); err != nil {
+				if err := providers.Confirm(ctx, b.Provider, t, providers.Now); err != nil {
 					return err
 				}
 				return call(ctx, t, still)
@@ -448,7 +448,7 @@ func addresses(ctx context.Context, b *Bench, o Options) error {
 			return fmt.Errorf("State for a node with addresses %q: got %s, %v; want %v", other, a.State, a.Err, want)
 		}
 		confirmed := func(ctx context.Context, t providers.Target, _ func() error) error {
-			return providers.Confirm(ctx, b.Provider, t, time.Now)
+			return providers.Confirm(ctx, b.Provider, t, providers.Now)
 		}
 		if err := power(ctx, o, confirmed, t); !errors.Is(err, want) {
 			return fmt.Errorf("confirming a node with addresses %q: got %v, want %v", other, err, want)
@@ -486,8 +486,8 @@ func timeOfQuestion(ctx context.Context, b *Bench, o Options) error {
 		if err != nil {
 			return err
 		}
-		if obs.At.Before(called) || obs.At.After(got.Add(-SlowBy)) {
-			return fmt.Errorf("the call took %s, At is %s after its start; want 0 to %s", got.Sub(called), obs.At.Sub(called), got.Sub(called)-SlowBy)
+		if obs.At.Before(providers.InstantOf(called)) || obs.At.After(providers.InstantOf(got.Add(-SlowBy))) {
+			return fmt.Errorf("the call took %s, At is %s after its start; want 0 to %s", got.Sub(called), obs.At.Sub(providers.InstantOf(called)), got.Sub(called)-SlowBy)
 		}
 	}
 	return nil

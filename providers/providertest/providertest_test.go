@@ -60,7 +60,7 @@ func (d *device) reach(ctx context.Context, t providers.Target) (f Fault, _ erro
 }
 
 func (d *device) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs := providers.Observation{At: time.Now(), SystemUUID: machineUUID}
+	obs := providers.Observation{At: providers.Now(), SystemUUID: machineUUID}
 	if d.tells != "" {
 		obs.SystemUUID, obs.Addresses = "", d.tells
 	}
@@ -214,7 +214,7 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 				all, err := h()
 				for _, t := range targets {
 					if _, there := all[t.Key()]; !there {
-						all[t.Key()] = providers.Observation{State: providers.PowerOff, At: time.Now()}
+						all[t.Key()] = providers.Observation{State: providers.PowerOff, At: providers.Now()}
 					}
 				}
 				return all, err
@@ -223,7 +223,7 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 			states: func(_ context.Context, _ []providers.Target, h honest) (answers, error) {
 				all, err := h()
 				for key, o := range all {
-					o.At = time.Now()
+					o.At = providers.Now()
 					all[key] = o
 				}
 				return all, err
@@ -249,7 +249,7 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 						if o, now := all[t.Key()]; now {
 							kept[t.Key()] = o
 						} else if o, before := kept[t.Key()]; before && err != nil {
-							o.At = time.Now()
+							o.At = providers.Now()
 							all[t.Key()] = o
 						}
 					}
@@ -356,7 +356,7 @@ func TestLiarsAreCaught(t *testing.T) {
 					kept = &o
 				}
 				o := *kept
-				o.At = time.Now()
+				o.At = providers.Now()
 				return o, nil
 			}
 		}},
@@ -365,7 +365,7 @@ func TestLiarsAreCaught(t *testing.T) {
 			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
 				o, err := honest()
 				if err != nil && last.State == providers.PowerOff {
-					last.At = time.Now()
+					last.At = providers.Now()
 					return last, nil
 				}
 				last = o
@@ -405,7 +405,7 @@ func TestLiarsAreCaught(t *testing.T) {
 			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
 				o, err := honest()
 				if errors.Is(err, providers.ErrNotFound) {
-					return obs{State: providers.PowerOff, At: time.Now()}, nil
+					return obs{State: providers.PowerOff, At: providers.Now()}, nil
 				}
 				return o, err
 			}
@@ -445,7 +445,7 @@ func TestLiarsAreCaught(t *testing.T) {
 		{"stamps the answer's arrival", "time of the question", func(l *liar) {
 			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
 				o, err := honest()
-				o.At = time.Now()
+				o.At = providers.Now()
 				return o, err
 			}
 		}},

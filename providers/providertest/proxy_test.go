@@ -72,7 +72,7 @@ type webProvider struct {
 }
 
 func (p *webProvider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs := providers.Observation{At: time.Now()}
+	obs := providers.Observation{At: providers.Now()}
 	raw, err := p.call(ctx, http.MethodGet, "/")
 	p.mu.Lock()
 	defer p.mu.Unlock()

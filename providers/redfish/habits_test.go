@@ -121,7 +121,7 @@ func TestSlowBMC(t *testing.T) {
 					if n++; n > 10 {
 						t.Fatalf("no answer in 10 calls: %v", a.Err)
 					}
-					a = providers.Ask(t.Context(), g, "rack-a", target, time.Now)
+					a = providers.Ask(t.Context(), g, "rack-a", target, providers.Now)
 					if a.Err != nil && !strings.Contains(providers.Text(a.Err), "within 5s (timeout)") {
 						t.Errorf("call %d: got %v", n, a.Err)
 					}
@@ -139,7 +139,7 @@ func TestSlowBMC(t *testing.T) {
 					} else {
 						r.ms[0].CutPower()
 					}
-					if a := providers.Ask(t.Context(), g, "rack-a", target, time.Now); a.State != want || a.Err != nil {
+					if a := providers.Ask(t.Context(), g, "rack-a", target, providers.Now); a.State != want || a.Err != nil {
 						t.Fatalf("probe %d: got %s, %v; want %s", i, a.State, a.Err, want)
 					}
 					if open := r.bmc.Sessions(); open > 1 {
@@ -192,7 +192,7 @@ func TestLoginThatIsCutOff(t *testing.T) {
 			r.bmc.SetFault(datacenter.Fault{})
 			r.bmc.ExpireSessions()
 			time.Sleep(time.Minute)
-			if a := providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now); a.State != providers.PowerOn {
+			if a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now); a.State != providers.PowerOn {
 				t.Errorf("%s: healed: got %v", how, a.Err)
 			}
 		})
@@ -207,7 +207,7 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 		errs, of := make(chan error, 8), r.target()
 		of.ID = r.bmc.SystemURL(r.ms[0]) // nothing to look for: each caller logs in itself
 		for range cap(errs) {
-			go func() { errs <- providers.Ask(t.Context(), r.p, "rack-a", of, time.Now).Err }()
+			go func() { errs <- providers.Ask(t.Context(), r.p, "rack-a", of, providers.Now).Err }()
 		}
 		time.Sleep(3 * time.Second) // the first password is on its way
 		r.renew(t, "wrong as well")
@@ -253,7 +253,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 					t.Helper()
 					for range rounds {
 						for _, err := range []error{
-							providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now).Err,
+							providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now).Err,
 							g.PowerOff(t.Context(), r.target(), providertest.Allow),
 						} {
 							if !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.Text(err), "not sent again") {
@@ -287,7 +287,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 				r.bmc.ExpireSessions()
 				r.bmc.SetFault(datacenter.Fault{NoSessions: tt.fault.NoSessions, ClosedRoot: tt.fault.ClosedRoot})
 				r.renew(t, "a fourth")
-				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now); a.State != providers.PowerOn || a.Err != nil {
+				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now); a.State != providers.PowerOn || a.Err != nil {
 					t.Errorf("the right password: got %s, %v", a.State, a.Err)
 				}
 			})
@@ -418,7 +418,7 @@ func TestOffIsContradicted(t *testing.T) {
 	r.bmc.SetFault(datacenter.Fault{Chassis: "true", Slow: 50 * time.Millisecond})
 	for range 3 {
 		obs, err := r.p.State(t.Context(), r.target())
-		if took := time.Since(obs.At); err != nil || took < 50*time.Millisecond {
+		if took := providers.Now().Sub(obs.At); err != nil || took < 50*time.Millisecond {
 			t.Errorf("asked %s ago, %v", took, err)
 		}
 	}
@@ -428,7 +428,7 @@ func TestOffIsContradicted(t *testing.T) {
 func TestChassisIsReadBeside(t *testing.T) {
 	bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
 		r.bmc.SetFault(datacenter.Fault{Chassis: "true"})
-		_ = providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now)
+		_ = providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
 		r.bmc.SetFault(datacenter.Fault{Chassis: "true", Slow: 2 * time.Second})
 		for i, want := range []time.Duration{2, 4, 2, 2, 2} {
 			if i == 1 {
@@ -438,7 +438,7 @@ func TestChassisIsReadBeside(t *testing.T) {
 				r.ms[0].PowerOn()
 			}
 			began := time.Now()
-			a := providers.Ask(t.Context(), g, "rack-a", r.target(), time.Now)
+			a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
 			if took := time.Since(began); took != want*time.Second || a.Err != nil {
 				t.Errorf("question %d took %s, %v; want %ds", i, took, a.Err, want)
 			}

@@ -212,7 +212,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if err != nil {
 			return err
 		}
-		obs.At = s.asked
+		obs.At = providers.InstantOf(s.asked)
 		if _, ok := providers.ParseUUID(s.UUID); ok {
 			obs.SystemUUID = s.UUID
 		}

@@ -81,7 +81,7 @@ func (r *rack) powerOff(t *testing.T, target providers.Target) error {
 
 func (r *rack) ask(t *testing.T, target providers.Target) providers.Answer {
 	t.Helper()
-	return providers.Ask(t.Context(), r.p, "rack-a", target, time.Now)
+	return providers.Ask(t.Context(), r.p, "rack-a", target, providers.Now)
 }
 
 func (r *rack) want(t *testing.T, target providers.Target, want providers.PowerState) {
@@ -162,7 +162,7 @@ func TestFaults(t *testing.T) {
 				r.bmc.SetFault(tt.fault)
 				for act, call := range map[string]func(context.Context) error{
 					"ask state of": func(ctx context.Context) error {
-						a := providers.Ask(ctx, r.p, "rack-a", target, time.Now)
+						a := providers.Ask(ctx, r.p, "rack-a", target, providers.Now)
 						if a.State != providers.PowerUnknown {
 							t.Errorf("state: got %s (%q)", a.State, a.Raw)
 						}

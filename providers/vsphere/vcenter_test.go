@@ -374,7 +374,7 @@ func ask(t testing.TB, p providers.Provider, of providers.Target) providers.Answ
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return providers.Ask(ctx, p, "vc", of, time.Now)
+	return providers.Ask(ctx, p, "vc", of, providers.Now)
 }
 
 // expect asks, and wants this state in these words and no error.

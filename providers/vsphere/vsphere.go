@@ -149,7 +149,7 @@ func (p *Provider) Limits(providers.Target) string { return p.origin }
 // State asks for the VM and its host. Errors have a class; a state that vSphere does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) (err error) {
-		obs = providers.Observation{At: p.opts.Now()}
+		obs = providers.Observation{At: providers.InstantOf(p.opts.Now())}
 		inv, err := s.look(ctx, t)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 			return err
 		}
 		for _, t := range targets {
-			obs := providers.Observation{At: at}
+			obs := providers.Observation{At: providers.InstantOf(at)}
 			if err := inv.observe(t, &obs); errors.Is(err, errSession) {
 				return err
 			} else if err != nil {

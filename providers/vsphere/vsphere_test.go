@@ -556,7 +556,7 @@ func TestBatch(t *testing.T) {
 	g := guard.New(p, guard.Options{Name: "vc", Type: "vsphere"})
 	check := func(pages int) {
 		t.Helper()
-		answers := providers.AskAll(t.Context(), g, "vc", targets, time.Now)
+		answers := providers.AskAll(t.Context(), g, "vc", targets, providers.Now)
 		for i, a := range answers {
 			want := []providers.PowerState{providers.PowerOff, providers.PowerOn}[i%2]
 			if i == len(vms) {

@@ -64,7 +64,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s recovery
 	said := x.upTo(recovery.Write)
 	x.tell(x.st, said)
 	write(said.Record)
-	x.across(func(f *fleet.Fleet) { x.st.course.Did(recovery.Outcome{}, x.Now(), f) })
+	x.across(func(f *fleet.Fleet) { x.st.course.Did(recovery.Outcome{}, providers.InstantOf(x.Now()), f) })
 	return x, asked, x.upTo(recovery.PowerOn)
 }
 

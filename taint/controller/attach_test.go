@@ -54,7 +54,7 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 
 	x.live.node.Spec.Taints = append(x.live.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 
-	l := taint.See(x.live.node, nil, taint.DefaultKey, x.c.now, x.c.now)
+	l := taint.See(x.live.node, nil, taint.DefaultKey, providers.InstantOf(x.c.now), providers.InstantOf(x.c.now))
 	x.live.node.Annotations = map[string]string{taint.PolicyAnnotation: l.Announce(rule.Name, string(rule.WithoutProof), x.c.now)}
 
 	yes := true

@@ -91,7 +91,7 @@ func (m Machine) HeardAt(at time.Time) Machine {
 }
 
 // Ask puts the question to all devices that speak for the node at once, and returns an answer of each. It blocks for them.
-func (m Machine) Ask(ctx context.Context, now func() time.Time) []providers.Answer {
+func (m Machine) Ask(ctx context.Context, now func() providers.Instant) []providers.Answer {
 	var qs []providers.Question
 	for _, d := range m.Devices() {
 		qs = append(qs, providers.Question{Provider: d.Provider, By: d.Name, Target: d.Target})
@@ -270,6 +270,9 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 }
 
+// now is this moment by both clocks of the process.
+func (r *Reconciler) now() providers.Instant { return providers.InstantOf(r.Now()) }
+
 // idle reports, from the caches alone, that there is nothing to look at: that, and once a pin, is what every healthy node costs.
 func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle bool, after time.Duration, err error) {
 	var node corev1.Node
@@ -279,18 +282,18 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		r.forget(name, st)
 		return true, 0, nil
 	}
-	l := taint.See(&node, nil, r.Key, r.Now(), r.Now())
+	l := taint.See(&node, nil, r.Key, r.now(), r.now())
 	status, why := taint.ProtectionOf(&node)
 	r.setProtection(st, protectionWord(status, why))
 	st.nudging.saw(l, status, r.Now())
 	var view fleet.View
 	r.across(func(f *fleet.Fleet) {
-		f.See(l, r.Now())
-		view = f.View(name, r.Now())
+		f.See(l, r.now())
+		view = f.View(name, r.now())
 	})
 	r.tellOddLease(&node, st, view)
 	config := r.Config()
-	turn := st.course.SawStorage(config.Policies, config.health(name), r.Now())
+	turn := st.course.SawStorage(config.Policies, config.health(name), r.now())
 	if !recovery.Idle(l, view) || st.course.Owes() || turn {
 		return false, 0, nil
 	}
@@ -334,7 +337,7 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 	r.setProtection(st, "")
 	r.setMode(st, "")
 	st.nudging = nudging{}
-	r.across(func(f *fleet.Fleet) { f.Drop(name, r.Now()) })
+	r.across(func(f *fleet.Fleet) { f.Drop(name, r.now()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.nodes, name)

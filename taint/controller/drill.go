@@ -128,7 +128,7 @@ func (p *Drills) drill(ctx context.Context, name string) {
 	if r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node) != nil || !calm(&node, r.Key) {
 		return // deleted meanwhile, or being fenced
 	}
-	seen := r.Config().Drill(ctx, &node, r.liar, r.Now)
+	seen := r.Config().Drill(ctx, &node, r.liar, r.now)
 	if ctx.Err() != nil {
 		return
 	}
@@ -170,7 +170,7 @@ func (r *Reconciler) liar(m Machine) (by string) {
 
 // Drill asks every device that speaks for the node, all at once, each for as long as it may take. liar names the node whose record keeps a
 // device from being believed. It blocks for the devices alone.
-func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine) string, now func() time.Time) drill.Seen {
+func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine) string, now func() providers.Instant) drill.Seen {
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
 	led, _ := p.Machine(node)      // its mode is the rule's, also where the machine's power may not be touched
 	mode := p.mode(node, led.Mode)

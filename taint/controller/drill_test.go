@@ -53,7 +53,7 @@ func TestDrillTellsTheCause(t *testing.T) {
 			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Config: func() *Config { return config }, Leading: func() error { return nil },
 		})}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-		f := drill.Judge(config.Drill(t.Context(), node, nobodyLies, time.Now))
+		f := drill.Judge(config.Drill(t.Context(), node, nobodyLies, providers.Now))
 		p.tell(node, "", f)
 		if f.Result != providers.Class(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
 			t.Errorf("got %+v", f)
@@ -102,7 +102,7 @@ func TestDrillOfTwoDevices(t *testing.T) {
 			m.Further = []Machine{tc.second}
 			m.Further[0].Level = 1
 			config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
-			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, time.Now))
+			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
 				t.Errorf("got %s, %q, want %s, %q", f.Result, f.Detail, tc.class, tc.says)
 			}
@@ -256,7 +256,7 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	judge := func(m Machine, liar func(Machine) string) drill.Finding {
 		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
-		return drill.Judge(config.Drill(t.Context(), node, liar, time.Now))
+		return drill.Judge(config.Drill(t.Context(), node, liar, providers.Now))
 	}
 	if f := judge(m, func(Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
 		t.Errorf("distrusted: got %+v", f)
@@ -290,7 +290,7 @@ func TestDrillOfQuietDevices(t *testing.T) {
 		m.Further[0].Device += "-b"
 		m.Further[0].Level = 1
 		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
-		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(Machine) string { return "" }, time.Now)
+		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(Machine) string { return "" }, providers.Now)
 		if len(seen.Devices) != tc.want {
 			t.Errorf("%s: %d devices are judged, want %d: %+v", name, len(seen.Devices), tc.want, seen.Devices)
 		}

@@ -24,7 +24,7 @@ import (
 // step does the next step of a node's course. It returns when to come again, or that it should be at once.
 func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (after time.Duration, again bool, err error) {
 	var s recovery.Step
-	r.across(func(f *fleet.Fleet) { s = st.course.Next(r.Now(), f) })
+	r.across(func(f *fleet.Fleet) { s = st.course.Next(r.now(), f) })
 	if s.Do == recovery.Read {
 		err = r.read(ctx, name, st, s)
 		r.called(err)
@@ -59,7 +59,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	}
 	o := r.act(ctx, st, s)
 	r.took(st, s, begun, o.Err)
-	r.across(func(f *fleet.Fleet) { st.course.Did(o, r.Now(), f) })
+	r.across(func(f *fleet.Fleet) { st.course.Did(o, r.now(), f) })
 	switch {
 	case o.Err == nil && writes(s.Do):
 		r.tell(st, s)
@@ -109,7 +109,7 @@ func (r *Reconciler) tookAsked(st *nodeState, all []providers.Answer) {
 	l := st.course.Look()
 	for i, d := range st.machine.Devices() {
 		a := all[i]
-		r.Took(Part{Node: l.Name, Record: l.Record, Name: "ask", Begun: a.At, Ended: a.Got, Device: d.Device, State: a.State, Err: a.Err})
+		r.Took(Part{Node: l.Name, Record: l.Record, Name: "ask", Begun: a.At.Wall, Ended: a.Got.Wall, Device: d.Device, State: a.State, Err: a.Err})
 	}
 }
 
@@ -160,8 +160,8 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 
 // ask puts the question to the machine's devices, live.
 func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
-	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat).Ask(ctx, r.Now)
-	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.Now(), f) })
+	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat.Wall).Ask(ctx, r.now)
+	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.now(), f) })
 	r.logAnswers(st, all)
 	r.noticed(st)
 	r.tookAsked(st, all)
@@ -176,7 +176,7 @@ func (r *Reconciler) noticed(st *nodeState) {
 	}
 	var by fleet.Source
 	var silent time.Duration
-	r.across(func(f *fleet.Fleet) { by, silent = f.Noticed(l.Name, r.Now()) })
+	r.across(func(f *fleet.Fleet) { by, silent = f.Noticed(l.Name, r.now()) })
 	if by == "" {
 		return
 	}
@@ -191,7 +191,7 @@ func (r *Reconciler) noticed(st *nodeState) {
 func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
 	l := st.course.Look()
 	by := st.machine.Devices()[s.Device]
-	o.Sent = r.Now()
+	o.Sent = r.now()
 	if st.course.Holds(o.Sent) != recovery.Yes {
 		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
@@ -209,7 +209,7 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Ste
 // powerOn sends the power-on that the record announced, through one device after the other.
 func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
 	l, all := st.course.Look(), st.machine.Devices()
-	o.Sent = r.Now()
+	o.Sent = r.now()
 	if st.course.Holds(o.Sent) != recovery.Yes {
 		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
@@ -231,7 +231,7 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step
 // mayStillAct returns nil while the look that a power action follows from holds, and this process leads. It reads no
 // more than powerOff reads before the call, so that a device's goroutine may call it.
 func (r *Reconciler) mayStillAct(st *nodeState) error {
-	if st.course.Holds(r.Now()) != recovery.Yes {
+	if st.course.Holds(r.now()) != recovery.Yes {
 		return kube.ErrLate
 	}
 	return r.Leading()
@@ -264,28 +264,28 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		seen := kube.SeePods(objects, r.Key, r.Config().EvictFirst)
 		st.objects = slimPods(objects)
 		r.chronicleList(st)
-		st.course.SawPods(seen, r.Now())
+		st.course.SawPods(seen, r.now())
 	case recovery.Volumes:
 		of, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
 			return err
 		}
 		r.Config().judge(st.only(s.Pods), of)
-		st.course.SawVolumes(of, r.Now())
+		st.course.SawVolumes(of, r.now())
 	case recovery.Owners:
 		of, err := kube.Owners(ctx, r.Live, s.Pods)
 		if err != nil {
 			return err
 		}
-		st.course.SawOwners(of, r.Now())
+		st.course.SawOwners(of, r.now())
 	case recovery.Rival:
-		st.course.SawRival(kube.LonghornDeletes(ctx, r.Live, r.Client.RESTMapper()), r.Now())
+		st.course.SawRival(kube.LonghornDeletes(ctx, r.Live, r.Client.RESTMapper()), r.now())
 	case recovery.Members:
 		members, err := kube.Members(ctx, r.Live)
 		if err != nil {
 			return err
 		}
-		st.course.SawMembers(members, r.Now())
+		st.course.SawMembers(members, r.now())
 	case recovery.Waiting:
 		var namespaces []string
 		for _, p := range s.Pods {
@@ -297,27 +297,27 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		if err != nil {
 			return err
 		}
-		st.course.SawWaiting(claims, r.Now())
+		st.course.SawWaiting(claims, r.now())
 	case recovery.Claims:
 		claims, err := kube.Claims(ctx, r.Live, s.PVs)
 		if err != nil {
 			return err
 		}
-		st.course.SawClaims(claims, r.Now())
+		st.course.SawClaims(claims, r.now())
 	case recovery.CachedAttachments:
 		cached, err := kube.Attachments(ctx, r.Cache, client.MatchingFields{NodeNameIndex: name})
 		if err != nil {
 			return err
 		}
 		r.chronicleAttached(st, cached[name])
-		st.course.SawAttachments(cached[name], false, r.Now())
+		st.course.SawAttachments(cached[name], false, r.now())
 	case recovery.LiveAttachments:
 		live, err := r.attachedTo(ctx, name)
 		if err != nil {
 			return err
 		}
 		r.chronicleAttached(st, live)
-		st.course.SawAttachments(live, true, r.Now())
+		st.course.SawAttachments(live, true, r.now())
 	default:
 		return fmt.Errorf("unknown reading %d", s.Read)
 	}
@@ -372,7 +372,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 				return err
 			}
 			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
-			l.Got = r.Now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
+			l.Got = r.now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
 			elsewhere = replay.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
 		}
 		r.inMode(st, facts.Mode)
@@ -381,7 +381,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	}
 	r.across(func(f *fleet.Fleet) {
 		st.course.SawLife(node, l, facts, elsewhere, f)
-		st.suspect = f.View(name, r.Now()).Suspicion(l)
+		st.suspect = f.View(name, r.now()).Suspicion(l)
 	})
 	return nil
 }

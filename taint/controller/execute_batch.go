@@ -152,7 +152,7 @@ func since(l taint.Look) time.Time {
 	if l.Record.Open() {
 		return l.Record.Since
 	}
-	return l.Sent
+	return l.Sent.Wall
 }
 
 // patient is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.
@@ -191,7 +191,7 @@ func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held 
 const sending = 500 * time.Millisecond
 
 // holds says whether what the course does next may be sent from now on until sending has gone by.
-func (r *Reconciler) holds(st *nodeState) recovery.Hold { return st.course.Holds(r.Now().Add(sending)) }
+func (r *Reconciler) holds(st *nodeState) recovery.Hold { return st.course.Holds(r.now().Add(sending)) }
 
 // holds reports whether a write may be made now, asking the device again where the last answer is too old.
 func (b *batch) holds(ctx context.Context) bool {

@@ -45,7 +45,7 @@ func (m *oneMachine) State(context.Context, providers.Target) (providers.Observa
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked++
-	return providers.Observation{State: m.state, At: m.now()}, nil
+	return providers.Observation{State: m.state, At: providers.InstantOf(m.now())}, nil
 }
 
 func (m *oneMachine) PowerOff(context.Context, providers.Target, func() error) error {
@@ -157,9 +157,9 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 	x.st = x.state("n1")
 	x.across(func(f *fleet.Fleet) {
 		for _, n := range []string{"n1", "n2", "n3"} {
-			f.Know(n, c.now)
+			f.Know(n, providers.InstantOf(c.now))
 		}
-		f.Lease("n1", "1", 0, c.now)
+		f.Lease("n1", "1", 0, providers.InstantOf(c.now))
 	})
 	x.pass(70 * time.Second)
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
@@ -178,9 +178,9 @@ func (x *midst) pass(d time.Duration) {
 		x.c.now = x.c.now.Add(min(10*time.Second, end.Sub(x.c.now)))
 		x.across(func(f *fleet.Fleet) {
 			for _, n := range []string{"n2", "n3"} {
-				f.Lease(n, x.c.now.Format("150405.000000"), 0, x.c.now)
+				f.Lease(n, x.c.now.Format("150405.000000"), 0, providers.InstantOf(x.c.now))
 			}
-			f.Tick(x.c.now)
+			f.Tick(providers.InstantOf(x.c.now))
 		})
 	}
 }
@@ -191,7 +191,7 @@ func (x *midst) upTo(do recovery.Do) recovery.Step {
 	var seen []string
 	for range 30 {
 		var s recovery.Step
-		x.across(func(f *fleet.Fleet) { s = x.st.course.Next(x.Now(), f) })
+		x.across(func(f *fleet.Fleet) { s = x.st.course.Next(providers.InstantOf(x.Now()), f) })
 		if seen = append(seen, s.Do.String()+" "+string(s.Why)); s.Do == do {
 			return s
 		}
@@ -329,7 +329,7 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
 			o := x.act(t.Context(), x.st, s)
-			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) || !o.Late && !o.Sent.Equal(x.c.now) {
+			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) || !o.Late && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("got %d power-offs, outcome %+v, want %d, late %v", m.off, o, tc.want, tc.late)
 			}
 		})

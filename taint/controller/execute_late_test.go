@@ -66,7 +66,7 @@ func TestProofOutlivesTheWayToTheServer(t *testing.T) {
 		s := x.upTo(recovery.Tombstone)
 		at := x.st.course.Answer().At
 		m.asked = 0
-		x.c.now = at.Add(tc.age)
+		x.c.now = at.Add(tc.age).Wall
 		if o := x.act(t.Context(), x.st, s); o.Err != nil || m.asked != tc.want {
 			t.Errorf("a proof %s old: asked %d times, error %v; want %d", tc.age, m.asked, o.Err, tc.want)
 		}

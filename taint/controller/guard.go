@@ -46,7 +46,7 @@ func (r *Reconciler) meet(ctx context.Context) error {
 
 // seeNode folds a Node of a watch or a list in.
 func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
-	f.See(taint.See(node, nil, r.Key, r.Now(), r.Now()), r.Now())
+	f.See(taint.See(node, nil, r.Key, r.now(), r.now()), r.now())
 }
 
 // called notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
@@ -57,7 +57,7 @@ func (r *Reconciler) called(err error) {
 	}
 	var status apierrors.APIStatus
 	failed := err != nil && (!errors.As(err, &status) || status.Status().Code >= 500)
-	r.across(func(f *fleet.Fleet) { f.Called(failed, r.Now()) })
+	r.across(func(f *fleet.Fleet) { f.Called(failed, r.now()) })
 }
 
 // refused counts a refusal of the guard, and reports whether an Event tells of it. One that is the same for many nodes is told once,

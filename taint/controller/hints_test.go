@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
@@ -14,7 +15,7 @@ import (
 
 // hint gives a hint, and wakes the node.
 func (w *world) hint(node string, by fleet.Source) {
-	w.r.across(func(f *fleet.Fleet) { f.Hint(node, by, w.Now()) })
+	w.r.across(func(f *fleet.Fleet) { f.Hint(node, by, providers.InstantOf(w.Now())) })
 	w.due[node] = w.Now()
 }
 

@@ -136,7 +136,7 @@ func TestDrillAndModes(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
 		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode, By: "the file"} }
-		seen := config.Drill(t.Context(), node, nobodyLies, time.Now)
+		seen := config.Drill(t.Context(), node, nobodyLies, providers.Now)
 		f := drill.Judge(seen)
 		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
 			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)

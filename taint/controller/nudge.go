@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -117,7 +118,7 @@ func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held
 		return nil, false, fmt.Errorf("reading node live: %w", err)
 	}
 	status, _ := taint.ProtectionOf(&node)
-	st.nudging.saw(taint.See(&node, nil, r.Key, sent, r.Now()), status, r.Now())
+	st.nudging.saw(taint.See(&node, nil, r.Key, providers.InstantOf(sent), r.now()), status, r.Now())
 	if _, open = st.nudging.due(r.Now()); !open {
 		return nil, false, nil
 	}

@@ -61,7 +61,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			}
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
-			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, x.Now(), f) })
+			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
 			if s := x.upTo(tc.want); tc.want == recovery.Wait && s.Why != reason.Retrying || tc.want == recovery.Tombstone && s.Pods[0].Small != (tc.how == evict.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Why, s.Pods)
 			}
@@ -169,7 +169,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do recovery.Do, err error) {
 			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, evict.Pod) error { return err })
-			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, x.Now(), f) })
+			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
 		}
 		if failed {
 			write(recovery.Tombstone, errors.New("no quorum"))

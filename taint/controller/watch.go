@@ -184,15 +184,15 @@ func (r *Reconciler) nodeWent(event.TypedDeleteEvent[*corev1.Node]) bool {
 // nodeChanged passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a node that
 // shows life.
 func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
-	o, n := taint.See(e.ObjectOld, nil, r.Key, time.Time{}, time.Time{}), taint.See(e.ObjectNew, nil, r.Key, time.Time{}, time.Time{})
+	o, n := taint.See(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}), taint.See(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
 	r.across(func(f *fleet.Fleet) {
-		f.See(n, r.Now())
+		f.See(n, r.now())
 		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
 		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) {
-			f.Hint(n.Name, fleet.ShutdownTaint, r.Now())
+			f.Hint(n.Name, fleet.ShutdownTaint, r.now())
 		}
 		if said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
-			f.Hint(n.Name, fleet.Confirmation, r.Now())
+			f.Hint(n.Name, fleet.Confirmation, r.now())
 		}
 	})
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {

@@ -184,7 +184,7 @@ func (r *Reconciler) watchDevice(ctx context.Context, w providers.Watcher, targe
 			if o.State == providers.PowerOn {
 				return
 			}
-			r.across(func(f *fleet.Fleet) { f.Hint(t.Node, fleet.Push, r.Now()) })
+			r.across(func(f *fleet.Fleet) { f.Hint(t.Node, fleet.Push, r.now()) })
 			r.Log.Info("Device reports that the machine does not run", "node", t.Node, "state", o.State.String(), "raw", o.Raw)
 			select {
 			case wake <- wakeUp(t.Node):

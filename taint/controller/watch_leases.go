@@ -32,13 +32,13 @@ func (r *Reconciler) across(f func(*fleet.Fleet)) {
 
 // fleetView says what is known of a node now.
 func (r *Reconciler) fleetView(name string) (v fleet.View) {
-	r.across(func(f *fleet.Fleet) { v = f.View(name, r.Now()) })
+	r.across(func(f *fleet.Fleet) { v = f.View(name, r.now()) })
 	return v
 }
 
 // renewed folds a Lease in, and reports whether it changed.
 func (r *Reconciler) renewed(l *coordinationv1.Lease) (changed bool) {
-	r.across(func(f *fleet.Fleet) { changed = f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), r.Now()) })
+	r.across(func(f *fleet.Fleet) { changed = f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), r.now()) })
 	return changed
 }
 
@@ -141,7 +141,7 @@ func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericE
 		r.tellOthers() // a run of pod writes may take minutes
 		var changed []string
 		var silent bool
-		r.across(func(f *fleet.Fleet) { changed, silent = f.Tick(r.Now()), f.Silent() })
+		r.across(func(f *fleet.Fleet) { changed, silent = f.Tick(r.now()), f.Silent() })
 		if silent && r.Now().Sub(listed) >= relist {
 			listed = r.Now()
 			r.listLeases(ctx)

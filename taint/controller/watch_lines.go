@@ -63,7 +63,7 @@ func (r *Reconciler) forwardBroken(ctx context.Context, wake chan<- event.Generi
 
 // lineBroke is a hint. It does not block: whoever keeps the lines calls it.
 func (r *Reconciler) lineBroke(node string) {
-	r.across(func(f *fleet.Fleet) { f.Hint(node, fleet.Line, r.Now()) })
+	r.across(func(f *fleet.Fleet) { f.Hint(node, fleet.Line, r.now()) })
 	r.mu.Lock()
 	r.broke = append(r.broke, node)
 	r.mu.Unlock()

@@ -173,9 +173,9 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 	targets := make([]providers.Target, len(ms))
 	for i, m := range ms {
 		targets[i] = m.Target
-		targets[i].Heard = r.fleetView(m.Target.Node).Beat
+		targets[i].Heard = r.fleetView(m.Target.Node).Beat.Wall
 	}
-	answers := providers.AskAll(ctx, provider, p.by, targets, r.Now)
+	answers := providers.AskAll(ctx, provider, p.by, targets, r.now)
 	if ctx.Err() != nil {
 		return -1
 	}
@@ -219,8 +219,8 @@ func (p *poller) hint(ctx context.Context, node string, a providers.Answer) {
 	r := p.r
 	var before fleet.Source
 	r.across(func(f *fleet.Fleet) {
-		before = f.View(node, r.Now()).Hint
-		f.Hint(node, fleet.Poll, r.Now())
+		before = f.View(node, r.now()).Hint
+		f.Hint(node, fleet.Poll, r.now())
 	})
 	if before == "" {
 		r.Log.Info("A polled device says that the machine is off", "node", node, "provider", p.by, "raw", a.Raw)

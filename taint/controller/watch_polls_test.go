@@ -76,7 +76,7 @@ func (k *rack) State(ctx context.Context, t providers.Target) (providers.Observa
 	if !ok {
 		obs.State = providers.PowerOn
 	}
-	obs.At = sent
+	obs.At = providers.InstantOf(sent)
 	return obs, nil
 }
 
@@ -346,7 +346,7 @@ func TestPollEndsWithTheHeartbeats(t *testing.T) {
 			x.r.across(func(f *fleet.Fleet) {
 				for i, beats := range []time.Duration{time.Minute, 0} {
 					if since := time.Since(begun); since <= beats {
-						f.Lease(fmt.Sprintf("n%d", i), since.String(), 0, time.Now())
+						f.Lease(fmt.Sprintf("n%d", i), since.String(), 0, providers.Now())
 					}
 				}
 			})
@@ -381,7 +381,7 @@ func TestPollOfALiar(t *testing.T) {
 	k := newRack()
 	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	poll(t, k, 3, 10, nil, func(x *polling) {
-		x.r.across(func(f *fleet.Fleet) { f.Record("n0", "7", &lied, time.Now()) })
+		x.r.across(func(f *fleet.Fleet) { f.Record("n0", "7", &lied, providers.Now()) })
 		k.say("n0", providers.PowerOff)
 		k.say("n1", providers.PowerOff)
 		time.Sleep(10 * time.Second)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 )
@@ -41,13 +42,13 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	}
 	whole := node.DeepCopy()
 	slim(node)
-	if diff := cmp.Diff(taint.See(whole, nil, taint.DefaultKey, now, now), taint.See(node, nil, taint.DefaultKey, now, now)); diff != "" {
+	if diff := cmp.Diff(taint.See(whole, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)), taint.See(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now))); diff != "" {
 		t.Errorf("seen otherwise (-whole +slim):\n%s", diff)
 	}
 	if diff := cmp.Diff(whole.Status.Addresses, node.Status.Addresses); diff != "" { // by which a machine may be told from others
 		t.Errorf("addresses (-whole +slim):\n%s", diff)
 	}
-	if !taint.See(node, nil, taint.DefaultKey, now, now).PoweredOn {
+	if !taint.See(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)).PoweredOn {
 		t.Error("our own condition is gone")
 	}
 	if status, why := taint.ProtectionOf(node); status != corev1.ConditionTrue || why != taint.ProtectionFailOpen {

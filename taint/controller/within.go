@@ -16,7 +16,7 @@ import (
 type Within struct {
 	Guests providers.Placer
 	Hosts  []*Host
-	Now    func() time.Time
+	Now    func() providers.Instant
 }
 
 // Host is a hypervisor of the guests, and the device that speaks for the host that it runs on.
@@ -88,7 +88,7 @@ func (w *Within) each(f func(i int, h *Host)) {
 }
 
 // ask puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: so they share it.
-func (h *Host) ask(ctx context.Context, now func() time.Time) providers.Answer {
+func (h *Host) ask(ctx context.Context, now func() providers.Instant) providers.Answer {
 	a, err := h.asked.ask(ctx, proof.TTL, func(ctx context.Context) (providers.Answer, error) {
 		return providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now), nil
 	})

@@ -51,7 +51,7 @@ func (l *lodgings) Place(ctx context.Context, hypervisor string, _ providers.Tar
 	if !l.on[hypervisor] {
 		return providers.Placement{}, providers.ErrUnreachable
 	}
-	return providers.Placement{Absent: l.guest != hypervisor, Raw: hypervisor, At: at}, nil
+	return providers.Placement{Absent: l.guest != hypervisor, Raw: hypervisor, At: providers.InstantOf(at)}, nil
 }
 
 func (l *lodgings) State(_ context.Context, t providers.Target) (providers.Observation, error) {
@@ -60,7 +60,7 @@ func (l *lodgings) State(_ context.Context, t providers.Target) (providers.Obser
 	time.Sleep(l.takes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	obs := providers.Observation{State: providers.PowerOff, At: at}
+	obs := providers.Observation{State: providers.PowerOff, At: providers.InstantOf(at)}
 	if l.on[t.ID] {
 		obs.State = providers.PowerOn
 	}
@@ -76,7 +76,7 @@ func (*lodgings) PowerOn(context.Context, providers.Target, func() error) error 
 // within makes three hypervisors x, y and z with the guest on x.
 func within() (*lodgings, *Within) {
 	l := &lodgings{on: map[string]bool{"x": true, "y": true, "z": true}, holes: map[string]bool{}, slow: map[string]time.Duration{}, guest: "x", takes: 100 * time.Millisecond}
-	w := &Within{Guests: l, Now: time.Now}
+	w := &Within{Guests: l, Now: providers.Now}
 	for _, name := range []string{"x", "y", "z"} {
 		w.Hosts = append(w.Hosts, &Host{Hypervisor: name, Name: "bmcs/" + name, Device: providers.Question{Provider: l, By: "bmcs", Target: providers.Target{ID: name}}})
 	}
@@ -140,14 +140,14 @@ func TestWithinAsksInOrder(t *testing.T) {
 				l, w := within()
 				tt.world(l)
 				begun := time.Now()
-				a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1", ID: "n1"}, time.Now)
+				a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1", ID: "n1"}, providers.Now)
 				if took := time.Since(begun); took != tt.took {
 					t.Errorf("took %s, want %s", took, tt.took)
 				}
 				if a.State != tt.want || !errors.Is(a.Err, tt.err) {
 					t.Errorf("got %s %q, %v; want %s, %v", a.State, a.Raw, a.Err, tt.want, tt.err)
 				}
-				if a.State == providers.PowerOff && (a.At.Before(begun) || a.Got.Sub(a.At) > tt.took) {
+				if a.State == providers.PowerOff && (a.At.Before(providers.InstantOf(begun)) || a.Got.Sub(a.At) > tt.took) {
 					t.Errorf("asked at %s, and it is of %s", begun, a.At)
 				}
 				if slices.Sort(l.asked); !slices.Equal(l.asked, tt.asked) {
@@ -164,7 +164,7 @@ func TestWithinMisplaced(t *testing.T) {
 		l, w := within()
 		l.slow["x"] = hurry + 50*time.Millisecond // it answers when its host's device is under way
 		w.Hosts[0].Device.Target.ID = "spare"     // a machine that is off
-		a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, time.Now)
+		a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, providers.Now)
 		if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(a.Err.Error(), "bmcs/x") {
 			t.Errorf("got %s %q, %v; want which host", a.State, a.Raw, a.Err)
 		}
@@ -180,7 +180,7 @@ func TestGuestsShareAQuestion(t *testing.T) {
 		for range 40 {
 			wait.Go(func() {
 				begun := time.Now()
-				if a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, time.Now); a.State != providers.PowerOff || a.At.Before(begun) {
+				if a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, providers.Now); a.State != providers.PowerOff || a.At.Before(providers.InstantOf(begun)) {
 					t.Errorf("got %s, %v, of %s", a.State, a.Err, a.At)
 				}
 			})

@@ -91,7 +91,7 @@ func (m *machine) State(_ context.Context, t providers.Target) (providers.Observ
 
 // says is what an honest device, or a lying one, says. The caller holds mu.
 func (m *machine) says() providers.Observation {
-	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid, At: m.w.Now()}
+	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid, At: providers.InstantOf(m.w.Now())}
 	if m.on && !m.lies {
 		o.State, o.Raw = providers.PowerOn, "On"
 	}
@@ -104,7 +104,7 @@ type outlet struct{ *machine }
 func (d outlet) State(context.Context, providers.Target) (providers.Observation, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o := providers.Observation{State: providers.PowerOff, Raw: "dark", At: d.w.Now()}
+	o := providers.Observation{State: providers.PowerOff, Raw: "dark", At: providers.InstantOf(d.w.Now())}
 	if d.on {
 		o.State, o.Raw = providers.PowerOn, "lit"
 	}
@@ -540,7 +540,7 @@ func (w *world) marked(node string) bool {
 // poweredOn reports the condition of a silent node whose machine is on.
 func (w *world) poweredOn(node string) bool {
 	w.t.Helper()
-	return taint.See(w.node(node), nil, taint.DefaultKey, w.now, w.now).PoweredOn
+	return taint.See(w.node(node), nil, taint.DefaultKey, providers.InstantOf(w.now), providers.InstantOf(w.now)).PoweredOn
 }
 
 // cut takes a machine's power. Its kubelet is silent from then on.

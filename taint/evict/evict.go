@@ -59,13 +59,13 @@ func (a Act) String() string {
 // remembers nothing.
 type Memory struct {
 	id        string
-	ProofFrom time.Time // when this process first knew the mark committed and Ready not True; zero: not yet
-	Listed    time.Time // when the attachments were last listed live
-	Resumed   time.Time // when looks came again after none had for a while; zero: they always did
-	looked    time.Time // the last look
-	Forced    time.Time // when attachments were last deleted because they did not go; zero: never
-	emptied   time.Time // since when no pod was seen that being out of service would end; zero: one was
-	Cleared   int       // how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
+	ProofFrom providers.Instant // when this process first knew the mark committed and Ready not True; zero: not yet
+	Listed    providers.Instant // when the attachments were last listed live
+	Resumed   providers.Instant // when looks came again after none had for a while; zero: they always did
+	looked    providers.Instant // the last look
+	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
+	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
+	Cleared   int               // how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
 
 	troubles map[attempt]trouble // writes of pods that failed
 }
@@ -86,7 +86,7 @@ func (m *Memory) Saw(l taint.Look) (anew bool) {
 	}
 	switch {
 	case l.IsReady():
-		m.ProofFrom = time.Time{}
+		m.ProofFrom = providers.Instant{}
 	case m.ProofFrom.IsZero():
 		m.ProofFrom = l.Got
 	}
@@ -103,7 +103,7 @@ func markOf(l taint.Look) string {
 
 // Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
 // and after Ready stopped being True, at most proof.TTL ago (invariant 1).
-func (v View) Proven(now time.Time) bool {
+func (v View) Proven(now providers.Instant) bool {
 	return v.Answer.State == providers.PowerOff && v.asked() && now.Sub(v.Answer.At) <= proof.TTL
 }
 
@@ -184,7 +184,7 @@ type Settings struct {
 
 // View is all that Step decides on.
 type View struct {
-	Now  time.Time
+	Now  providers.Instant
 	Look taint.Look // live, read after the last act
 	Memory
 	proof.Answers
@@ -274,7 +274,7 @@ func LooksAtPods(l taint.Look) bool {
 // overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
 // fails each time (invariants 11, 13).
 func (v View) overdue(d Decision) Decision {
-	if d.Act != Unmark && d.Alert == "" && v.Now.Sub(v.Look.Record.At) > v.DetachTimeout {
+	if d.Act != Unmark && d.Alert == "" && v.Now.Wall.Sub(v.Look.Record.At) > v.DetachTimeout {
 		d.Alert = string(d.Why)
 	}
 	return d
@@ -289,17 +289,17 @@ func (v View) adopt() Decision {
 		r := *l.Record
 		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
 		r.Device, _ = proof.Recorded(v.Devices)
-		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now)}
+		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now.Wall)}
 	}
 	r := taint.Record{
-		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.UTC().Truncate(time.Millisecond),
+		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.Wall.UTC().Truncate(time.Millisecond),
 		By: cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(),
 	}
 	if l.Record != nil {
 		r.PowerOns = l.Record.PowerOns
 	}
 	r.Device, r.Machine = proof.Recorded(v.Devices)
-	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now)}
+	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now.Wall)}
 }
 
 // armed is steps 5 to 7: nothing is evicted yet.
@@ -328,7 +328,7 @@ func (v View) armed() Decision {
 		}
 	}
 	if v.nobody() && person {
-		return v.beginEviction(reason.Vouched, taint.Evidence{At: v.Now, From: rec.By, State: "None", Raw: "no device speaks for the node"})
+		return v.beginEviction(reason.Vouched, taint.Evidence{At: v.Now.Wall, From: rec.By, State: "None", Raw: "no device speaks for the node"})
 	}
 	switch {
 	case v.Proven(v.Now):
@@ -377,7 +377,7 @@ func (v View) refusedOr(other reason.Reason) reason.Reason {
 
 // beginEviction is step 7's record: it is written before the first tombstone.
 func (v View) beginEviction(why reason.Reason, e ...taint.Evidence) Decision {
-	return Decision{Act: Write, Why: why, Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now)}
+	return Decision{Act: Write, Why: why, Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall)}
 }
 
 // evicting is steps 8 to 13 and the return path.
@@ -396,7 +396,7 @@ func (v View) evicting() Decision {
 	var ready, waiting, tombs, resting []Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && v.stock().Due(p, v.Now):
+		case p.goes() && v.stock().Due(p, v.Now.Wall):
 			waiting = append(waiting, p)
 		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
 			resting = append(resting, p)
@@ -450,7 +450,7 @@ func (v View) evicting() Decision {
 // device gainsays: there is none, or its last answer, not yet due to be repeated, proves nothing (or is On, where the configuration
 // trusts the person). What a person says is not newer than the last look: it holds as long as an answer would, once all was read.
 // Workers ask it before each write.
-func (v View) Holds(now time.Time) bool {
+func (v View) Holds(now providers.Instant) bool {
 	switch {
 	case v.Proven(now):
 		return true
@@ -527,7 +527,7 @@ func (v View) returning() Decision {
 // unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
 func (v View) unmark(res taint.Result, why reason.Reason) Decision {
 	rec := v.Look.Record.WithEvidence(v.Offs(v.Look.Record)...)
-	return Decision{Act: Unmark, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now)}
+	return Decision{Act: Unmark, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now.Wall)}
 }
 
 // wait looks again when the next question is due.
@@ -690,5 +690,5 @@ func order(pods []Pod) {
 
 // stock is what the stock eviction controller is about to do here.
 func (v View) stock() Stock {
-	return Stock{Taints: v.Look.Taints, From: v.ProofFrom, Resumed: v.Resumed}
+	return Stock{Taints: v.Look.Taints, From: v.ProofFrom.Wall, Resumed: v.Resumed.Wall}
 }

@@ -19,9 +19,9 @@ import (
 )
 
 // now is when every View below is decided. The mark was first seen ten seconds ago, with Ready not True.
-var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var now = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
-func ago(d time.Duration) time.Time { return now.Add(-d) }
+func ago(d time.Duration) providers.Instant { return now.Add(-d) }
 
 const (
 	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
@@ -44,7 +44,7 @@ var machine = taint.Machine{Provider: "rack-a", ID: "7"}
 
 // marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
 func marked(p taint.Phase, change ...with) View {
-	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute), By: "other", Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second))
+	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute).Wall, By: "other", Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second).Wall)
 	v := View{
 		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
 		Look: taint.Look{
@@ -119,18 +119,18 @@ func lists(names ...corev1.UniqueVolumeName) with {
 
 func noExecute(key string, age time.Duration) with {
 	return func(v *View) {
-		v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: ago(age)}})
+		v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: ago(age).Wall}})
 	}
 }
 
 func person(v *View)    { v.Look.Record.By = taint.ByPerson }
 func noDevice(v *View)  { v.Devices = nil }
 func trust(v *View)     { v.TrustPerson = true }
-func ready(v *View)     { v.Look.Ready, v.ProofFrom = corev1.ConditionTrue, time.Time{} }
+func ready(v *View)     { v.Look.Ready, v.ProofFrom = corev1.ConditionTrue, providers.Instant{} }
 func heartbeat(v *View) { v.Look.LeaseRV = "8" }
 func booted(v *View)    { v.Look.BootID = "b2" }
 func recreated(v *View) { v.Look.UID = "u2" }
-func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute) }
+func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute).Wall }
 func cleared(v *View)   { v.Cleared = 1 }
 func spared(v *View) {
 	for i := range v.Pods {
@@ -469,7 +469,7 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
 		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
 	}
-	if !d.Record.At.Equal(v.Now) {
+	if !d.Record.At.Equal(v.Now.Wall) {
 		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
 	}
 	if d.Record.ID != v.Look.Mark.Value {
@@ -558,7 +558,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	}
 	// A person's mark does not make a liar believed.
 	mark := armed(two, func(v *View) {
-		r := d.Record.Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now)
+		r := d.Record.Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
 		v.Look.Record, v.Look.Mark.Value = &r, "manual"
 	})
 	if d := Step(mark); d.Why != reason.Adopting || len(lied(d.Record)) != 2 {
@@ -572,9 +572,9 @@ func TestEvidence(t *testing.T) {
 		view View
 		want taint.Evidence
 	}{
-		{"proof", armed(proven), taint.Evidence{At: ago(1100 * time.Millisecond), From: "rack-a", State: "Off", Raw: "Off"}},
-		{"nobody to ask", armed(person, noDevice), taint.Evidence{At: now, From: "person", State: "None", Raw: "no device speaks for the node"}},
-		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)), taint.Evidence{At: ago(400 * time.Millisecond), From: "rack-a", State: "On", Raw: "On"}},
+		{"proof", armed(proven), taint.Evidence{At: ago(1100 * time.Millisecond).Wall, From: "rack-a", State: "Off", Raw: "Off"}},
+		{"nobody to ask", armed(person, noDevice), taint.Evidence{At: now.Wall, From: "person", State: "None", Raw: "no device speaks for the node"}},
+		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)), taint.Evidence{At: ago(400 * time.Millisecond).Wall, From: "rack-a", State: "On", Raw: "On"}},
 	} {
 		d := Step(tt.view)
 		if n := len(d.Record.Evidence); n != 1 || d.Record.Evidence[0] != tt.want {
@@ -598,7 +598,7 @@ func TestHolds(t *testing.T) {
 		{"not asked", evicting(), 0, false},
 		{"asked before the mark", evicting(seen(time.Second), saying(off, 950*time.Millisecond)), 0, false},
 		{"asked with the mark", evicting(seen(time.Second), saying(off, 900*time.Millisecond)), 0, true},
-		{"the mark was not seen yet", evicting(proven, func(v *View) { v.ProofFrom = time.Time{} }), 0, false},
+		{"the mark was not seen yet", evicting(proven, func(v *View) { v.ProofFrom = providers.Instant{} }), 0, false},
 		{"on", evicting(saying(on, 0)), 0, false},
 		{"changing", evicting(saying(changing, 0)), 0, false},
 		{"unknown", evicting(saying(unknown, 0)), 0, false},
@@ -638,10 +638,10 @@ func TestMemory(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		looks []taint.Look
-		want  time.Time
+		want  providers.Instant
 	}{
-		{"not marked", []taint.Look{look(unmarked)}, time.Time{}},
-		{"marked, ready", []taint.Look{look(isReady)}, time.Time{}},
+		{"not marked", []taint.Look{look(unmarked)}, providers.Instant{}},
+		{"marked, ready", []taint.Look{look(isReady)}, providers.Instant{}},
 		{"marked", []taint.Look{look()}, first},
 		{"a person's without a value", []taint.Look{look(value(""))}, first},
 		{"the first look counts", []taint.Look{look(), look(later)}, first},

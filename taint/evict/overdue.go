@@ -27,10 +27,10 @@ const (
 )
 
 // SawPods folds in what is bound to the node.
-func (m *Memory) SawPods(pods []Pod, at time.Time) {
+func (m *Memory) SawPods(pods []Pod, at providers.Instant) {
 	switch {
 	case len(ending(pods)) > 0:
-		m.emptied = time.Time{}
+		m.emptied = providers.Instant{}
 	case m.emptied.IsZero():
 		m.emptied = at
 	}
@@ -48,7 +48,7 @@ func ending(pods []Pod) []Pod {
 // that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
 func (v View) overtime(left []Attachment) Decision {
 	d := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
-	if v.Now.Sub(v.Look.Record.At) > v.DetachTimeout {
+	if v.Now.Wall.Sub(v.Look.Record.At) > v.DetachTimeout {
 		switch v.OnDetachTimeout {
 		case ForceDetach:
 			d = v.forceDetach(d, left)

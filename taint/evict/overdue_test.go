@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -15,7 +16,7 @@ import (
 func onOvertime(what OnDetachTimeout, change ...with) View {
 	return evicting(append([]with{proven, attached("a"), func(v *View) {
 		v.OnDetachTimeout = what
-		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout+time.Second))
+		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout+time.Second).Wall)
 		v.Look.Record = &r
 		v.emptied = ago(time.Hour)
 	}}, change...)...)
@@ -28,13 +29,13 @@ func staysBy(name string, t ...corev1.Toleration) Pod {
 // TestOvertime is what may be done about volumes that do not detach, and what keeps it from being done.
 func TestOvertime(t *testing.T) {
 	early := func(v *View) {
-		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout))
+		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout).Wall)
 		v.Look.Record = &r
 	}
 	isDeleted := func(v *View) { v.Attachments[0].Deleting = true }
 	forced := func(d time.Duration) with { return func(v *View) { v.Forced = ago(d) } }
 	emptied := func(d time.Duration) with { return func(v *View) { v.emptied = ago(d) } }
-	outOfService := func(v *View) { v.Look.Taints = append(v.Look.Taints, taint.OutOfService(now)) }
+	outOfService := func(v *View) { v.Look.Taints = append(v.Look.Taints, taint.OutOfService(now.Wall)) }
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	aWhile := corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64)}
 	finished := staysBy("job")
@@ -69,7 +70,7 @@ func TestOvertime(t *testing.T) {
 		{"out of service already", onOvertime(TakeOutOfService, outOfService), Wait, reason.WaitingDetach},
 		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), Wait, reason.WaitingDetach},
 		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), OutOfService, reason.OutOfService},
-		{"nobody looked", onOvertime(TakeOutOfService, func(v *View) { v.emptied = time.Time{} }), Wait, reason.WaitingDetach},
+		{"nobody looked", onOvertime(TakeOutOfService, func(v *View) { v.emptied = providers.Instant{} }), Wait, reason.WaitingDetach},
 		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), OutOfService, reason.OutOfService},
 		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), Wait, reason.WaitingDetach},
 		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), Wait, reason.WaitingDetach},
@@ -87,7 +88,7 @@ func TestOvertime(t *testing.T) {
 			if d.Act != tt.want || d.Why != tt.why {
 				t.Fatalf("Step: got %s %s, want %s %s", d.Act, d.Why, tt.want, tt.why)
 			}
-			if late := tt.view.Now.Sub(tt.view.Look.Record.At) > tt.view.DetachTimeout; late && d.Act != Read && d.Act != Tombstone && d.Act != InService && d.Alert != string(reason.WaitingDetach) {
+			if late := tt.view.Now.Sub(providers.InstantOf(tt.view.Look.Record.At)) > tt.view.DetachTimeout; late && d.Act != Read && d.Act != Tombstone && d.Act != InService && d.Alert != string(reason.WaitingDetach) {
 				t.Errorf("alert: got %q, want the same one whatever is done: each change is told", d.Alert)
 			}
 			if d.Act == DeleteAttachments && !slices.Equal(d.Detach, tt.view.Attachments) {
@@ -100,14 +101,14 @@ func TestOvertime(t *testing.T) {
 // TestEmptied is how long no pod was seen that being out of service would end.
 func TestEmptied(t *testing.T) {
 	var m Memory
-	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
+	at := func(s int) providers.Instant { return now.Add(time.Duration(s) * time.Second) }
 	ordinary := []Pod{{Name: "p"}}
 	for _, see := range []struct {
 		at   int
 		pods []Pod
-		want time.Time
+		want providers.Instant
 	}{
-		{0, ordinary, time.Time{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, time.Time{}}, {7, nil, at(7)},
+		{0, ordinary, providers.Instant{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, providers.Instant{}}, {7, nil, at(7)},
 	} {
 		if m.SawPods(see.pods, at(see.at)); !m.emptied.Equal(see.want) {
 			t.Errorf("after %d s: empty since %v, want %v", see.at, m.emptied, see.want)

@@ -146,8 +146,8 @@ func TestWroteLeavesViews(t *testing.T) {
 // A negative tolerationSeconds is zero, as for the stock controller.
 func TestNegativeTolerationSeconds(t *testing.T) {
 	for _, secs := range []int64{-1, -1 << 62} {
-		due, ends := StockEnds(pod("p", tolerating(secs)).Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now)
-		if !ends || !due.Equal(now) {
+		due, ends := StockEnds(pod("p", tolerating(secs)).Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now.Wall)
+		if !ends || !due.Equal(now.Wall) {
 			t.Errorf("%d s: got due %s, ends %v; want now", secs, due, ends)
 		}
 		v := evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", tolerating(secs))))
@@ -158,7 +158,7 @@ func TestNegativeTolerationSeconds(t *testing.T) {
 	// The shortest counts, and no negative one may hide it: it would be taken for "none", that is for ever.
 	p := pod("w", tolerating(-1))
 	p.Tolerations = append(p.Tolerations, pod("w").Tolerations...)
-	if due, ends := StockEnds(p.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now); !ends || !due.Equal(now) {
+	if due, ends := StockEnds(p.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now.Wall); !ends || !due.Equal(now.Wall) {
 		t.Errorf("beside 300 s: got due %s, ends %v; want now", due, ends)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -40,10 +41,10 @@ type attempt struct {
 // trouble is what is known of an attempt that failed.
 type trouble struct {
 	why    Refusal
-	times  int       // in a row
-	at     time.Time // of the last
-	small  bool      // the pod cannot grow: its small form is written
-	before string    // Spare: the pod is spared once its resourceVersion is another than this; "": it is not
+	times  int               // in a row
+	at     providers.Instant // of the last
+	small  bool              // the pod cannot grow: its small form is written
+	before string            // Spare: the pod is spared once its resourceVersion is another than this; "": it is not
 }
 
 const (
@@ -55,7 +56,7 @@ const (
 )
 
 // rest is how long the attempt is still to rest.
-func (t trouble) rest(now time.Time) time.Duration {
+func (t trouble) rest(now providers.Instant) time.Duration {
 	n := t.times
 	if t.why == Changed {
 		n -= changes
@@ -81,7 +82,7 @@ func (t trouble) hopeless() bool {
 }
 
 // Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried.
-func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at time.Time) {
+func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers.Instant) {
 	// A View holds the map that was there: it stays as it is.
 	m.troubles = maps.Clone(m.troubles)
 	if m.troubles == nil {

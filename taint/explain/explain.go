@@ -28,7 +28,7 @@ import (
 
 // Snapshot is a cluster at one moment. Its objects are not changed.
 type Snapshot struct {
-	Now   time.Time
+	Now   providers.Instant
 	Key   string         // the mark's key
 	Node  *corev1.Node   // that falls silent
 	Facts recovery.Facts // what the configuration says of it

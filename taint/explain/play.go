@@ -34,8 +34,8 @@ type play struct {
 	Snapshot
 	says  providers.PowerState
 	off   []bool // of each device: a power-off of ours went through it
-	began time.Time
-	until time.Time // nobody looks further
+	began providers.Instant
+	until providers.Instant // nobody looks further
 	node  *corev1.Node
 	rv    int
 	pods  []evict.Pod
@@ -54,26 +54,26 @@ type play struct {
 type peer struct {
 	node     string
 	duration time.Duration
-	next     time.Time
+	next     providers.Instant
 }
 
 // frozen is a fleet of which is known what it said once.
 type frozen struct {
 	view       fleet.View
-	at         time.Time
+	at         providers.Instant
 	distrusted map[string]string
 }
 
-func (frozen) Lease(string, string, time.Duration, time.Time) bool { return false }
-func (frozen) See(taint.Look, time.Time)                           {}
-func (frozen) Answered(string, providers.Answer)                   {}
-func (frozen) Unreserve(string)                                    {}
-func (f frozen) Reserve(string, time.Time) bool                    { return f.view.Busy == "" }
+func (frozen) Lease(string, string, time.Duration, providers.Instant) bool { return false }
+func (frozen) See(taint.Look, providers.Instant)                           {}
+func (frozen) Answered(string, providers.Answer)                           {}
+func (frozen) Unreserve(string)                                            {}
+func (f frozen) Reserve(string, providers.Instant) bool                    { return f.view.Busy == "" }
 func (f frozen) Distrusted(_ taint.Machine, device, _ string) string {
 	return f.distrusted[device]
 }
 
-func (f frozen) View(_ string, now time.Time) fleet.View { return f.view.Later(f.at, now) }
+func (f frozen) View(_ string, now providers.Instant) fleet.View { return f.view.Later(f.at, now) }
 
 // Play is what would happen if all devices of the node said that from now on, and it stayed silent.
 func Play(s Snapshot, says providers.PowerState) Course {
@@ -108,7 +108,7 @@ func (p *play) meet() {
 	p.began = p.Now.Add(-p.Silent[p.node.Name])
 	type lease struct {
 		node string
-		at   time.Time
+		at   providers.Instant
 	}
 	var all []lease
 	for i := range p.Nodes {
@@ -210,7 +210,7 @@ func (p *play) pass(d time.Duration) {
 	p.Now = p.Now.Add(d)
 	for i := range p.heard {
 		if o := &p.heard[i]; !o.next.After(p.Now) {
-			p.fleet.Lease(o.node, strconv.FormatInt(p.Now.UnixNano(), 10), o.duration, p.Now)
+			p.fleet.Lease(o.node, strconv.FormatInt(p.Now.Wall.UnixNano(), 10), o.duration, p.Now)
 			o.next = p.Now.Add(o.duration / 4)
 		}
 	}
@@ -225,10 +225,10 @@ func (p *play) pass(d time.Duration) {
 func (p *play) unready() {
 	for i := range p.node.Status.Conditions {
 		if c := &p.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(p.Now)
+			c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(p.Now.Wall)
 		}
 	}
-	at := metav1.NewTime(p.Now)
+	at := metav1.NewTime(p.Now.Wall)
 	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 		p.node.Spec.Taints = append(p.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &at})
 	}
@@ -242,8 +242,8 @@ func (p *play) stock() {
 			if t.Effect != corev1.TaintEffectNoExecute || t.TimeAdded == nil || p.pods[i].Deleting || p.pods[i].Terminal {
 				continue
 			}
-			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends && !due.After(p.Now) {
-				p.pods[i].Deleting, p.pods[i].Grace, p.pods[i].DeleteAt = true, int64(grace.Seconds()), p.Now.Add(grace)
+			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends && !due.After(p.Now.Wall) {
+				p.pods[i].Deleting, p.pods[i].Grace, p.pods[i].DeleteAt = true, int64(grace.Seconds()), p.Now.Wall.Add(grace)
 			}
 		}
 	}
@@ -399,12 +399,12 @@ func (p *play) act(s recovery.Step, how map[string]evict.Refusal) {
 		p.write(s.Record)
 	case recovery.Arm:
 		p.write(s.Record)
-		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, s.Record.ID, p.Now)
+		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, s.Record.ID, p.Now.Wall)
 	case recovery.Unmark:
 		p.write(s.Record)
 		p.node.Spec.Taints = taint.Without(p.node.Spec.Taints, p.Key, s.Record.ID)
 	case recovery.OutOfService:
-		p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now))
+		p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall))
 	case recovery.InService:
 		p.node.Spec.Taints = taint.InService(p.node.Spec.Taints)
 	case recovery.PowerOff:

@@ -18,7 +18,7 @@ func fenced(change ...func(*View)) View {
 	return dead(append([]func(*View){noWork, recorded(taint.PhaseDone, taint.ResultEvicted, 2*time.Minute), func(v *View) {
 		v.After = AfterFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
 		r := v.Look.Record
-		r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute), true, proof.Speakers(v.Devices)
+		r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.Speakers(v.Devices)
 	}}, change...)...)
 }
 
@@ -27,7 +27,7 @@ func ons(after taint.After, d ...time.Duration) func(*View) {
 	return func(v *View) {
 		v.Look.Record.After = after
 		for _, d := range d {
-			v.Look.Record.PowerOns = append(v.Look.Record.PowerOns, ago(d))
+			v.Look.Record.PowerOns = append(v.Look.Record.PowerOns, ago(d).Wall)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestAfterwards(t *testing.T) {
 		{"off too long ago", fenced(saying(off, proof.TTL)), Decision{Act: Ask, Why: reason.Asking}},
 		{"changing", fenced(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: reason.Changing}},
 		{"unknown", fenced(saying(unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
-		{"before the delay is over", fenced(fresh, set(func(v *View) { v.Look.Record.At = ago(50 * time.Second) })), Decision{Act: Wait, Why: reason.PowerOnDelay, After: 10 * time.Second}},
+		{"before the delay is over", fenced(fresh, set(func(v *View) { v.Look.Record.At = ago(50 * time.Second).Wall })), Decision{Act: Wait, Why: reason.PowerOnDelay, After: 10 * time.Second}},
 
 		// Who is left off.
 		{"by default", fenced(fresh, set(func(v *View) { v.After = AfterFence{} })), rests},
@@ -125,7 +125,7 @@ func TestAfterwards(t *testing.T) {
 		// As often as is allowed in a day, and not soon after each other.
 		{"still off, too often", fenced(fresh, ons(taint.AfterPowerOn, time.Hour, 5*time.Minute)), limit},
 		{"still off, too often since yesterday", fenced(fresh, ons(taint.AfterPowerOn, 24*time.Hour, 5*time.Minute)), announce},
-		{"the other clock's count", fenced(fresh, ons(taint.AfterPowerOn, 6*time.Minute, 5*time.Minute), set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour) })), limit},
+		{"the other clock's count", fenced(fresh, ons(taint.AfterPowerOn, 6*time.Minute, 5*time.Minute), set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour).Wall })), limit},
 		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)), becomes(taint.AfterFencedAgain, reason.FencedAgain)},
 		{"fenced again, later", fenced(fresh, ons("", 64*time.Minute)), announce},
 		{"fenced again, in mode observe", fenced(fresh, ons("", 10*time.Minute), observe), rests},
@@ -138,7 +138,7 @@ func TestAfterwards(t *testing.T) {
 		if got.Act == Write && got.Record.Phase == taint.PhaseDone && (got.Record.ID != "f1" || !got.Record.At.Equal(tt.view.Look.Record.At) || got.Record.Result != taint.ResultEvicted) {
 			t.Errorf("%s: got record %+v, want the fence's own", tt.name, got.Record)
 		}
-		if got.Why == reason.PoweringOn && got.Act == Write && !got.Record.LastPowerOn().Equal(now) {
+		if got.Why == reason.PoweringOn && got.Act == Write && !got.Record.LastPowerOn().Equal(now.Wall) {
 			t.Errorf("%s: got power-ons %v, want that of now", tt.name, got.Record.PowerOns)
 		}
 		got.Record, tt.want.Record = taint.Record{}, taint.Record{}
@@ -207,7 +207,7 @@ func TestOffBy(t *testing.T) {
 	const off = providers.PowerOff
 	offBy := func(v *View) {
 		v.Look.Record.OffBy, v.Look.Record.After = proof.Speakers(v.Devices), taint.AfterFencedAgain
-		v.Look.Record.PowerOns = []time.Time{ago(time.Hour)}
+		v.Look.Record.PowerOns = []time.Time{ago(time.Hour).Wall}
 	}
 	earlier := func(res taint.Result) func(*View) { return recorded(taint.PhaseDone, res, 10*time.Minute) }
 	for name, tt := range map[string]struct {

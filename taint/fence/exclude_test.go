@@ -94,7 +94,7 @@ func TestExcludedByNode(t *testing.T) {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
 		}}
 		tc.change(n)
-		if got := Excluded(n, now); got != tc.excluded {
+		if got := Excluded(n, now.Wall); got != tc.excluded {
 			t.Errorf("%s: excluded %q, want %q", name, got, tc.excluded)
 		}
 		if got, cord := KeptOn(n, false), KeptOn(n, true); got != tc.kept || cord != tc.keptCordoned {
@@ -117,12 +117,12 @@ func TestExcludedElsewhere(t *testing.T) {
 		{map[string]string{"until": "noon"}, `"" (until "noon" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`, false},
 		{map[string]string{"paused": "false"}, `""`, false},
 	} {
-		if p := PauseOf(tc.data); p.String() != tc.says || p.Over(now) != tc.over {
-			t.Errorf("%v: got %s, over %v", tc.data, p, p.Over(now))
+		if p := PauseOf(tc.data); p.String() != tc.says || p.Over(now.Wall) != tc.over {
+			t.Errorf("%v: got %s, over %v", tc.data, p, p.Over(now.Wall))
 		}
 	}
 	const hour = int32(3600)
-	at := func(d time.Duration) *metav1.MicroTime { m := metav1.NewMicroTime(now.Add(d)); return &m }
+	at := func(d time.Duration) *metav1.MicroTime { m := metav1.NewMicroTime(now.Add(d).Wall); return &m }
 	text, seconds := func(s string) *string { return &s }, func(s int32) *int32 { return &s }
 	for name, tc := range map[string]struct {
 		spec coordinationv1.LeaseSpec
@@ -136,7 +136,7 @@ func TestExcludedElsewhere(t *testing.T) {
 		"a health check's":     {coordinationv1.LeaseSpec{HolderIdentity: text("NodeHealthCheck-workers"), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 		"released":             {coordinationv1.LeaseSpec{HolderIdentity: text(""), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 	} {
-		if got := Maintained(&coordinationv1.Lease{Spec: tc.spec}, now); got != tc.want {
+		if got := Maintained(&coordinationv1.Lease{Spec: tc.spec}, now.Wall); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}

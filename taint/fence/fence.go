@@ -113,7 +113,7 @@ func (f Facts) NoPower() string {
 // View is all that Step decides on.
 type View struct {
 	Facts
-	Now  time.Time
+	Now  providers.Instant
 	Look taint.Look // live, read after the last act
 	Memory
 	proof.Answers // those that were asked for before the first look at this life do not count
@@ -226,7 +226,7 @@ func (v View) step() Decision {
 		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
-	if powering && v.Now.Sub(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
+	if powering && v.Now.Wall.Sub(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
 		return v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)
 	}
 	return v.byAnswer(powering)
@@ -292,7 +292,7 @@ func (v View) byAnswer(powering bool) Decision {
 		if powering {
 			rec.OffBy = v.Took(v.Devices)
 		}
-		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now)}
+		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now.Wall)}
 	case providers.PowerOn:
 		return v.on(powering)
 	case providers.PowerChanging:
@@ -374,7 +374,7 @@ func (v View) on(powering bool) Decision {
 	if !powering {
 		rec := v.begin(false).WithEvidence(v.Evidence()...)
 		rec.PowerOff, rec.OffBy, rec.After = true, nil, ""
-		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now)}
+		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now.Wall)}
 	}
 	next := v.Next(v.Now, v.Look.Record.At, v.Devices, v.Answers)
 	switch {
@@ -424,7 +424,7 @@ func (v View) askEvery(every time.Duration, why reason.Reason) Decision {
 
 // begin is the record of a fence at this look: the announced one goes on under its id.
 func (v View) begin(powering bool) taint.Record {
-	r := taint.Record{ID: v.NewID, Since: v.Now.UTC().Truncate(time.Millisecond), By: v.By}
+	r := taint.Record{ID: v.NewID, Since: v.Now.Wall.UTC().Truncate(time.Millisecond), By: v.By}
 	switch old := v.Look.Record; {
 	case powering:
 		r = *old
@@ -432,7 +432,7 @@ func (v View) begin(powering bool) taint.Record {
 		if r.Repeats = old.Repeats; wasMarked(old) {
 			r.Repeats++
 		}
-		if !v.LastOn.After(old.At) { // it is off since that fence
+		if !v.LastOn.Wall.After(old.At) { // it is off since that fence
 			r.OffBy, r.After = old.OffBy, old.After
 		}
 	}
@@ -447,7 +447,7 @@ func (v View) begin(powering bool) taint.Record {
 
 // close ends the fence that the record tells of.
 func (v View) close(res taint.Result, why reason.Reason) Decision {
-	return Decision{Act: Write, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now)}
+	return Decision{Act: Write, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now.Wall)}
 }
 
 // neverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.
@@ -505,7 +505,7 @@ func (v View) endedLately() time.Duration {
 	if r == nil || !wasMarked(r) || v.Look.Alive(r) {
 		return 0
 	}
-	if age := v.Now.Sub(r.At); age >= 0 {
+	if age := v.Now.Wall.Sub(r.At); age >= 0 {
 		return min(rearm<<min(r.Repeats, 8), rearmMax) - age
 	}
 	return 0
@@ -542,5 +542,5 @@ func (v View) failedLately() time.Duration {
 	if r == nil || r.Result != taint.ResultPowerOffFailed {
 		return 0
 	}
-	return v.Retry - v.Now.Sub(r.At)
+	return v.Retry - v.Now.Wall.Sub(r.At)
 }

@@ -17,9 +17,9 @@ import (
 )
 
 // now is when every View below is decided. The node was first looked at a minute ago.
-var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var now = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
-func ago(d time.Duration) time.Time { return now.Add(-d) }
+func ago(d time.Duration) providers.Instant { return now.Add(-d) }
 
 // answer is one that took 100 ms and was there d ago.
 func answer(s providers.PowerState, d time.Duration) providers.Answer {
@@ -64,7 +64,7 @@ func heard(v *View, answers ...providers.Answer) {
 // recorded puts a record of this life of the node on it, in its phase since d.
 func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 	return func(v *View) {
-		r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(2 * time.Minute), By: "other"}.Enter(p, res, ago(d))
+		r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(2 * time.Minute).Wall, By: "other"}.Enter(p, res, ago(d).Wall)
 		v.Look.Record = &r
 	}
 }
@@ -300,7 +300,7 @@ func TestStep(t *testing.T) {
 		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: reason.Healthy}},
 
 		// Values left out are the safe ones.
-		{"silence without a time does not count", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = time.Time{} })), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
+		{"silence without a time does not count", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = providers.Instant{} })), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
 		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })), Decision{Act: Wait, Why: reason.AllStale, After: time.Second}},
 		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
 		{"answered at this instant", dead(saying(off, 0)), Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}},
@@ -408,14 +408,16 @@ func noPower(v *View) {
 }
 func noMachine(v *View)  { v.Nobody = errors.New("two providers") }
 func distrusted(v *View) { v.Distrusted = "n7" }
-func allStale(v *View)   { v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, time.Time{} }
+func allStale(v *View) {
+	v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, providers.Instant{}
+}
 func mostStale(v *View) {
-	v.Fleet.Fresh, v.Fleet.Others, v.Fleet.Heard, v.Fleet.SilentSince = 1, 3, false, time.Time{}
+	v.Fleet.Fresh, v.Fleet.Others, v.Fleet.Heard, v.Fleet.SilentSince = 1, 3, false, providers.Instant{}
 }
 func noWork(v *View)       { v.Work = NoneToDo }
 func observe(v *View)      { v.Mode = Observe }
 func controlPlane(v *View) { v.ControlPlane = true }
-func beating(v *View)      { v.Fleet.Stale, v.Fleet.SilentSince = false, time.Time{} }
+func beating(v *View)      { v.Fleet.Stale, v.Fleet.SilentSince = false, providers.Instant{} }
 func busy(v *View) {
 	v.Fleet.Busy = "n2"
 	v.Fleet.Storm.PowerOffs, v.Fleet.Storm.Max = 1, 1
@@ -462,7 +464,7 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
 		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
 	}
-	if !d.Record.At.Equal(v.Now) {
+	if !d.Record.At.Equal(v.Now.Wall) {
 		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
 	}
 	old := v.Look.Record
@@ -472,14 +474,14 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	if d.Record.Phase == taint.PhaseDone {
 		return
 	}
-	if !old.Open() && (d.Record.ID != v.NewID || !d.Record.Since.Equal(v.Now) || d.Record.By != v.By) {
+	if !old.Open() && (d.Record.ID != v.NewID || !d.Record.Since.Equal(v.Now.Wall) || d.Record.By != v.By) {
 		t.Errorf("a new fence is %+v, want id %s, since now, by %s", d.Record, v.NewID, v.By)
 	}
 	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Devices[0].Name ||
 		d.Record.Machine == nil || *d.Record.Machine != v.Devices[0].Machine {
 		t.Errorf("the record is not of this look: %+v", d.Record)
 	}
-	if n := len(d.Record.Evidence); n == 0 || !d.Record.Evidence[n-1].At.Equal(v.Answer.At) {
+	if n := len(d.Record.Evidence); n == 0 || !d.Record.Evidence[n-1].At.Equal(v.Answer.At.Wall) {
 		t.Errorf("the record's newest evidence is not the answer: %+v", d.Record.Evidence)
 	}
 }

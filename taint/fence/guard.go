@@ -71,7 +71,7 @@ func floor(p fleet.Part) string {
 }
 
 // incident names the loss of a domain: the next is another.
-func incident(p fleet.Part) string { return p.Of + " at " + p.Lost.UTC().Format(time.RFC3339Nano) }
+func incident(p fleet.Part) string { return p.Of + " at " + p.Lost.Wall.UTC().Format(time.RFC3339Nano) }
 
 // unread reports that etcd's pods must be listed before the guard can decide.
 func (v View) unread() bool { return v.ControlPlane && v.Quorum && v.Members == nil }

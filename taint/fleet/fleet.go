@@ -47,15 +47,15 @@ const turnTTL = 5 * time.Minute
 // Fleet is the memory. The zero value knows no node.
 type Fleet struct {
 	nodes   map[string]*node
-	known   int                      // nodes that exist
-	fresh   int                      // of these, those that are not stale, by their flags
-	beating int                      // of these, those that missed no renewal
-	heard   time.Time                // since when at least half of all beat; zero: they do not
-	scanned time.Time                // when the flags were last compared with the clock
-	due     time.Time                // before that the clock alone changes no flag
-	changed []string                 // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
-	turns   map[string]time.Time     // nodes with a power-off of ours -> when its turn ends; zero: with its fence
-	liars   map[string]*taint.Record // by the node whose record says that a device said Off of a machine that was on
+	known   int                          // nodes that exist
+	fresh   int                          // of these, those that are not stale, by their flags
+	beating int                          // of these, those that missed no renewal
+	heard   providers.Instant            // since when at least half of all beat; zero: they do not
+	scanned providers.Instant            // when the flags were last compared with the clock
+	due     providers.Instant            // before that the clock alone changes no flag
+	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
+	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
+	liars   map[string]*taint.Record     // by the node whose record says that a device said Off of a machine that was on
 
 	limit  *Limits // nil: defaults
 	all    scope
@@ -63,7 +63,7 @@ type Fleet struct {
 	plane  map[string]*node  // control-plane nodes
 	failed int               // reads of ours that failed in a row
 	cut    int               // how many those were that made us cut off last; 0: we never were
-	back   time.Time         // when that was over
+	back   providers.Instant // when that was over
 }
 
 type node struct {
@@ -71,29 +71,29 @@ type node struct {
 	stale    bool // its flags
 	missed   bool
 	rv       string
-	at       time.Time // when this process saw the Lease change: never the node's own clock
-	beat     time.Time // the same, but for the first sight of it, which is no heartbeat; zero: it did not change
+	at       providers.Instant // when this process saw the Lease change: never the node's own clock
+	beat     providers.Instant // the same, but for the first sight of it, which is no heartbeat; zero: it did not change
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
-	hint     time.Time
+	hint     providers.Instant
 	hintBy   Source
 	first    Source // what made it suspect first since it was well last
 	counted  bool   // Noticed told it
 
-	node     string    // the Node's resourceVersion when its record was folded in last
-	folded   time.Time // when that was
-	reserved bool      // its power-off is about to be announced on that resourceVersion
+	node     string            // the Node's resourceVersion when its record was folded in last
+	folded   providers.Instant // when that was
+	reserved bool              // its power-off is about to be announced on that resourceVersion
 
 	uid     string
 	seen    string // the Node's resourceVersion when it was folded in last
-	seenAt  time.Time
-	unready bool      // not Ready
-	sick    bool      // that, or marked, or being fenced
-	etcd    bool      // a control-plane node with the label of an etcd member
-	homes   []string  // the values of its domains' labels that count
-	scopes  []*scope  // its domains; nil where it has no such label
-	spoke   bool      // its devices answered once
-	mute    time.Time // since when they lately do not; zero: they do, never did, or have been silent for long
+	seenAt  providers.Instant
+	unready bool              // not Ready
+	sick    bool              // that, or marked, or being fenced
+	etcd    bool              // a control-plane node with the label of an etcd member
+	homes   []string          // the values of its domains' labels that count
+	scopes  []*scope          // its domains; nil where it has no such label
+	spoke   bool              // its devices answered once
+	mute    providers.Instant // since when they lately do not; zero: they do, never did, or have been silent for long
 }
 
 // View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
@@ -102,15 +102,15 @@ type View struct {
 	Missed bool // the Lease missed one renewal
 	// Hint is who gave a hint that the machine went off, while that lasts and no device answered since that it is on; else "".
 	Hint   Source
-	HintAt time.Time // when that was; zero without one
-	Others int       // other nodes that exist
-	Fresh  int       // of these, how many have a Lease that is not stale
+	HintAt providers.Instant // when that was; zero without one
+	Others int               // other nodes that exist
+	Fresh  int               // of these, how many have a Lease that is not stale
 	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
 	Heard bool
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
-	SilentSince time.Time
-	Beat        time.Time // when this process last saw the Lease change; zero: never. Its first sight of one is none
+	SilentSince providers.Instant
+	Beat        providers.Instant // when this process last saw the Lease change; zero: never. Its first sight of one is none
 	// Busy names the other nodes whose machines are being powered off, or whose fences after that are not done, if they are as many as
 	// may be at once; else "".
 	Busy     string
@@ -158,7 +158,7 @@ func (v View) Told() bool { return v.Hint != "" && v.Hint != Poll }
 func (v View) AllSilent() bool { return v.Fresh == 0 }
 
 // Know notes that a Node exists. It may have no Lease at all: its silence is counted from here.
-func (f *Fleet) Know(name string, now time.Time) {
+func (f *Fleet) Know(name string, now providers.Instant) {
 	f.awake(now)
 	if n := f.node(name, now); !n.exists {
 		f.tally(n, -1)
@@ -170,7 +170,7 @@ func (f *Fleet) Know(name string, now time.Time) {
 
 // Lease folds a Lease in, from a watch, a list or a look, in any order, and reports whether it was renewed since. rv "" is none.
 // duration is what it says; zero: nothing.
-func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bool {
+func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Instant) bool {
 	if rv == "" {
 		return false
 	}
@@ -197,7 +197,7 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now time.Time) bo
 }
 
 // Drop forgets a Node that does not exist any more.
-func (f *Fleet) Drop(name string, now time.Time) {
+func (f *Fleet) Drop(name string, now providers.Instant) {
 	f.awake(now)
 	if n := f.nodes[name]; n != nil {
 		f.tally(n, -1)
@@ -216,7 +216,7 @@ func (f *Fleet) Drop(name string, now time.Time) {
 
 // Hint notes that by says of the node's machine that it does not run. A hint proves nothing: it makes us ask. That of a poll does not
 // replace another that lasts.
-func (f *Fleet) Hint(name string, by Source, now time.Time) {
+func (f *Fleet) Hint(name string, by Source, now providers.Instant) {
 	n := f.node(name, now)
 	n.suspect(by, now)
 	if by != Poll || !n.hinted(now) {
@@ -225,10 +225,12 @@ func (f *Fleet) Hint(name string, by Source, now time.Time) {
 }
 
 // hinted reports that a hint lasts.
-func (n *node) hinted(now time.Time) bool { return !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL }
+func (n *node) hinted(now providers.Instant) bool {
+	return !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL
+}
 
 // suspect notes what makes a node suspect, before that counts, if it is the first since it was well.
-func (n *node) suspect(by Source, now time.Time) {
+func (n *node) suspect(by Source, now providers.Instant) {
 	if n.first == "" || !n.unready && !n.stale && !n.hinted(now) {
 		n.first, n.counted = by, false
 	}
@@ -236,7 +238,7 @@ func (n *node) suspect(by Source, now time.Time) {
 
 // Noticed tells, once since the node was well last, what made it suspect first, and how long ago this process heard its last heartbeat
 // (0: it heard none). It is to be called when its devices say Off; "" is nothing to tell.
-func (f *Fleet) Noticed(name string, now time.Time) (by Source, silent time.Duration) {
+func (f *Fleet) Noticed(name string, now providers.Instant) (by Source, silent time.Duration) {
 	n := f.nodes[name]
 	if n == nil || n.counted || n.first == "" {
 		return "", 0
@@ -251,13 +253,13 @@ func (f *Fleet) Noticed(name string, now time.Time) (by Source, silent time.Dura
 func (f *Fleet) Answered(name string, a providers.Answer) {
 	f.Reached(name, a)
 	if n := f.nodes[name]; n != nil && a.State == providers.PowerOn && a.At.After(n.hint) {
-		n.hint = time.Time{}
+		n.hint = providers.Instant{}
 	}
 }
 
 // Record folds in the record that a Node has at that resourceVersion, from a watch or a look, in any order; nil is none. A power-off of
 // ours takes its turn until its fence is done, or hangs. A device that lied is not believed until the record is another.
-func (f *Fleet) Record(name, rv string, r *taint.Record, now time.Time) {
+func (f *Fleet) Record(name, rv string, r *taint.Record, now providers.Instant) {
 	n := f.node(name, now)
 	if taint.Older(rv, n.node) && now.Sub(n.folded) < catchUp || rv == n.node && n.reserved {
 		return
@@ -267,9 +269,9 @@ func (f *Fleet) Record(name, rv string, r *taint.Record, now time.Time) {
 	delete(f.liars, name)
 	switch {
 	case r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff:
-		f.turn(name, time.Time{})
+		f.turn(name, providers.Instant{})
 	case r.Open() && r.PowerOff:
-		f.turn(name, r.At.Add(turnTTL))
+		f.turn(name, now.Add(turnTTL-now.Wall.Sub(r.At)))
 	}
 	if len(r.Liars()) > 0 {
 		if f.liars == nil {
@@ -281,12 +283,12 @@ func (f *Fleet) Record(name, rv string, r *taint.Record, now time.Time) {
 
 // Reserve takes a turn for a node whose power-off is about to be announced, unless others have all there are: nodes that are decided on
 // at the same moment cannot all announce. The next record of the node confirms it or gives it back, or Unreserve does.
-func (f *Fleet) Reserve(name string, now time.Time) bool {
+func (f *Fleet) Reserve(name string, now providers.Instant) bool {
 	if _, others := f.busy(name, now); others != "" {
 		return false
 	}
 	f.node(name, now).reserved = true
-	f.turn(name, time.Time{})
+	f.turn(name, providers.Instant{})
 	return true
 }
 
@@ -311,7 +313,7 @@ func (f *Fleet) Distrusted(m taint.Machine, device, of string) string {
 
 // Tick compares the Leases with the clock and returns the nodes that turned stale or fresh since the last call, or whose Lease turned
 // odd. It costs next to nothing before the first of them is due.
-func (f *Fleet) Tick(now time.Time) []string {
+func (f *Fleet) Tick(now providers.Instant) []string {
 	f.awake(now)
 	t := f.changed
 	f.changed = nil
@@ -319,7 +321,7 @@ func (f *Fleet) Tick(now time.Time) []string {
 }
 
 // View says what is known of a node now.
-func (f *Fleet) View(name string, now time.Time) View {
+func (f *Fleet) View(name string, now providers.Instant) View {
 	f.awake(now)
 	v := View{Others: f.known, Fresh: f.fresh}
 	n := f.nodes[name]
@@ -357,7 +359,7 @@ func (f *Fleet) Silent() bool {
 }
 
 // node returns the entry of a name, made at its first mention.
-func (f *Fleet) node(name string, now time.Time) *node {
+func (f *Fleet) node(name string, now providers.Instant) *node {
 	n := f.nodes[name]
 	if n == nil {
 		if f.nodes == nil {
@@ -371,7 +373,7 @@ func (f *Fleet) node(name string, now time.Time) *node {
 }
 
 // flag compares a node's Lease with the clock.
-func (f *Fleet) flag(name string, n *node, now time.Time) {
+func (f *Fleet) flag(name string, n *node, now providers.Instant) {
 	quiet := now.Sub(n.at)
 	stale, missed := quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
@@ -385,7 +387,7 @@ func (f *Fleet) flag(name string, n *node, now time.Time) {
 	f.tally(n, -1)
 	before := n.stale
 	if n.stale, n.missed = stale, missed; broken {
-		n.spoke, n.mute = false, time.Time{}
+		n.spoke, n.mute = false, providers.Instant{}
 	}
 	f.tally(n, 1)
 	f.expect(n)
@@ -406,7 +408,7 @@ func (f *Fleet) expect(n *node) {
 	}
 }
 
-func (f *Fleet) dueAt(at time.Time) {
+func (f *Fleet) dueAt(at providers.Instant) {
 	if f.due.IsZero() || at.Before(f.due) {
 		f.due = at
 	}
@@ -435,10 +437,10 @@ func (f *Fleet) tally(n *node, by int) {
 // count notes whether most nodes are heard: at least half of all, which for a silent node is most of the others. A node that missed one
 // renewal is not: an outage that is too short to make anybody stale would otherwise count against the one whose turn it was. One node
 // alone has nobody to compare with.
-func (f *Fleet) count(now time.Time) {
+func (f *Fleet) count(now providers.Instant) {
 	switch heard := f.known > 1 && 2*f.beating >= f.known; {
 	case !heard:
-		f.heard = time.Time{}
+		f.heard = providers.Instant{}
 	case f.heard.IsZero():
 		f.heard = now
 	}
@@ -446,13 +448,13 @@ func (f *Fleet) count(now time.Time) {
 
 // awake scans where a flag may have changed: where the process was stopped, the first heartbeat that it hears must not pass for one among
 // many. A clock that was set back is compared with anew.
-func (f *Fleet) awake(now time.Time) {
+func (f *Fleet) awake(now providers.Instant) {
 	if f.scanned.IsZero() || now.After(f.due) || now.Before(f.scanned) {
 		f.scan(now)
 	}
 }
 
-func (f *Fleet) scan(now time.Time) {
+func (f *Fleet) scan(now providers.Instant) {
 	f.scanned, f.due = now, now.Add(muteTTL/2) // a device falls silent between scans: one of them sees it before its time is over
 	for name, n := range f.nodes {
 		f.flag(name, n, now)
@@ -460,15 +462,15 @@ func (f *Fleet) scan(now time.Time) {
 	f.count(now)
 }
 
-func (f *Fleet) turn(name string, ends time.Time) {
+func (f *Fleet) turn(name string, ends providers.Instant) {
 	if f.turns == nil {
-		f.turns = map[string]time.Time{}
+		f.turns = map[string]providers.Instant{}
 	}
 	f.turns[name] = ends
 }
 
 // busy counts the other nodes that have a turn, and names them if those are all there are.
-func (f *Fleet) busy(name string, now time.Time) (n int, names string) {
+func (f *Fleet) busy(name string, now providers.Instant) (n int, names string) {
 	var few []string // the first of them, by name
 	for other := range f.turns {
 		if other == name || !f.has(other, now) {

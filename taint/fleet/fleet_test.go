@@ -14,13 +14,13 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var start = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // cluster is a fleet of nodes whose kubelets renew a Lease of 40 s every 10 s, but for those that are silent.
 type cluster struct {
 	t      *testing.T
 	f      Fleet
-	now    time.Time
+	now    providers.Instant
 	rv     int
 	silent map[string]bool
 	names  []string
@@ -296,7 +296,7 @@ func TestBeat(t *testing.T) {
 	}{{"7", 0}, {"7", 0}, {"8", 2 * time.Second}, {"7", 2 * time.Second}, {"8", 2 * time.Second}, {"9", 5 * time.Second}} {
 		now := start.Add(time.Duration(i) * time.Second)
 		f.Lease("n1", tt.rv, 40*time.Second, now)
-		want := time.Time{}
+		want := providers.Instant{}
 		if tt.want > 0 {
 			want = start.Add(tt.want)
 		}
@@ -362,7 +362,7 @@ func TestTurned(t *testing.T) {
 
 func TestHints(t *testing.T) {
 	c := newCluster(t, 2)
-	on := func(at time.Time) providers.Answer {
+	on := func(at providers.Instant) providers.Answer {
 		return providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: at}}
 	}
 	c.f.Answered("n9", on(c.now)) // nobody
@@ -484,7 +484,7 @@ func TestNoticed(t *testing.T) {
 func TestTurns(t *testing.T) {
 	c := newCluster(t, 3)
 	rec := func(p taint.Phase, powerOff bool) *taint.Record {
-		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: powerOff}.Enter(p, "", c.now)
+		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: powerOff}.Enter(p, "", c.now.Wall)
 		return &r
 	}
 	busy := func(want string) {
@@ -545,7 +545,7 @@ func TestDistrusted(t *testing.T) {
 	c := newCluster(t, 3)
 	m := taint.Machine{Provider: "racks", ID: "7", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383801"}
 	record := func(version string, res taint.Result) {
-		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7", Machine: &m}.Enter(taint.PhaseDone, res, c.now)
+		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7", Machine: &m}.Enter(taint.PhaseDone, res, c.now.Wall)
 		c.f.Record("n1", version, &r, c.now)
 	}
 	want := func(of, liar string) {

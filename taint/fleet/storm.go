@@ -99,9 +99,9 @@ type scope struct {
 	spoke   int // nodes that a device spoke for, once
 	mute    int // of these, those that none answered for since, and lately did
 	count   int // stale when it was last found whether they are lost
-	lost    time.Time
-	under   bool      // a limit was hit when somebody looked last
-	clear   time.Time // when it was first seen to be over; zero: never hit
+	lost    providers.Instant
+	under   bool              // a limit was hit when somebody looked last
+	clear   providers.Instant // when it was first seen to be over; zero: never hit
 }
 
 // Storm is what the storm guard knows when a machine is to be powered off. The zero value refuses nothing.
@@ -120,9 +120,9 @@ type Part struct {
 	Of                    string
 	Nodes, Healthy, Floor int
 	Stale                 int
-	Lost                  time.Time     // since when most of a domain are silent, that were last heard within one Lease; zero: they are not
-	Spoke, Mute           int           // nodes whose devices answered once; of these, those that lately stopped to
-	Cool                  time.Duration // how long until a limit that was hit has been kept for long enough
+	Lost                  providers.Instant // since when most of a domain are silent, that were last heard within one Lease; zero: they are not
+	Spoke, Mute           int               // nodes whose devices answered once; of these, those that lately stopped to
+	Cool                  time.Duration     // how long until a limit that was hit has been kept for long enough
 }
 
 // Undercut reports that too few are healthy.
@@ -195,7 +195,7 @@ func (f *Fleet) Impossible() []string {
 const everybody = "the cluster"
 
 // See folds a look at a Node in, from a watch or live, in any order: that it exists, its record, whether it is healthy, its domains.
-func (f *Fleet) See(l taint.Look, now time.Time) {
+func (f *Fleet) See(l taint.Look, now providers.Instant) {
 	f.Know(l.Name, now)
 	n := f.nodes[l.Name]
 	if l.RecordErr == nil { // one that does not parse tells nothing
@@ -285,7 +285,7 @@ func (f *Fleet) Reached(name string, a providers.Answer) {
 	f.tally(n, -1)
 	switch silent := a.State == providers.PowerUnknown && providers.Class(a.Err) == "unreachable"; {
 	case !silent:
-		n.spoke, n.mute = true, time.Time{}
+		n.spoke, n.mute = true, providers.Instant{}
 	case n.spoke && n.mute.IsZero():
 		n.mute = a.Got
 	}
@@ -293,7 +293,7 @@ func (f *Fleet) Reached(name string, a providers.Answer) {
 }
 
 // Called notes how a read of ours ended: failed tells that no API server answered it.
-func (f *Fleet) Called(failed bool, now time.Time) {
+func (f *Fleet) Called(failed bool, now providers.Instant) {
 	switch {
 	case failed:
 		f.failed++
@@ -305,7 +305,7 @@ func (f *Fleet) Called(failed bool, now time.Time) {
 }
 
 // storm says what the guard knows of a node now.
-func (f *Fleet) storm(name string, n *node, now time.Time) Storm {
+func (f *Fleet) storm(name string, n *node, now providers.Instant) Storm {
 	l := f.limits()
 	s := Storm{Max: f.most()}
 	if f.failed >= cutAfter {
@@ -332,7 +332,7 @@ func (f *Fleet) storm(name string, n *node, now time.Time) Storm {
 }
 
 // part reads a scope, and notes whether a limit is hit. A moment in which nobody looks makes no storm.
-func (f *Fleet) part(s *scope, now time.Time) Part {
+func (f *Fleet) part(s *scope, now providers.Instant) Part {
 	p := Part{Of: s.name, Nodes: s.nodes, Healthy: s.healthy, Stale: s.stale, Spoke: s.spoke, Mute: s.mute}
 	if s.nodes > 1 {
 		p.Floor = s.floor.atLeast(s.nodes)
@@ -355,16 +355,16 @@ func (f *Fleet) part(s *scope, now time.Time) Part {
 
 // losing notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each other. That is one
 // event, a site or the way to it. Nodes that die one by one are not.
-func (f *Fleet) losing(s *scope, now time.Time) {
+func (f *Fleet) losing(s *scope, now providers.Instant) {
 	if s.nodes < 2 || 2*s.stale <= s.nodes {
-		s.lost, s.count = time.Time{}, 0
+		s.lost, s.count = providers.Instant{}, 0
 		return
 	}
 	if s.stale == s.count || !s.lost.IsZero() {
 		return
 	}
 	s.count = s.stale
-	var last time.Time
+	var last providers.Instant
 	mine := func(n *node) bool {
 		for _, d := range n.scopes {
 			if d == s {
@@ -390,7 +390,7 @@ func (f *Fleet) losing(s *scope, now time.Time) {
 }
 
 // has reports whether a node has a turn: its machine is being powered off, or its fence after that is not done, and does not hang.
-func (f *Fleet) has(name string, now time.Time) bool {
+func (f *Fleet) has(name string, now providers.Instant) bool {
 	ends, ok := f.turns[name]
 	return ok && (ends.IsZero() || !now.After(ends))
 }
@@ -405,7 +405,7 @@ func IsControlPlane(labels map[string]string) (plane, etcd bool) {
 }
 
 // Later is what a view of at becomes until now, if the node stays silent and all others go on as they did.
-func (v View) Later(at, now time.Time) View {
+func (v View) Later(at, now providers.Instant) View {
 	heard := v.Beat
 	if heard.IsZero() {
 		heard = at

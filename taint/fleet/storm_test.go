@@ -92,7 +92,7 @@ func TestHealthIsCounted(t *testing.T) {
 	mark := taint.Look{Exists: true, Name: "n5", UID: "u-n5", ResourceVersion: "900", Labels: zone, Ready: corev1.ConditionTrue, Mark: &taint.Mark{Value: "x"}}
 	c.f.See(mark, c.now)
 	want("another is marked", 8, 3, 5)
-	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now)
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now.Wall)
 	c.f.See(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "901", Labels: zone, Ready: corev1.ConditionTrue, Record: &rec}, c.now)
 	want("another is being fenced", 7, 2, 5)
 	c.f.See(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "5", Labels: zone, Ready: corev1.ConditionTrue}, c.now)
@@ -414,7 +414,7 @@ func BenchmarkGuard(b *testing.B) {
 
 // What a view becomes while its node stays silent: stale at its time, and what had yet to last for a while has.
 func TestViewLater(t *testing.T) {
-	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	v := View{Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 10 * time.Second, Parts: []Part{{Of: everybody, Cool: 30 * time.Second}}}}
 	for after, want := range map[time.Duration]View{
 		20 * time.Second: {Beat: at, Heard: true, Storm: Storm{Parts: []Part{{Of: everybody, Cool: 10 * time.Second}}}},

@@ -138,7 +138,7 @@ func Of(s Seen) Node {
 	}
 	ready := n.Ready == string(corev1.ConditionTrue)
 	if !ready {
-		for _, u := range taint.See(s.Node, nil, s.Key, s.Now, s.Now).Unproven {
+		for _, u := range taint.See(s.Node, nil, s.Key, taint.Instant{}, taint.Instant{}).Unproven {
 			if u.NodeUID == string(s.Node.UID) && n.ReadySince != nil && u.Since.Equal(*n.ReadySince) {
 				n.Policies = append(n.Policies, u.Policy)
 			}

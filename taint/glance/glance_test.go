@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -128,7 +129,7 @@ func TestOf(t *testing.T) {
 // In whose name pods were ended without proof is told for as long as the node is not Ready.
 func TestPolicies(t *testing.T) {
 	n := node(silent)
-	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, now, now).Announce("longhorn", "accept-duplicates", now)
+	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)).Announce("longhorn", "accept-duplicates", now)
 	if got := Of(Seen{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
 		t.Errorf("got %q", got)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 )
@@ -57,7 +58,7 @@ func Look(ctx context.Context, c client.Reader, name, key string, now func() tim
 	if err := g.Wait(); err != nil {
 		return nil, taint.Look{}, err
 	}
-	return node, taint.See(node, lease, key, sent, now()), nil
+	return node, taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now())), nil
 }
 
 // Pods lists what is bound to the node.

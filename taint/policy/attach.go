@@ -126,7 +126,7 @@ func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[
 			continue
 		}
 		mine, read := p.resolve(slices.DeleteFunc(slices.Clone(ended), func(pod evict.Pod) bool {
-			return p.Terminating && (pod.DeleteAt.IsZero() || pod.DeleteAt.After(v.Now))
+			return p.Terminating && (pod.DeleteAt.IsZero() || pod.DeleteAt.After(v.Now.Wall))
 		}))
 		if read.Act != Leave {
 			return nil, nil, read

@@ -27,7 +27,7 @@ func hurries() Policy {
 
 // user is a terminating pod of a ReplicaSet that uses volumes of the driver, by their PVs.
 func user(name string, pvs ...string) evict.Pod {
-	p := evict.Pod{Namespace: "web", Name: name, UID: name, Owner: evict.Owner{Kind: "ReplicaSet", Name: "s"}, Deleting: true, DeleteAt: now.Add(-time.Second)}
+	p := evict.Pod{Namespace: "web", Name: name, UID: name, Owner: evict.Owner{Kind: "ReplicaSet", Name: "s"}, Deleting: true, DeleteAt: now.Add(-time.Second).Wall}
 	for _, pv := range pvs {
 		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Claim: "claim-" + pv, Driver: "csi"})
 	}
@@ -55,7 +55,7 @@ func TestAttachments(t *testing.T) {
 		want   string
 	}{
 		{"nobody waits for wait", waits(), []evict.Pod{user("a", "v")}, nil, "end[a]"},
-		{"in its grace", waits(), []evict.Pod{{Namespace: "web", UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in,
+		{"in its grace", waits(), []evict.Pod{{Namespace: "web", UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
 			Volumes: []evict.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
 		{"nobody deleted it", waits(), []evict.Pod{{UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Volumes: []evict.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
 		{"a Deployment's, whose ReplicaSet another policy asked about", waits(), []evict.Pod{func() evict.Pod {
@@ -69,7 +69,7 @@ func TestAttachments(t *testing.T) {
 		{"exempt", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil, "wait 30s"},
 
 		{"another that may end uses the volume, too", waits(), []evict.Pod{user("a", "v"), user("b", "v")}, nil, "end[a b]"},
-		{"one in its grace uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.DeleteAt = in; return p }()}, nil, "wait 3s"},
+		{"one in its grace uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()}, nil, "wait 3s"},
 		{"one that stays uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()}, nil, "wait 5s"},
 		{"a static one uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
 		{"one that stays uses it by another name", waits(), []evict.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []evict.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
@@ -87,7 +87,7 @@ func TestAttachments(t *testing.T) {
 		{"immediate: nobody looked who waits", hurries(), []evict.Pod{user("a", "v")}, nil, "waiting[a]"},
 		{"immediate: nobody waits", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{} }, "wait 5s"},
 		{"immediate: one waits for it", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
-		{"immediate: in its grace", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.DeleteAt = in; return p }()},
+		{"immediate: in its grace", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
 			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
 		{"immediate: nobody deleted it", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Deleting, p.DeleteAt = false, time.Time{}; return p }()},
 			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "wait 5s"},
@@ -215,7 +215,7 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 	all := []evict.Attachment{attachment("v"), attachment("w"), attachment("x")}
 	inGrace := pods()
 	for i := range inGrace {
-		inGrace[i].DeleteAt = now.Add(time.Minute)
+		inGrace[i].DeleteAt = now.Add(time.Minute).Wall
 	}
 	tests := []struct {
 		name     string

@@ -2,35 +2,35 @@ package policy
 
 import (
 	"encoding/json"
-	"time"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/evict"
 )
 
 // memory is a Memory as it is written down.
 type memory struct {
-	Ready   bool                 `json:"ready,omitempty"`
-	Fell    int                  `json:"fell,omitempty"`
-	Done    map[string]int       `json:"done,omitempty"`
-	Since   time.Time            `json:"since,omitzero"`
-	Looked  time.Time            `json:"looked,omitzero"`
-	Resumed time.Time            `json:"resumed,omitzero"`
-	Again   map[string]time.Time `json:"again,omitempty"`
-	Small   map[string]bool      `json:"small,omitempty"`
-	Owed    map[string]bool      `json:"owed,omitempty"`
-	Freed   map[string]bool      `json:"freed,omitempty"`
-	Loose   map[string]string    `json:"loose,omitempty"`
-	Spells  map[string]spellJSON `json:"spells,omitempty"`
-	Failed  map[string]bool      `json:"failed,omitempty"`
-	Free    []freedJSON          `json:"free,omitempty"`
-	Boot    string               `json:"boot,omitempty"`
+	Ready   bool                         `json:"ready,omitempty"`
+	Fell    int                          `json:"fell,omitempty"`
+	Done    map[string]int               `json:"done,omitempty"`
+	Since   providers.Instant            `json:"since,omitzero"`
+	Looked  providers.Instant            `json:"looked,omitzero"`
+	Resumed providers.Instant            `json:"resumed,omitzero"`
+	Again   map[string]providers.Instant `json:"again,omitempty"`
+	Small   map[string]bool              `json:"small,omitempty"`
+	Owed    map[string]bool              `json:"owed,omitempty"`
+	Freed   map[string]bool              `json:"freed,omitempty"`
+	Loose   map[string]string            `json:"loose,omitempty"`
+	Spells  map[string]spellJSON         `json:"spells,omitempty"`
+	Failed  map[string]bool              `json:"failed,omitempty"`
+	Free    []freedJSON                  `json:"free,omitempty"`
+	Boot    string                       `json:"boot,omitempty"`
 }
 
 type spellJSON struct {
-	Healthy bool      `json:"healthy,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Open    bool      `json:"open,omitempty"`
-	Begun   time.Time `json:"begun,omitzero"`
+	Healthy bool              `json:"healthy,omitempty"`
+	Since   providers.Instant `json:"since,omitzero"`
+	Open    bool              `json:"open,omitempty"`
+	Begun   providers.Instant `json:"begun,omitzero"`
 }
 
 type freedJSON struct {

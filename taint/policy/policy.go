@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -68,16 +69,16 @@ type Policy struct {
 // Memory is what one process remembers of one node for its policies. The zero value has seen nothing: a process that has just begun to
 // lead replays nothing.
 type Memory struct {
-	ready                  bool           // it was seen Ready last
-	fell                   int            // how often it was seen to become NotReady
-	done                   map[string]int // what fell was when a policy had nothing left to do
-	since, looked, resumed time.Time      // not Ready, as far as looks tell; the last look; the first after none for long
+	ready                  bool              // it was seen Ready last
+	fell                   int               // how often it was seen to become NotReady
+	done                   map[string]int    // what fell was when a policy had nothing left to do
+	since, looked, resumed providers.Instant // not Ready, as far as looks tell; the last look; the first after none for long
 
-	again map[string]time.Time // by UID: a write of the pod, or of the attachment, was refused, and is not sent again before that
-	small map[string]bool      // UIDs of pods that are too large to take a whole tombstone
-	owed  map[string]bool      // UIDs of pods that were ended to be deleted, and may still be there
-	freed map[string]bool      // UIDs of ended pods whose volumes were set loose
-	loose map[string]string    // volumes whose attachments are to be deleted, with the policy's name
+	again map[string]providers.Instant // by UID: a write of the pod, or of the attachment, was refused, and is not sent again before that
+	small map[string]bool              // UIDs of pods that are too large to take a whole tombstone
+	owed  map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
+	freed map[string]bool              // UIDs of ended pods whose volumes were set loose
+	loose map[string]string            // volumes whose attachments are to be deleted, with the policy's name
 
 	spells map[string]spell // by policy: of those whose trigger is StorageUnhealthy
 	failed map[string]bool  // by UID: what was refused since the last of them began
@@ -93,7 +94,7 @@ func (m *Memory) Saw(l taint.Look) {
 	m.looked = l.Got
 	switch {
 	case l.IsReady():
-		m.since = time.Time{}
+		m.since = providers.Instant{}
 	case m.since.IsZero():
 		m.since = l.Got
 	}
@@ -157,12 +158,12 @@ func (m Memory) Owes() bool { return len(m.owed) > 0 }
 const retry = 5 * time.Second
 
 // Wrote folds in how the writes of a decision's pods or attachments ended, by UID.
-func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now time.Time) {
+func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now providers.Instant) {
 	m.clone()
 	if m.again == nil {
-		m.again = map[string]time.Time{}
+		m.again = map[string]providers.Instant{}
 	}
-	maps.DeleteFunc(m.again, func(_ string, at time.Time) bool { return !at.After(now) })
+	maps.DeleteFunc(m.again, func(_ string, at providers.Instant) bool { return !at.After(now) })
 	ending := d.Act == Tombstone
 	for uid, why := range how {
 		switch {
@@ -193,7 +194,7 @@ func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now time.Time) 
 
 // View is all that Step decides on.
 type View struct {
-	Now      time.Time
+	Now      providers.Instant
 	Look     taint.Look // live, read after the last act
 	Memory              // after Saw
 	Policies []Policy
@@ -246,9 +247,9 @@ type Decision struct {
 	Found       map[string]map[string]string // the same of pods that were ended before, by whatever process
 	Settled     []string                     // volumes that are loose no more
 
-	InUse []corev1.UniqueVolumeName // ClearVolumes
-	Begun map[string]time.Time      // policies whose spells begin
-	Notes []Note                    // of those that are done
+	InUse []corev1.UniqueVolumeName    // ClearVolumes
+	Begun map[string]providers.Instant // policies whose spells begin
+	Notes []Note                       // of those that are done
 }
 
 const (
@@ -368,19 +369,19 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 		return d
 	}
 	var end []evict.Pod
-	stock := evict.Stock{Taints: v.Look.Taints, From: v.since, Resumed: v.resumed}
+	stock := evict.Stock{Taints: v.Look.Taints, From: v.since.Wall, Resumed: v.resumed.Wall}
 	for _, pod := range mine {
 		switch {
 		case v.rests(pod):
 			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
-		case stock.Due(pod, v.Now):
+		case stock.Due(pod, v.Now.Wall):
 			d.After = min(d.After, pollStock)
 		case p.Replaced && !pod.Deleting:
 		case !p.Terminating:
 			end = append(end, pod)
 		case pod.DeleteAt.IsZero(): // nobody deleted it yet
-		case pod.DeleteAt.After(v.Now):
-			d.After = min(d.After, pod.DeleteAt.Sub(v.Now))
+		case pod.DeleteAt.After(v.Now.Wall):
+			d.After = min(d.After, pod.DeleteAt.Sub(v.Now.Wall))
 		default:
 			end = append(end, pod)
 		}

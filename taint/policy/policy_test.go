@@ -9,12 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var now = providers.InstantOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 
 // down is a node that is not Ready.
 func down() taint.Look {
@@ -28,7 +29,7 @@ func down() taint.Look {
 func pod(name string) evict.Pod {
 	return evict.Pod{
 		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"},
-		DeleteAt: now.Add(-time.Second), Deleting: true, Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
+		DeleteAt: now.Add(-time.Second).Wall, Deleting: true, Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
 	}
 }
 
@@ -136,9 +137,9 @@ func TestStep(t *testing.T) {
 		{"any driver", func(_ *View, p *Policy, pod *evict.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
 		{"nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
 		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *evict.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
-		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond) }, "wait 1.234s"},
-		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute) }, "wait 5s"},
-		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now }, "end[a]"},
+		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall }, "wait 1.234s"},
+		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall }, "wait 5s"},
+		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
 		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *evict.Pod) { p.Yields = true }, "rival[]"},
 		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},
 		{"the storage's own setting does the same", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("on") }, "wait 30s: policy p: on"},
@@ -165,7 +166,7 @@ func TestStep(t *testing.T) {
 		}, "delete[a]"},
 		{"ended by somebody else", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
 		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) {
-			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second)
+			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second).Wall
 		}, "wait 30s"},
 		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) {
 			pod.Terminal, pod.Tombstone, pod.Deleting, pod.DeleteAt = true, true, false, time.Time{}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -37,10 +38,10 @@ var Document = Intervals{Poll: 5 * time.Second, Expiry: time.Hour, Timeout: 25 *
 
 // spell is what one policy remembers of a node's storage.
 type spell struct {
-	healthy bool      // as the storage said last, when it said anything
-	since   time.Time // since when, or since it was looked at anew
-	open    bool      // not done yet
-	begun   time.Time // when its pods were first looked at; zero: something else went first
+	healthy bool              // as the storage said last, when it said anything
+	since   providers.Instant // since when, or since it was looked at anew
+	open    bool              // not done yet
+	begun   providers.Instant // when its pods were first looked at; zero: something else went first
 }
 
 // freed is a volume of a pod that such a policy ended. Its attachment is detach's; this is for the kubelet's list.
@@ -59,7 +60,7 @@ type Note struct {
 
 // SawStorage folds in what storage systems say of the node at now, by their adapters' names, and reports whether a policy has its turn
 // for that.
-func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now time.Time) (turn bool) {
+func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	spells := map[string]spell{}
 	for _, p := range ps {
 		if p.When != StorageUnhealthy {
@@ -82,7 +83,7 @@ func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now tim
 }
 
 // begins are the spells that the decision, or one before it, begins.
-func (d Decision) begins(before map[string]time.Time) map[string]time.Time {
+func (d Decision) begins(before map[string]providers.Instant) map[string]providers.Instant {
 	if before == nil {
 		return d.Begun
 	}
@@ -184,9 +185,9 @@ func (v View) spell(p Policy) Decision {
 	if read.Act != Leave {
 		return read
 	}
-	var begun map[string]time.Time
+	var begun map[string]providers.Instant
 	if v.spells[p.Name].begun.IsZero() {
-		begun = map[string]time.Time{p.Name: v.Now}
+		begun = map[string]providers.Instant{p.Name: v.Now}
 	}
 	var skipped, failed []string
 	var well []evict.Pod

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -79,7 +80,7 @@ func TestSpells(t *testing.T) {
 type model struct {
 	Memory
 	policy Policy
-	clock  time.Time
+	clock  providers.Instant
 	look   taint.Look
 	says   storage.Health
 	pods   []evict.Pod
@@ -393,7 +394,7 @@ func TestStorageOSStories(t *testing.T) {
 			m.pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &half}}
 			m.look.Taints = append(m.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			m.pass(t, 30*time.Second)
-			m.pods[0].Deleting, m.pods[0].DeleteAt = true, m.clock.Add(30*time.Second)
+			m.pods[0].Deleting, m.pods[0].DeleteAt = true, m.clock.Add(30*time.Second).Wall
 			m.pass(t, time.Second)
 		}, []string{"30s: end a", "30s: delete a", "30s: detach va-1"}, nil},
 	}
@@ -425,7 +426,7 @@ func TestStorageOSHistories(t *testing.T) {
 		m.policy.Intervals.Retry = time.Duration(1+rng.IntN(20)) * time.Second
 		chance := func(p float64) bool { return rng.Float64() < p }
 		healths := []storage.Health{well, sick, sick, unknown}
-		tried := map[string]time.Time{}
+		tried := map[string]providers.Instant{}
 		m.refuse = func(act Act, name string) bool {
 			if last, ok := tried[fmt.Sprint(act, name)]; ok && act != Delete && m.clock.Sub(last) < m.policy.Intervals.Retry {
 				t.Errorf("seed %d: %s %s again after %s", seed, name, fmt.Sprint(act), m.clock.Sub(last))

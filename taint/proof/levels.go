@@ -137,23 +137,23 @@ const EffectAfter = 10 * time.Second
 // PowerOffs is what one process remembers of the power-offs of one fence: which level has its turn, and how its devices took them. The
 // zero value: none was sent. A copy keeps its own.
 type PowerOffs struct {
-	PowerOffSent time.Time // when the last was sent; zero: never
-	PowerOffErr  error     // why the device did not accept it; nil: it did
+	PowerOffSent providers.Instant // when the last was sent; zero: never
+	PowerOffErr  error             // why the device did not accept it; nil: it did
 
-	start   int              // the level that had the first turn
-	level   int              // whose turn it is, once one was sent
-	began   time.Time        // when its first power-off of this turn was
-	refused int              // rounds over all levels in a row that ended with one that was not accepted
-	round   int              // rounds that are over
-	tried   map[string]tries // by the devices' names
+	start   int               // the level that had the first turn
+	level   int               // whose turn it is, once one was sent
+	began   providers.Instant // when its first power-off of this turn was
+	refused int               // rounds over all levels in a row that ended with one that was not accepted
+	round   int               // rounds that are over
+	tried   map[string]tries  // by the devices' names
 }
 
 // tries are the power-offs through one device.
 type tries struct {
-	sent int       // in this turn of its level
-	at   time.Time // the last
-	err  error     // why it was not accepted
-	took bool      // one was
+	sent int               // in this turn of its level
+	at   providers.Instant // the last
+	err  error             // why it was not accepted
+	took bool              // one was
 }
 
 // Move is what to do next about a power-off.
@@ -200,7 +200,7 @@ func (p PowerOffs) Exhausted(devices []Device) bool {
 }
 
 // Sent folds in that a power-off was sent at that time by a move, and how the device took it.
-func (p *PowerOffs) Sent(at time.Time, devices []Device, m Move, err error) {
+func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err error) {
 	if m.Device >= len(devices) {
 		return
 	}
@@ -248,7 +248,7 @@ func (p PowerOffs) Took(devices []Device) []taint.Speaker {
 }
 
 // Overdue reports that the level whose turn it is has had its time, and another would take the power-off.
-func (p PowerOffs) Overdue(now time.Time, devices []Device, a Answers) bool {
+func (p PowerOffs) Overdue(now providers.Instant, devices []Device, a Answers) bool {
 	if p.PowerOffSent.IsZero() {
 		return false
 	}
@@ -265,14 +265,14 @@ func (p PowerOffs) Overdue(now time.Time, devices []Device, a Answers) bool {
 // the first one that answers first. A level sends a power-off through each of its devices that does not say Off, one after the other, and
 // gives way where one of them refuses for good, where its attempts are used up, or after its deadline. After the last the first begins
 // anew, until whoever asks gives up.
-func (p PowerOffs) Next(now, announced time.Time, devices []Device, a Answers) Move {
+func (p PowerOffs) Next(now providers.Instant, announced time.Time, devices []Device, a Answers) Move {
 	all := p.levels(devices)
 	switch {
 	case len(all) == 0:
 		return Move{Wait: EffectAfter}
 	case p.PowerOffSent.IsZero():
 		i := p.first(all, a)
-		if wait := all[i].limits.Delay - now.Sub(announced); wait > 0 {
+		if wait := all[i].limits.Delay - now.Wall.Sub(announced); wait > 0 {
 			return Move{Wait: wait}
 		}
 		return Move{Device: all[i].send(a), Turn: true}
@@ -351,7 +351,7 @@ func (l level) send(a Answers) int {
 
 // over says why and when the turn of a level was over; "" if it is not. A device that is changing has taken its power-off, which only the
 // deadline ends.
-func (p PowerOffs) over(now time.Time, l level, devices []Device, a Answers) (why string, at time.Time) {
+func (p PowerOffs) over(now providers.Instant, l level, devices []Device, a Answers) (why string, at providers.Instant) {
 	for _, i := range l.places {
 		t, name := p.tried[devices[i].Name], devices[i].Name
 		switch {
@@ -368,11 +368,11 @@ func (p PowerOffs) over(now time.Time, l level, devices []Device, a Answers) (wh
 	if end := l.limits.Timeout; end > 0 && now.Sub(p.began) >= end {
 		return fmt.Sprintf("the machine was not off within %s", end), p.began.Add(end)
 	}
-	return "", time.Time{}
+	return "", providers.Instant{}
 }
 
 // within is the next move of the level whose turn it is.
-func (p PowerOffs) within(now time.Time, l level, devices []Device, a Answers) Move {
+func (p PowerOffs) within(now providers.Instant, l level, devices []Device, a Answers) Move {
 	m := Move{Wait: EffectAfter}
 	for _, i := range l.places {
 		t := p.tried[devices[i].Name]

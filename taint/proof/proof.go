@@ -227,5 +227,5 @@ func Evidence(a providers.Answer) taint.Evidence {
 	if a.Err != nil {
 		raw = providers.Class(a.Err) // never the error's text: it may hold what a log must not
 	}
-	return taint.Evidence{At: a.At, From: a.By, State: a.State.String(), Raw: raw, SystemUUID: a.SystemUUID}
+	return taint.Evidence{At: a.At.Wall, From: a.By, State: a.State.String(), Raw: raw, SystemUUID: a.SystemUUID}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var now = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // answer is one that was asked for a second ago and took the time.
 func answer(s providers.PowerState, took time.Duration) providers.Answer {
@@ -143,7 +143,7 @@ func TestVerdictIsAsOldAsItsAnswer(t *testing.T) {
 		name string
 		of   []Device
 		say  []providers.Answer
-		want time.Time
+		want providers.Instant
 	}{
 		{"the first's", devices(0, 1), []providers.Answer{young, old}, young.At},
 		{"the first's, which is old", devices(0, 1), []providers.Answer{old, young}, old.At},
@@ -342,9 +342,9 @@ func TestEvidence(t *testing.T) {
 		in   providers.Answer
 		want taint.Evidence
 	}{
-		{"answer", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, Raw: "Off", At: now}, By: "a"}, taint.Evidence{At: now, From: "a", State: "Off", Raw: "Off"}},
-		{"an error's class, never its text", providers.Answer{Observation: providers.Observation{At: now, Raw: "x"}, By: "a", Err: secret}, taint.Evidence{At: now, From: "a", State: "Unknown", Raw: "denied"}},
-		{"time-out", providers.Answer{Observation: providers.Observation{At: now}, By: "a", Err: context.DeadlineExceeded}, taint.Evidence{At: now, From: "a", State: "Unknown", Raw: "unreachable"}},
+		{"answer", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, Raw: "Off", At: now}, By: "a"}, taint.Evidence{At: now.Wall, From: "a", State: "Off", Raw: "Off"}},
+		{"an error's class, never its text", providers.Answer{Observation: providers.Observation{At: now, Raw: "x"}, By: "a", Err: secret}, taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "denied"}},
+		{"time-out", providers.Answer{Observation: providers.Observation{At: now}, By: "a", Err: context.DeadlineExceeded}, taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "unreachable"}},
 	} {
 		if got := Evidence(tt.in); got != tt.want {
 			t.Errorf("%s: Evidence = %+v, want %+v", tt.name, got, tt.want)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 )
@@ -28,7 +27,7 @@ var ErrMisplaced = fmt.Errorf("%w: a hypervisor answers, and the device of its h
 // its own device tells more. At is that of the oldest answer that counts.
 func Within(hosts []Host) (out providers.Observation, err error) {
 	var off, absent []string
-	var known time.Time // when it was that all was known that must be, before a hypervisor is asked again
+	var known providers.Instant // when it was that all was known that must be, before a hypervisor is asked again
 	for _, h := range hosts {
 		switch {
 		case !h.off():
@@ -87,14 +86,14 @@ func (h Host) silent(p providers.Place) error {
 	return fmt.Errorf("hypervisor %s may have the guest: %w (its host, by %s: %s)", h.Hypervisor, err, h.Device, host)
 }
 
-func latest(a, b time.Time) time.Time {
+func latest(a, b providers.Instant) providers.Instant {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-func earliest(a, b time.Time) time.Time {
+func earliest(a, b providers.Instant) providers.Instant {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

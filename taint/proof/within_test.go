@@ -93,7 +93,7 @@ type lodging struct {
 	step   int
 }
 
-func (l *lodging) time() time.Time { return now.Add(time.Duration(l.step) * time.Millisecond) }
+func (l *lodging) time() providers.Instant { return now.Add(time.Duration(l.step) * time.Millisecond) }
 
 // happens is a step of the world.
 func (l *lodging) happens() {

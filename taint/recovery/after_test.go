@@ -15,7 +15,7 @@ import (
 // fenced is a node whose machine we powered off; its fence was done two minutes ago.
 func fenced(t *testing.T) *course {
 	c := midst(t, taint.PhaseEvicting)
-	rec := c.look.Record.Enter(taint.PhaseDone, taint.ResultEvicted, c.now)
+	rec := c.look.Record.Enter(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
 	rec.PowerOff, rec.OffBy = true, proof.Speakers(c.facts.Devices)
 	c.look.Record, c.look.Mark = &rec, nil
 	c.facts.Settings.After = fence.AfterFence{PowerOn: true, Delay: time.Minute, PerDay: 2}

@@ -70,7 +70,7 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 		if s := c.next(); s.Do != Wait || s.Why != reason.MarkNotTaken || s.Detail != m.String() {
 			t.Errorf("%s, a person's mark: got %s (%s, %s)", m, s.Do, s.Why, s.Detail)
 		}
-		done := taint.Record{ID: "f-1"}.Enter(taint.PhaseDone, taint.ResultEvicted, c.now)
+		done := taint.Record{ID: "f-1"}.Enter(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
 		c.look.Record = &done
 		if s := c.next(); s.Do != Wait || s.Why != reason.MarkNotTaken {
 			t.Errorf("%s, a person's mark after a fence: got %s (%s)", m, s.Do, s.Why)

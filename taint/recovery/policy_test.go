@@ -182,7 +182,7 @@ func TestPolicyDetaches(t *testing.T) {
 		c := accepted(t)
 		c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Replaced: true, Keep: true, Detach: true,
 			WithoutProof: policy.AcceptDuplicates}}
-		c.pods[0].Deleting, c.pods[0].DeleteAt, c.pods[1].Claims = true, c.now.Add(time.Hour), false
+		c.pods[0].Deleting, c.pods[0].DeleteAt, c.pods[1].Claims = true, c.now.Add(time.Hour).Wall, false
 		c.volumes["mine"] = []evict.Volume{{PV: "v", Claim: "data", Driver: "csi"}}
 		c.live = []evict.Attachment{{Name: "va", UID: "u-va", PV: "v", Attacher: "csi"}}
 		c.cached = []evict.Attachment{{Name: "of before", UID: "x", PV: "v", Attacher: "csi"}}
@@ -256,7 +256,7 @@ func TestPolicyStaysOut(t *testing.T) {
 	for name, change := range map[string]func(*course){
 		"excluded": func(c *course) { c.facts.Excluded = "maintenance" },
 		"marked": func(c *course) {
-			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(taint.PhaseArmed, "", c.now)
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now.Wall}.Enter(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
 		},
 		"all others dead": func(c *course) { c.now = c.now.Add(2 * time.Minute); c.fleet.Tick(c.now) },

@@ -144,7 +144,7 @@ type Node struct {
 	look  taint.Look
 	usual time.Duration // how long the look before took
 	facts Facts
-	last  time.Time // when the last of the reads was answered
+	last  providers.Instant // when the last of the reads was answered
 	pods  list
 	atts  attached
 	rival *string           // what SawRival told; nil: not read
@@ -158,17 +158,17 @@ type Node struct {
 
 	// What is kept from look to look.
 	work     fence.Work
-	worked   time.Time     // when a list last showed that work
-	workTook time.Duration // how long its reads took
-	workPods []evict.Pod   // what they listed
-	kept     list          // a list for the next act
+	worked   providers.Instant // when a list last showed that work
+	workTook time.Duration     // how long its reads took
+	workPods []evict.Pod       // what they listed
+	kept     list              // a list for the next act
 }
 
 // list is a live list of the node's pods.
 type list struct {
 	have bool
 	pods []evict.Pod
-	at   time.Time // when it was there
+	at   providers.Instant // when it was there
 }
 
 // attached are the attachments that name the node.
@@ -196,11 +196,11 @@ const (
 
 // Fleet is what is known across nodes: *fleet.Fleet, or what it said once.
 type Fleet interface {
-	Lease(name, rv string, duration time.Duration, now time.Time) (renewed bool)
-	See(l taint.Look, now time.Time)
+	Lease(name, rv string, duration time.Duration, now providers.Instant) (renewed bool)
+	See(l taint.Look, now providers.Instant)
 	Answered(name string, a providers.Answer)
-	View(name string, now time.Time) fleet.View
-	Reserve(name string, now time.Time) bool
+	View(name string, now providers.Instant) fleet.View
+	Reserve(name string, now providers.Instant) bool
 	Unreserve(name string)
 	Distrusted(m taint.Machine, device, of string) (node string)
 }
@@ -240,7 +240,7 @@ func (n *Node) Rest(l taint.Look) {
 
 // SawStorage folds in what storage systems say of the node at now, and reports whether a policy has its turn for that: then it is not idle.
 // What they say is a cache's.
-func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, now time.Time) (turn bool) {
+func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	return n.policy.SawStorage(ps, says, now)
 }
 
@@ -274,7 +274,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
 }
 
 // SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
-func (n *Node) SawPods(pods []evict.Pod, at time.Time) {
+func (n *Node) SawPods(pods []evict.Pod, at providers.Instant) {
 	n.pods = list{have: true, pods: pods, at: at}
 	n.last, n.owed = at, false
 	n.policy.SawPods(pods)
@@ -282,7 +282,7 @@ func (n *Node) SawPods(pods []evict.Pod, at time.Time) {
 }
 
 // SawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
-func (n *Node) SawOwners(of map[string]evict.Owner, at time.Time) {
+func (n *Node) SawOwners(of map[string]evict.Owner, at providers.Instant) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		if owner, ok := of[n.pods.pods[i].UID]; ok {
@@ -294,13 +294,13 @@ func (n *Node) SawOwners(of map[string]evict.Owner, at time.Time) {
 }
 
 // SawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
-func (n *Node) SawRival(why string, at time.Time) {
+func (n *Node) SawRival(why string, at providers.Instant) {
 	n.rival = &why
 	n.last, n.owed = at, false
 }
 
 // SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
-func (n *Node) SawVolumes(of map[string][]evict.Volume, at time.Time) {
+func (n *Node) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
 	asked := n.step.Pods
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
@@ -313,7 +313,7 @@ func (n *Node) SawVolumes(of map[string][]evict.Volume, at time.Time) {
 }
 
 // SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
-func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) {
+func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at providers.Instant) {
 	n.atts = attached{have: true, live: live, list: atts}
 	n.last, n.owed = at, false
 	if live {
@@ -323,7 +323,7 @@ func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at time.Time) 
 }
 
 // SawWaiting folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
-func (n *Node) SawWaiting(claims map[string]bool, at time.Time) {
+func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
 	if n.wait = claims; n.wait == nil {
 		n.wait = map[string]bool{}
 	}
@@ -331,7 +331,7 @@ func (n *Node) SawWaiting(claims map[string]bool, at time.Time) {
 }
 
 // SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to none.
-func (n *Node) SawClaims(of map[string]string, at time.Time) {
+func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
 	if n.named = of; n.named == nil {
 		n.named = map[string]string{}
 	}
@@ -339,7 +339,7 @@ func (n *Node) SawClaims(of map[string]string, at time.Time) {
 }
 
 // SawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
-func (n *Node) SawMembers(ready map[string]bool, at time.Time) {
+func (n *Node) SawMembers(ready map[string]bool, at providers.Instant) {
 	if n.etcd = ready; n.etcd == nil {
 		n.etcd = map[string]bool{}
 	}
@@ -349,7 +349,7 @@ func (n *Node) SawMembers(ready map[string]bool, at time.Time) {
 // Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the API server is slow the next decision may be made on the same look:
 // another is the rule, but the answer would be too old by the time that it is there, for ever. Every write is still refused if its
 // object changed.
-func (n *Node) Answered(answers []providers.Answer, now time.Time, f Fleet) {
+func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fleet) {
 	answers = slices.Clone(answers)
 	for i, d := range n.facts.Devices {
 		if i < len(answers) && n.facts.Nobody == nil && f.Distrusted(d.Machine, d.Name, n.look.Name) != "" {
@@ -380,15 +380,15 @@ func (n *Node) liar(f Fleet) (by string) {
 
 // Outcome is how an act ended.
 type Outcome struct {
-	Err  error     // PowerOff, PowerOn: why a device did not accept it; else why the write failed
-	Sent time.Time // PowerOff: when it was sent
-	Late bool      // the act did not hold any more: nothing was sent
+	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
+	Sent providers.Instant // PowerOff: when it was sent
+	Late bool              // the act did not hold any more: nothing was sent
 	// Tombstone, Delete, Spare, DeleteAttachments: how the writes of pods or attachments ended, by UID; one that is not in it was not tried
 	How map[string]evict.Refusal
 }
 
 // Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
-func (n *Node) Did(o Outcome, now time.Time, f Fleet) {
+func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
 	n.fresh = false
 	if o.Late {
 		return
@@ -432,7 +432,7 @@ var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Sp
 
 // Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
-func (n *Node) Next(now time.Time, f Fleet) Step {
+func (n *Node) Next(now providers.Instant, f Fleet) Step {
 	if n.owed {
 		n.fresh = false
 	}
@@ -453,7 +453,7 @@ func (n *Node) Next(now time.Time, f Fleet) Step {
 	return s
 }
 
-func (n *Node) next(now time.Time, f Fleet) Step {
+func (n *Node) next(now providers.Instant, f Fleet) Step {
 	switch {
 	case !n.fresh:
 		return Step{Do: Read, Read: Life}
@@ -465,7 +465,7 @@ func (n *Node) next(now time.Time, f Fleet) Step {
 }
 
 // unmarked is the course before the mark.
-func (n *Node) unmarked(now time.Time, f Fleet) Step {
+func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 	l := n.look
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
@@ -522,7 +522,7 @@ func (n *Node) unmarked(now time.Time, f Fleet) Step {
 }
 
 // byPolicy is the turn of the policies, while a fence has nothing to do but s: to wait, or to leave the node.
-func (n *Node) byPolicy(now time.Time, alone bool, s Step) Step {
+func (n *Node) byPolicy(now providers.Instant, alone bool, s Step) Step {
 	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
 		return s
 	}
@@ -535,7 +535,7 @@ func (n *Node) byPolicy(now time.Time, alone bool, s Step) Step {
 	n.byPol = d
 	word := string(d.Policy.WithoutProof)
 	if (d.Act == policy.Tombstone || d.Act == policy.ClearVolumes || d.Act == policy.DeleteAttachments) && !n.look.Announced(d.Policy.Name, word) {
-		note := n.look.Announce(d.Policy.Name, word, now)
+		note := n.look.Announce(d.Policy.Name, word, now.Wall)
 		return Step{Do: Announce, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Attachments: d.Attachments, Note: note}
 	}
 	switch d.Act {
@@ -575,7 +575,7 @@ func Moving(pods []evict.Pod) []evict.Pod {
 }
 
 // worth says whether a fence would have something to do, or what to read first.
-func (n *Node) worth(now time.Time) (fence.Work, Step) {
+func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
 	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
 		if n.work = fence.NoneToDo; evict.Work(n.workPods, n.atts.list) {
 			n.work = fence.SomeToDo
@@ -656,7 +656,7 @@ func claiming(pods []evict.Pod, all bool) (of []evict.Pod) {
 }
 
 // underMark is the course of a marked node.
-func (n *Node) underMark(now time.Time) Step {
+func (n *Node) underMark(now providers.Instant) Step {
 	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
 	if !n.facts.Mode.Begins() && !n.look.Record.Open() && n.look.RecordErr == nil {
 		return Step{Do: Wait, Why: reason.MarkNotTaken, Detail: n.facts.Mode.String(), After: modeAgain}
@@ -772,7 +772,7 @@ const (
 
 // Holds says whether what Next said last may be done at now: of a destructive act it is asked right before, for pods before each write.
 // A pause of the process, or a batch that takes long, must not let it act on what was true once.
-func (n *Node) Holds(now time.Time) Hold {
+func (n *Node) Holds(now providers.Instant) Hold {
 	switch n.step.Do {
 	case PowerOff, PowerOn:
 		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API

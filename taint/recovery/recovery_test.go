@@ -23,7 +23,7 @@ var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // course is one node's course, and what it may read: it answers each Read, notes it, and leaves all else to the test.
 type course struct {
 	t     *testing.T
-	now   time.Time
+	now   providers.Instant
 	took  time.Duration // of each read
 	node  Node
 	fleet *fleet.Fleet
@@ -43,7 +43,7 @@ type course struct {
 // begin is a node that looks dead in a fleet that is heard. Its machine is to be powered off if it is on.
 func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 	c := &course{
-		t: t, now: newYear, took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
+		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
 		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
 		facts: Facts{
 			Facts: fence.Facts{
@@ -68,7 +68,7 @@ func (c *course) pass(d time.Duration) {
 	for end := c.now.Add(d); c.now.Before(end); {
 		c.now = c.now.Add(min(10*time.Second, end.Sub(c.now)))
 		for _, n := range []string{"p1", "p2", "p3"} {
-			c.fleet.Lease(n, c.now.Format("150405.000000"), 0, c.now)
+			c.fleet.Lease(n, c.now.Wall.Format("150405.000000"), 0, c.now)
 		}
 		c.fleet.Tick(c.now)
 	}
@@ -77,7 +77,7 @@ func (c *course) pass(d time.Duration) {
 // midst is a node in a phase of its fence, whose machine was proven off a moment ago.
 func midst(t *testing.T, phase taint.Phase) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now.Wall}.Enter(phase, "", c.now.Wall)
 	c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
 	c.see()
 	c.answer(off)
@@ -283,7 +283,7 @@ func TestHolds(t *testing.T) {
 func announced(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = []evict.Pod{running("a")}
-	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
 	c.look.Record = &rec
 	return c
 }
@@ -420,7 +420,7 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 			if got := c.node.Answer().State; got != off {
 				t.Fatalf("a trusted device: got %s, want Off", got)
 			}
-			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now.Wall)
 			c.fleet.Record("n2", "7", &lied, c.now)
 			c.answer(off)
 			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
@@ -443,8 +443,8 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 func TestOneAnnouncement(t *testing.T) {
 	var f fleet.Fleet
 	one := begin(t, &f, "n1")
-	f.Know("n2", newYear)
-	f.Lease("n2", "1", 0, newYear)
+	f.Know("n2", providers.InstantOf(newYear))
+	f.Lease("n2", "1", 0, providers.InstantOf(newYear))
 	one.pass(70 * time.Second)
 	two := begin(t, &f, "n2")
 	two.now = one.now
@@ -470,12 +470,12 @@ func TestOneAnnouncement(t *testing.T) {
 	one.see()
 	wants(one, Wait, reason.PowerOffLimit)
 	two.did(Outcome{})
-	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1", PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now)
+	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1", PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &rec, "2"
 	two.see()
 	one.see()
 	wants(one, Wait, reason.PowerOffLimit)
-	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now)
+	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &done, "3"
 	two.see()
 	one.see()
@@ -692,7 +692,7 @@ func TestWorkHolds(t *testing.T) {
 		c.see()
 		if step.marked {
 			was := c.look
-			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseArmed, "", c.now)
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 			c.see()
 			c.next()
@@ -765,7 +765,7 @@ func TestKeptList(t *testing.T) {
 		c.pods = []evict.Pod{running("a")}
 		c.upTo(Arm, off)
 		c.did(Outcome{})
-		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseEvicting, "", c.now)
+		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
 		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 		c.see()
 		c.answer(off)
@@ -926,7 +926,7 @@ func TestNobodyToAsk(t *testing.T) {
 		"marked by a person": func() *course {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.look.Mark = &taint.Mark{Value: "kim"}
-			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1", By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now)
+			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1", By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record = &rec
 			return c
 		},
@@ -1045,7 +1045,7 @@ func TestTwoDevices(t *testing.T) {
 		c.now = c.now.Add(time.Millisecond)
 	}
 	lied := func(c *course, who ...proof.Device) {
-		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now.Wall)
 		c.fleet.Record("n2", "7", &rec, c.now)
 	}
 	for _, tc := range []struct {
@@ -1088,7 +1088,7 @@ func TestTwoDevices(t *testing.T) {
 	}
 	lied(c, c.facts.Devices...)
 	c.fleet.Record("n2", "8", func() *taint.Record {
-		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now)
+		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now.Wall)
 		return &r
 	}(), c.now)
 	c.see()

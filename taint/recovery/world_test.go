@@ -29,7 +29,7 @@ const (
 // course, reduced to what it can tell apart. Each act is held against the promises of the design, from what happened in the world and
 // not from what the course remembers.
 type world struct {
-	start, now time.Time
+	start, now providers.Instant
 	volumes    map[string][]evict.Volume // of listed pods, by UID
 	listed     []evict.Pod               // as they were last
 	out        strings.Builder
@@ -37,9 +37,9 @@ type world struct {
 
 	node     corev1.Node
 	rv       int
-	lease    int       // its resourceVersion; 0: none
-	lastBeat time.Time // of the Lease
-	life     time.Time // the last heartbeat, boot or creation
+	lease    int               // its resourceVersion; 0: none
+	lastBeat providers.Instant // of the Lease
+	life     providers.Instant // the last heartbeat, boot or creation
 	pods     []evict.Pod
 	atts     []evict.Attachment
 	stock    bool // the attach/detach controller works
@@ -53,7 +53,7 @@ type world struct {
 
 	course   Node
 	fleet    fleet.Fleet
-	peers    time.Time // when the two other nodes renewed their Leases
+	peers    providers.Instant // when the two other nodes renewed their Leases
 	mode     fence.Mode
 	excluded string
 	control  bool
@@ -63,10 +63,10 @@ type world struct {
 	before   map[string][]string // act -> commands that happen between its look and it
 
 	// what the promises are checked with
-	looked   time.Time // the last look was sent
-	snapshot time.Time // the look that the open fence was begun with was sent
-	markAt   time.Time // the mark was committed
-	unready  time.Time // Ready left True
+	looked   providers.Instant // the last look was sent
+	snapshot providers.Instant // the look that the open fence was begun with was sent
+	markAt   providers.Instant // the mark was committed
+	unready  providers.Instant // Ready left True
 	offs     []providers.Answer
 	touched  bool // a pod was ended under this mark
 	alerts   map[string]bool
@@ -78,7 +78,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	start := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7", stock: true, lease: 1, boots: 1,
 		before: map[string][]string{}, volumes: map[string][]evict.Volume{}, alerts: map[string]bool{}, refuses: map[string]string{}}
 	w.node.Name, w.node.UID = "n1", "u1"
@@ -99,7 +99,7 @@ func (w *world) setReady(s corev1.ConditionStatus) {
 
 func (w *world) setCondition(t corev1.NodeConditionType, s corev1.ConditionStatus) {
 	w.node.Status.Conditions = append(slices.DeleteFunc(w.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t }),
-		corev1.NodeCondition{Type: t, Status: s, LastTransitionTime: metav1.NewTime(w.now)})
+		corev1.NodeCondition{Type: t, Status: s, LastTransitionTime: metav1.NewTime(w.now.Wall)})
 	w.change()
 }
 
@@ -181,7 +181,7 @@ func (w *world) leads() {
 func (w *world) renewPeers() {
 	w.peers = w.now
 	for _, n := range []string{"n2", "n3"} {
-		w.fleet.Lease(n, strconv.FormatInt(w.now.UnixNano(), 10), 40*time.Second, w.now)
+		w.fleet.Lease(n, strconv.FormatInt(w.now.Wall.UnixNano(), 10), 40*time.Second, w.now)
 	}
 }
 
@@ -294,7 +294,7 @@ func (w *world) do(line string) error {
 	case "release": // forcefence release
 		if r, _ := taint.RecordOf(&w.node); r.Open() || r != nil && r.Result == taint.ResultNeverPoweredOff {
 			r.NodeUID, r.BootID, r.LeaseRV = string(w.node.UID), w.node.Status.NodeInfo.BootID, strconv.Itoa(w.lease)
-			w.write(r.Enter(taint.PhaseDone, taint.ResultReleased, w.now))
+			w.write(r.Enter(taint.PhaseDone, taint.ResultReleased, w.now.Wall))
 		}
 		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		w.change()
@@ -649,7 +649,7 @@ func (w *world) writeNode(s Step, l taint.Look) error {
 		}
 		if s.Do == Arm {
 			w.checkArm(s.Record)
-			w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
+			w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Wall)
 			w.markAt, w.touched = w.now, false
 		}
 		w.write(s.Record)

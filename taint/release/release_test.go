@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -337,7 +338,7 @@ func TestReleaseFromEitherNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Record(n.Name, n.ResourceVersion, rec, time.Now())
+			f.Record(n.Name, n.ResourceVersion, rec, providers.Now())
 		}
 		if got := f.Distrusted(bmc2, "racks/bmc2", same.Name); got != want {
 			t.Fatalf("the record that speaks against the machine is of %q, want %q", got, want)

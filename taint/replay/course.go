@@ -49,7 +49,7 @@ func (c *Course) put(l line, body any) {
 		}
 	}
 	if l.Kind == begin {
-		c.last, c.began = map[kind]digest{}, l.At.UnixMilli()
+		c.last, c.began = map[kind]digest{}, l.At.Wall.UnixMilli()
 	}
 	if body != nil {
 		text := encode(body)
@@ -94,7 +94,7 @@ func (c *Course) Rest(l taint.Look) {
 }
 
 // SawStorage is recovery.Node's.
-func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, now time.Time) (turn bool) {
+func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	if c.lines > 0 {
 		c.put(line{Kind: storageKind, At: now}, storageSays{rulesOf(ps), says})
 	}
@@ -110,7 +110,7 @@ func (c *Course) SawLife(node *corev1.Node, l taint.Look, facts recovery.Facts, 
 }
 
 // SawPods is recovery.Node's.
-func (c *Course) SawPods(list []evict.Pod, at time.Time) {
+func (c *Course) SawPods(list []evict.Pod, at providers.Instant) {
 	if c.Tape != nil {
 		c.put(line{Kind: pods, At: at}, podsOf(list))
 	}
@@ -118,19 +118,19 @@ func (c *Course) SawPods(list []evict.Pod, at time.Time) {
 }
 
 // SawVolumes is recovery.Node's.
-func (c *Course) SawVolumes(of map[string][]evict.Volume, at time.Time) {
+func (c *Course) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
 	c.put(line{Kind: volumes, At: at}, of)
 	c.Node.SawVolumes(of, at)
 }
 
 // SawOwners is recovery.Node's.
-func (c *Course) SawOwners(of map[string]evict.Owner, at time.Time) {
+func (c *Course) SawOwners(of map[string]evict.Owner, at providers.Instant) {
 	c.put(line{Kind: owners, At: at}, of)
 	c.Node.SawOwners(of, at)
 }
 
 // SawRival is recovery.Node's.
-func (c *Course) SawRival(why string, at time.Time) {
+func (c *Course) SawRival(why string, at providers.Instant) {
 	if c.Tape != nil {
 		c.put(line{Kind: rival, At: at}, why)
 	}
@@ -138,25 +138,25 @@ func (c *Course) SawRival(why string, at time.Time) {
 }
 
 // SawMembers is recovery.Node's.
-func (c *Course) SawMembers(ready map[string]bool, at time.Time) {
+func (c *Course) SawMembers(ready map[string]bool, at providers.Instant) {
 	c.put(line{Kind: members, At: at}, ready)
 	c.Node.SawMembers(ready, at)
 }
 
 // SawWaiting is recovery.Node's.
-func (c *Course) SawWaiting(of map[string]bool, at time.Time) {
+func (c *Course) SawWaiting(of map[string]bool, at providers.Instant) {
 	c.put(line{Kind: waiting, At: at}, of)
 	c.Node.SawWaiting(of, at)
 }
 
 // SawClaims is recovery.Node's.
-func (c *Course) SawClaims(of map[string]string, at time.Time) {
+func (c *Course) SawClaims(of map[string]string, at providers.Instant) {
 	c.put(line{Kind: claims, At: at}, of)
 	c.Node.SawClaims(of, at)
 }
 
 // SawAttachments is recovery.Node's.
-func (c *Course) SawAttachments(list []evict.Attachment, live bool, at time.Time) {
+func (c *Course) SawAttachments(list []evict.Attachment, live bool, at providers.Instant) {
 	is := cached
 	if live {
 		is = listed
@@ -166,7 +166,7 @@ func (c *Course) SawAttachments(list []evict.Attachment, live bool, at time.Time
 }
 
 // Answered is recovery.Node's.
-func (c *Course) Answered(all []providers.Answer, now time.Time, f recovery.Fleet) {
+func (c *Course) Answered(all []providers.Answer, now providers.Instant, f recovery.Fleet) {
 	if c.Tape == nil {
 		c.Node.Answered(all, now, f)
 		return
@@ -177,7 +177,7 @@ func (c *Course) Answered(all []providers.Answer, now time.Time, f recovery.Flee
 }
 
 // Did is recovery.Node's.
-func (c *Course) Did(o recovery.Outcome, now time.Time, f recovery.Fleet) {
+func (c *Course) Did(o recovery.Outcome, now providers.Instant, f recovery.Fleet) {
 	if c.Tape != nil {
 		c.put(line{Kind: did, At: now}, outcome{faultOf(o.Err), o.Sent, o.Late, o.How})
 	}
@@ -185,7 +185,7 @@ func (c *Course) Did(o recovery.Outcome, now time.Time, f recovery.Fleet) {
 }
 
 // Next is recovery.Node's.
-func (c *Course) Next(now time.Time, f recovery.Fleet) recovery.Step {
+func (c *Course) Next(now providers.Instant, f recovery.Fleet) recovery.Step {
 	if c.Tape == nil || c.gap {
 		return c.Node.Next(now, f)
 	}
@@ -213,13 +213,13 @@ type ear struct {
 	liars    map[string]string
 }
 
-func (e *ear) View(name string, now time.Time) fleet.View {
+func (e *ear) View(name string, now providers.Instant) fleet.View {
 	v := e.Fleet.View(name, now)
 	e.view = &v
 	return v
 }
 
-func (e *ear) Reserve(name string, now time.Time) bool {
+func (e *ear) Reserve(name string, now providers.Instant) bool {
 	e.reserved = e.Fleet.Reserve(name, now)
 	return e.reserved
 }
@@ -253,10 +253,10 @@ type echo struct {
 	view fleet.View
 }
 
-func (echo) Lease(string, string, time.Duration, time.Time) bool   { return false }
-func (echo) See(taint.Look, time.Time)                             {}
-func (echo) Answered(string, providers.Answer)                     {}
-func (e echo) View(string, time.Time) fleet.View                   { return e.view }
-func (e echo) Reserve(string, time.Time) bool                      { return e.Reserved }
-func (echo) Unreserve(string)                                      {}
-func (e echo) Distrusted(_ taint.Machine, device, _ string) string { return e.Liars[device] }
+func (echo) Lease(string, string, time.Duration, providers.Instant) bool { return false }
+func (echo) See(taint.Look, providers.Instant)                           {}
+func (echo) Answered(string, providers.Answer)                           {}
+func (e echo) View(string, providers.Instant) fleet.View                 { return e.view }
+func (e echo) Reserve(string, providers.Instant) bool                    { return e.Reserved }
+func (echo) Unreserve(string)                                            {}
+func (e echo) Distrusted(_ taint.Machine, device, _ string) string       { return e.Liars[device] }

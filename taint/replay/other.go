@@ -113,7 +113,7 @@ func (p *player) pass(t *track) error {
 		f.Reserved = f.view.Busy == ""
 		s := t.again.Next(now, f)
 		step := stepOf(s, func(i int) string { return nameOf(t.again.Devices(), i) })
-		d := Decision{At: now, Node: t.node, Line: then.n, Then: then.step, Now: step}
+		d := Decision{At: now.Wall, Node: t.node, Line: then.n, Then: then.step, Now: step}
 		switch {
 		case s.Do == recovery.Read && s.Read == recovery.Life:
 			return nil
@@ -179,7 +179,7 @@ func (p *player) under(e event) recovery.Facts {
 	if e.lived.Node == nil {
 		return was
 	}
-	out := p.other.Facts(e.lived.Node, e.lived.look(e.key, e.Sent, e.At), e.At)
+	out := p.other.Facts(e.lived.Node, e.lived.look(e.key, e.Sent, e.At), e.At.Wall)
 	out.Devices, out.Nobody, out.By, out.NewID, out.Storage = was.Devices, was.Nobody, was.By, was.NewID, was.Storage
 	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, elsewhere.Excluded), cmp.Or(out.KeptOn, elsewhere.KeptOn)
 	return out
@@ -192,7 +192,7 @@ var kinds = map[recovery.Reading][]kind{
 }
 
 // feed answers a read, or a question, by what was recorded after this look, else by what was last. Nobody has changed anything since.
-func (t *track) feed(s recovery.Step, events []event, used map[int]bool, now time.Time, f echo, o *Other) bool {
+func (t *track) feed(s recovery.Step, events []event, used map[int]bool, now providers.Instant, f echo, o *Other) bool {
 	all := kinds[s.Read]
 	if s.Do == recovery.Ask {
 		all = []kind{answered}
@@ -246,7 +246,7 @@ func (t *track) feed(s recovery.Step, events []event, used map[int]bool, now tim
 }
 
 // later are answers as they would be given now.
-func later(all []providers.Answer, now time.Time) []providers.Answer {
+func later(all []providers.Answer, now providers.Instant) []providers.Answer {
 	all = slices.Clone(all)
 	for i := range all {
 		all[i].At, all[i].Got = now, now
@@ -255,7 +255,7 @@ func later(all []providers.Answer, now time.Time) []providers.Answer {
 }
 
 // estimate is what would become of the node from now on.
-func (t *track) estimate(now time.Time, f echo) *explain.Course {
+func (t *track) estimate(now providers.Instant, f echo) *explain.Course {
 	e := t.known[life]
 	if e.lived.Node == nil {
 		return nil

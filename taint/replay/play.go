@@ -176,7 +176,7 @@ func (p *player) fold(n int, t *track, l line) error {
 		p.out.Compared++
 		in := unlike(e.step, s)
 		t.lost = in != nil
-		p.show(t, Decision{At: l.At, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
+		p.show(t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
 	default:
 		e.into(&t.course, f)
 	}

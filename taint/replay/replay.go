@@ -93,15 +93,15 @@ const noneSelected = "-"
 type line struct {
 	Node string `json:"node"`
 	// Course is when the course began, in Unix milliseconds: where several processes write, or lines are lost, no line is taken for another's.
-	Course int64           `json:"of"`
-	N      int             `json:"n"` // its place in the course, from 0: one that is missing is found
-	At     time.Time       `json:"t"`
-	Kind   kind            `json:"is"`
-	Same   bool            `json:"same,omitempty"` // its body is that of the kind's line before
-	Body   json.RawMessage `json:"body,omitempty"`
-	Sent   time.Time       `json:"sent,omitzero"` // life
-	NewID  string          `json:"id,omitempty"`  // life
-	Fleet  *said           `json:"fleet,omitempty"`
+	Course int64             `json:"of"`
+	N      int               `json:"n"` // its place in the course, from 0: one that is missing is found
+	At     providers.Instant `json:"t"`
+	Kind   kind              `json:"is"`
+	Same   bool              `json:"same,omitempty"` // its body is that of the kind's line before
+	Body   json.RawMessage   `json:"body,omitempty"`
+	Sent   providers.Instant `json:"sent,omitzero"` // life
+	NewID  string            `json:"id,omitempty"`  // life
+	Fleet  *said             `json:"fleet,omitempty"`
 }
 
 // said is what the fleet said while a decision was made, or answers were folded in.
@@ -150,20 +150,20 @@ type fault struct {
 }
 
 type answer struct {
-	State string    `json:"state"`
-	Raw   string    `json:"raw,omitempty"`
-	At    time.Time `json:"at,omitzero"`
-	Got   time.Time `json:"got,omitzero"`
-	By    string    `json:"by,omitempty"`
-	Run   string    `json:"run,omitempty"`
-	UUID  string    `json:"systemUUID,omitempty"`
-	Reach string    `json:"addresses,omitempty"`
-	Err   *fault    `json:"error,omitempty"`
+	State string            `json:"state"`
+	Raw   string            `json:"raw,omitempty"`
+	At    providers.Instant `json:"at,omitzero"`
+	Got   providers.Instant `json:"got,omitzero"`
+	By    string            `json:"by,omitempty"`
+	Run   string            `json:"run,omitempty"`
+	UUID  string            `json:"systemUUID,omitempty"`
+	Reach string            `json:"addresses,omitempty"`
+	Err   *fault            `json:"error,omitempty"`
 }
 
 type outcome struct {
 	Err  *fault                   `json:"error,omitempty"`
-	Sent time.Time                `json:"sent,omitzero"`
+	Sent providers.Instant        `json:"sent,omitzero"`
 	Late bool                     `json:"late,omitempty"`
 	How  map[string]evict.Refusal `json:"how,omitempty"`
 }
@@ -429,7 +429,7 @@ func slim(n *corev1.Node) *corev1.Node {
 const taintsField = `"f:taints"`
 
 // look is what taint.See made of the Node and its Lease.
-func (l lived) look(key string, sent, got time.Time) taint.Look {
+func (l lived) look(key string, sent, got providers.Instant) taint.Look {
 	look := taint.See(l.Node, nil, key, sent, got)
 	if l.Node != nil {
 		look.LeaseRV, look.LeaseDuration = l.Lease, l.LeaseDuration

@@ -37,11 +37,11 @@ var update = flag.Bool("update", false, "write testdata anew")
 
 const secret = "of-the-pod-only"
 
-var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var epoch = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // world is a silent node whose machine is on, beside three that are heard, and the executor of its course.
 type world struct {
-	now    time.Time
+	now    providers.Instant
 	node   *corev1.Node
 	pods   []evict.Pod
 	facts  recovery.Facts
@@ -61,9 +61,9 @@ func newWorld(mode fence.Mode) *world {
 	n := &corev1.Node{}
 	n.Name, n.UID, n.ResourceVersion, n.Labels = "n1", "n1-uid", "7", map[string]string{"pool": "a"}
 	n.Annotations = map[string]string{"example.net/token": secret, fence.ModeAnnotation: "fence"}
-	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: epoch}}}
+	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: epoch.Wall}}}
 	n.Status.NodeInfo.BootID = "b1"
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(epoch), Message: secret}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(epoch.Wall), Message: secret}}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{},"f:` + secret + `":{}}}`)}}
 	w.node = n
 	w.pods = []evict.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: evict.Owner{Kind: "StatefulSet", Name: "db"}}}
@@ -81,7 +81,7 @@ func newWorld(mode fence.Mode) *world {
 		w.fleet.See(taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
 	}
 	w.course = Course{Name: "n1", Tape: w.take}
-	w.tape.Write(append(Header{By: "test", At: epoch, Key: taint.DefaultKey, Mode: mode.String(), Digest: "d"}.Line(), '\n'))
+	w.tape.Write(append(Header{By: "test", At: epoch.Wall, Key: taint.DefaultKey, Mode: mode.String(), Digest: "d"}.Line(), '\n'))
 	return w
 }
 
@@ -98,7 +98,7 @@ func (w *world) pass(d time.Duration) {
 	for ; d > 0; d -= time.Second {
 		w.now = w.now.Add(min(d, time.Second))
 		for _, name := range []string{"n2", "n3", "n4"} {
-			w.fleet.Lease(name, fmt.Sprint(w.now.UnixNano()), 40*time.Second, w.now)
+			w.fleet.Lease(name, fmt.Sprint(w.now.Wall.UnixNano()), 40*time.Second, w.now)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (w *world) run(limit time.Duration) (did []string) {
 			w.node.ResourceVersion += "1"
 			switch s.Do {
 			case recovery.Arm:
-				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Truncate(time.Second))
+				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Wall.Truncate(time.Second))
 			case recovery.Unmark:
 				w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
 			}
@@ -289,7 +289,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(time.Minute)
 	before := w.given
-	w.course.SawPods([]evict.Pod{{Name: "p", DeleteAt: epoch.AddDate(9000, 0, 0)}}, w.now)
+	w.course.SawPods([]evict.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}, w.now)
 	if w.run(time.Minute); w.given != before {
 		t.Errorf("%d lines came after it", w.given-before)
 	}
@@ -301,7 +301,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 // What is left of a Node is seen as the whole Node is.
 func TestSlimNodeLooksTheSame(t *testing.T) {
 	n := newWorld(fence.Fence).node
-	n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, "by-hand", epoch)
+	n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, "by-hand", epoch.Wall)
 	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v", DevicePath: "/dev/x"}}
 	n.UID = types.UID("u")
@@ -537,7 +537,7 @@ func TestCourseKeepsNoBodies(t *testing.T) {
 }
 
 func TestBadRecordings(t *testing.T) {
-	header := string(Header{By: "v9", At: epoch, Key: taint.DefaultKey}.Line()) + "\n"
+	header := string(Header{By: "v9", At: epoch.Wall, Key: taint.DefaultKey}.Line()) + "\n"
 	const begun = `{"node":"n","n":0,"is":"begin"}` + "\n"
 	for name, tt := range map[string]struct{ text, want string }{
 		"empty":            {"", "it is empty"},
@@ -700,7 +700,7 @@ func TestReadingsComeBack(t *testing.T) {
 	pod := evict.Pod{
 		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: evict.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
-		DeleteAt: epoch.Add(1), Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}}, Volumes: []evict.Volume{volume}, Claims: true,
+		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}}, Volumes: []evict.Volume{volume}, Claims: true,
 	}
 	answer := providers.Answer{
 		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su", Addresses: "a", At: epoch.Add(2), Run: "r"},

@@ -73,7 +73,7 @@ func (r *runner) besideOthers(ctx context.Context, a *asked) error {
 	defer a.stop()
 	defer func() { _ = a.provider.(providers.Closer).Close(ctx) }()
 	ours := func() error {
-		if got := providers.Ask(ctx, a.provider, "bench", a.target, time.Now); got.State != providers.PowerOn {
+		if got := providers.Ask(ctx, a.provider, "bench", a.target, providers.Now); got.State != providers.PowerOn {
 			return fmt.Errorf("got %s, %v", got.State, got.Err)
 		}
 		return nil

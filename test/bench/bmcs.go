@@ -199,7 +199,7 @@ func asker() error {
 		begun := time.Now()
 		err := atOnce(askers, q.Machines, func(m machine) error {
 			t := providers.Target{Node: m.Node, ID: m.URL, SystemUUID: m.UUID}
-			if a := providers.Ask(context.Background(), g, "racks", t, time.Now); a.State != providers.PowerOn {
+			if a := providers.Ask(context.Background(), g, "racks", t, providers.Now); a.State != providers.PowerOn {
 				return errors.Join(fmt.Errorf("%s: got %s", m.Node, a.State), a.Err)
 			}
 			return nil

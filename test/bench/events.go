@@ -43,16 +43,16 @@ type eventFleet struct {
 	nodes   []*corev1.Node
 	pods    map[string][]corev1.Pod // of the silent ones
 	atts    map[string][]storagev1.VolumeAttachment
-	now     time.Time
+	now     providers.Instant
 	rv      int
-	scanned time.Time
+	scanned providers.Instant
 }
 
 func newEventFleet(n int) *eventFleet {
 	images, conditions := largeNode()
 	w, dc := newFleetWorld(images), datacenter.New(datacenter.Options{})
 	defer dc.Close()
-	f := &eventFleet{now: time.Now(), pods: map[string][]corev1.Pod{}, atts: map[string][]storagev1.VolumeAttachment{}}
+	f := &eventFleet{now: providers.Now(), pods: map[string][]corev1.Pod{}, atts: map[string][]storagev1.VolumeAttachment{}}
 	for i := range n {
 		w.add(dc.AddMachine(nodeName(i)), "", "", conditions)
 		f.nodes = append(f.nodes, w.nodes[i].node)
@@ -84,7 +84,7 @@ func (f *eventFleet) living(i int) int {
 	return i
 }
 
-func (f *eventFleet) look(i int, at time.Time) taint.Look {
+func (f *eventFleet) look(i int, at providers.Instant) taint.Look {
 	return taint.See(f.nodes[i], nil, taint.DefaultKey, at, at)
 }
 

@@ -25,7 +25,7 @@ const (
 // its floor, and as many machines as may be are being powered off.
 func guardDecision(_ context.Context, r *runner) error {
 	var f fleet.Fleet
-	now := time.Now()
+	now := providers.Now()
 	names := make([]string, guardNodes)
 	for i := range names {
 		names[i] = fmt.Sprintf("node-%04d", i)

@@ -52,7 +52,7 @@ func instances(ctx context.Context, r *runner) error {
 	var calls, seconds []float64
 	for i := range r.o.pairs + 1 {
 		before, started := c.Calls("", ""), time.Now()
-		answers := providers.AskAll(ctx, g, "aws", targets, time.Now)
+		answers := providers.AskAll(ctx, g, "aws", targets, providers.Now)
 		took := time.Since(started) - cfg.Agree
 		for n, a := range answers {
 			want := providers.PowerOn

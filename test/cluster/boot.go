@@ -271,7 +271,7 @@ func (b *boot) onNode(node *corev1.Node) {
 	}
 	b.node = node
 	if b.hook.Read {
-		l := taint.See(node, nil, b.n.opts.MarkKey, time.Time{}, time.Time{})
+		l := taint.See(node, nil, b.n.opts.MarkKey, taint.Instant{}, taint.Instant{})
 		b.claims = l.Detaching()
 		b.hook.Marked, b.hook.Detaching = l.Mark != nil, len(b.claims) > 0
 		b.hook.ReadySeen = b.hook.ReadySeen || (isReady(node) && node.Status.NodeInfo.BootID == b.id)

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
@@ -190,7 +191,7 @@ func (s *state) hookEnabled(add func(verb, int)) {
 // was made since.
 func (h *hook) see(n *node, boot id) {
 	h.ReadySeen = h.ReadySeen || !n.unknown && n.boot == boot
-	named := len(n.look(0, epoch, epoch).Detaching()) > 0
+	named := len(n.look(0, providers.InstantOf(epoch), providers.InstantOf(epoch)).Detaching()) > 0
 	switch {
 	case n.mark != 0 && !named:
 		h.Read, h.Marked, h.Detaching, h.named, h.fresh = true, true, false, false, false

@@ -36,7 +36,7 @@ type ctl struct {
 	fleet  *fleet.Fleet
 
 	request request
-	sent    time.Time
+	sent    providers.Instant
 	had     bool // looking: one of the two reads was made: the Node's, unless hadLease
 	lease   bool
 	node    node // what it brought

@@ -55,7 +55,7 @@ func (k *key) of(s *state, o *Options) uint64 {
 var seed = maphash.MakeSeed()
 
 func (k *key) text(s *state, o *Options, swapped bool) []byte {
-	k.buf, k.ids, k.times, k.now = k.buf[:0], k.ids[:0], k.times[:0], s.now()
+	k.buf, k.ids, k.times, k.now = k.buf[:0], k.ids[:0], k.times[:0], s.now().Wall
 	n := &s.node
 	k.id(n.rv)
 	k.id(n.lease)
@@ -140,7 +140,7 @@ func (k *key) ctl(c *ctl) {
 	}
 	switch c.request {
 	case looking, asking:
-		k.time(c.sent)
+		k.time(c.sent.Wall)
 	case idle:
 		k.buf = append(k.buf, byte(c.after/grain))
 		k.version(c.sawNode)
@@ -150,7 +150,7 @@ func (k *key) ctl(c *ctl) {
 		k.id(idOf(p.UID))
 		k.version(idOf(p.ResourceVersion))
 	}
-	if a := c.course.Answer(); c.request == asking || k.now.Sub(a.At) <= 2*proofTTL && a.State == providers.PowerOff {
+	if a := c.course.Answer(); c.request == asking || k.now.Sub(a.At.Wall) <= 2*proofTTL && a.State == providers.PowerOff {
 		k.bools(c.said.off, c.said.unready)
 		k.version(c.said.mark)
 		k.version(c.said.boot)
@@ -292,15 +292,16 @@ var ofLook = map[field]bool{
 // written are types and fields with a form of their own.
 var (
 	types = map[reflect.Type]writer{
-		typ[time.Time]():     func(k *key, p unsafe.Pointer) { k.time(*(*time.Time)(p)) },
-		typ[time.Duration](): func(k *key, p unsafe.Pointer) { k.buf = append(k.buf, byte(*(*time.Duration)(p)/grain)) },
-		typ[taint.Record]():  func(k *key, p unsafe.Pointer) { k.record((*taint.Record)(p)) },
+		typ[time.Time]():         func(k *key, p unsafe.Pointer) { k.time(*(*time.Time)(p)) },
+		typ[providers.Instant](): func(k *key, p unsafe.Pointer) { k.time((*providers.Instant)(p).Wall) }, // both clocks agree here
+		typ[time.Duration]():     func(k *key, p unsafe.Pointer) { k.buf = append(k.buf, byte(*(*time.Duration)(p)/grain)) },
+		typ[taint.Record]():      func(k *key, p unsafe.Pointer) { k.record((*taint.Record)(p)) },
 		typ[providers.Answer](): func(k *key, p unsafe.Pointer) {
 			a := (*providers.Answer)(p)
 			k.buf = append(k.buf, byte(a.State))
 			k.bools(a.Err != nil)
-			k.time(a.At)
-			k.time(a.Got)
+			k.time(a.At.Wall)
+			k.time(a.Got.Wall)
 		},
 	}
 	fields = map[field]writer{
@@ -308,7 +309,7 @@ var (
 			l := (*taint.Look)(p)
 			k.id(idOf(l.BootID))
 			k.id(idOf(l.LeaseRV))
-			k.time(l.Got)
+			k.time(l.Got.Wall)
 		},
 		{typ[taint.Look](), "ResourceVersion"}: func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
 		{typ[evict.Pod](), "ResourceVersion"}:  func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
@@ -332,7 +333,7 @@ func init() {
 		whole := plan(f.Type)
 		fields[field{typ[recovery.Node](), name}] = func(k *key, p unsafe.Pointer) {
 			node := unsafe.Add(p, -int(f.Offset))
-			if k.now.Sub(*(*time.Time)(unsafe.Add(node, at))) <= serves || k.live {
+			if k.now.Sub((*providers.Instant)(unsafe.Add(node, at)).Wall) <= serves || k.live {
 				whole(k, p)
 			}
 		}

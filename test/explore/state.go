@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
@@ -65,10 +66,10 @@ type state struct {
 	orphans [2]*write    // writes on their way whose senders do not wait for them any more
 	observe bool         // mode observe: no power-off
 
-	pausedAt time.Time   // the last time; for the checks
-	left     Faults      // that may still happen
-	ended    [maxPods]id // the last tombstone: which fence's; for the checks
-	_        [0]func()   // not comparable
+	pausedAt providers.Instant // the last time; for the checks
+	left     Faults            // that may still happen
+	ended    [maxPods]id       // the last tombstone: which fence's; for the checks
+	_        [0]func()         // not comparable
 }
 
 // node is the Node and its Lease, as far as anybody decides on them.
@@ -143,7 +144,7 @@ type hook struct {
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func (s *state) now() time.Time { return epoch.Add(s.clock) }
+func (s *state) now() providers.Instant { return providers.InstantOf(epoch.Add(s.clock)) }
 
 // tick lets a moment pass: enough to tell before from after.
 func (s *state) tick() { s.clock += time.Microsecond }
@@ -178,7 +179,7 @@ var (
 )
 
 // look is what a live look at the Node as it was, and at the Lease as it was, saw.
-func (n *node) look(lease id, sent, got time.Time) taint.Look {
+func (n *node) look(lease id, sent, got providers.Instant) taint.Look {
 	l := taint.Look{
 		Sent: sent, Got: got, Exists: true, Name: nodeName, UID: nodeUID, ResourceVersion: n.rv.rv(), BootID: n.boot.name(), Ready: ready,
 		PoweredOn: n.poweredOn, Record: n.rec, LeaseRV: lease.rv(), LeaseDuration: 40 * time.Second,

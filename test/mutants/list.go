@@ -222,7 +222,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "guard: another machine is powered off (3)", In: "providers/guard.Provider.act",
-		Old: "if err := providers.Confirm(ctx, g, t, time.Now); err != nil { ... }", New: "if err := providers.Confirm(ctx, g, t, time.Now); false { ... }",
+		Old: "if err := providers.Confirm(ctx, g, t, providers.Now); err != nil { ... }", New: "if err := providers.Confirm(ctx, g, t, providers.Now); false { ... }",
 	},
 	{
 		Name: "batch: a target that is left out is off (2)", In: "providers.AskAll",
@@ -1016,7 +1016,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "libvirt: the domain's UUID is not told (3)", In: "providers/libvirt.Provider.State",
-		Old: "obs.SystemUUID, obs.At = text(s.uuid), asked", New: "obs.At = asked",
+		Old: "obs.SystemUUID, obs.At = text(s.uuid), providers.InstantOf(asked)", New: "obs.At = providers.InstantOf(asked)",
 	},
 	{
 		Name: "libvirt: a daemon that hangs keeps its caller", In: "providers/libvirt.ask",
@@ -1760,7 +1760,7 @@ var Mutants = []Mutant{
 		Name: "fleet: silence counts while nobody is heard (15)", In: "taint/fleet.Fleet.count",
 		Old: `
 			case !heard:
-				f.heard = time.Time{}`,
+				f.heard = providers.Instant{}`,
 		New: "case !heard && false:",
 	},
 	{
@@ -2076,7 +2076,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "polls: an Off is no hint", In: "taint/controller.poller.hint",
-		Old: "f.Hint(node, fleet.Poll, r.Now())", New: "", Tests: glue,
+		Old: "f.Hint(node, fleet.Poll, r.now())", New: "", Tests: glue,
 	},
 	{
 		Name: "polls: it ends before its questions do", In: "taint/controller.poller.stop",
@@ -2084,7 +2084,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "lines: one that broke is no hint", In: "taint/controller.Reconciler.lineBroke",
-		Old: "f.Hint(node, fleet.Line, r.Now())", New: "_ = f", Tests: glue,
+		Old: "f.Hint(node, fleet.Line, r.now())", New: "_ = f", Tests: glue,
 	},
 	{
 		Name: "lines: one that broke wakes nobody", In: "taint/controller.Reconciler.forwardBroken",
@@ -2140,7 +2140,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a fence that hangs keeps its turn (16)", In: "taint/fleet.Fleet.Record",
-		Old: "r.At.Add(turnTTL)", New: "time.Time{}",
+		Old: "now.Add(turnTTL - now.Wall.Sub(r.At))", New: "providers.Instant{}",
 	},
 	{
 		Name: "fleet: a deleted Node keeps its turn (6)", In: "taint/fleet.Fleet.Drop",
@@ -2299,7 +2299,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "explain: Kubernetes' own eviction does nothing", In: "taint/explain.play.stock",
-		Old: "ends && !due.After(p.Now)", New: "false && ends && !due.After(p.Now)",
+		Old: "ends && !due.After(p.Now.Wall)", New: "false && ends && !due.After(p.Now.Wall)",
 	},
 	{
 		Name: "explain: a person says On", In: "taint/explain.play.device",
@@ -2578,7 +2578,7 @@ var Mutants = []Mutant{
 		Name: "evict: an answer from before the patch of Ready proves (1)", In: "taint/evict.Memory.Saw",
 		Old: `
 			case l.IsReady():
-				m.ProofFrom = time.Time{}`,
+				m.ProofFrom = providers.Instant{}`,
 		New: `
 			case l.IsReady() && m.ProofFrom.IsZero():
 				m.ProofFrom = l.Got`,
@@ -3056,7 +3056,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.Reconciler.readLife",
-		Old: "l.Got = r.Now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
+		Old: "l.Got = r.now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
 	},
 	{
 		Name: "controller: no power-off where the API server is slow", In: "taint/recovery.Node.Holds",
@@ -3176,7 +3176,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/controller.Reconciler.holds",
-		Old: "r.Now().Add(sending)", New: "r.Now()",
+		Old: "r.now().Add(sending)", New: "r.now()",
 	},
 	{
 		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.Reconciler.each",
@@ -3620,11 +3620,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "look: a look is as young as its answer (step 4)", In: "taint/kube.Look",
-		Old: "key, sent", New: "key, now().Add(0*now().Sub(sent))",
+		Old: "key, providers.InstantOf(sent)", New: "key, providers.InstantOf(now().Add(0*now().Sub(sent)))",
 	},
 	{
 		Name: "look: a look was there when it was asked for (1)", In: "taint/kube.Look",
-		Old: "taint.See(node, lease, key, sent, now())", New: "taint.See(node, lease, key, sent, sent)",
+		Old: "taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now()))", New: "taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(sent))",
 	},
 	{
 		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/recovery.Node.Did",
@@ -3802,7 +3802,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a new leader does not know who is powered off (6)", In: "taint/controller.Reconciler.meet",
-		Old: "r.seeNode(f, n)", New: "f.Know(n.Name, r.Now())",
+		Old: "r.seeNode(f, n)", New: "f.Know(n.Name, r.now())",
 		Tests: glue,
 	},
 	{
@@ -4318,11 +4318,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "confirm: it never expires", In: "providers/confirm.provider.State",
-		Old: "obs.At.Sub(s.At) > p.valid", New: "false",
+		Old: "obs.At.Wall.Sub(s.At) > p.valid", New: "false",
 	},
 	{
 		Name: "confirm: it may be of the future", In: "providers/confirm.provider.State",
-		Old: "s.At.After(obs.At.Add(ahead))", New: "false",
+		Old: "s.At.After(obs.At.Wall.Add(ahead))", New: "false",
 	},
 	{
 		Name: "confirm: what is refused counts", In: "providers/confirm.provider.State",
@@ -4516,7 +4516,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a guest that moves between two that live is missed by both (4)", In: "taint/proof.Within",
-		Old: "known = latest(known, h.Before.Got)", New: "known = latest(known, time.Time{})", Tests: []string{"./taint/proof"},
+		Old: "known = latest(known, h.Before.Got)", New: "known = latest(known, providers.Instant{})", Tests: []string{"./taint/proof"},
 	},
 	{
 		Name: "within: what a hypervisor said at first is not looked at (4)", In: "taint/proof.Within",
@@ -4653,7 +4653,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "levels: a delay is none", In: "taint/proof.PowerOffs.Next",
-		Old: "all[i].limits.Delay - now.Sub(announced)", New: "now.Sub(now)",
+		Old: "all[i].limits.Delay - now.Wall.Sub(announced)", New: "now.Wall.Sub(now.Wall)",
 	},
 	{
 		Name: "levels: what is left of a level proves (4)", In: "cmd/internal/config.NodeRule.further",
@@ -4782,11 +4782,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.end",
-		Old: "stock.Due(pod, v.Now)", New: "stock.Due(pod, v.Now) && false",
+		Old: "stock.Due(pod, v.Now.Wall)", New: "stock.Due(pod, v.Now.Wall) && false",
 	},
 	{
 		Name: "policy: a pod in its grace is ended", In: "taint/policy.View.end",
-		Old: "pod.DeleteAt.After(v.Now)", New: "false",
+		Old: "pod.DeleteAt.After(v.Now.Wall)", New: "false",
 	},
 	{
 		Name: "policy: a pod that nobody deleted is ended", In: "taint/policy.View.end",
@@ -5259,7 +5259,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: a tombstone is deleted in its grace", In: "taint/policy.View.tombs",
-		Old: "pod.DeleteAt.After(v.Now)", New: "false",
+		Old: "pod.DeleteAt.After(v.Now.Wall)", New: "false",
 	},
 	{
 		Name: "attach: a tombstone that nobody deleted is deleted", In: "taint/policy.View.tombs",
@@ -5315,7 +5315,7 @@ var Mutants = []Mutant{
 		Tests: kubeReads,
 	},
 	{Name: "overtime: each act is another alert", In: "taint/evict.View.overtime", Old: "d.Alert = string(reason.WaitingDetach)", New: "", Tests: overtime},
-	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.Now.Sub(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
+	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.Now.Wall.Sub(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
 	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
 	{Name: "overtime: again and again", In: "taint/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
@@ -5755,7 +5755,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: what somebody turned on is ours to turn on", In: "taint/fence.View.afterwards",
-		Old: `v.LastOn.After(rec.At) && rec.After == ""`, New: "false",
+		Old: `v.LastOn.Wall.After(rec.At) && rec.After == ""`, New: "false",
 	},
 	{
 		Name: "after: a machine that came up is powered on again", In: "taint/fence.View.afterwards",
@@ -5787,7 +5787,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: an answer of before the fence's end counts", In: "taint/fence.View.afterwards",
-		Old: "!v.Answer.At.After(rec.At)", New: "false",
+		Old: "!v.Answer.At.Wall.After(rec.At)", New: "false",
 	},
 	{
 		Name: "after: a machine that boots is powered off", In: "taint/fence.View.gate",
@@ -5807,7 +5807,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/fence.View.begin",
-		Old: "!v.LastOn.After(old.At)", New: "true",
+		Old: "!v.LastOn.Wall.After(old.At)", New: "true",
 	},
 	{
 		Name: "after: a new power-off keeps what became of the last", In: "taint/fence.View.on",

@@ -169,14 +169,14 @@ func (c *checker) proof(g grounds, what string) {
 		w.fail("1", "%s on %s, and the last answer is %s", what, node, a.State)
 	case on:
 		w.fail("2", "%s on %s, and one of its devices says On", what, node)
-	case w.now.Sub(a.At) > proofTTL:
-		w.fail("1", "%s on %s with a proof of %s ago", what, node, w.now.Sub(a.At))
-	case !ok || a.At.Before(since):
+	case w.now.Sub(a.At.Wall) > proofTTL:
+		w.fail("1", "%s on %s with a proof of %s ago", what, node, w.now.Sub(a.At.Wall))
+	case !ok || a.At.Wall.Before(since):
 		w.fail("1", "%s on %s with a proof older than the mark", what, node)
-	case !w.notReadyBetween(node, since, a.At):
+	case !w.notReadyBetween(node, since, a.At.Wall):
 		w.fail("1", "%s on %s with a proof asked for while Ready was True", what, node)
 	}
-	if !w.truth[proofKey{node, a.At}] {
+	if !w.truth[proofKey{node, a.At.Wall}] {
 		w.fail("2", "%s on %s, and the machine was not off when it was asked", what, node)
 	}
 }
@@ -184,8 +184,8 @@ func (c *checker) proof(g grounds, what string) {
 // proven reports whether the machine is proven off now, as invariant 1 has it.
 func (c *checker) proven(g grounds) bool {
 	since, ok := c.marked[g.look.Name+"/"+g.look.Record.ID]
-	return g.answer.State == providers.PowerOff && c.w.now.Sub(g.answer.At) <= proofTTL && ok && !g.answer.At.Before(since) &&
-		c.w.notReadyBetween(g.look.Name, since, g.answer.At)
+	return g.answer.State == providers.PowerOff && c.w.now.Sub(g.answer.At.Wall) <= proofTTL && ok && !g.answer.At.Wall.Before(since) &&
+		c.w.notReadyBetween(g.look.Name, since, g.answer.At.Wall)
 }
 
 // notReadyBetween reports whether Ready was not True at some time in the span.
@@ -231,8 +231,8 @@ func (c *checker) byPolicy(g grounds, what string) {
 		return "policy "+u.Policy+", without proof: "+u.WithoutProof == g.Policy && u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
 	}):
 		w.fail("record", "%s on %s by a policy that the Node does not tell of: %v", what, l.Name, l.Unproven)
-	case w.now.Sub(l.Got) > time.Minute: // reads follow the look
-		w.fail("1", "%s on %s by a policy, on a look of %s ago", what, l.Name, w.now.Sub(l.Got))
+	case w.now.Sub(l.Got.Wall) > time.Minute: // reads follow the look
+		w.fail("1", "%s on %s by a policy, on a look of %s ago", what, l.Name, w.now.Sub(l.Got.Wall))
 	}
 	if w.pool != nil {
 		c.byStorage(g, what)
@@ -244,7 +244,7 @@ func (c *checker) byPolicy(g grounds, what string) {
 func (c *checker) outOfService(g grounds) {
 	w, node := c.w, g.look.Name
 	c.proof(g, "out of service")
-	at := w.api.asOf(g.look.Got)
+	at := w.api.asOf(g.look.Got.Wall)
 	for _, p := range at.podsOn(node) {
 		if _, ends := patience(p.Spec.Tolerations, []corev1.Taint{taint.OutOfService(w.now)}); ends && p.DeletionTimestamp == nil {
 			w.fail("9", "%s is taken out of service, which ends pod %s", node, p.Name)
@@ -260,7 +260,7 @@ func (c *checker) outOfService(g grounds) {
 // using the volume. Another that a scheduler with an old cache binds there gets a new one.
 func (c *checker) detach(g grounds, a evict.Attachment) {
 	w := c.w
-	for _, p := range w.api.asOf(g.look.Got).podsOn(g.look.Name) {
+	for _, p := range w.api.asOf(g.look.Got.Wall).podsOn(g.look.Name) {
 		now := w.api.pod(p.Name)
 		if now != nil && now.UID == p.UID && !taint.IsTerminal(now) && slices.Contains(volumesOf(now), a.PV) {
 			w.fail("9", "attachment %s is deleted, and pod %s goes on using the volume", a.Name, p.Name)
@@ -284,7 +284,7 @@ func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 
 // replaceable holds that a policy ends no pod of a node that is not Ready while the scheduler may still bind its replacement there.
 func (c *checker) replaceable(g grounds, p evict.Pod) {
-	n := c.w.api.asOf(g.look.Got).node(g.look.Name)
+	n := c.w.api.asOf(g.look.Got.Wall).node(g.look.Name)
 	if n == nil || isReady(n) {
 		return
 	}
@@ -339,10 +339,10 @@ func (c *checker) arm(g grounds) {
 	w, l, a := c.w, g.look, g.answer
 	c.alive(g)
 	c.work(l)
-	if a.State != providers.PowerOff || !w.truth[proofKey{l.Name, a.At}] {
+	if a.State != providers.PowerOff || !w.truth[proofKey{l.Name, a.At.Wall}] {
 		w.fail("2", "%s is marked, and the machine was not off when it was asked", l.Name)
 	}
-	then := w.api.asOf(a.At)
+	then := w.api.asOf(a.At.Wall)
 	n, lease := then.node(l.Name), then.lease(l.Name)
 	if n == nil || lease == nil ||
 		string(n.UID) != l.UID || n.Status.NodeInfo.BootID != l.BootID || lease.ResourceVersion != l.LeaseRV {
@@ -353,7 +353,7 @@ func (c *checker) arm(g grounds) {
 // alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the end by itself.
 func (c *checker) alive(g grounds) {
 	w, l := c.w, g.look
-	then := w.api.asOf(l.Sent) // a heartbeat after the look is met by the question that follows the mark
+	then := w.api.asOf(l.Sent.Wall) // a heartbeat after the look is met by the question that follows the mark
 	n, lease := then.node(l.Name), then.lease(l.Name)
 	if n == nil || lease == nil || g.hinted || l.Ready != corev1.ConditionFalse {
 		return
@@ -388,10 +388,10 @@ func (c *checker) work(l taint.Look) {
 
 // expire is step 5: a stale Ready may be ended only with an Off in hand and under a mark.
 func (c *checker) expire(g grounds) {
-	if g.look.Mark == nil || g.answer.State != providers.PowerOff || c.w.now.Sub(g.answer.At) > proofTTL {
+	if g.look.Mark == nil || g.answer.State != providers.PowerOff || c.w.now.Sub(g.answer.At.Wall) > proofTTL {
 		c.w.fail("1", "Ready of %s is ended without mark or proof", g.look.Name)
 	}
-	if !c.w.truth[proofKey{g.look.Name, g.answer.At}] {
+	if !c.w.truth[proofKey{g.look.Name, g.answer.At.Wall}] {
 		c.w.fail("2", "Ready of %s is ended, and the machine was not off", g.look.Name)
 	}
 }
@@ -484,7 +484,7 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 		}
 		return epoch
 	}
-	if lease := w.api.asOf(l.Sent).lease(l.Name); lease != nil {
+	if lease := w.api.asOf(l.Sent.Wall).lease(l.Name); lease != nil {
 		last := lease.Spec.RenewTime.Time
 		if quiet := w.now.Sub(last); quiet < staleAfter {
 			w.fail("15", "%s is powered off %s after a heartbeat, and only silence counts", l.Name, quiet)
@@ -518,7 +518,7 @@ func (c *checker) sentOff(l taint.Look, p *Process) {
 func (c *checker) powerOn(l taint.Look, m *machine) {
 	w, r := c.w, l.Record
 	c.keptOn(l, "power-on")
-	last, lease := r.LastPowerOn(), w.api.asOf(l.Sent).lease(l.Name)
+	last, lease := r.LastPowerOn(), w.api.asOf(l.Sent.Wall).lease(l.Name)
 	switch {
 	case r == nil || r.Phase != taint.PhaseDone || r.Result != taint.ResultEvicted || l.Mark != nil || !c.phases[r.ID+"/"+string(taint.PhaseDone)]:
 		w.fail("after", "%s is powered on before its fence is done", l.Name)

@@ -93,7 +93,7 @@ func (k *worker) follow() {
 		if w.count("line broke"); m.power {
 			w.count("line broke, and the machine runs")
 		}
-		k.fleet.Hint(m.name, fleet.Line, w.now)
+		k.fleet.Hint(m.name, fleet.Line, k.now())
 	}
 }
 
@@ -120,7 +120,7 @@ func (k *worker) poll(n *corev1.Node, l taint.Look) {
 			if w.count("poll says Off"); k.m.power {
 				w.count("poll says Off, and the machine runs")
 			}
-			k.fleet.Hint(name, fleet.Poll, w.now)
+			k.fleet.Hint(name, fleet.Poll, k.now())
 		})
 	})
 }

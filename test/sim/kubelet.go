@@ -435,7 +435,7 @@ func (h *hook) changed() {
 func (h *hook) see(n *corev1.Node, at time.Time) {
 	w, m := h.k.m.w, h.k.m
 	h.seen = at
-	l := taint.See(n, nil, taint.DefaultKey, at, at)
+	l := taint.See(n, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{})
 	h.claims = l.Detaching()
 	if isReady(n) && n.Status.NodeInfo.BootID == m.bootID {
 		h.node.ReadySeen = true

@@ -85,7 +85,7 @@ func (w *World) migrate(m *machine) {
 // askHosts puts a question to the hosts of a guest, as taint/controller.Within does. Some of it is asked too early: that is the rule's to
 // refuse.
 func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, truth, lie bool)) {
-	sent, l := w.now, m.lodged
+	sent, l := w.instant(), m.lodged
 	hosts := make([]proof.Host, len(l.on))
 	truth := false // the machine was off when somebody looked, from the hosts' devices on
 	if l.mute = [3]bool{}; !w.calm && w.chance(0.4) {
@@ -107,13 +107,13 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 	}
 	look := func(i int, p *providers.Place, then func()) {
 		got := providers.Place{}
-		got.At = w.now
+		got.At = w.instant()
 		exchange(0, func() {
 			if got.Absent, got.Raw = !l.has[i], "not there"; !l.on[i] || l.mute[i] {
 				got.Absent, got.Err = false, providers.ErrUnreachable
 			}
 		}, func() {
-			got.Got = w.now
+			got.Got = w.instant()
 			*p = got
 			then()
 		})
@@ -125,12 +125,12 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 			w.count("off with its host")
 		}
 		first := true
-		done(providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() time.Time {
+		done(providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() providers.Instant {
 			if first {
 				first = false
 				return sent
 			}
-			return w.now
+			return w.instant()
 		}), truth, false)
 	}
 	again := func(i int, then func()) {
@@ -149,14 +149,14 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 			then()
 			return
 		}
-		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: w.now}}
+		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: w.instant()}}
 		exchange(w.between(0, 1500*time.Millisecond), func() { // a BMC is slow
 			truth = truth || !m.power
 			if l.on[i] {
 				a.State = providers.PowerOn
 			}
 		}, func() {
-			a.Got = w.now
+			a.Got = w.instant()
 			hosts[i].Off = a
 			then()
 		})

@@ -164,7 +164,7 @@ func (arrived) PowerOn(context.Context, providers.Target, func() error) error  {
 // ask puts a question to each of the machine's devices, all at once, and is done once all have answered, or one has that knows something
 // and the others have had their time.
 func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
-	sent := w.now
+	sent := w.instant()
 	out := make([]providers.Answer, len(to))
 	truth := make([]bool, len(to))
 	lie := make([]bool, len(to))
@@ -172,7 +172,7 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 	finish := func() {
 		known := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.State != providers.PowerUnknown })
 		missing := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.Got.IsZero() })
-		if over || missing && (!known || w.now.Sub(sent) < providers.Patience) {
+		if over || missing && (!known || w.now.Sub(sent.Wall) < providers.Patience) {
 			return
 		}
 		over = true
@@ -193,10 +193,10 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 			}
 			if a.Got.IsZero() {
 				w.count("one device does not answer in time")
-				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: w.now, Err: providers.ErrUnreachable}
+				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: w.instant(), Err: providers.ErrUnreachable}
 			}
 			if a.State == providers.PowerOff { // a lie is believed where nobody says otherwise
-				w.truth[proofKey{m.name, a.At}] = truth[i] || lie[i] && !on
+				w.truth[proofKey{m.name, a.At.Wall}] = truth[i] || lie[i] && !on
 			}
 			if lie[i] && on {
 				w.count("a lie is gainsaid")
@@ -224,27 +224,27 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 		w.askHosts(m, to, done)
 		return
 	}
-	sent := w.now
+	sent := w.instant()
 	asked := to.of
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
 		obs, err := asked.answer(stamp, m, to)
 		lie := asked == m && m.lies && m.liar == to.which && err == nil
-		spoken := asked == m || obs.SystemUUID == m.uuid                                     // of the node's machine
-		truth := spoken && !m.power || asked == m && err == nil && obs.At.Before(m.switched) // off then, on since
+		spoken := asked == m || obs.SystemUUID == m.uuid                                          // of the node's machine
+		truth := spoken && !m.power || asked == m && err == nil && obs.At.Wall.Before(m.switched) // off then, on since
 		back := w.latency()
 		if err != nil && w.chance(0.5) {
 			back = 5 * time.Second // it ran into the deadline
 		}
 		w.after(back, func() {
 			first := true
-			a := providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() time.Time {
+			a := providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() providers.Instant {
 				if first {
 					first = false
 					return sent
 				}
-				return w.now
+				return w.instant()
 			})
 			done(a, truth && (m.uuid == obs.SystemUUID || to.which >= 1 && obs.SystemUUID == ""), lie)
 		})
@@ -252,7 +252,7 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 }
 
 // answer is what a device of the machine says now, to somebody who asks about a machine.
-func (m *machine) answer(stamp time.Time, about *machine, to speaker) (providers.Observation, error) {
+func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (providers.Observation, error) {
 	w, which := m.w, to.which
 	obs := providers.Observation{State: providers.PowerOn, SystemUUID: m.uuid, At: stamp}
 	if m.contained {
@@ -301,7 +301,7 @@ func (m *machine) answer(stamp time.Time, about *machine, to speaker) (providers
 			obs.SystemUUID = "5f0e8a2c-0000-4000-8000-0123456789ab"
 		}
 	case 4: // a cache speaks: what was true before the last switch, and honest about when
-		obs.At = m.switched.Add(-time.Millisecond)
+		obs.At = providers.InstantOf(m.switched.Add(-time.Millisecond))
 		obs.State = providers.PowerOn
 		if m.power {
 			obs.State = providers.PowerOff

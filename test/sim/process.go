@@ -104,6 +104,9 @@ func (p *Process) begin() {
 	p.after(0, p.tick)
 }
 
+// now is this moment by the process' clocks.
+func (p *Process) now() providers.Instant { return p.w.instant() }
+
 // after runs do in this life of the process, and not while it is stopped.
 func (p *Process) after(d time.Duration, do func()) { p.within(p.life, d, do) }
 
@@ -150,7 +153,7 @@ func (p *Process) call(do func() error, then func(error)) {
 	answer := func(err error) {
 		if !answered {
 			answered = true
-			p.fleet.Called(errors.Is(err, errTimeout), w.now)
+			p.fleet.Called(errors.Is(err, errTimeout), p.now())
 			if p.unanswered++; !errors.Is(err, errTimeout) {
 				p.unanswered = 0
 			}
@@ -187,22 +190,22 @@ func (p *Process) tick() {
 func (k *worker) hear() {
 	w := k.w
 	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
-	k.fleet.Tick(w.now)
+	k.fleet.Tick(k.now())
 	if w.down {
 		return // no watch brings anything
 	}
 	if n == nil {
-		k.fleet.Drop(k.m.name, w.now)
+		k.fleet.Drop(k.m.name, k.now())
 		return
 	}
 	if n != k.heard {
 		k.heard = n
-		k.told = taint.See(n, nil, taint.DefaultKey, w.now, w.now)
+		k.told = taint.See(n, nil, taint.DefaultKey, k.now(), k.now())
 	}
-	k.fleet.See(k.told, w.now)
+	k.fleet.See(k.told, k.now())
 	if lease != nil {
 		k.leaseRV = lease.ResourceVersion
-		k.fleet.Lease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), w.now)
+		k.fleet.Lease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), k.now())
 	}
 }
 
@@ -213,9 +216,9 @@ func (k *worker) watch() {
 	if w.down || n == nil || k.busy {
 		return
 	}
-	l := taint.See(n, lease, taint.DefaultKey, w.now, w.now)
-	v := k.fleet.View(k.m.name, w.now)
-	turn := w.pool != nil && k.course.SawStorage(w.policies(), k.storage(k.m.name), w.now)
+	l := taint.See(n, lease, taint.DefaultKey, k.now(), k.now())
+	v := k.fleet.View(k.m.name, k.now())
+	turn := w.pool != nil && k.course.SawStorage(w.policies(), k.storage(k.m.name), k.now())
 	if recovery.Idle(l, v) && !k.course.Owes() && !turn {
 		k.course.Rest(l)
 		k.pin(n)
@@ -228,7 +231,7 @@ func (k *worker) watch() {
 }
 
 func (p *Process) deviceEvent(node string) {
-	p.after(p.w.latency(), func() { p.fleet.Hint(node, fleet.Push, p.w.now) })
+	p.after(p.w.latency(), func() { p.fleet.Hint(node, fleet.Push, p.now()) })
 }
 
 // cachedAttachments are those of the informer's cache, which lags behind, and now and then misses events for long.
@@ -267,7 +270,7 @@ func (k *worker) wait(d time.Duration) {
 // next does the course's next step.
 func (k *worker) next() {
 	w := k.w
-	s := k.course.Next(w.now, &k.fleet)
+	s := k.course.Next(k.now(), &k.fleet)
 	if s.Do == recovery.Read {
 		k.asked = false
 		k.read(s)
@@ -306,7 +309,7 @@ func (k *worker) next() {
 		if s.Record.Phase == taint.PhasePoweringOff {
 			w.check.begins(l, "announcement of a power-off")
 			w.check.keptOn(l, "announcement of a power-off")
-		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() && w.machine(l.Name).still(l.Sent, fence.Shadow, fence.Disabled) {
+		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() && w.machine(l.Name).still(l.Sent.Wall, fence.Shadow, fence.Disabled) {
 			w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
 		}
 		switch before := l.Record; {
@@ -330,7 +333,7 @@ func (k *worker) next() {
 		w.check.arm(k.grounds(s))
 		w.check.begins(l, "the mark")
 		w.check.parts(l.Name, k.led.to, k.states)
-		why := k.fleet.View(l.Name, w.now).Suspicion(l)
+		why := k.fleet.View(l.Name, k.now()).Suspicion(l)
 		k.patch(l, s.Record, func(n *corev1.Node) {
 			w.begun(why)
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
@@ -392,7 +395,7 @@ func (k *worker) read(s recovery.Step) {
 		var ps []*corev1.Pod
 		k.call(func() error { ps = w.api.podsOn(name); return nil }, then(func() {
 			k.pods, k.listed = podsOf(ps), true
-			k.course.SawPods(unresolved(k.pods), w.now)
+			k.course.SawPods(unresolved(k.pods), k.now())
 		}))
 	case recovery.Volumes:
 		k.call(func() error { return nil }, then(func() {
@@ -401,39 +404,39 @@ func (k *worker) read(s recovery.Step) {
 				of[p.UID] = w.judged(p.Volumes) // claims and volumes do not change in here
 				k.pods[i].Volumes = of[p.UID]
 			}
-			k.course.SawVolumes(of, w.now)
+			k.course.SawVolumes(of, k.now())
 		}))
 	case recovery.CachedAttachments:
 		k.atts = attachedOf(k.cachedAttachments(name))
-		k.course.SawAttachments(k.atts, false, w.now)
+		k.course.SawAttachments(k.atts, false, k.now())
 		k.next()
 	case recovery.Members:
 		var members map[string]bool
-		k.call(func() error { members = w.members(); return nil }, then(func() { k.course.SawMembers(members, w.now) }))
+		k.call(func() error { members = w.members(); return nil }, then(func() { k.course.SawMembers(members, k.now()) }))
 	case recovery.Claims:
 		claims := map[string]string{}
 		k.call(func() error { return nil }, then(func() { // they do not change in here
 			for _, pv := range s.PVs {
 				claims[pv] = "default/" + pv
 			}
-			k.course.SawClaims(claims, w.now)
+			k.course.SawClaims(claims, k.now())
 		}))
 	case recovery.Waiting:
 		var claims map[string]bool
-		k.call(func() error { claims = w.waiting(name); return nil }, then(func() { k.course.SawWaiting(claims, w.now) }))
+		k.call(func() error { claims = w.waiting(name); return nil }, then(func() { k.course.SawWaiting(claims, k.now()) }))
 	case recovery.LiveAttachments:
 		if k.course.Look().Mark == nil {
 			w.count("live before the mark")
 		}
 		k.call(func() error { k.atts = attachedOf(w.api.attachmentsOf(name)); return nil }, then(func() {
-			k.course.SawAttachments(k.atts, true, w.now)
+			k.course.SawAttachments(k.atts, true, k.now())
 		}))
 	}
 }
 
 // readLife reads Node and Lease live. They are sent together: either may be the older one.
 func (k *worker) readLife() {
-	w, name, sent := k.w, k.m.name, k.w.now
+	w, name, sent := k.w, k.m.name, k.now()
 	var node *corev1.Node
 	var lease *coordinationv1.Lease
 	first, second := func() { node = w.api.node(name) }, func() { lease = w.api.lease(name) }
@@ -456,14 +459,14 @@ func (k *worker) readLife() {
 }
 
 // readElsewhere reads live what is said of the node elsewhere, where that may be and decides something, and folds the look in.
-func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, sent time.Time) {
+func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, sent providers.Instant) {
 	w, name := k.w, k.m.name
 	if w.Tape != nil && node != nil { // as an API server hands it over, whose times have no parts of a second
 		text, _ := json.Marshal(node)
 		node = &corev1.Node{}
 		_ = json.Unmarshal(text, node) // of what was written just now
 	}
-	l := taint.See(node, lease, taint.DefaultKey, sent, w.now)
+	l := taint.See(node, lease, taint.DefaultKey, sent, k.now())
 	saw := func(elsewhere string) {
 		k.listed, k.spent, k.led, k.polled = false, false, led{}, w.now
 		facts := recovery.Facts{
@@ -478,7 +481,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 			facts.Nobody = errors.New(k.led.why)
 		}
 		k.course.SawLife(node, l, facts, replay.Elsewhere{Excluded: elsewhere}, &k.fleet)
-		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, w.now).Suspicion(l)
+		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
 		k.next()
 	}
 	if !w.rules.words || !l.Exists || l.Mark != nil || fence.Excluded(node, w.now) != "" {
@@ -524,13 +527,13 @@ func (k *worker) ask(then func()) {
 					state = providers.PowerUnknown
 				}
 				k.states = append(k.states, state)
-				w.logf("%s: %s is %s (%s, asked %s ago)", k.name, to[i].Name, a.State, a.Raw, w.now.Sub(a.At))
+				w.logf("%s: %s is %s (%s, asked %s ago)", k.name, to[i].Name, a.State, a.Raw, w.now.Sub(a.At.Wall))
 				if to[i].Feeds && a.State == providers.PowerOn && known { // a machine that was shut down keeps its outlets
 					continue
 				}
 				k.said = append(k.said, a.State)
 			}
-			k.course.Answered(all, w.now, &k.fleet)
+			k.course.Answered(all, k.now(), &k.fleet)
 			if v := k.course.Answer(); errors.Is(v.Err, proof.ErrDisagree) {
 				w.count("devices disagree")
 			}
@@ -545,7 +548,7 @@ func (k *worker) powerOff(s recovery.Step) {
 	if !k.may() {
 		return
 	}
-	if k.course.Holds(w.now) != recovery.Yes {
+	if k.course.Holds(k.now()) != recovery.Yes {
 		k.did(recovery.Outcome{Late: true})
 		return
 	}
@@ -555,7 +558,7 @@ func (k *worker) powerOff(s recovery.Step) {
 	w.check.keptOn(l, "power-off")
 	w.check.level(k.Process, l, k.led.to, k.states, s.Device)
 	w.check.sentOff(l, k.Process)
-	sent, life := w.now, k.life
+	sent, life := k.now(), k.life
 	w.after(w.latency(), func() {
 		err := by.of.orderOff(by.target, by.which)
 		k.within(life, w.latency(), func() { w.check.taken(k.Process, k.m.name, by, err); k.did(recovery.Outcome{Sent: sent, Err: err}) })
@@ -569,13 +572,13 @@ func (k *worker) powerOn(s recovery.Step) {
 	if !k.may() {
 		return
 	}
-	if k.course.Holds(w.now) != recovery.Yes {
+	if k.course.Holds(k.now()) != recovery.Yes {
 		k.did(recovery.Outcome{Late: true})
 		return
 	}
 	w.count("PowerOn")
 	w.check.powerOn(l, k.m)
-	sent, life, devices := w.now, k.life, s.Devices
+	sent, life, devices := k.now(), k.life, s.Devices
 	var refused error
 	var next func()
 	next = func() {
@@ -601,7 +604,7 @@ func (k *worker) powerOn(s recovery.Step) {
 
 // did tells the course how an act ended, and goes on.
 func (k *worker) did(o recovery.Outcome) {
-	k.course.Did(o, k.w.now, &k.fleet)
+	k.course.Did(o, k.now(), &k.fleet)
 	k.look()
 }
 
@@ -634,7 +637,7 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 
 func (k *worker) clear(s recovery.Step) {
 	w := k.w
-	if k.course.Holds(w.now) != recovery.Yes {
+	if k.course.Holds(k.now()) != recovery.Yes {
 		k.did(recovery.Outcome{Late: true})
 		return
 	}
@@ -652,7 +655,7 @@ func (k *worker) clear(s recovery.Step) {
 
 // grounds are what the step was decided on, for the checker.
 func (k *worker) grounds(s recovery.Step) grounds {
-	hint := k.fleet.View(k.m.name, k.w.now).Hint
+	hint := k.fleet.View(k.m.name, k.now()).Hint
 	return grounds{
 		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
 		hinted: hint != "" && hint != fleet.Poll,
@@ -670,7 +673,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
-			switch k.course.Holds(k.w.now) {
+			switch k.course.Holds(k.now()) {
 			case recovery.No:
 				list = nil
 				continue
@@ -678,7 +681,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 				asking = true
 				k.ask(func() {
 					asking = false
-					if k.course.Holds(k.w.now) != recovery.Yes {
+					if k.course.Holds(k.now()) != recovery.Yes {
 						list = nil
 					}
 					more()
@@ -709,7 +712,7 @@ func (k *worker) detach(s recovery.Step) {
 	w, list, how := k.w, s.Attachments, map[string]evict.Refusal{}
 	var next func()
 	next = func() {
-		if len(list) == 0 || k.course.Holds(w.now) != recovery.Yes {
+		if len(list) == 0 || k.course.Holds(k.now()) != recovery.Yes {
 			k.did(recovery.Outcome{How: how})
 			return
 		}

@@ -20,15 +20,15 @@ import (
 func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 	rec := taint.Record{ID: "f1", Phase: taint.PhaseEvicting, NodeUID: "u", BootID: "b", LeaseRV: "1", Since: since, At: since, By: "ff"}
 	l := taint.Look{
-		Sent: since, Got: since, Exists: true, Name: "n1", UID: "u", ResourceVersion: "7", BootID: "b", LeaseRV: "1",
+		Sent: providers.InstantOf(since), Got: providers.InstantOf(since), Exists: true, Name: "n1", UID: "u", ResourceVersion: "7", BootID: "b", LeaseRV: "1",
 		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
 	}
-	v := evict.View{Now: now, Settings: evict.Settings{DetachTimeout: time.Hour}, Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Resolved: true, Live: true}
+	v := evict.View{Now: providers.InstantOf(now), Settings: evict.Settings{DetachTimeout: time.Hour}, Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Resolved: true, Live: true}
 	v.Saw(l)
-	l.Sent, l.Got = now, now
+	l.Sent, l.Got = providers.InstantOf(now), providers.InstantOf(now)
 	v.Look = l
 	v.Expect(v.Devices...)
-	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now})
+	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: providers.InstantOf(now)}, Got: providers.InstantOf(now)})
 	return v
 }
 
@@ -95,7 +95,7 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
 		v.Pods = []evict.Pod{pod}
 		v.Saw(v.Look)
-		v.Now = epoch.Add(c.away + c.since)
+		v.Now = providers.InstantOf(epoch.Add(c.away + c.since))
 		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, d.Act, d.Why, c.want)
@@ -126,7 +126,7 @@ func TestTombstonesLeftBehindAreWork(t *testing.T) {
 // fence that has begun to spare ends nothing more.
 func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 	token := evicting(epoch, epoch).Look.Record.Token()
-	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: epoch}, Got: epoch}
+	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: providers.InstantOf(epoch)}, Got: providers.InstantOf(epoch)}
 	for _, c := range []struct {
 		name   string
 		spared string

@@ -290,10 +290,10 @@ func (c *checker) begins(l taint.Look, what string) {
 	if r := l.Record; r.Open() && c.powered[r.ID] {
 		return
 	}
-	if by := c.leftAlone(l.Name, l.Sent, false); by != "" {
+	if by := c.leftAlone(l.Name, l.Sent.Wall, false); by != "" {
 		w.fail("8", "%s of %s, which is to be left alone by %s", what, l.Name, by)
 	}
-	if !slices.ContainsFunc(m.modesSince(l.Sent), fence.Mode.Begins) {
+	if !slices.ContainsFunc(m.modesSince(l.Sent.Wall), fence.Mode.Begins) {
 		w.fail("mode", "%s of %s, whose mode is %s", what, l.Name, m.modes[len(m.modes)-1].mode)
 	}
 }
@@ -301,17 +301,17 @@ func (c *checker) begins(l taint.Look, what string) {
 // keptOn is what else than the storm guard keeps a machine on when a power-off is sent, or announced.
 func (c *checker) keptOn(l taint.Look, what string) {
 	w, m := c.w, c.w.machine(l.Name)
-	if by := c.leftAlone(l.Name, l.Sent, true); by != "" {
+	if by := c.leftAlone(l.Name, l.Sent.Wall, true); by != "" {
 		w.fail("8", "%s of %s, which %s keeps on", what, l.Name, by)
 	}
-	if modes := m.modesSince(l.Sent); !slices.Contains(modes, fence.Fence) {
+	if modes := m.modesSince(l.Sent.Wall); !slices.Contains(modes, fence.Fence) {
 		w.fail("mode", "%s of %s, whose mode is %s", what, l.Name, modes[0])
 	}
 }
 
 // asked holds that nobody is asked about a node that is disabled, but to end what was begun.
 func (c *checker) asked(l taint.Look) {
-	if c.w.machine(l.Name).still(l.Sent, fence.Disabled) && !l.Record.Open() && l.Mark == nil {
+	if c.w.machine(l.Name).still(l.Sent.Wall, fence.Disabled) && !l.Record.Open() && l.Mark == nil {
 		c.w.fail("mode", "the devices of %s are asked, which is disabled", l.Name)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
 )
@@ -135,6 +136,9 @@ type limits struct {
 	overtime   bool          // attach/detach overlooks attachments, and a fence does something about that
 	large      string        // a pod that its owner made as large as the API server takes
 }
+
+// instant is now by clocks that agree.
+func (w *World) instant() providers.Instant { return providers.InstantOf(w.now) }
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 

@@ -197,7 +197,7 @@ func (s *pool) calm() {
 // byStorage is what holds of an act of a policy whose trigger is StorageUnhealthy: its storage said so, shortly before.
 func (c *checker) byStorage(g grounds, what string) {
 	w, l := c.w, g.look
-	if !w.pool.between(l.Name, l.Got.Add(-poolLag), w.now) {
+	if !w.pool.between(l.Name, l.Got.Add(-poolLag).Wall, w.now) {
 		w.fail("1", "%s on %s by a policy, and its storage does not call the node unhealthy", what, l.Name)
 	}
 	if l.IsReady() {
@@ -243,7 +243,7 @@ func (c *checker) clearedFor(g grounds) {
 		if !c.freed[l.Name][name] {
 			w.fail("9", "%s is taken out of volumesInUse of %s, and no policy ended a pod of it there", name, l.Name)
 		}
-		for _, p := range w.api.asOf(l.Got).podsOn(l.Name) {
+		for _, p := range w.api.asOf(l.Got.Wall).podsOn(l.Name) {
 			now := w.api.pod(p.Name)
 			uses := slices.ContainsFunc(volumesOf(p), func(v string) bool { return unique(v) == name })
 			if uses && now != nil && now.UID == p.UID && !taint.IsTerminal(now) {

@@ -16,7 +16,7 @@ var (
 	clock = []string{
 		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer",
 		"time.NewTicker", "context.WithTimeout", "context.WithDeadline", "context.WithTimeoutCause", "context.WithDeadlineCause",
-		"k8s.io/apimachinery/pkg/apis/meta/v1.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.NowMicro",
+		"github.com/forcefence/forcefence/providers.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.NowMicro",
 	}
 
 	kubernetes = []string{"k8s.io/...", "sigs.k8s.io/..."}
@@ -29,7 +29,7 @@ var Rules = []Rule{
 		Why: "the node's decision is shared by the hook, the simulated kubelets and the protocol's simulation",
 	},
 	{
-		Bind: []string{"taint"}, Ours: none, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint"}, Ours: []string{"providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "the mark is a codec over Kubernetes' API types",
 	},
 	{
@@ -54,7 +54,7 @@ var Rules = []Rule{
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/policy"}, Ours: []string{"taint", "taint/evict", "taint/reason", "taint/storage"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/policy"}, Ours: []string{"taint", "taint/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "which pods a policy ends is a function from what was seen, so that simulation and production end the same",
 	},
 	{
@@ -111,7 +111,7 @@ var Rules = []Rule{
 		Why: "what holds a drain up is a function of what was seen, so that a model of two nodes drained at once runs the same code",
 	},
 	{
-		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/evict"},
+		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/evict", "providers"},
 		Why: "what is read from the API server and written to it decides nothing",
 	},
 	{

@@ -247,7 +247,7 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*controller.With
 		if len(n.Within) == 0 {
 			continue
 		}
-		w := &controller.Within{Guests: made[n.Provider].guarded, Now: time.Now}
+		w := &controller.Within{Guests: made[n.Provider].guarded, Now: providers.Now}
 		for _, h := range n.Within {
 			if known[h] == nil {
 				t := providers.Target{Node: "host of " + h.Hypervisor, ID: h.ID, SystemUUID: h.SystemUUID}

@@ -89,7 +89,7 @@ func (d *Desk) liar(m controller.Machine) string {
 func (d *Desk) Drill(ctx context.Context, name string) (drill.Seen, error) {
 	for i := range d.nodes.Items {
 		if node := &d.nodes.Items[i]; node.Name == name {
-			return d.confs.current().Drill(ctx, node, d.liar, time.Now), nil
+			return d.confs.current().Drill(ctx, node, d.liar, providers.Now), nil
 		}
 	}
 	return drill.Seen{}, fmt.Errorf("node %s does not exist", name)
@@ -140,7 +140,7 @@ func (p *Power) Ask(ctx context.Context) (answers []drill.Device, verdict provid
 	for i, d := range devices {
 		wait.Go(func() {
 			begun := time.Now()
-			said[i] = providers.Ask(ctx, d.Provider, d.Name, d.Target, time.Now)
+			said[i] = providers.Ask(ctx, d.Provider, d.Name, d.Target, providers.Now)
 			answers[i] = drill.Device{
 				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Liar: p.desk.liar(d), Answer: said[i], Took: time.Since(begun),
 			}

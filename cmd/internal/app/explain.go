@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/explain"
@@ -34,8 +35,8 @@ func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) 
 		return s, m, nil, fmt.Errorf("node %s does not exist", name)
 	}
 	config := d.confs.current()
-	s = explain.Snapshot{Now: now(), Key: d.key, Node: node, Nodes: d.nodes.Items, Limits: config.Limits}
-	s.Facts, m = config.Facts(node, look, s.Now)
+	s = explain.Snapshot{Now: providers.InstantOf(now()), Key: d.key, Node: node, Nodes: d.nodes.Items, Limits: config.Limits}
+	s.Facts, m = config.Facts(node, look, s.Now.Wall)
 	for _, device := range m.Devices() {
 		s.Quiet = append(s.Quiet, device.Quiet)
 	}
@@ -44,7 +45,7 @@ func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) 
 		return s, m, nil, err
 	}
 	if s.Facts.Excluded == "" && look.Mark == nil {
-		said, err := config.Elsewhere.Says(ctx, d.client, d.client.RESTMapper(), node, s.Now)
+		said, err := config.Elsewhere.Says(ctx, d.client, d.client.RESTMapper(), node, s.Now.Wall)
 		if err != nil {
 			return s, m, nil, err
 		}

@@ -55,7 +55,7 @@ func (i *instance) State(_ context.Context, t providers.Target) (providers.Obser
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.asked = append(i.asked, t)
-	return providers.Observation{State: providers.PowerOn, At: time.Now()}, nil
+	return providers.Observation{State: providers.PowerOn, At: providers.Now()}, nil
 }
 func (*instance) PowerOff(context.Context, providers.Target, func() error) error { return nil }
 func (*instance) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
@@ -293,7 +293,7 @@ nodes:
 	}
 	// Each is asked by its own provider.
 	m, _ := r.p.current().Machine(&n1)
-	m.Ask(t.Context(), time.Now)
+	m.Ask(t.Context(), providers.Now)
 	for i, inst := range r.made {
 		if _, asked := inst.state(); asked != 1 || inst.asked[0].Node != "n1" || inst.asked[0].ID != []string{"", "outlet-1", "vm-1"}[i] {
 			t.Errorf("provider %s was asked %+v", inst.name, inst.asked)

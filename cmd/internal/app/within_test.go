@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
@@ -30,7 +29,7 @@ func (guests) Place(_ context.Context, hypervisor string, _ providers.Target) (p
 	if hypervisor == "a" {
 		return providers.Placement{}, providers.ErrUnreachable
 	}
-	return providers.Placement{Absent: true, Raw: "not on " + hypervisor, At: time.Now()}, nil
+	return providers.Placement{Absent: true, Raw: "not on " + hypervisor, At: providers.Now()}, nil
 }
 
 // idle is a device that says Off.
@@ -93,7 +92,7 @@ nodes:
 	if of1, of3 := all[2].Provider.(*controller.Within), m3.Devices()[1].Provider.(*controller.Within); of1 == of3 || of1.Hosts[0] != of3.Hosts[1] {
 		t.Error("two rules do not share what is asked of their hosts")
 	}
-	a := providers.Ask(t.Context(), all[2].Provider, all[2].Name, all[2].Target, time.Now)
+	a := providers.Ask(t.Context(), all[2].Provider, all[2].Name, all[2].Target, providers.Now)
 	if a.State != providers.PowerOff || a.Raw != "bmcs/shelf of bmc-a is Off, not on b" || a.By != "group/within" {
 		t.Errorf("got %s %q, %v", a.State, a.Raw, a.Err)
 	}

@@ -92,7 +92,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		if err := p.call(ctx, http.MethodGet, t.ID, nil, &outlet); err != nil {
 			return err
 		}
-		obs = providers.Observation{State: powerState(outlet.State), Raw: outlet.State, At: at}
+		obs = providers.Observation{State: powerState(outlet.State), Raw: outlet.State, At: providers.InstantOf(at)}
 		return nil
 	})
 	return obs, err

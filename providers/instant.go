@@ -1,0 +1,109 @@
+package providers
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Instant is a moment by both clocks of this process. Neither clock alone tells how old something is: the monotonic clock stands still
+// while a virtual machine is suspended, and the wall clock can be set. The zero value is no moment, before all others.
+//
+// Before, After, Compare and Sub use the monotonic clock: they order what this process saw, and measure how long a state has lasted.
+// Only instants of the same process, or of one recording, may be compared. A time that another clock wrote is no Instant.
+type Instant struct {
+	Wall time.Time // the wall clock, without Go's monotonic reading
+	// Mono is the monotonic clock, since 1970 as the wall clock told it when the process started: the clocks agree until one is set, or the
+	// machine is suspended.
+	Mono time.Duration
+}
+
+// processStart is where Instant.Mono is counted from. Its monotonic reading makes the difference to another time.Now monotonic, too.
+var processStart = time.Now()
+
+// Now reads both clocks.
+func Now() Instant { return InstantOf(time.Now()) }
+
+// InstantOf returns the instant of a time that time.Now returned in this process. For a time without a monotonic reading both clocks
+// agree. The zero time is the zero Instant.
+func InstantOf(t time.Time) Instant {
+	if t.IsZero() {
+		return Instant{}
+	}
+	return Instant{Wall: t.Round(0), Mono: time.Duration(processStart.UnixNano()) + t.Sub(processStart)}
+}
+
+// IsZero reports whether it is no moment.
+func (i Instant) IsZero() bool { return i.Wall.IsZero() }
+
+// Add returns the instant d later by both clocks.
+func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(d), Mono: i.Mono + d} }
+
+// Sub returns how long before i the instant o was, by the monotonic clock. It is for what must have lasted for a while. Since the zero
+// Instant decades have passed.
+func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
+
+// Before reports whether i was before o.
+func (i Instant) Before(o Instant) bool { return i.Mono < o.Mono }
+
+// After reports whether i was after o.
+func (i Instant) After(o Instant) bool { return i.Mono > o.Mono }
+
+// Equal reports whether both are the same moment of the monotonic clock.
+func (i Instant) Equal(o Instant) bool { return i.Mono == o.Mono }
+
+// Compare returns -1 if i was before o, +1 if it was after o, and 0 otherwise.
+func (i Instant) Compare(o Instant) int {
+	switch {
+	case i.Before(o):
+		return -1
+	case i.After(o):
+		return 1
+	default:
+		return 0
+	}
+}
+
+// MarshalJSON writes the wall clock's time, and by how much the monotonic clock differs from it where it does: "2026-03-01T12:00:00Z -10m0s".
+func (i Instant) MarshalJSON() ([]byte, error) {
+	text, err := i.Wall.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	if ahead := i.ahead(); ahead != 0 {
+		text = append(append(text, ' '), ahead.String()...)
+	}
+	return json.Marshal(string(text))
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. In a time alone both clocks agree.
+func (i *Instant) UnmarshalJSON(text []byte) error {
+	var word string
+	if err := json.Unmarshal(text, &word); err != nil {
+		return err
+	}
+	wall, ahead, differs := strings.Cut(word, " ")
+	at, err := time.Parse(time.RFC3339Nano, wall)
+	if err != nil {
+		return err
+	}
+	var d time.Duration
+	if differs {
+		if d, err = time.ParseDuration(ahead); err != nil {
+			return fmt.Errorf("difference of the clocks: %w", err)
+		}
+	}
+	if *i = (Instant{}); !at.IsZero() {
+		*i = Instant{Wall: at, Mono: time.Duration(at.UnixNano()) + d}
+	}
+	return nil
+}
+
+// ahead is how far the monotonic clock is ahead of the wall clock.
+func (i Instant) ahead() time.Duration {
+	if i.IsZero() {
+		return 0
+	}
+	return i.Mono - time.Duration(i.Wall.UnixNano())
+}
