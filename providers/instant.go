@@ -44,6 +44,11 @@ func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(
 // Instant decades have passed.
 func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 
+// Age returns how old i is at now: the larger of what the two clocks say. It is for what must be fresh, such as an answer that is acted on:
+// after a suspension, or once a clock was set, a thing counts as too old rather than as too new. It is never negative: what was
+// read after now is new, and its age is 0.
+func (i Instant) Age(now Instant) time.Duration { return max(now.Sub(i), now.Wall.Sub(i.Wall), 0) }
+
 // Before reports whether i was before o.
 func (i Instant) Before(o Instant) bool { return i.Mono < o.Mono }
 

@@ -2,6 +2,7 @@ package providers_test
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -28,6 +29,31 @@ func TestInstantOf(t *testing.T) {
 	none := providers.InstantOf(time.Time{})
 	if none != (providers.Instant{}) || !none.IsZero() || a.IsZero() || !none.Before(a) || a.Sub(none) < 20*365*24*time.Hour {
 		t.Errorf("got %+v for the zero time, want the zero Instant, long before all others", none)
+	}
+}
+
+// The older of both clocks' ages counts, and none is negative.
+func TestInstantAge(t *testing.T) {
+	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	for _, tt := range []struct {
+		name             string
+		at               providers.Instant
+		wall, mono, want time.Duration // since then
+	}{
+		{"both clocks agree", at, 5 * time.Second, 5 * time.Second, 5 * time.Second},
+		{"the machine was suspended", at, 10 * time.Minute, time.Second, 10 * time.Minute},
+		{"the wall clock was set forward", at, time.Hour, time.Second, time.Hour},
+		{"the wall clock was set back", at, -time.Hour, 7 * time.Second, 7 * time.Second},
+		{"read after now", at, -time.Millisecond, -time.Millisecond, 0},
+		{"never", providers.Instant{}, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+	} {
+		now := providers.Instant{Wall: at.Wall.Add(tt.wall), Mono: at.Mono + tt.mono}
+		if tt.at.IsZero() {
+			now = at
+		}
+		if got := tt.at.Age(now); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ type Memory struct {
 
 // Saw folds a live look in, and reports whether it shows another mark than the last.
 func (m *Memory) Saw(l taint.Look) (anew bool) {
-	if !m.looked.IsZero() && l.Sent.Sub(m.looked) > Blind {
+	if !m.looked.IsZero() && m.looked.Age(l.Sent) > Blind {
 		m.Resumed = l.Got
 	}
 	m.looked = l.Got
@@ -104,7 +104,7 @@ func markOf(l taint.Look) string {
 // Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
 // and after Ready stopped being True, at most proof.TTL ago (invariant 1).
 func (v View) Proven(now providers.Instant) bool {
-	return v.Answer.State == providers.PowerOff && v.asked() && now.Sub(v.Answer.At) <= proof.TTL
+	return v.Answer.State == providers.PowerOff && v.asked() && v.Answer.At.Age(now) <= proof.TTL
 }
 
 // asked reports whether the last answer was asked for after the mark.
@@ -240,7 +240,7 @@ func Step(v View) Decision {
 	waits := d.Why == reason.WaitingDetach
 	names := d.Act == Write && d.Returned
 	forces := d.Act == DeleteAttachments || d.Act == OutOfService
-	live := !v.Live && (ends || forces || names || waits && v.Now.Sub(v.Listed) >= relist)
+	live := !v.Live && (ends || forces || names || waits && v.Listed.Age(v.Now) >= relist)
 	if live || !v.Resolved && (ends || waits || forces || d.Act == ClearVolumes) {
 		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
 	}
@@ -313,15 +313,15 @@ func (v View) armed() Decision {
 		// A crashed node reads Ready until somebody notices. With an Off in hand it is we who notice; without, a heartbeat lifts
 		// the mark or the node lifecycle controller ends the wait.
 		switch {
-		case v.Answer.State == providers.PowerOff && v.Now.Sub(v.Answer.At) <= proof.TTL:
+		case v.Answer.State == providers.PowerOff && v.Answer.At.Age(v.Now) <= proof.TTL:
 			return Decision{Act: ExpireReady, Why: reason.Expiring}
 		case v.nobody() && person:
 			return Decision{Act: Wait, Why: reason.StillReady, After: pollWait}
-		case v.Answer.Got.IsZero() || v.Now.Sub(v.Answer.At) > proof.TTL && v.due():
+		case v.Answer.Got.IsZero() || v.Answer.At.Age(v.Now) > proof.TTL && v.due():
 			return Decision{Act: Ask, Why: reason.Confirming}
 		case person:
 			d := v.wait(v.refusedOr(reason.StillReady))
-			d.After = max(d.After, proof.TTL-v.Now.Sub(v.Answer.At)) // nothing is asked before
+			d.After = max(d.After, proof.TTL-v.Answer.At.Age(v.Now)) // nothing is asked before
 			return d
 		default:
 			return v.unmark(taint.ResultLifted, reason.NotConfirmed)
@@ -454,11 +454,11 @@ func (v View) Holds(now providers.Instant) bool {
 	switch {
 	case v.Proven(now):
 		return true
-	case v.Look.Record == nil || !v.Look.Record.Vouched() || now.Sub(v.Look.Got) > proof.TTL+v.Reads:
+	case v.Look.Record == nil || !v.Look.Record.Vouched() || v.Look.Got.Age(now) > proof.TTL+v.Reads:
 		return false
 	case v.nobody():
 		return true
-	case !v.asked() || now.Sub(v.Answer.Got) >= v.askEvery():
+	case !v.asked() || v.Answer.Got.Age(now) >= v.askEvery():
 		return false
 	default:
 		return v.letsPerson()
@@ -532,11 +532,11 @@ func (v View) unmark(res taint.Result, why reason.Reason) Decision {
 
 // wait looks again when the next question is due.
 func (v View) wait(why reason.Reason) Decision {
-	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Now.Sub(v.Answer.Got), 100*time.Millisecond)}
+	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Answer.Got.Age(v.Now), 100*time.Millisecond)}
 }
 
 // due reports whether the last answer is old enough to ask again.
-func (v View) due() bool { return v.Now.Sub(v.Answer.Got) >= v.askEvery() }
+func (v View) due() bool { return v.Answer.Got.Age(v.Now) >= v.askEvery() }
 
 func (v View) askEvery() time.Duration {
 	switch v.Answer.State {

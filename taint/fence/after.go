@@ -105,7 +105,7 @@ func (v View) afterwards() Decision {
 		}
 		return Decision{Act: Write, Why: reason.PoweringOn, Record: rec.AnnouncePowerOn(v.Now.Wall)}
 	}
-	if v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
+	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
 		return v.lookAgain()
 	}
 	return Decision{Act: PowerOn, Why: reason.PoweringOn, Devices: places}

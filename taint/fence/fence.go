@@ -325,9 +325,9 @@ func (v View) overdue() bool { return v.Overdue(v.Now, v.Devices, v.Answers) }
 // old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
 func (v View) tooOld() bool {
 	if !v.Look.Sent.After(v.Answer.Got) {
-		return v.Now.Sub(v.Answer.At) > proof.TTL
+		return v.Answer.At.Age(v.Now) > proof.TTL
 	}
-	return v.Look.Sent.Sub(v.Answer.At) > proof.TTL || v.Now.Sub(v.Answer.At) > armWithin
+	return v.Answer.At.Age(v.Look.Sent) > proof.TTL || v.Answer.At.Age(v.Now) > armWithin
 }
 
 // mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
@@ -365,7 +365,7 @@ func (v View) on(powering bool) Decision {
 		}
 	}
 	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
-	if read := v.Look.Sent; v.Now.Sub(v.Answer.Got) > proof.TTL && !(read.After(v.Answer.Got) && read.Sub(v.Answer.Got) <= proof.TTL) {
+	if read := v.Look.Sent; v.Answer.Got.Age(v.Now) > proof.TTL && !(read.After(v.Answer.Got) && v.Answer.Got.Age(read) <= proof.TTL) {
 		return Decision{Act: Ask, Why: reason.Asking}
 	}
 	if !powering && v.Work == CacheSays {
@@ -397,7 +397,7 @@ func (v View) on(powering bool) Decision {
 	}
 	// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 	// question took long, cannot power off a node that recovered.
-	if v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
+	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
 		return v.lookAgain()
 	}
 	d := Decision{Act: PowerOff, Why: reason.SendingOff, Move: next}
@@ -416,7 +416,7 @@ func (v View) maySendAgain() bool {
 
 // askEvery asks once the last answer is older than every, and waits until then.
 func (v View) askEvery(every time.Duration, why reason.Reason) Decision {
-	if left := every - v.Now.Sub(v.Answer.Got); left > 0 {
+	if left := every - v.Answer.Got.Age(v.Now); left > 0 {
 		return Decision{Act: Wait, Why: why, After: left}
 	}
 	return Decision{Act: Ask, Why: why}

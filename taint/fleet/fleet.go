@@ -226,7 +226,7 @@ func (f *Fleet) Hint(name string, by Source, now providers.Instant) {
 
 // hinted reports that a hint lasts.
 func (n *node) hinted(now providers.Instant) bool {
-	return !n.hint.IsZero() && now.Sub(n.hint) <= hintTTL
+	return !n.hint.IsZero() && n.hint.Age(now) <= hintTTL
 }
 
 // suspect notes what makes a node suspect, before that counts, if it is the first since it was well.

@@ -540,6 +540,18 @@ func TestTurns(t *testing.T) {
 	busy("")
 }
 
+// A hint of before a suspension is over.
+func TestHintOfBeforeASuspension(t *testing.T) {
+	c := newCluster(t, 3)
+	c.f.Hint("n1", Push, c.now)
+	for wall, want := range map[time.Duration]Source{time.Second: Push, -time.Hour: Push, hintTTL + time.Second: ""} {
+		now := providers.Instant{Wall: c.now.Wall.Add(wall), Mono: c.now.Mono}
+		if got := c.f.View("n1", now).Hint; got != want {
+			t.Errorf("%s later by the wall clock alone: got hint %q, want %q", wall, got, want)
+		}
+	}
+}
+
 // A device that lied is not believed of its machine until the record that says so is another one.
 func TestDistrusted(t *testing.T) {
 	c := newCluster(t, 3)

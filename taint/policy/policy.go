@@ -88,7 +88,7 @@ type Memory struct {
 
 // Saw folds a look in, live or a cache's.
 func (m *Memory) Saw(l taint.Look) {
-	if !m.looked.IsZero() && l.Sent.Sub(m.looked) > evict.Blind {
+	if !m.looked.IsZero() && m.looked.Age(l.Sent) > evict.Blind {
 		m.resumed = l.Got
 	}
 	m.looked = l.Got

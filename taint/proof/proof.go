@@ -190,7 +190,7 @@ func (a Answers) Backoff() time.Duration {
 // Counted returns the answer as it counts: an Off that was on its way for longer than TTL proves nothing when it arrives, so it is a
 // miss. Taken for an Off it would be asked for again at once and for ever.
 func Counted(a providers.Answer) providers.Answer {
-	if took := a.Got.Sub(a.At); a.State == providers.PowerOff && took > TTL {
+	if took := a.At.Age(a.Got); a.State == providers.PowerOff && took > TTL {
 		a.State, a.Err = providers.PowerUnknown, fmt.Errorf("%w: Off after %s", providers.ErrStale, took)
 	}
 	return a

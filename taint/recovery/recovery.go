@@ -362,7 +362,7 @@ func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fle
 	}
 	f.Answered(n.look.Name, n.answers.Answer)
 	reads := n.Reads()
-	n.fresh = n.fresh && reads > time.Second && now.Sub(n.look.Sent) <= 2*reads+proof.TTL
+	n.fresh = n.fresh && reads > time.Second && n.look.Sent.Age(now) <= 2*reads+proof.TTL
 }
 
 // liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
@@ -582,7 +582,7 @@ func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
 		}
 		return n.work, Step{}
 	}
-	if age := now.Sub(n.worked); n.work != fence.NoneToDo && age >= 0 && age < workHolds+2*n.workTook {
+	if n.work != fence.NoneToDo && n.worked.Age(now) < workHolds+2*n.workTook {
 		return n.work, Step{}
 	}
 	if s := n.pending(); s.Do == Read {
@@ -692,7 +692,7 @@ func (n *Node) underMark(now providers.Instant) Step {
 // writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
 // by the list that follows. To go on waiting for volumes harms nobody, and does with a younger one. Any other decision wants a list of its own.
 func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
-	if age := v.Now.Sub(n.kept.at); !n.kept.have || n.pods.have || age < 0 || age > keptHolds {
+	if !n.kept.have || n.pods.have || n.kept.at.Age(v.Now) > keptHolds {
 		return Step{}, false
 	}
 	if !n.atts.have {
@@ -704,7 +704,7 @@ func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
 	switch d := evict.Step(v); {
 	case d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned:
 		return n.does(v, d), true
-	case waitsForVolumes(d) && v.Now.Sub(kept.at) < waitHolds:
+	case waitsForVolumes(d) && kept.at.Age(v.Now) < waitHolds:
 		n.kept = kept
 		return n.does(v, d), true
 	}
@@ -777,7 +777,7 @@ func (n *Node) Holds(now providers.Instant) Hold {
 	case PowerOff, PowerOn:
 		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API
 		// server that is slow, and no look would ever do.
-		if took := n.look.Got.Sub(n.look.Sent); now.Sub(n.look.Sent) > proof.TTL+min(took, n.usual) {
+		if took := n.look.Got.Sub(n.look.Sent); n.look.Sent.Age(now) > proof.TTL+min(took, n.usual) {
 			return No
 		}
 		return Yes
@@ -788,7 +788,7 @@ func (n *Node) Holds(now providers.Instant) Hold {
 		return No
 	}
 	if n.step.Policy != "" && n.step.Do != Delete { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
-		if now.Sub(n.last) > proof.TTL || now.Sub(n.look.Sent) > policyLook {
+		if n.last.Age(now) > proof.TTL || n.look.Sent.Age(now) > policyLook {
 			return No
 		}
 		return Yes

@@ -177,6 +177,30 @@ var Mutants = []Mutant{
 		Old: "obs.At.After(got)", New: "false",
 	},
 	{
+		Name: "ages: a suspension does not count (1)", In: "providers.Instant.Age",
+		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Sub(i), 0)", Tests: []string{"./providers"},
+	},
+	{
+		Name: "ages: only the wall clock counts (1)", In: "providers.Instant.Age",
+		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Wall.Sub(i.Wall), 0)", Tests: []string{"./providers"},
+	},
+	{
+		Name: "ages: one may be negative", In: "providers.Instant.Age",
+		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Sub(i), now.Wall.Sub(i.Wall))", Tests: []string{"./providers"},
+	},
+	{
+		Name: "ages: in the simulation a suspension does not count (1)", In: "providers.Instant.Age",
+		Old: "now.Wall.Sub(i.Wall)", New: "now.Sub(i)", Tests: []string{sim},
+	},
+	{
+		Name: "instants: a recording keeps one clock", In: "providers.Instant.MarshalJSON",
+		Old: "ahead != 0", New: "false", Tests: []string{"./providers"},
+	},
+	{
+		Name: "instants: the monotonic reading is lost", In: "providers.InstantOf",
+		Old: "t.Sub(processStart)", New: "t.Round(0).Sub(processStart)", Tests: []string{"./providers"},
+	},
+	{
 		Name: "ask: another machine's answer counts (3)", In: "providers.judge",
 		Old: "a.State, a.Err = PowerUnknown, err", New: "a.Err = nil",
 	},
@@ -1554,6 +1578,10 @@ var Mutants = []Mutant{
 		Old: "took > TTL", New: "took > 100*TTL",
 	},
 	{
+		Name: "fence: an Off that was on its way during a suspension counts (1)", In: "taint/proof.Counted",
+		Old: "a.At.Age(a.Got)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/proof"},
+	},
+	{
 		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.View.step",
 		Old: "if v.Answer.At.Before(v.Begin.Got) { ... }", New: "",
 	},
@@ -1575,7 +1603,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: no look between record and power-off (step 3)", In: "taint/fence.View.on",
-		Old: "v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
 		Name: "fence: observe mode powers off", In: "taint/fence.View.on",
@@ -1750,7 +1778,39 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: an Off counts for the mark whatever its age", In: "taint/fence.View.tooOld",
-		Old: "v.Now.Sub(v.Answer.At) > armWithin", New: "false",
+		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "false",
+	},
+	{
+		Name: "fence: an Off of before a suspension counts without a look", In: "taint/fence.View.tooOld",
+		Old: "v.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "fence: an Off of before a suspension counts for the mark", In: "taint/fence.View.tooOld",
+		Old: "v.Answer.At.Age(v.Look.Sent) > proof.TTL", New: "v.Look.Sent.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "fence: an Off and a look of before a suspension count for the mark", In: "taint/fence.View.tooOld",
+		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answer.At) > armWithin", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "fence: power-off on a look of before a suspension", In: "taint/fence.View.on",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "fence: power-off on an On of before a suspension", In: "taint/fence.View.on",
+		Old: "v.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answer.Got) <= proof.TTL", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "fence: a suspension counts as silence", In: "taint/fence.View.on",
+		Old: "v.Now.Sub(v.Fleet.SilentSince)", New: "v.Fleet.SilentSince.Age(v.Now)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "fence: after a suspension no device is asked for long", In: "taint/fence.View.askEvery",
+		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "power-on: on a look of before a suspension", In: "taint/fence.View.afterwards",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/fence"},
 	},
 	{
 		Name: "fleet: the grace does not begin anew after an outage (15)", In: "taint/fleet.Fleet.View",
@@ -2143,6 +2203,10 @@ var Mutants = []Mutant{
 		Old: "now.Add(turnTTL - now.Wall.Sub(r.At))", New: "providers.Instant{}",
 	},
 	{
+		Name: "fleet: a hint of before a suspension lasts", In: "taint/fleet.node.hinted",
+		Old: "n.hint.Age(now)", New: "now.Sub(n.hint)", Tests: []string{"./taint/fleet"},
+	},
+	{
 		Name: "fleet: a deleted Node keeps its turn (6)", In: "taint/fleet.Fleet.Drop",
 		Old: "delete(f.turns, name)", New: "",
 	},
@@ -2152,7 +2216,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/evict.Step",
-		Old: "ends || forces || names || waits && v.Now.Sub(v.Listed) >= relist", New: "forces || names || waits && v.Now.Sub(v.Listed) >= relist",
+		Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "forces || names || waits && v.Listed.Age(v.Now) >= relist",
 	},
 	{
 		Name: "evict: volumes are cleared before all are known (9)", In: "taint/evict.Step",
@@ -2589,7 +2653,35 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: an old Off proves (1)", In: "taint/evict.View.Proven",
-		Old: "now.Sub(v.Answer.At) <= proof.TTL", New: "true",
+		Old: "v.Answer.At.Age(now) <= proof.TTL", New: "true",
+	},
+	{
+		Name: "evict: an Off of before a suspension proves (1)", In: "taint/evict.View.Proven",
+		Old: "v.Answer.At.Age(now)", New: "now.Sub(v.Answer.At)", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "evict: an Off of before a suspension ends Ready", In: "taint/evict.View.armed",
+		Old: "v.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answer.At) <= proof.TTL", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "evict: a person is believed on a look of before a suspension", In: "taint/evict.View.Holds",
+		Old: "v.Look.Got.Age(now)", New: "now.Sub(v.Look.Got)", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "evict: a person is believed beside an answer that is due", In: "taint/evict.View.Holds",
+		Old: "v.Answer.Got.Age(now)", New: "now.Sub(v.Answer.Got)", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "evict: after a suspension no device is asked for long", In: "taint/evict.View.due",
+		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "evict: attachments that were listed before a suspension serve", In: "taint/evict.Step",
+		Old: "v.Listed.Age(v.Now)", New: "v.Now.Sub(v.Listed)", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "evict: a process that was suspended was not blind (F2)", In: "taint/evict.Memory.Saw",
+		Old: "m.looked.Age(l.Sent)", New: "l.Sent.Sub(m.looked)", Tests: []string{"./taint/evict"},
 	},
 	{
 		Name: "evict: changing proves (2)", In: "taint/evict.View.Proven",
@@ -2618,7 +2710,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a person's word never grows old", In: "taint/evict.View.Holds",
-		Old: "now.Sub(v.Look.Got) > proof.TTL+v.Reads", New: "false",
+		Old: "v.Look.Got.Age(now) > proof.TTL+v.Reads", New: "false",
 	},
 
 	// Evicting, and the return path: steps 7 to 13.
@@ -2688,7 +2780,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a kept list serves to wait for as long as it serves to end pods", In: "taint/recovery.Node.byKept",
-		Old: "v.Now.Sub(kept.at) < waitHolds", New: "true",
+		Old: "kept.at.Age(v.Now) < waitHolds", New: "true",
 	},
 	{
 		Name: "recovery: a node that is back waits by a kept list", In: "taint/recovery.waitsForVolumes",
@@ -2696,7 +2788,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: each attachment that goes has the pods listed", In: "taint/recovery.Node.byKept",
-		Old: "v.Now.Sub(kept.at) < waitHolds", New: "false",
+		Old: "kept.at.Age(v.Now) < waitHolds", New: "false",
 	},
 	{
 		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/evict.Pod.stuck",
@@ -3048,7 +3140,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: power-off long after the look", In: "taint/recovery.Node.Holds",
-		Old: "now.Sub(n.look.Sent) > proof.TTL+min(took, n.usual)", New: "took < 0",
+		Old: "n.look.Sent.Age(now) > proof.TTL+min(took, n.usual)", New: "took < 0",
+	},
+	{
+		Name: "controller: power-off on a look of before a suspension", In: "taint/recovery.Node.Holds",
+		Old: "n.look.Sent.Age(now) > proof.TTL + min(took, n.usual)", New: "now.Sub(n.look.Sent) > proof.TTL + min(took, n.usual)", Tests: []string{"./taint/recovery"},
+	},
+	{
+		Name: "policy: pods end by reads of before a suspension", In: "taint/recovery.Node.Holds",
+		Old: "n.last.Age(now) > proof.TTL || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.last) > proof.TTL || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/recovery"},
+	},
+	{
+		Name: "recovery: a list of before a suspension is kept", In: "taint/recovery.Node.byKept",
+		Old: "n.kept.at.Age(v.Now)", New: "v.Now.Sub(n.kept.at)", Tests: []string{"./taint/recovery"},
+	},
+	{
+		Name: "recovery: work of before a suspension counts", In: "taint/recovery.Node.worth",
+		Old: "n.worked.Age(now)", New: "now.Sub(n.worked)", Tests: []string{"./taint/recovery"},
 	},
 	{
 		Name: "controller: power-off on a look in which the process stood still", In: "taint/recovery.Node.Holds",
@@ -3080,7 +3188,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a look is never kept, however slow the API server", In: "taint/recovery.Node.Answered",
-		Old: "n.fresh && reads > time.Second && now.Sub(n.look.Sent) <= 2*reads+proof.TTL", New: "reads < 0",
+		Old: "n.fresh && reads > time.Second && n.look.Sent.Age(now) <= 2*reads+proof.TTL", New: "reads < 0",
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", In: "taint/recovery.Node.byKept",
@@ -3088,7 +3196,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a kept list never grows old", In: "taint/recovery.Node.byKept",
-		Old: "age > keptHolds", New: "false",
+		Old: "n.kept.at.Age(v.Now) > keptHolds", New: "false",
 	},
 	{
 		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/recovery.Node.Did",
@@ -4810,7 +4918,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: acts on an old list", In: "taint/recovery.Node.Holds",
-		Old: "now.Sub(n.last) > proof.TTL", New: "false",
+		Old: "n.last.Age(now) > proof.TTL", New: "false",
 	},
 	{
 		Name: "policy: what was ended is forgotten when the node is back", In: "taint/recovery.Node.Owes",
@@ -5279,7 +5387,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: acts on an old look", In: "taint/recovery.Node.Holds",
-		Old: "now.Sub(n.look.Sent) > policyLook", New: "false",
+		Old: "n.look.Sent.Age(now) > policyLook", New: "false",
 	},
 	{
 		Name: "attach: never releases", In: "taint/policy.Policy.Recover",
@@ -5319,7 +5427,7 @@ var Mutants = []Mutant{
 	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
 	{Name: "overtime: again and again", In: "taint/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
-	{Name: "overtime: by a cache", In: "taint/evict.Step", Old: "ends || forces || names || waits && v.Now.Sub(v.Listed) >= relist", New: "ends || names || waits && v.Now.Sub(v.Listed) >= relist", Tests: overtime},
+	{Name: "overtime: by a cache", In: "taint/evict.Step", Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Listed.Age(v.Now) >= relist", Tests: overtime},
 	{Name: "overtime: beside volumes that are not known", In: "taint/evict.Step", Old: "ends || waits || forces || d.Act == ClearVolumes", New: "ends || waits || d.Act == ClearVolumes", Tests: overtime},
 	{Name: "overtime: out of service over a pod", In: "taint/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
 	{Name: "overtime: out of service over what caches still have", In: "taint/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},
@@ -5689,26 +5797,6 @@ var Mutants = []Mutant{
 		Tests: recordsWorld,
 	},
 	{
-		Name: "records: an open fence is deleted", In: "taint/journal.Keep.Expired",
-		Old: `Open(&f)`, New: "false",
-	},
-	{
-		Name: "records: a person's word used again is the same fence", In: "taint/journal.Name",
-		Old: `r.Vouched() || !ownID.MatchString(r.ID)`, New: "false",
-	},
-	{
-		Name: "records: each leader makes its own object of a shadow decision", In: "taint/journal.Told.Name",
-		Old: `hash(r.NodeUID, r.BootID, r.LeaseRV)`, New: "hash(r.NodeUID, r.Token())",
-	},
-	{
-		Name: "records: a shadow decision is still going on, and kept for ever", In: "taint/journal.Entry.Add",
-		Old: `r = r.Enter(taint.PhaseDone, taint.Result(would(r.PowerOff)), r.At)`, New: "_ = r",
-	},
-	{
-		Name: "records: a shadow decision told again is another", In: "taint/journal.Entry.Join",
-		Old: `e.Object.Spec.Shadow`, New: "false",
-	},
-	{
 		Name: "records: a shadow decision looks like a fence", In: "taint/controller.Reconciler.tellWould",
 		Old: `Shadow: true`, New: "Shadow: false",
 		Tests: glue,
@@ -5783,7 +5871,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: powered on without a look after the answer", In: "taint/fence.View.afterwards",
-		Old: "v.Now.Sub(v.Look.Got) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
 		Name: "after: an answer of before the fence's end counts", In: "taint/fence.View.afterwards",
@@ -5867,7 +5955,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a power-on is sent on a look of long ago", In: "taint/recovery.Node.Holds",
-		Old: "now.Sub(n.look.Sent) > proof.TTL+min(took, n.usual)", New: "took < 0",
+		Old: "n.look.Sent.Age(now) > proof.TTL+min(took, n.usual)", New: "took < 0",
 	},
 
 	{

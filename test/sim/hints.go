@@ -110,7 +110,7 @@ func (k *worker) poll(n *corev1.Node, l taint.Look) {
 	d := by.to[w.hints.rng.IntN(len(by.to))]
 	k.polling, k.pollDue = true, w.now.Add(w.hints.poll)
 	life := k.life
-	w.askOne(k.m, d, func(a providers.Answer, _, _ bool) {
+	w.askOne(k.m, d, k.now, func(a providers.Answer, _, _ bool) {
 		k.within(life, 0, func() {
 			k.polling = false
 			if a.State != providers.PowerOff || k.fleet.Distrusted(d.Machine, d.Name, name) != "" {

@@ -84,8 +84,8 @@ func (w *World) migrate(m *machine) {
 
 // askHosts puts a question to the hosts of a guest, as taint/controller.Within does. Some of it is asked too early: that is the rule's to
 // refuse.
-func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, truth, lie bool)) {
-	sent, l := w.instant(), m.lodged
+func (w *World) askHosts(m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool)) {
+	sent, l := now(), m.lodged
 	hosts := make([]proof.Host, len(l.on))
 	truth := false // the machine was off when somebody looked, from the hosts' devices on
 	if l.mute = [3]bool{}; !w.calm && w.chance(0.4) {
@@ -107,13 +107,13 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 	}
 	look := func(i int, p *providers.Place, then func()) {
 		got := providers.Place{}
-		got.At = w.instant()
+		got.At = now()
 		exchange(0, func() {
 			if got.Absent, got.Raw = !l.has[i], "not there"; !l.on[i] || l.mute[i] {
 				got.Absent, got.Err = false, providers.ErrUnreachable
 			}
 		}, func() {
-			got.Got = w.instant()
+			got.Got = now()
 			*p = got
 			then()
 		})
@@ -130,7 +130,7 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 				first = false
 				return sent
 			}
-			return w.instant()
+			return now()
 		}), truth, false)
 	}
 	again := func(i int, then func()) {
@@ -149,14 +149,14 @@ func (w *World) askHosts(m *machine, to speaker, done func(a providers.Answer, t
 			then()
 			return
 		}
-		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: w.instant()}}
+		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now()}}
 		exchange(w.between(0, 1500*time.Millisecond), func() { // a BMC is slow
 			truth = truth || !m.power
 			if l.on[i] {
 				a.State = providers.PowerOn
 			}
 		}, func() {
-			a.Got = w.instant()
+			a.Got = now()
 			hosts[i].Off = a
 			then()
 		})

@@ -161,10 +161,10 @@ func (r arrived) State(context.Context, providers.Target) (providers.Observation
 func (arrived) PowerOff(context.Context, providers.Target, func() error) error { return nil }
 func (arrived) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
-// ask puts a question to each of the machine's devices, all at once, and is done once all have answered, or one has that knows something
+// ask puts a question to each of the machine's devices, all at once, by the clocks of who asks, and is done once all have answered, or one has that knows something
 // and the others have had their time.
-func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
-	sent := w.instant()
+func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done func([]providers.Answer)) {
+	sent := now()
 	out := make([]providers.Answer, len(to))
 	truth := make([]bool, len(to))
 	lie := make([]bool, len(to))
@@ -193,7 +193,7 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 			}
 			if a.Got.IsZero() {
 				w.count("one device does not answer in time")
-				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: w.instant(), Err: providers.ErrUnreachable}
+				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: now(), Err: providers.ErrUnreachable}
 			}
 			if a.State == providers.PowerOff { // a lie is believed where nobody says otherwise
 				w.truth[proofKey{m.name, a.At.Wall}] = truth[i] || lie[i] && !on
@@ -205,7 +205,7 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 		done(out)
 	}
 	for i, s := range to {
-		w.askOne(m, s, func(a providers.Answer, t, l bool) {
+		w.askOne(m, s, now, func(a providers.Answer, t, l bool) {
 			if over { // it came after its time: who asked has the others' answers, though a stopped process may not have read them yet
 				return
 			}
@@ -219,12 +219,12 @@ func (w *World) ask(m *machine, to []speaker, done func([]providers.Answer)) {
 }
 
 // askOne puts the question to one device. The truth is read when the device gets to it, and the answer may be long on its way.
-func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, truth, lie bool)) {
+func (w *World) askOne(m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool)) {
 	if to.hosts {
-		w.askHosts(m, to, done)
+		w.askHosts(m, to, now, done)
 		return
 	}
-	sent := w.instant()
+	sent := now()
 	asked := to.of
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
@@ -244,7 +244,7 @@ func (w *World) askOne(m *machine, to speaker, done func(a providers.Answer, tru
 					first = false
 					return sent
 				}
-				return w.instant()
+				return now()
 			})
 			done(a, truth && (m.uuid == obs.SystemUUID || to.which >= 1 && obs.SystemUUID == ""), lie)
 		})
@@ -301,7 +301,7 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 			obs.SystemUUID = "5f0e8a2c-0000-4000-8000-0123456789ab"
 		}
 	case 4: // a cache speaks: what was true before the last switch, and honest about when
-		obs.At = providers.InstantOf(m.switched.Add(-time.Millisecond))
+		obs.At = stamp.Add(m.switched.Sub(stamp.Wall) - time.Millisecond)
 		obs.State = providers.PowerOn
 		if m.power {
 			obs.State = providers.PowerOff

@@ -36,6 +36,8 @@ type Process struct {
 	since   time.Time
 	paused  bool // SIGSTOP: nothing of it runs until it is resumed
 	stopped []func()
+	asleep  time.Time     // since when its machine is suspended; zero: it is not
+	slept   time.Duration // for how long that was before, in all
 	heldUp  time.Duration // how much longer the next request is on its way
 	workers []*worker
 	fleet   fleet.Fleet
@@ -86,6 +88,7 @@ type worker struct {
 func (p *Process) begin() {
 	p.life++
 	p.workers, p.stopped, p.paused = nil, nil, false
+	p.wake()
 	p.fleet, p.stuck, p.unanswered = fleet.Fleet{}, time.Time{}, 0
 	p.fleet.Limit(&p.w.storm.limits)
 	for _, m := range p.w.machines {
@@ -104,8 +107,14 @@ func (p *Process) begin() {
 	p.after(0, p.tick)
 }
 
-// now is this moment by the process' clocks.
-func (p *Process) now() providers.Instant { return p.w.instant() }
+// now is this moment by the process's clocks. The monotonic one stands still while its machine is suspended.
+func (p *Process) now() providers.Instant {
+	now := p.w.instant()
+	if now.Mono -= p.slept; !p.asleep.IsZero() {
+		now.Mono -= p.w.now.Sub(p.asleep)
+	}
+	return now
+}
 
 // after runs do in this life of the process, and not while it is stopped.
 func (p *Process) after(d time.Duration, do func()) { p.within(p.life, d, do) }
@@ -513,7 +522,7 @@ func (k *worker) ask(then func()) {
 	w.jolt(k.Process, k.m)
 	life := k.life
 	to := k.led.to
-	w.ask(k.m, to, func(all []providers.Answer) {
+	w.ask(k.m, to, k.now, func(all []providers.Answer) {
 		k.within(life, 0, func() {
 			k.said = nil
 			known := false
@@ -938,7 +947,8 @@ func (p *Process) crash() {
 	p.w.elect(p)
 }
 
-// pause stops the process where it is, for d; if that is long enough another one leads meanwhile.
+// pause stops the process where it is, for d; if that is long enough another one leads meanwhile. Some processes are suspended with their
+// machine: these have no other beside them, and lead on.
 func (p *Process) pause(d time.Duration) {
 	if p.paused || !p.leading {
 		return
@@ -946,7 +956,10 @@ func (p *Process) pause(d time.Duration) {
 	p.w.logf("%s: stopped for %s", p.name, d)
 	p.w.count("pause")
 	p.paused = true
-	if d > 2*time.Second {
+	if suspended := (p.w.Seed+uint64(p.w.stats["pause"]))%3 == 0; suspended { // drawn, it would change what all other histories draw
+		p.w.count("suspended")
+		p.asleep = p.w.now
+	} else if d > 2*time.Second {
 		p.w.elect(p)
 	}
 	life := p.life
@@ -956,12 +969,20 @@ func (p *Process) pause(d time.Duration) {
 		}
 		p.w.logf("%s: goes on", p.name)
 		p.paused = false
+		p.wake()
 		todo := p.stopped
 		p.stopped = nil
 		for _, do := range todo {
 			p.after(0, do)
 		}
 	})
+}
+
+// wake ends the suspension of the process's machine, if there is one.
+func (p *Process) wake() {
+	if !p.asleep.IsZero() {
+		p.slept, p.asleep = p.slept+p.w.now.Sub(p.asleep), time.Time{}
+	}
 }
 
 // elect makes another process the leader, after the old one's lease has run out, or the same one where there is no other.

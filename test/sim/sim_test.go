@@ -122,7 +122,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
-		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
+		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
 		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies",
 		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",

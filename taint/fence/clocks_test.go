@@ -1,0 +1,68 @@
+package fence
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// clocks is now after the process's machine was suspended for so long, or after its wall clock was set by so much.
+func clocks(d time.Duration) func(*View) {
+	return func(v *View) { v.Now.Wall = v.Now.Wall.Add(d) }
+}
+
+// What must be fresh is as old as the older of both clocks says; what must have lasted has lasted for as long as the process ran.
+func TestFreshByBothClocks(t *testing.T) {
+	const on, off = providers.PowerOn, providers.PowerOff
+	const long = 10 * time.Minute
+	lookedSince := func(d time.Duration) func(*View) { // the look was sent after a suspension of d
+		return func(v *View) {
+			v.Look.Sent.Wall, v.Look.Got.Wall = v.Look.Sent.Wall.Add(d), v.Look.Got.Wall.Add(d)
+			clocks(d)(v)
+		}
+	}
+	send := []func(*View){powering, sent(30 * time.Second), saying(on, time.Second)}
+	and := func(changes []func(*View), more ...func(*View)) []func(*View) {
+		return append(slices.Clone(changes), more...)
+	}
+	fresh := saying(off, 100*time.Millisecond)
+	for _, tt := range []struct {
+		name string
+		view View
+		act  Act
+	}{
+		{"an Off", dead(fresh), Arm},
+		{"an Off of before a suspension", dead(fresh, lookedSince(long)), Ask},
+		{"an Off, and the wall clock was set back", dead(fresh, clocks(-long)), Arm},
+		{"an Off and a look of before a suspension", dead(fresh, clocks(long)), Ask},
+		{"an Off without a look since", dead(saying(off, 0), clocks(long)), Ask},
+		{"an answer that it must wait after", dead(saying(on, time.Second), observe), Wait},
+		{"an answer of before a suspension", dead(saying(on, time.Second), observe, clocks(long)), Ask},
+		{"a power-off", dead(send...), PowerOff},
+		{"a power-off on an On of before a suspension", dead(and(send, lookedSince(long))...), Ask},
+		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), Look},
+		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), PowerOff},
+		{"a power-on", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine), PowerOn},
+		{"a power-on on a look of before a suspension", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine, func(v *View) {
+			clocks(long)(v)
+			heard(v, providers.Answer{Observation: providers.Observation{State: off, At: v.Look.Sent.Add(-2)}, Got: v.Look.Sent.Add(-1)})
+			v.Answer.At.Wall = v.Now.Wall
+		}), Look},
+		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), Ask},
+	} {
+		if d := Step(tt.view); d.Act != tt.act {
+			t.Errorf("%s: got %s (%s), want %s", tt.name, d.Act, d.Why, tt.act)
+		}
+	}
+	v := dead(saying(on, 0), justNow, func(v *View) {
+		clocks(long)(v)
+		v.Answer.Got = v.Now
+	})
+	if d := Step(v); d.Why != reason.InGrace {
+		t.Errorf("a silence of a second before a suspension: got %s (%s), want %s", d.Act, d.Why, reason.InGrace)
+	}
+}
