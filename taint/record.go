@@ -164,9 +164,9 @@ func (r *Record) PowerOnsOf(at time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(r.PowerOns), func(on time.Time) bool { return at.Sub(on) >= Day })
 }
 
-// AnnouncePowerOn returns the record with a power-on that is about to be sent.
-func (r Record) AnnouncePowerOn(at time.Time) Record {
-	r.PowerOns, r.After = append(r.PowerOnsOf(at), at.UTC().Truncate(time.Millisecond)), AfterPowerOn
+// AnnouncePowerOn returns the record with a power-on that is about to be sent after those of the last day.
+func (r Record) AnnouncePowerOn(day []time.Time, at time.Time) Record {
+	r.PowerOns, r.After = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), AfterPowerOn
 	return r
 }
 

@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -114,8 +113,9 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 	var workers sync.WaitGroup
 	run, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	began := st.course.Began()
 	for _, p := range items {
-		turn := &fleet.Turn{Node: l.Name, First: p.first, Since: since(l)}
+		turn := &fleet.Turn{Node: l.Name, First: p.first, Since: began}
 		if !r.gate.enter(run, turn) {
 			break
 		}
@@ -145,14 +145,6 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 		o.Err = fmt.Errorf("%s: %w", s.Do, err)
 	}
 	return o, written
-}
-
-// since is when the fence of a node began, or what a policy does about it.
-func since(l taint.Look) time.Time {
-	if l.Record.Open() {
-		return l.Record.Since
-	}
-	return l.Sent.Wall
 }
 
 // patient is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.

@@ -141,7 +141,7 @@ func (r *Reconciler) nudgePods(ctx context.Context, name string, round int, pods
 	}
 	var g errgroup.Group
 	for i := range pods {
-		turn := &fleet.Turn{Node: name, Since: r.Now()}
+		turn := &fleet.Turn{Node: name, Since: r.now()}
 		if !r.gate.enter(ctx, turn) {
 			r.Metrics.nudges.WithLabelValues(nudgeFailed).Add(float64(len(pods) - i))
 			break

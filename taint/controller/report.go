@@ -65,7 +65,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	case s.Do == recovery.Arm:
 		r.Log.Info("Marked node", "node", l.Name, "fence", id, "device", s.Record.Device)
 	case s.Do == recovery.Unmark:
-		r.Metrics.phase("evict", r.Now().Sub(s.Record.Since))
+		r.Metrics.phase("evict", r.now().Sub(st.course.Began()))
 		r.Log.Info("Removed mark", "node", l.Name, "fence", id, "result", s.Record.Result)
 		r.tellKept(st, s)
 		r.flush(&st.told.pods, true)

@@ -185,7 +185,8 @@ type Settings struct {
 // View is all that Step decides on.
 type View struct {
 	Now  providers.Instant
-	Look taint.Look // live, read after the last act
+	Look taint.Look      // live, read after the last act
+	Seen taint.Sightings // of the Look's record
 	Memory
 	proof.Answers
 	Settings
@@ -274,11 +275,14 @@ func LooksAtPods(l taint.Look) bool {
 // overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
 // fails each time (invariants 11, 13).
 func (v View) overdue(d Decision) Decision {
-	if d.Act != Unmark && d.Alert == "" && v.Now.Wall.Sub(v.Look.Record.At) > v.DetachTimeout {
+	if d.Act != Unmark && d.Alert == "" && v.age(v.Look.Record.At) > v.DetachTimeout {
 		d.Alert = string(d.Why)
 	}
 	return d
 }
+
+// age is how long ago a time of the record was.
+func (v View) age(at time.Time) time.Duration { return v.Now.Sub(v.Seen.When(at, v.Now)) }
 
 // adopt writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
 // fence goes on where it stands, with the life it knew: begun anew it would hold the next heartbeat for proof that nothing was

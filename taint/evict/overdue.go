@@ -48,7 +48,7 @@ func ending(pods []Pod) []Pod {
 // that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
 func (v View) overtime(left []Attachment) Decision {
 	d := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
-	if v.Now.Wall.Sub(v.Look.Record.At) > v.DetachTimeout {
+	if v.age(v.Look.Record.At) > v.DetachTimeout {
 		switch v.OnDetachTimeout {
 		case ForceDetach:
 			d = v.forceDetach(d, left)

@@ -36,7 +36,7 @@ func (v View) booting() time.Duration {
 	if r == nil || r.After != taint.AfterPowerOn && r.After != taint.AfterPoweredOn {
 		return 0
 	}
-	return max(v.Retry-v.Now.Wall.Sub(r.LastPowerOn()), 0)
+	return max(v.Retry-v.age(r.LastPowerOn()), 0)
 }
 
 // afterwards is what becomes of the machine of a node whose fence is done, that has shown no life since, and on which nothing is left to
@@ -59,7 +59,7 @@ func (v View) afterwards() Decision {
 	}
 	last := rec.LastPowerOn()
 	places, why := v.turnedOff()
-	switch left := v.After.Delay - v.Now.Wall.Sub(rec.At); {
+	switch left := v.After.Delay - v.age(rec.At); {
 	case rec.After == "" && !last.IsZero() && rec.Since.Sub(last) < v.After.Again:
 		return v.becomes(taint.AfterFencedAgain, reason.FencedAgain)
 	case v.KeptOn != "":
@@ -68,11 +68,11 @@ func (v View) afterwards() Decision {
 		return Decision{Act: Wait, Why: reason.PowerOnDelay, After: left}
 	case why != "":
 		return Decision{Act: Wait, Why: reason.PowerOnHeldUp, Detail: why, After: recheck}
-	case !v.Answer.At.Wall.After(rec.At):
+	case !v.Answer.At.After(v.when(rec.At)):
 		return Decision{Act: Ask, Why: reason.Asking}
-	case v.LastOn.Wall.After(rec.At) && rec.After == "":
+	case v.LastOn.After(v.when(rec.At)) && rec.After == "":
 		return v.becomes(taint.AfterCameOn, reason.CameOn)
-	case v.LastOn.Wall.After(rec.At):
+	case v.LastOn.After(v.when(rec.At)):
 		return v.becomes(taint.AfterPoweredOn, reason.CameUp)
 	}
 	if now := v.RunNow(rec); rec.After == "" && rec.Run != "" && now != "" && now != rec.Run { // off again
@@ -98,12 +98,16 @@ func (v View) afterwards() Decision {
 		return Decision{Act: Ask, Why: reason.Asking}
 	}
 	if !mine {
-		if of := rec.PowerOnsOf(v.Now.Wall); len(of) >= v.After.PerDay {
+		of := rec.PowerOnsOf(v.Now.Wall)
+		if v.age(last) >= taint.Day { // by a clock that ran ahead all of them would count for longer
+			of = nil
+		}
+		if len(of) >= v.After.PerDay {
 			return Decision{
 				Act: Wait, Why: reason.PowerOnLimit, Detail: fmt.Sprintf("%d times in the last 24 hours", len(of)), After: recheck,
 			}
 		}
-		return Decision{Act: Write, Why: reason.PoweringOn, Record: rec.AnnouncePowerOn(v.Now.Wall)}
+		return Decision{Act: Write, Why: reason.PoweringOn, Record: rec.AnnouncePowerOn(of, v.Now.Wall)}
 	}
 	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
 		return v.lookAgain()

@@ -114,7 +114,8 @@ func (f Facts) NoPower() string {
 type View struct {
 	Facts
 	Now  providers.Instant
-	Look taint.Look // live, read after the last act
+	Look taint.Look      // live, read after the last act
+	Seen taint.Sightings // of the Look's record
 	Memory
 	proof.Answers // those that were asked for before the first look at this life do not count
 
@@ -226,7 +227,7 @@ func (v View) step() Decision {
 		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
-	if powering && v.Now.Wall.Sub(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
+	if powering && v.age(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
 		return v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)
 	}
 	return v.byAnswer(powering)
@@ -376,7 +377,7 @@ func (v View) on(powering bool) Decision {
 		rec.PowerOff, rec.OffBy, rec.After = true, nil, ""
 		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now.Wall)}
 	}
-	next := v.Next(v.Now, v.Look.Record.At, v.Devices, v.Answers)
+	next := v.Next(v.Now, v.when(v.Look.Record.At), v.Devices, v.Answers)
 	switch {
 	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
 	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
@@ -432,7 +433,7 @@ func (v View) begin(powering bool) taint.Record {
 		if r.Repeats = old.Repeats; wasMarked(old) {
 			r.Repeats++
 		}
-		if !v.LastOn.Wall.After(old.At) { // it is off since that fence
+		if !v.LastOn.After(v.when(old.At)) { // it is off since that fence
 			r.OffBy, r.After = old.OffBy, old.After
 		}
 	}
@@ -499,16 +500,13 @@ func (v View) released() bool {
 
 // endedLately is how long to wait before the mark is set again on a node whose last fence ended without a sign of life since: its
 // device says Off and then does not confirm it, somebody takes the mark off, or what the fence finds to do does not go. Each would go
-// on for ever, at the speed of the device. A record from the future is another clock's.
+// on for ever, at the speed of the device.
 func (v View) endedLately() time.Duration {
 	r := v.Look.Record
 	if r == nil || !wasMarked(r) || v.Look.Alive(r) {
 		return 0
 	}
-	if age := v.Now.Wall.Sub(r.At); age >= 0 {
-		return min(rearm<<min(r.Repeats, 8), rearmMax) - age
-	}
-	return 0
+	return min(rearm<<min(r.Repeats, 8), rearmMax) - v.age(r.At)
 }
 
 // evicted reports that the last fence of this life of the node came to its end.
@@ -536,11 +534,17 @@ func (v View) lookAgain() Decision {
 	return Decision{Act: Look, Why: reason.LookedTooEarly}
 }
 
+// when is when a time of the record was, by this process's clocks.
+func (v View) when(at time.Time) providers.Instant { return v.Seen.When(at, v.Now) }
+
+// age is how long ago a time of the record was.
+func (v View) age(at time.Time) time.Duration { return v.Now.Sub(v.when(at)) }
+
 // failedLately is how long to wait before power-off is tried again.
 func (v View) failedLately() time.Duration {
 	r := v.Look.Record
 	if r == nil || r.Result != taint.ResultPowerOffFailed {
 		return 0
 	}
-	return v.Retry - v.Now.Wall.Sub(r.At)
+	return v.Retry - v.age(r.At)
 }

@@ -277,7 +277,7 @@ func TestStep(t *testing.T) {
 		{"lifted a while ago", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearm)), armed},
 		{"lifted, a heartbeat since", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
 		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
-		{"lifted in the future, by another clock", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)), armed},
+		{"lifted in the future, by another clock", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)), Decision{Act: Wait, Why: reason.Rearming, After: rearm}},
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
 		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
 		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearm)), armed},

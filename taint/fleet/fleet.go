@@ -82,6 +82,7 @@ type node struct {
 
 	node     string            // the Node's resourceVersion when its record was folded in last
 	folded   providers.Instant // when that was
+	sights   taint.Sightings   // of the record
 	reserved bool              // its power-off is about to be announced on that resourceVersion
 
 	uid     string
@@ -264,14 +265,14 @@ func (f *Fleet) Record(name, rv string, r *taint.Record, now providers.Instant) 
 	if taint.Older(rv, n.node) && now.Sub(n.folded) < catchUp || rv == n.node && n.reserved {
 		return
 	}
-	n.node, n.folded, n.reserved = rv, now, false
+	n.node, n.folded, n.reserved, n.sights = rv, now, false, n.sights.Saw(r, now)
 	delete(f.turns, name)
 	delete(f.liars, name)
 	switch {
 	case r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff:
 		f.turn(name, providers.Instant{})
 	case r.Open() && r.PowerOff:
-		f.turn(name, now.Add(turnTTL-now.Wall.Sub(r.At)))
+		f.turn(name, n.sights.When(r.At, now).Add(turnTTL))
 	}
 	if len(r.Liars()) > 0 {
 		if f.liars == nil {

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // Pace says which of many nodes may write its next pod, and how many pod writes may be under way. Each run of writes on a node waits for one
@@ -37,8 +38,8 @@ const (
 // Turn is one write that waits or is under way.
 type Turn struct {
 	Node  string
-	First bool      // of a pod that evictFirst names
-	Since time.Time // when the node's fence began
+	First bool              // of a pod that evictFirst names
+	Since providers.Instant // when the node's fence began
 
 	number int // of those that were given
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // run is a run of writes on one node: so many pods, of which the first are storage's.
@@ -55,7 +57,7 @@ func played(p *Pace, runs ...run) (order []string) {
 	}
 }
 
-var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var epoch = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 func TestPaceOrder(t *testing.T) {
 	for _, tc := range []struct {

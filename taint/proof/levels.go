@@ -265,14 +265,14 @@ func (p PowerOffs) Overdue(now providers.Instant, devices []Device, a Answers) b
 // the first one that answers first. A level sends a power-off through each of its devices that does not say Off, one after the other, and
 // gives way where one of them refuses for good, where its attempts are used up, or after its deadline. After the last the first begins
 // anew, until whoever asks gives up.
-func (p PowerOffs) Next(now providers.Instant, announced time.Time, devices []Device, a Answers) Move {
+func (p PowerOffs) Next(now, announced providers.Instant, devices []Device, a Answers) Move {
 	all := p.levels(devices)
 	switch {
 	case len(all) == 0:
 		return Move{Wait: EffectAfter}
 	case p.PowerOffSent.IsZero():
 		i := p.first(all, a)
-		if wait := all[i].limits.Delay - now.Wall.Sub(announced); wait > 0 {
+		if wait := all[i].limits.Delay - now.Sub(announced); wait > 0 {
 			return Move{Wait: wait}
 		}
 		return Move{Device: all[i].send(a), Turn: true}

@@ -67,7 +67,7 @@ func drama(levels [][]habit, limits []Limits, deadline time.Duration) string {
 		if p.Exhausted(devices) {
 			return out.String() + " exhausted"
 		}
-		m := p.Next(now, announced.Wall, devices, a)
+		m := p.Next(now, announced, devices, a)
 		if m.Wait > 0 {
 			now = now.Add(min(m.Wait, 250*time.Millisecond))
 			continue
@@ -190,10 +190,10 @@ func TestPowerOffsAreValues(t *testing.T) {
 	}
 	var a Answers
 	a.Expect(ds[:1]...)
-	if m := p.Next(now, now.Wall, []Device{{Name: "new", Level: 7}}, a); m.Wait != 0 || m.Device != 0 || !m.Turn {
+	if m := p.Next(now, now, []Device{{Name: "new", Level: 7}}, a); m.Wait != 0 || m.Device != 0 || !m.Turn {
 		t.Errorf("another device since: got %+v, want it tried", m)
 	}
-	if m := p.Next(now, now.Wall, nil, Answers{}); m.Wait == 0 {
+	if m := p.Next(now, now, nil, Answers{}); m.Wait == 0 {
 		t.Errorf("no device: got %+v", m)
 	}
 	p.Sent(now, nil, Move{}, nil)

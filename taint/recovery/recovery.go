@@ -140,21 +140,22 @@ type Node struct {
 	answers proof.Answers
 
 	// This look, and what was read after it.
-	fresh bool // it may be decided on
-	look  taint.Look
-	usual time.Duration // how long the look before took
-	facts Facts
-	last  providers.Instant // when the last of the reads was answered
-	pods  list
-	atts  attached
-	rival *string           // what SawRival told; nil: not read
-	etcd  map[string]bool   // what SawMembers told; nil: not read
-	wait  map[string]bool   // claims that pods wait for elsewhere; nil: not read
-	named map[string]string // what SawClaims told; nil: not read
-	view  evict.View        // what was decided on last, under a mark
-	byPol policy.Decision   // the last act of a policy
-	step  Step              // the last
-	owed  bool              // it is a read, and nobody has said yet what that brought
+	fresh  bool // it may be decided on
+	look   taint.Look
+	sights taint.Sightings // of the looks' record
+	usual  time.Duration   // how long the look before took
+	facts  Facts
+	last   providers.Instant // when the last of the reads was answered
+	pods   list
+	atts   attached
+	rival  *string           // what SawRival told; nil: not read
+	etcd   map[string]bool   // what SawMembers told; nil: not read
+	wait   map[string]bool   // claims that pods wait for elsewhere; nil: not read
+	named  map[string]string // what SawClaims told; nil: not read
+	view   evict.View        // what was decided on last, under a mark
+	byPol  policy.Decision   // the last act of a policy
+	step   Step              // the last
+	owed   bool              // it is a read, and nobody has said yet what that brought
 
 	// What is kept from look to look.
 	work     fence.Work
@@ -217,6 +218,14 @@ func (n *Node) Look() taint.Look { return n.look }
 // Devices are those that speak for the node, by the last look.
 func (n *Node) Devices() []proof.Device { return n.facts.Devices }
 
+// Began is when the fence of the look's record began, by this process's clocks; without an open record when the look was sent.
+func (n *Node) Began() providers.Instant {
+	if !n.look.Record.Open() {
+		return n.look.Sent
+	}
+	return n.sights.When(n.look.Record.Since, n.look.Got)
+}
+
 // Reads is how long the last look, and what was read after it, took.
 func (n *Node) Reads() time.Duration { return n.last.Sub(n.look.Sent) }
 
@@ -262,7 +271,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
 	}
 	n.policy.Saw(l)
 	n.policy.SawStorage(facts.Policies, facts.Storage, now)
-	n.usual = n.look.Got.Sub(n.look.Sent)
+	n.usual, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.Saw(l.Record, now)
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
 	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
 	n.named = nil
@@ -468,7 +477,7 @@ func (n *Node) next(now providers.Instant, f Fleet) Step {
 func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 	l := n.look
 	v := fence.View{
-		Facts: n.facts.Facts, Now: now, Look: l, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
+		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
 		Members: n.etcd,
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
@@ -662,7 +671,7 @@ func (n *Node) underMark(now providers.Instant) Step {
 		return Step{Do: Wait, Why: reason.MarkNotTaken, Detail: n.facts.Mode.String(), After: modeAgain}
 	}
 	v := evict.View{
-		Now: now, Look: n.look, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict, Reads: n.Reads(),
+		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict, Reads: n.Reads(),
 		Devices: n.facts.Devices, By: n.facts.By,
 	}
 	if evict.LooksAtPods(n.look) {

@@ -269,7 +269,8 @@ func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 var skipped = map[field]bool{
 	{typ[recovery.Node](), "policy"}: true, {typ[recovery.Node](), "facts"}: true, {typ[recovery.Node](), "view"}: true,
 	{typ[recovery.Node](), "byPol"}: true, {typ[recovery.Node](), "step"}: true, {typ[recovery.Node](), "last"}: true,
-	{typ[recovery.Node](), "rival"}: true, {typ[recovery.Node](), "wait"}: true, {typ[recovery.Node](), "workTook"}: true,
+	{typ[recovery.Node](), "sights"}: true, // the clocks agree: they tell what the record tells
+	{typ[recovery.Node](), "rival"}:  true, {typ[recovery.Node](), "wait"}: true, {typ[recovery.Node](), "workTook"}: true,
 	{typ[evict.Memory](), "looked"}: true, {typ[fleet.Fleet](), "heard"}: true, {typ[proof.Answers](), "of"}: true,
 	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "liars"}: true,
 	{typ[taint.Look](), "Name"}: true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true, {typ[taint.Look](), "MarkedBy"}: true,
@@ -280,7 +281,7 @@ var skipped = map[field]bool{
 
 // skippedByName are the same of types that are not exported.
 var skippedByName = map[string]bool{"fleet.node.folded": true, "fleet.node.seen": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
-	"fleet.node.node": true, "fleet.node.beat": true,
+	"fleet.node.node": true, "fleet.node.beat": true, "fleet.node.sights": true,
 	"fleet.node.first": true, "fleet.node.counted": true, "fleet.node.unready": true}
 
 // ofLook are fields that the next look overwrites.

@@ -1809,6 +1809,46 @@ var Mutants = []Mutant{
 		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/fence"},
 	},
 	{
+		Name: "records: a power-off by a clock that runs ahead never times out", In: "taint/fence.View.step",
+		Old: "v.age(rec.At) > v.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.PowerOffTimeout", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: a delay by a clock that runs ahead lasts for an hour", In: "taint/fence.View.on",
+		Old: "v.when(v.Look.Record.At)", New: "providers.InstantOf(v.Look.Record.At)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: a failed power-off by a clock that runs ahead rests for an hour", In: "taint/fence.View.failedLately",
+		Old: "v.age(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: a mark that was lifted by a clock that runs ahead keeps the next away for an hour", In: "taint/fence.View.endedLately",
+		Old: "v.age(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: what a machine that is off was turned off by is forgotten", In: "taint/fence.View.begin",
+		Old: "!v.LastOn.After(v.when(old.At))", New: "v.LastOn.Before(v.when(old.At)) && v.LastOn.IsZero()", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: a power-on by a clock that runs ahead boots for an hour", In: "taint/fence.View.booting",
+		Old: "v.age(r.LastPowerOn())", New: "v.Now.Wall.Sub(r.LastPowerOn())", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: a power-on after a clock that runs ahead waits for an hour", In: "taint/fence.View.afterwards",
+		Old: "v.After.Delay - v.age(rec.At)", New: "v.After.Delay - v.Now.Wall.Sub(rec.At)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: an answer after a clock that runs ahead is asked for during an hour", In: "taint/fence.View.afterwards",
+		Old: "!v.Answer.At.After(v.when(rec.At))", New: "!v.Answer.At.Wall.After(rec.At)", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: who turned it on after a clock that runs ahead is not seen", In: "taint/fence.View.afterwards",
+		Old: "v.LastOn.After(v.when(rec.At)) && rec.After == \"\"", New: "v.LastOn.Wall.After(rec.At) && rec.After == \"\"", Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "records: power-ons by a clock that runs ahead count for longer than a day", In: "taint/fence.View.afterwards",
+		Old: "v.age(last) >= taint.Day", New: "false", Tests: []string{"./taint/fence"},
+	},
+	{
 		Name: "power-on: on a look of before a suspension", In: "taint/fence.View.afterwards",
 		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/fence"},
 	},
@@ -1998,7 +2038,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: the older fence waits for the younger", In: "taint/controller.Reconciler.each",
-		Old: "Since: since(l)", New: "Since: time.Time{}", Tests: glue,
+		Old: "Since: began", New: "Since: providers.Instant{Mono: 0 * began.Mono}", Tests: glue,
 	},
 	{
 		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.Reconciler.each",
@@ -2200,7 +2240,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a fence that hangs keeps its turn (16)", In: "taint/fleet.Fleet.Record",
-		Old: "now.Add(turnTTL - now.Wall.Sub(r.At))", New: "providers.Instant{}",
+		Old: "n.sights.When(r.At, now).Add(turnTTL)", New: "providers.Instant{}",
+	},
+	{
+		Name: "records: a turn by a clock that runs ahead lasts for an hour (16)", In: "taint/fleet.Fleet.Record",
+		Old: "n.sights.When(r.At, now)", New: "providers.InstantOf(r.At)", Tests: []string{"./taint/fleet"},
+	},
+	{
+		Name: "records: a turn counts from the last change of the Node (16)", In: "taint/fleet.Fleet.Record",
+		Old: "n.sights.Saw(r, now)", New: "taint.Sightings(nil).Saw(r, now)", Tests: []string{"./taint/fleet"},
 	},
 	{
 		Name: "fleet: a hint of before a suspension lasts", In: "taint/fleet.node.hinted",
@@ -2854,6 +2902,14 @@ var Mutants = []Mutant{
 		Name: "evict: what takes too long is not alerted (13)", In: "taint/evict.View.overdue",
 		Old: "d.Alert = string(d.Why)", New: "",
 	},
+	{
+		Name: "records: an eviction by a clock that runs ahead is not alerted for an hour (13)", In: "taint/evict.View.overdue",
+		Old: "v.age(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/evict"},
+	},
+	{
+		Name: "records: volumes hang for an hour by a clock that runs ahead", In: "taint/evict.View.overtime",
+		Old: "v.age(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/evict"},
+	},
 
 	// The mark, the record and who is exempt.
 	{
@@ -3157,6 +3213,14 @@ var Mutants = []Mutant{
 	{
 		Name: "recovery: work of before a suspension counts", In: "taint/recovery.Node.worth",
 		Old: "n.worked.Age(now)", New: "now.Sub(n.worked)", Tests: []string{"./taint/recovery"},
+	},
+	{
+		Name: "records: each look is the first", In: "taint/recovery.Node.SawLife",
+		Old: "n.sights.Saw(l.Record, now)", New: "taint.Sightings(nil).Saw(l.Record, now)", Tests: []string{"./taint/recovery"},
+	},
+	{
+		Name: "records: a fence queues by the clock that began it", In: "taint/recovery.Node.Began",
+		Old: "n.sights.When(n.look.Record.Since, n.look.Got)", New: "providers.InstantOf(n.look.Record.Since)", Tests: []string{"./taint/recovery"},
 	},
 	{
 		Name: "controller: power-off on a look in which the process stood still", In: "taint/recovery.Node.Holds",
@@ -3809,6 +3873,22 @@ var Mutants = []Mutant{
 	{
 		Name: "taint: what a newer version wrote is not written again", In: "taint.Record.Encode",
 		Old: "slices.Sorted(maps.Keys(r.Newer))", New: "slices.Sorted(maps.Keys(r.Newer))[:0]",
+	},
+	{
+		Name: "records: a time of the future is one", In: "taint.Sightings.When",
+		Old: "max(seen.Wall.Sub(at), 0)", New: "seen.Wall.Sub(at)", Tests: []string{"./taint"},
+	},
+	{
+		Name: "records: a time counts by the wall clock of now", In: "taint.Sightings.When",
+		Old: "seen := s.seen(at, now)", New: "seen := now", Tests: []string{"./taint"},
+	},
+	{
+		Name: "records: a time of long ago runs over", In: "taint.Sightings.When",
+		Old: "min(max(seen.Wall.Sub(at), 0), seen.Mono)", New: "max(seen.Wall.Sub(at), 0)", Tests: []string{"./taint"},
+	},
+	{
+		Name: "records: what was seen is seen anew", In: "taint.Sightings.Saw",
+		Old: "s.seen(at, now)", New: "now", Tests: []string{"./taint"},
 	},
 	{
 		Name: "taint: a field of ours in another case passes for a newer one", In: "taint.newer",
@@ -4761,7 +4841,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "levels: a delay is none", In: "taint/proof.PowerOffs.Next",
-		Old: "all[i].limits.Delay - now.Wall.Sub(announced)", New: "now.Wall.Sub(now.Wall)",
+		Old: "all[i].limits.Delay - now.Sub(announced)", New: "now.Sub(now)",
 	},
 	{
 		Name: "levels: what is left of a level proves (4)", In: "cmd/internal/config.NodeRule.further",
@@ -5423,7 +5503,7 @@ var Mutants = []Mutant{
 		Tests: kubeReads,
 	},
 	{Name: "overtime: each act is another alert", In: "taint/evict.View.overtime", Old: "d.Alert = string(reason.WaitingDetach)", New: "", Tests: overtime},
-	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.Now.Wall.Sub(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
+	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.age(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
 	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
 	{Name: "overtime: again and again", In: "taint/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
@@ -5797,6 +5877,26 @@ var Mutants = []Mutant{
 		Tests: recordsWorld,
 	},
 	{
+		Name: "records: an open fence is deleted", In: "taint/journal.Keep.Expired",
+		Old: `Open(&f)`, New: "false",
+	},
+	{
+		Name: "records: a person's word used again is the same fence", In: "taint/journal.Name",
+		Old: `r.Vouched() || !ownID.MatchString(r.ID)`, New: "false",
+	},
+	{
+		Name: "records: each leader makes its own object of a shadow decision", In: "taint/journal.Told.Name",
+		Old: `hash(r.NodeUID, r.BootID, r.LeaseRV)`, New: "hash(r.NodeUID, r.Token())",
+	},
+	{
+		Name: "records: a shadow decision is still going on, and kept for ever", In: "taint/journal.Entry.Add",
+		Old: `r = r.Enter(taint.PhaseDone, taint.Result(would(r.PowerOff)), r.At)`, New: "_ = r",
+	},
+	{
+		Name: "records: a shadow decision told again is another", In: "taint/journal.Entry.Join",
+		Old: `e.Object.Spec.Shadow`, New: "false",
+	},
+	{
 		Name: "records: a shadow decision looks like a fence", In: "taint/controller.Reconciler.tellWould",
 		Old: `Shadow: true`, New: "Shadow: false",
 		Tests: glue,
@@ -5843,7 +5943,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: what somebody turned on is ours to turn on", In: "taint/fence.View.afterwards",
-		Old: `v.LastOn.Wall.After(rec.At) && rec.After == ""`, New: "false",
+		Old: `v.LastOn.After(v.when(rec.At)) && rec.After == ""`, New: "false",
 	},
 	{
 		Name: "after: a machine that came up is powered on again", In: "taint/fence.View.afterwards",
@@ -5875,7 +5975,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: an answer of before the fence's end counts", In: "taint/fence.View.afterwards",
-		Old: "!v.Answer.At.Wall.After(rec.At)", New: "false",
+		Old: "!v.Answer.At.After(v.when(rec.At))", New: "false",
 	},
 	{
 		Name: "after: a machine that boots is powered off", In: "taint/fence.View.gate",
@@ -5895,7 +5995,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/fence.View.begin",
-		Old: "!v.LastOn.Wall.After(old.At)", New: "true",
+		Old: "!v.LastOn.After(v.when(old.At))", New: "true",
 	},
 	{
 		Name: "after: a new power-off keeps what became of the last", In: "taint/fence.View.on",

@@ -1,0 +1,34 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// A record of a clock that runs ahead is overdue once this process has seen it for that long.
+func TestRecordOfAClockThatRunsAhead(t *testing.T) {
+	ahead := func(seen time.Duration) with {
+		return func(v *View) {
+			v.Look.Record.At = now.Wall.Add(time.Hour)
+			v.Seen = v.Seen.Saw(v.Look.Record, ago(seen))
+		}
+	}
+	stands := func(change with) View { return onOvertime(ForceDetach, change) }
+	for _, tt := range []struct {
+		name  string
+		view  View
+		alert string
+		act   Act
+	}{
+		{"seen for five minutes", stands(ahead(5 * time.Minute)), "", Wait},
+		{"seen for seven minutes", stands(ahead(7 * time.Minute)), string(reason.WaitingDetach), DeleteAttachments},
+		{"seen just now", stands(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", Wait},
+	} {
+		d := Step(tt.view)
+		if d.Alert != tt.alert || d.Act != tt.act {
+			t.Errorf("%s: got %s, alert %q; want %s, %q", tt.name, d.Act, d.Alert, tt.act, tt.alert)
+		}
+	}
+}

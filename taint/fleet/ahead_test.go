@@ -1,0 +1,25 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// A turn by a record of a clock that runs ahead ends as long after its first sight as any other, however often the Node changes.
+func TestTurnOfAClockThatRunsAhead(t *testing.T) {
+	c := newCluster(t, 3)
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: true}.Enter(taint.PhaseEvicting, "", c.now.Wall.Add(time.Hour))
+	c.f.Record("n1", "10", &rec, c.now)
+	c.now = c.now.Add(turnTTL)
+	c.f.Record("n1", "11", &rec, c.now)
+	if got := c.view("n2").Busy; got != "n1" {
+		t.Errorf("busy: %q, want n1", got)
+	}
+	c.now = c.now.Add(time.Second)
+	c.f.Record("n1", "12", &rec, c.now)
+	if got := c.view("n2").Busy; got != "" {
+		t.Errorf("busy: %q, %s after the record was first seen", got, turnTTL+time.Second)
+	}
+}

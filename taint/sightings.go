@@ -1,0 +1,43 @@
+package taint
+
+import "time"
+
+// Sightings are a record's times, each with when this process first saw it. Whoever wrote the record did so by another wall clock, which may
+// be set and may run ahead, so the wall clock alone tells only once how long ago that was. The zero value has seen nothing.
+type Sightings []sighting
+
+type sighting struct {
+	at   time.Time // as the record has it
+	seen Instant
+}
+
+// Saw returns the sightings of the record that a look shows; nil is no record. What was seen before keeps its sighting.
+func (s Sightings) Saw(r *Record, now Instant) Sightings {
+	if r == nil {
+		return nil
+	}
+	var out Sightings
+	for _, at := range []time.Time{r.At, r.Since, r.LastPowerOn()} {
+		out = append(out, sighting{at, s.seen(at, now)})
+	}
+	return out
+}
+
+// When returns when a time of the record was, by the clocks of this process: as long before its first sight as the wall clock said then.
+// A time that was in the future then counts from its first sight. One that was not seen is seen now.
+func (s Sightings) When(at time.Time, now Instant) Instant {
+	if at.IsZero() {
+		return Instant{}
+	}
+	seen := s.seen(at, now)
+	return seen.Add(-min(max(seen.Wall.Sub(at), 0), seen.Mono))
+}
+
+func (s Sightings) seen(at time.Time, now Instant) Instant {
+	for _, o := range s {
+		if o.at.Equal(at) {
+			return o.seen
+		}
+	}
+	return now
+}
