@@ -79,12 +79,12 @@ var (
 // New makes the provider from a valid Config. It contacts no engine.
 func New(c Config, o providers.Options) *Provider {
 	return &Provider{opts: o.Defaulted(), first: firstPause, http: &http.Client{
-		Transport: &http.Transport{
+		Transport: remote.Permitted{Next: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
 			},
 			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
-		},
+		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -111,6 +111,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 // PowerOff kills the container: SIGKILL for its first process, with which the kernel ends all others of its process namespace. It is not
 // removed. The engine does not start it again by itself (its restart policy) until the engine itself is started again.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context) error {
 		c, err := p.inspect(ctx, t)
 		if err != nil {
@@ -125,6 +126,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 
 // PowerOn starts the container. One that the engine lost sight of is not started: what is left of it would run beside the new one.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context) error {
 		c, err := p.inspect(ctx, t)
 		if err != nil {

@@ -188,6 +188,40 @@ func TestActs(t *testing.T) {
 	}
 }
 
+// A power action that is refused after the look sends nothing.
+func TestRefusedPowerAction(t *testing.T) {
+	looks, sent := 0, 0
+	says := func(word string, runs bool, pid int) string {
+		return fmt.Sprintf(`{"Id":"%s","Name":"/node-1","State":{"Status":"%s","Running":%t,"Paused":false,"Restarting":false,`+
+			`"Dead":false,"Pid":%d,"ExitCode":0},"HostConfig":{"PidMode":""}}`, anID, word, runs, pid)
+	}
+	running, exited := says("running", true, 7), says("exited", false, 0)
+	word := running
+	p := newProvider(t, scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			sent++
+			saying(http.StatusNoContent, "")(w, r)
+			return
+		}
+		looks++
+		saying(http.StatusOK, word)(w, r)
+	}))
+	refuse := func() error {
+		if looks == 0 {
+			t.Error("still was called before the look")
+		}
+		return errors.New("no longer the leader")
+	}
+	n1 := providers.Target{Node: "n1", ID: "node-1"}
+	if err := p.PowerOff(t.Context(), n1, refuse); !errors.Is(err, providers.ErrNotSent) || sent != 0 {
+		t.Errorf("PowerOff: got %v, %d requests were sent", err, sent)
+	}
+	word, looks = exited, 0
+	if err := p.PowerOn(t.Context(), n1, refuse); !errors.Is(err, providers.ErrNotSent) || sent != 0 {
+		t.Errorf("PowerOn: got %v, %d requests were sent", err, sent)
+	}
+}
+
 // Events that are no word of power, of nobody's containers or garbled tell nothing.
 func TestEventsThatTellNothing(t *testing.T) {
 	stream := strings.Join([]string{

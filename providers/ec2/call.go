@@ -284,8 +284,8 @@ const incorrectState = "IncorrectInstanceState"
 // explain gives an error of the SDK its class and a text for people: which call, and what it said; of a refusal the code alone, since the
 // rest names accounts and users. What is not an answer gets its class by remote.Class.
 func explain(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, providers.ErrNotSent) {
+		return err
 	}
 	var api smithy.APIError
 	var address *url.Error

@@ -41,6 +41,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/logging"
+	smithy "github.com/aws/smithy-go/middleware"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/remote"
@@ -363,10 +364,11 @@ func (p *Provider) wait(ctx context.Context) error {
 
 // PowerOff asks for a stop that neither waits for the guest nor gives up on it. What is stopped stays so.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context, q question) error {
 		_, err := p.regions[q.region].StopInstances(ctx, &ec2.StopInstancesInput{
 			InstanceIds: []string{q.id}, Force: aws.Bool(true), SkipOsShutdown: aws.Bool(true),
-		})
+		}, permitted)
 		if err = explain(err); code(err) != incorrectState {
 			return err
 		}
@@ -381,6 +383,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // PowerOn asks for a start, but not of an instance whose memory was saved: that would resume the machine that was there before, with its
 // pods and its mounts.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context, q question) error {
 		s := p.look(ctx, []question{q})[q.id]
 		switch {
@@ -389,8 +392,23 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case s.word() == stopped && s.saved() != "":
 			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.saved()))
 		}
-		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}})
+		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}}, permitted)
 		return explain(err)
+	})
+}
+
+// permitted has each attempt of a call ask whether it may still be sent: last before the network, behind the SDK's
+// retries.
+func permitted(o *ec2.Options) {
+	ask := func(ctx context.Context, in smithy.FinalizeInput, next smithy.FinalizeHandler) (
+		out smithy.FinalizeOutput, _ smithy.Metadata, _ error) {
+		if err := remote.MaySend(ctx); err != nil {
+			return out, smithy.Metadata{}, err
+		}
+		return next.HandleFinalize(ctx, in)
+	}
+	o.APIOptions = append(o.APIOptions, func(s *smithy.Stack) error {
+		return s.Finalize.Add(smithy.FinalizeMiddlewareFunc("forcefence:permit", ask), smithy.After)
 	})
 }
 

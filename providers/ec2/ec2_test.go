@@ -385,6 +385,30 @@ func TestThrottledForAMoment(t *testing.T) {
 	}
 }
 
+// Each attempt of the SDK asks whether it may still be sent.
+func TestEachAttemptAsks(t *testing.T) {
+	c := newCloud(t)
+	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
+	p := newProvider(t, nil)
+	if a := ask(t, p, target(i, "10.0.7.7")); a.State != providers.PowerOn {
+		t.Fatal(a.Err)
+	}
+	c.SetFault(cloud.Fault{Throttle: 1})
+	asked := 0
+	err := p.PowerOff(t.Context(), target(i, "10.0.7.7"), func() error {
+		if asked++; asked > 1 {
+			return errors.New("no longer the leader")
+		}
+		return nil
+	})
+	if n := c.Calls("", "StopInstances"); n != 1 || asked != 2 || !i.Running() {
+		t.Errorf("%d stops were sent, asked %d times, running %t; want 1, 2, true", n, asked, i.Running())
+	}
+	if providers.Class(err) != "unreachable" || errors.Is(err, providers.ErrNotSent) {
+		t.Errorf("got %v, want an error that does not say that nothing was sent", err)
+	}
+}
+
 // The SDK's own retries end with the call: an API that is busy for longer costs the call's time and no more.
 func TestDeadlineInRetries(t *testing.T) {
 	ec2.SlowRetries(t)

@@ -310,11 +310,13 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 
 // PowerOff runs the agent's off, which waits until the machine is off: one that says it waited in vain has sent it all the same.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context) error { return p.set(ctx, "off", t) })
 }
 
 // PowerOn is as PowerOff, with the agent's on.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context) error { return p.set(ctx, "on", t) })
 }
 

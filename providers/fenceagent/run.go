@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 const (
@@ -29,10 +30,11 @@ const (
 type input struct {
 	text    bytes.Buffer
 	secrets []string // values that no message may repeat
+	acts    bool     // the action is not status
 }
 
 func newInput(action string) *input {
-	in := &input{}
+	in := &input{acts: action != "status"}
 	in.text.WriteString("action=" + action + "\n")
 	return in
 }
@@ -97,6 +99,11 @@ func run(ctx context.Context, agent string, in *input) (result, error) {
 	cmd.Cancel, cmd.WaitDelay = ours.Close, killAfter
 	var stdout, stderr bounded
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	if in.acts {
+		if err := remote.MaySend(ctx); err != nil {
+			return result{}, err
+		}
+	}
 	err = cmd.Run()
 	if ctx.Err() != nil {
 		return result{}, ctx.Err()

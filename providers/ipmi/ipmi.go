@@ -279,18 +279,22 @@ func dashed(u string) string {
 
 // PowerOff asks the chassis for a power-down, which is immediate and hard. Accepted is not off.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return p.control(ctx, "power off", t, chassis.ChassisControlPowerDown, false)
+	return p.control(remote.WithStill(ctx, still), "power off", t, chassis.ChassisControlPowerDown, false)
 }
 
 // PowerOn asks the chassis for a power-up.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	return p.control(ctx, "power on", t, chassis.ChassisControlPowerUp, true)
+	return p.control(remote.WithStill(ctx, still), "power on", t, chassis.ChassisControlPowerUp, true)
 }
 
 // control sends the command, once for each session. A BMC that refuses what is done already is looked at.
 func (p *Provider) control(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl, on bool) error {
 	return p.do(ctx, act, t, func(ctx context.Context, s *session) error {
+		s.wire.permit(func() error { return remote.MaySend(ctx) })
 		_, refused := s.client.ChassisControl(ctx, c)
+		if err := s.wire.refused(); err != nil {
+			return stopError{err}
+		}
 		if code(refused) == 0 {
 			return refused
 		}
@@ -300,6 +304,11 @@ func (p *Provider) control(ctx context.Context, act string, t providers.Target, 
 		return refused
 	})
 }
+
+// stopError is the error of a command that may not be sent, or not again: a new session would not help.
+type stopError struct{ error }
+
+func (e stopError) Unwrap() error { return e.error }
 
 // Device returns the BMC that answers for a target, "" if its ID is no address.
 func (p *Provider) Device(t providers.Target) string {

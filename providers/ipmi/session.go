@@ -87,7 +87,7 @@ func (p *pool) with(ctx context.Context, address string, f func(context.Context,
 	defer func() { <-b.turn }()
 	if b.session != nil {
 		err := p.try(ctx, b, p.warm, f)
-		if b.session != nil || ctx.Err() != nil {
+		if b.session != nil || ctx.Err() != nil || errors.As(err, new(stopError)) {
 			return err
 		}
 	}

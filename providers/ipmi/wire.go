@@ -72,9 +72,26 @@ type wire struct {
 	random1  []byte     // our random number
 	random2  []byte     // the BMC's
 	role     byte
-	k1, k2   []byte // of the open session
-	sequence uint32 // of the last packet that was handed on
-	answer   func() // called for each; nil: nothing is
+	k1, k2   []byte       // of the open session
+	sequence uint32       // of the last packet that was handed on
+	answer   func()       // called for each; nil: nothing is
+	maySend  func() error // asked before each Chassis Control request; nil: none may be sent
+	stopped  error        // maySend's, since it was set
+}
+
+// permit sets what is asked before each Chassis Control request, retransmissions included. It stays set: the library
+// may still send for a call that has ended.
+func (w *wire) permit(maySend func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.maySend, w.stopped = maySend, nil
+}
+
+// refused returns why a Chassis Control request was not sent since permit, nil if none was refused.
+func (w *wire) refused() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopped
 }
 
 func (w *wire) onAnswer(f func()) {
@@ -95,8 +112,56 @@ func (w *wire) Dial(string, string) (net.Conn, error) { return w, nil }
 // Write sends a packet, and learns from the messages of the log-in what the answer has to be.
 func (w *wire) Write(b []byte) (int, error) {
 	w.sent(b)
+	if err := w.permitted(b); err != nil {
+		return 0, err
+	}
 	return w.Conn.Write(b)
 }
+
+// permitted asks whether a Chassis Control request may be sent. Any other packet may.
+func (w *wire) permitted(b []byte) error {
+	w.mu.Lock()
+	acts, maySend := w.acts(b), w.maySend
+	w.mu.Unlock()
+	if !acts {
+		return nil
+	}
+	err := errNoPermit
+	if maySend != nil {
+		err = maySend()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = err
+	return err
+}
+
+var errNoPermit = providers.WithClass(providers.ErrPermanent, errors.New("a Chassis Control request without a permit"))
+
+// acts tells whether a packet of ours in an open session is a Chassis Control request (IPMI 2.0, 28.3). What cannot be
+// decrypted counts as one.
+func (w *wire) acts(b []byte) bool {
+	p, ok := parsePacket(b)
+	if w.k2 == nil || ok && p.kind != payloadIPMI {
+		return false
+	}
+	if !ok || len(p.payload) < 2*blockLen || len(p.payload)%blockLen != 0 {
+		return true
+	}
+	block, err := aes.NewCipher(w.k2[:16])
+	if err != nil {
+		return true
+	}
+	first := make([]byte, blockLen) // of the message, which begins: to, function, checksum, from, number, command
+	cipher.NewCBCDecrypter(block, p.payload[:blockLen]).CryptBlocks(first, p.payload[blockLen:2*blockLen])
+	return first[1]>>2 == netFnChassis && first[5] == cmdChassisControl
+}
+
+// A Chassis Control request's network function and command.
+const (
+	netFnChassis      = 0x00
+	cmdChassisControl = 0x02
+)
 
 func (w *wire) sent(b []byte) {
 	w.mu.Lock()

@@ -225,6 +225,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // PowerOff destroys the domain wherever the group has it in memory: QEMU is killed, nothing is undefined. What is saved cannot be
 // powered off: its memory is a file, which is not ours to delete.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context) error {
 		s, err := p.own(ctx, t)
 		if err != nil {
@@ -256,6 +257,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // PowerOn starts the domain where it is defined. A domain with a managed save image is not started: that would resume the memory of
 // the machine that was there before.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context) error {
 		s, err := p.own(ctx, t)
 		if err != nil {
@@ -598,7 +600,12 @@ func (h *hypervisor) do(
 	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error, there func(sighting) bool,
 ) error {
 	err := h.with(ctx, purpose, func(l *link) error {
-		err := act(ctx, l, func(rpc *golibvirt.Libvirt) error { return change(rpc, handle(uuid), golibvirt.DomainDestroyDefault) })
+		err := act(ctx, l, func(rpc *golibvirt.Libvirt) error {
+			if err := remote.MaySend(ctx); err != nil {
+				return err
+			}
+			return change(rpc, handle(uuid), golibvirt.DomainDestroyDefault)
+		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}

@@ -219,7 +219,7 @@ func ask[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) 
 	select {
 	case a := <-got:
 		if a.err != nil {
-			if providers.Class(a.err) == "permanent" {
+			if class := providers.Class(a.err); class == "permanent" || class == "not_sent" {
 				return none, a.err
 			}
 			return none, l.wire.explain(a.err)

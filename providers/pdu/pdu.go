@@ -280,11 +280,13 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 
 // PowerOff switches the outlets off, one after the other. It stops at the first that refuses, which leaves the rest as it was.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error { return p.command(ctx, outlets, p.mib.commandOff) })
 }
 
 // PowerOn switches them on.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
 		p.notOff(t.ID)
 		return p.command(ctx, outlets, p.mib.commandOn)
@@ -350,8 +352,10 @@ func (p *Provider) command(ctx context.Context, outlets []outlet, value int) err
 		set := gosnmp.SnmpPDU{Name: p.mib.command + "." + o.number, Type: gosnmp.Integer, Value: value}
 		if _, err := p.exchange(ctx, o.address, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
 			// Strips have many words for an outlet that they do not have, but none if they are asked for its state.
-			if _, missing := p.look(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
-				err = missing
+			if !errors.Is(err, providers.ErrNotSent) {
+				if _, missing := p.look(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
+					err = missing
+				}
 			}
 			return fmt.Errorf("outlet %s: %w", o, err)
 		}

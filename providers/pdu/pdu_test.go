@@ -186,6 +186,30 @@ func TestPowerOffInOrder(t *testing.T) {
 	}
 }
 
+// Each outlet's command asks whether it may still be sent. The first was, so the error does not say that nothing was.
+func TestEachOutletAsks(t *testing.T) {
+	s, _ := strips(t)
+	one, two := s.outlet("apc-rpdu2"), s.outlet("apc-rpdu2")
+	p := open(t, settings(t, "apc-rpdu2"), nil)
+	target := providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id("")}, ",")}
+	for _, tt := range []struct {
+		allowed int
+		on      [2]bool
+		class   string
+	}{{0, [2]bool{true, true}, "not_sent"}, {1, [2]bool{false, true}, "unreachable"}, {2, [2]bool{false, false}, "ok"}} {
+		left := tt.allowed
+		err := p.PowerOff(t.Context(), target, func() error {
+			if left--; left < 0 {
+				return errors.New("no longer the leader")
+			}
+			return nil
+		})
+		if on := [2]bool{one.on(), two.on()}; on != tt.on || providers.Class(err) != tt.class {
+			t.Errorf("%d allowed: on %v, %v; want %v, %s", tt.allowed, on, err, tt.on, tt.class)
+		}
+	}
+}
+
 // A strip does not know what is plugged in: a machine that its own kubelet can choose is never switched.
 func TestClaimedMachineIsNotSwitched(t *testing.T) {
 	s, _ := strips(t)

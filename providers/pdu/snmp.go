@@ -97,6 +97,7 @@ func (p *Provider) exchange(ctx context.Context, address string, kind gosnmp.PDU
 	var answer *gosnmp.SnmpPacket
 	if kind == gosnmp.SetRequest {
 		client.Timeout = 2 * remote.Backstop // ctx ends before
+		l.maySend = func() error { return remote.MaySend(ctx) }
 		answer, err = client.Set(asked)
 	} else {
 		client.Timeout, client.Retries = again, int(remote.Backstop/again)
@@ -248,6 +249,8 @@ func (p *Provider) refused(address string, sum remote.Sum, text string) error {
 func socketError(err error) error {
 	var op *net.OpError
 	switch {
+	case errors.Is(err, providers.ErrNotSent):
+		return err
 	case errors.As(err, &op) && op.Err != nil:
 		return op.Err
 	case strings.HasPrefix(err.Error(), "recover:"):
@@ -265,7 +268,8 @@ type link struct {
 	engine    string           // the engine that is asked; "" while it is not known
 	sent      map[int64]string // the messages that were sent, by id, and the engine that each named
 	refusal   string           // what the strip reported instead of an answer
-	failure   error            // the socket's, where waiting does not help
+	failure   error            // the socket's, or maySend's: waiting does not help
+	maySend   func() error     // asked before each command is sent; nil: a question needs no permission
 }
 
 var errRefused = errors.New("refused")
@@ -289,6 +293,11 @@ func (l *link) Write(b []byte) (int, error) {
 	}
 	if l.sent == nil {
 		l.sent = map[int64]string{}
+	}
+	if l.maySend != nil && (l.version != 3 || h.engine != "") { // without an engine it is the question who the strip is
+		if l.failure = l.maySend(); l.failure != nil {
+			return 0, l.failure
+		}
 	}
 	l.sent[h.id] = h.engine
 	if l.version == 3 && h.engine != "" {

@@ -551,6 +551,23 @@ func TestHabits(t *testing.T) {
 			}
 		}
 	})
+	t.Run("If-Match, refused at the second request", func(t *testing.T) {
+		r := newRack(t, 1, datacenter.Options{}, nil)
+		r.ms[0].SetFault(fault{NeedsIfMatch: true})
+		asked := 0
+		err := r.p.PowerOff(t.Context(), r.target(), func() error {
+			if asked++; asked > 1 {
+				return errors.New("no longer the leader")
+			}
+			return nil
+		})
+		if n := resets(r, "ComputerSystem.Reset"); n != 1 || asked != 2 || !r.ms[0].Running() {
+			t.Errorf("%d resets, asked %d times, running %t; want 1, 2, true", n, asked, r.ms[0].Running())
+		}
+		if err == nil || errors.Is(err, providers.ErrNotSent) {
+			t.Errorf("got %v, want an error that does not say that nothing was sent", err)
+		}
+	})
 	t.Run("no Location", func(t *testing.T) {
 		for _, how := range []string{"session", "auto"} {
 			r := newRack(t, 1, datacenter.Options{}, auth(how))

@@ -224,6 +224,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 
 // PowerOff sends ForceOff, unless the system says Off already. Accepted is not off: some BMCs answer 204 and do nothing.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context, b *bmc, w where) error {
 		return reset(ctx, b, w, t, []string{"ForceOff"}, "Off", "PoweringOff")
 	})
@@ -231,6 +232,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 
 // PowerOn sends On (ForceOn where a BMC has no On), unless the system says On already.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context, b *bmc, w where) error {
 		return reset(ctx, b, w, t, []string{"On", "ForceOn"}, "On", "PoweringOn")
 	})

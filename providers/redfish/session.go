@@ -107,8 +107,9 @@ func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next ht
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
-// through takes next for all requests.
+// through takes next for all requests. Those that act ask first whether they may still be sent.
 func (p *pool) through(next http.RoundTripper) {
+	next = remote.Permitted{Next: next}
 	p.plain, p.sent = next, limited{next}
 	p.retried = retries(p.sent)
 }

@@ -200,6 +200,16 @@ func call[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res 
 	return res, nil
 }
 
+// act is call for a request that acts on a VM's power. Every request of SOAP is a POST, so the transport cannot tell
+// them.
+func act[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) error {
+	if err := remote.MaySend(ctx); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, m, q)
+	return err
+}
+
 // withoutURL drops method and URL from a client's error: the message names the vCenter.
 func withoutURL(err error) error {
 	var e *url.Error

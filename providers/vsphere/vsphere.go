@@ -205,12 +205,13 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 // PowerOff sends PowerOffVM_Task, the pulled plug, unless the VM is off already. Accepted is not off: what becomes of the task is not
 // waited for. A suspended VM is powered off, too, and its memory is lost, as is a plug's pulling.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context, s *session) error {
 		v, state, err := s.own(ctx, t)
 		if err != nil || state == providers.PowerOff {
 			return err
 		}
-		_, err = call(ctx, s, methods.PowerOffVM_Task, &types.PowerOffVM_Task{This: v.ref})
+		err = act(ctx, s, methods.PowerOffVM_Task, &types.PowerOffVM_Task{This: v.ref})
 		return unlessAlready(err, types.VirtualMachinePowerStatePoweredOff)
 	})
 }
@@ -218,6 +219,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // PowerOn sends PowerOnVM_Task, unless the VM is on already. A suspended VM is not powered on: that would resume the memory of the
 // machine that was there before.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power on", t, func(ctx context.Context, s *session) error {
 		v, state, err := s.own(ctx, t)
 		switch {
@@ -229,7 +231,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case state == providers.PowerOn:
 			return nil
 		}
-		_, err = call(ctx, s, methods.PowerOnVM_Task, &types.PowerOnVM_Task{This: v.ref})
+		err = act(ctx, s, methods.PowerOnVM_Task, &types.PowerOnVM_Task{This: v.ref})
 		return unlessAlready(err, types.VirtualMachinePowerStatePoweredOn)
 	})
 }
