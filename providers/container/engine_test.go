@@ -291,6 +291,8 @@ type proxy struct {
 	word    string                               // takes the place of the engine's
 	swapped chan struct{}                        // closed when the fault changes
 	under   map[*http.Request]context.CancelFunc // requests under way
+
+	requests providertest.Requests
 }
 
 // cut ends all that is under way.
@@ -330,6 +332,7 @@ func (e *engine) proxy(t *testing.T) *proxy {
 	server := &http.Server{ErrorLog: to.ErrorLog, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, end := p.begin(r)
 		defer end()
+		p.requests.Add(r.Method == http.MethodPost)
 		p.mu.Lock()
 		fault, swapped := p.fault, p.swapped
 		if fault == providertest.StaysChanging && r.Method == http.MethodPost {

@@ -45,7 +45,7 @@ func suite(t *testing.T, e *engine) {
 			m.power(true)
 			return &providertest.Bench{
 				Provider: open(t, p.socket), Target: m.target(), Missing: providers.Target{Node: "n0", ID: "nobody"},
-				Running: m.runs, SetPower: m.power, SetFault: p.set,
+				Running: m.runs, SetPower: m.power, SetFault: p.set, Requests: p.requests.All,
 			}
 		},
 	})

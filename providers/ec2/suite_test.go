@@ -119,6 +119,12 @@ func TestConformance(t *testing.T) {
 					Provider: p, Target: tg, Proxy: network,
 					Missing: providers.Target{Node: "n2", ID: "aws:///eu-west-1a/i-0ffffffffffffffff", Addresses: tg.Addresses},
 					Running: i.Running,
+					Requests: func() (acts []bool) {
+						for _, action := range c.Actions() {
+							acts = append(acts, action == "StopInstances" || action == "StartInstances")
+						}
+						return acts
+					},
 					SetPower: func(on bool) {
 						if on {
 							i.PowerOn()

@@ -26,6 +26,8 @@ type device struct {
 	logIns   int // passwords that were sent, right or wrong
 	fault    providertest.Fault
 	changed  chan struct{} // closed when the fault changes
+
+	requests providertest.Requests // those that act: an agent's run reads before and after them
 }
 
 func (d *device) serve(l net.Listener, wait *sync.WaitGroup) {
@@ -49,6 +51,9 @@ func (d *device) answer(said []string) string {
 	d.mu.Lock()
 	fault, changed := d.fault, d.changed
 	d.mu.Unlock()
+	if len(said) == 3 && said[2] != "status" {
+		d.requests.Add(true)
+	}
 	switch fault {
 	case providertest.Unreachable:
 		return ""
@@ -112,6 +117,7 @@ func TestConformance(t *testing.T) {
 				Provider: guard.New(newProvider(t, c, nil), guard.Options{Timeout: patience, Rate: rate.Inf, Concurrency: 4}),
 				Proxy:    network,
 				LogIns:   func() int { d.mu.Lock(); defer d.mu.Unlock(); return d.logIns },
+				Requests: d.requests.All,
 				Target:   n1,
 				Missing:  providers.Target{Node: "n2", ID: "2"},
 				Running:  func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.on },

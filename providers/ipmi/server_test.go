@@ -51,6 +51,16 @@ func (s *soft) count(c types.Command) (n int) {
 	return n
 }
 
+// requests tells of each command whether it acts.
+func (s *soft) requests() (acts []bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.commands {
+		acts = append(acts, c.ID == types.CommandChassisControl.ID && c.NetFn == types.CommandChassisControl.NetFn)
+	}
+	return acts
+}
+
 // PowerState and SetPower are the machine's.
 func (s *soft) PowerState(context.Context) (bool, error) {
 	s.mu.Lock()

@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 	must(t, err)
 	providertest.Suite(t, providertest.Options{
 		Timeout: timeout, Settle: timeout, Without: without, NoProxy: noProxy,
+		NoRequests: "its packets are encrypted; the suite on the other BMC has them",
 		// The simulator has one GUID, and no ACPI power state: the suite on the other BMC has these.
 		Elsewhere: []providertest.Fault{providertest.OtherMachine, providertest.StrangeWord},
 		New: func(t *testing.T) *providertest.Bench {
@@ -65,6 +66,7 @@ func TestConformanceSuite17(t *testing.T) {
 				Target:   providers.Target{Node: "n1", ID: "ipmi://" + x.address(), SystemUUID: machineUUID},
 				Missing:  providers.Target{Node: "n2", ID: "https://10.0.0.7"},
 				LogIns:   x.logins,
+				Requests: s.requests,
 				Running:  func() bool { on, _ := s.PowerState(t.Context()); return on },
 				SetPower: func(on bool) { s.edit(func() { s.on = on }) },
 				SetFault: func(f providertest.Fault) {

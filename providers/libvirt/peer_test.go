@@ -22,6 +22,7 @@ const (
 	procHasManagedSave = 183
 	procGetState       = 212
 	procDestroy        = 234
+	procCreate         = 9
 	procRegister       = 316
 )
 
@@ -190,6 +191,8 @@ type proxy struct {
 	swallow  bool          // a destroy was swallowed
 	uuid     [16]byte      // the machine's, which OtherMachine replaces
 	onAnswer func(frame)   // changes an answer in place; nil: does not
+
+	requests providertest.Requests
 }
 
 func newProxy(t testing.TB, daemon string) *proxy {
@@ -247,6 +250,7 @@ func (x *proxy) serve(c net.Conn, daemon string) {
 
 func (x *proxy) call(f frame, c, d net.Conn) bool {
 	fault, _ := x.get()
+	x.requests.Add(f.procedure() == procDestroy || f.procedure() == procCreate)
 	var err error
 	switch {
 	case fault == providertest.Silent:

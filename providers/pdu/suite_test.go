@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosnmp/gosnmp"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/providertest"
@@ -35,8 +37,13 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 	if dialects[mib].pending == "" {
 		without[providertest.StaysChanging] = "the MIB has no word for it"
 	}
+	noRequests := "SNMPv3 is encrypted: the suite with v2c records them"
+	if edit != nil {
+		noRequests = ""
+	}
 	a, b := strips(t)
-	providertest.Suite(t, providertest.Options{Without: without, Timeout: timeout, NoProxy: "SNMP is asked over UDP", New: func(t *testing.T) *providertest.Bench {
+	o := providertest.Options{Without: without, Timeout: timeout, NoProxy: "SNMP is asked over UDP", NoRequests: noRequests}
+	o.New = func(t *testing.T) *providertest.Bench {
 		c := settings(t, mib)
 		if edit != nil {
 			edit(c)
@@ -46,8 +53,12 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 		first, second := a.outlet(mib), b.outlet(mib)
 		var mu sync.Mutex
 		callers := map[string]bool{} // with the user's name, at one strip; each call has a socket of its own, and may repeat itself
+		var requests providertest.Requests
 		counted := func(address string) func(asker, []byte) {
 			return func(to asker, question []byte) {
+				if _, pdu, ok := bytes.Cut(question, []byte(community)); ok {
+					requests.Add(len(pdu) > 0 && pdu[0] == byte(gosnmp.SetRequest))
+				}
 				if address == a.address && bytes.Contains(question, []byte("fence")) {
 					mu.Lock()
 					callers[to.addr.String()] = true
@@ -59,7 +70,7 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 		one, two := newWire(t, counted(a.address)), newWire(t, counted(b.address))
 		wires, outlets := map[*wire]string{one: a.address, two: b.address}, []socket{first, second}
 		closed := false
-		return &providertest.Bench{
+		bench := &providertest.Bench{
 			LogIns:   func() int { mu.Lock(); defer mu.Unlock(); return len(callers) },
 			Provider: open(t, c, nil),
 			Target:   providers.Target{Node: "n1", ID: second.id(two.address) + ", " + first.id(one.address)},
@@ -116,5 +127,10 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 				}
 			},
 		}
-	}})
+		if noRequests == "" {
+			bench.Requests = requests.All
+		}
+		return bench
+	}
+	providertest.Suite(t, o)
 }

@@ -56,6 +56,30 @@ type Bench struct {
 	// LogIns counts how often the counterpart was sent a credential that can be refused, right or wrong, ever since. Nil: nothing is
 	// counted, and Options.NoLogIns says why.
 	LogIns func() int
+	// Requests are those that the counterpart has received ever since, in order, with an entry for each: whether it
+	// acts on the machine's power. Retransmissions count. Reads inside an acting request of the type (an agent's run)
+	// are left out. Nil: nothing is recorded, and Options.NoRequests says why.
+	Requests func() []bool
+}
+
+// Requests records what a counterpart receives, for Bench.Requests. The zero value works.
+type Requests struct {
+	mu  sync.Mutex // guards all
+	all []bool
+}
+
+// Add records one request before it is served.
+func (r *Requests) Add(acts bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, acts)
+}
+
+// All returns the requests so far.
+func (r *Requests) All() []bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
 }
 
 // Options are a suite's settings.
@@ -69,6 +93,8 @@ type Options struct {
 	Elsewhere []Fault
 	NoProxy   string // why no Bench has a Proxy: the family is not reached over TCP, another run of the suite has it
 	NoLogIns  string // why no Bench counts LogIns: no account can be locked, another run of the suite counts
+	// NoRequests is why no Bench records Requests: nobody sees what is encrypted, another run of the suite records.
+	NoRequests string
 
 	Timeout time.Duration // per call; default 5s
 	Prompt  time.Duration // from the end of a call's context until it has returned; default 1s
@@ -203,6 +229,9 @@ var checks = []check{
 	{"time of the question", []Fault{Slow}, timeOfQuestion},
 	{"deadline", []Fault{Silent}, deadline},
 	{"cancelled", []Fault{Silent}, cancelled},
+	{"asks right before it acts", nil, asksBeforeActing},
+	{"refused, it sends nothing", nil, refusedSendsNothing},
+	{"refused at the retry, it sends nothing more", nil, refusedAtRetry},
 	{"concurrent calls", nil, concurrent},
 	{"a refused credential is sent once", []Fault{Denied}, sentOnce},
 	{"broken network is never off", nil, brokenNetwork},

@@ -34,6 +34,8 @@ type device struct {
 	on    bool
 	word  string // overrides what on says
 	fault Fault
+
+	requests Requests
 }
 
 func (d *device) reach(ctx context.Context, t providers.Target) (f Fault, _ error) {
@@ -64,6 +66,7 @@ func (d *device) State(ctx context.Context, t providers.Target) (providers.Obser
 	if d.tells != "" {
 		obs.SystemUUID, obs.Addresses = "", d.tells
 	}
+	d.requests.Add(false)
 	f, err := d.reach(ctx, t)
 	if err != nil {
 		return providers.Observation{}, err
@@ -89,7 +92,14 @@ func (d *device) State(ctx context.Context, t providers.Target) (providers.Obser
 	return obs, nil
 }
 
-func (d *device) set(ctx context.Context, t providers.Target, on bool) error {
+func (d *device) set(ctx context.Context, t providers.Target, still func() error, on bool) error {
+	if err := ctx.Err(); err != nil {
+		return providers.WithClass(providers.ErrUnreachable, err)
+	}
+	if err := providers.PermitSends(still)(); err != nil {
+		return err
+	}
+	d.requests.Add(true)
 	f, err := d.reach(ctx, t)
 	if err != nil {
 		return err
@@ -106,11 +116,11 @@ func (d *device) set(ctx context.Context, t providers.Target, on bool) error {
 	return nil
 }
 
-func (d *device) PowerOff(ctx context.Context, t providers.Target, _ func() error) error {
-	return d.set(ctx, t, false)
+func (d *device) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	return d.set(ctx, t, still, false)
 }
-func (d *device) PowerOn(ctx context.Context, t providers.Target, _ func() error) error {
-	return d.set(ctx, t, true)
+func (d *device) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	return d.set(ctx, t, still, true)
 }
 
 func (d *device) bench(p providers.Provider) *Bench {
@@ -121,6 +131,7 @@ func (d *device) bench(p providers.Provider) *Bench {
 		Running:  func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.on },
 		SetPower: func(on bool) { d.mu.Lock(); defer d.mu.Unlock(); d.on, d.word = on, "" },
 		SetFault: func(f Fault) { d.mu.Lock(); defer d.mu.Unlock(); d.fault, d.word = f, "" },
+		Requests: d.requests.All,
 	}
 }
 
@@ -303,12 +314,17 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 
 // A type that leaves its network or its log-ins out must say why.
 func TestNothingIsLeftOutInSilence(t *testing.T) {
-	for name, run := range map[string]func(context.Context, *Bench, Options) error{"NoProxy": brokenNetwork, "NoLogIns": sentOnce} {
+	for name, run := range map[string]func(context.Context, *Bench, Options) error{
+		"NoProxy": brokenNetwork, "NoLogIns": sentOnce, "NoRequests": asksBeforeActing,
+	} {
 		d := &device{on: true}
-		if err := run(t.Context(), d.bench(d), Options{}); err == nil || errors.Is(err, errLeftOut) || !strings.Contains(err.Error(), name) {
+		b := d.bench(d)
+		b.Requests = nil
+		err := run(t.Context(), b, Options{})
+		if err == nil || errors.Is(err, errLeftOut) || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that names %s", err, name)
 		}
-		if err := run(t.Context(), d.bench(d), Options{NoProxy: "x", NoLogIns: "x"}); !errors.Is(err, errLeftOut) {
+		if err := run(t.Context(), b, Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"}); !errors.Is(err, errLeftOut) {
 			t.Errorf("with a reason: got %v", err)
 		}
 	}
@@ -319,6 +335,7 @@ type liar struct {
 	*device
 	state func(ctx context.Context, t providers.Target, honest func() (providers.Observation, error)) (providers.Observation, error)
 	off   func(ctx context.Context, t providers.Target, honest func() error) error
+	acts  func(ctx context.Context, t providers.Target, still func() error) error // in the place of off
 }
 
 func (l *liar) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
@@ -329,8 +346,11 @@ func (l *liar) State(ctx context.Context, t providers.Target) (providers.Observa
 	return l.state(ctx, t, honest)
 }
 
-func (l *liar) PowerOff(ctx context.Context, t providers.Target, _ func() error) error {
-	honest := func() error { return l.device.PowerOff(ctx, t, Allow) }
+func (l *liar) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	if l.acts != nil {
+		return l.acts(ctx, t, still)
+	}
+	honest := func() error { return l.device.PowerOff(ctx, t, still) }
 	if l.off == nil {
 		return honest()
 	}
@@ -469,6 +489,59 @@ func TestLiarsAreCaught(t *testing.T) {
 		{"sends after it was cancelled", "cancelled", func(l *liar) {
 			l.off = func(ctx context.Context, t providers.Target, _ func() error) error {
 				return errors.Join(l.device.PowerOff(context.WithoutCancel(ctx), t, Allow), ctx.Err())
+			}
+		}},
+		{"ignores still", "refused, it sends nothing", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, _ func() error) error {
+				return l.device.PowerOff(ctx, t, Allow)
+			}
+		}},
+		{"never asks still", "asks right before it acts", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, _ func() error) error {
+				return l.device.PowerOff(ctx, t, Allow)
+			}
+		}},
+		{"asks still before it reads", "asks right before it acts", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, still func() error) error {
+				if err := providers.PermitSends(still)(); err != nil {
+					return err
+				}
+				if _, err := l.device.State(ctx, t); err != nil {
+					return err
+				}
+				return l.device.PowerOff(ctx, t, Allow)
+			}
+		}},
+		{"hides that still refused", "refused, it sends nothing", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, still func() error) error {
+				if still() != nil {
+					return nil
+				}
+				return l.device.PowerOff(ctx, t, Allow)
+			}
+		}},
+		{"does not say that nothing was sent", "refused, it sends nothing", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, still func() error) error {
+				if err := still(); err != nil {
+					return providers.WithClass(providers.ErrUnreachable, err)
+				}
+				return l.device.PowerOff(ctx, t, Allow)
+			}
+		}},
+		{"asks once and sends twice", "refused at the retry, it sends nothing more", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, still func() error) error {
+				if err := l.device.PowerOff(ctx, t, still); err == nil || errors.Is(err, providers.ErrNotSent) {
+					return err
+				}
+				return l.device.PowerOff(ctx, t, Allow)
+			}
+		}},
+		{"asks for the second on its own", "refused at the retry, it sends nothing more", func(l *liar) {
+			l.acts = func(ctx context.Context, t providers.Target, still func() error) error {
+				if err := l.device.PowerOff(ctx, t, still); err == nil || errors.Is(err, providers.ErrNotSent) {
+					return err
+				}
+				return l.device.PowerOff(ctx, t, still) // says that nothing was sent
 			}
 		}},
 		{"breaks for good after an error", "unreachable heals", func(l *liar) {

@@ -2,6 +2,7 @@ package redfish_test
 
 import (
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +156,12 @@ func TestConformance(t *testing.T) {
 							}
 						}
 						return n
+					},
+					Requests: func() (acts []bool) {
+						for _, r := range s.bmc.Requests() {
+							acts = append(acts, r.Method == http.MethodPost && strings.HasSuffix(r.Path, ".Reset"))
+						}
+						return acts
 					},
 					SetPower: func(on bool) {
 						if on {

@@ -46,6 +46,7 @@ func bench(t *testing.T, proxy bool, with func(*vsphere.Provider) providers.Prov
 		Provider: guard.New(with(open(t, c, nil)), guard.Options{Name: "vc", Type: "vsphere", Rate: 1000, Burst: 1000}),
 		Proxy:    network,
 		LogIns:   v.allLogIns,
+		Requests: v.requests.All,
 		Target:   m.target(),
 		Missing:  providers.Target{Node: "n2", SystemUUID: anotherUUID},
 		Running:  func() bool { return m.word() != types.VirtualMachinePowerStatePoweredOff },

@@ -51,7 +51,8 @@ type vcenter struct {
 	fault    providertest.Fault
 	changed  chan struct{} // closed when fault changes
 	calls    map[string]int
-	logIns   int                                          // ever
+	logIns   int // ever
+	requests providertest.Requests
 	faults   map[string]types.BaseMethodFault             // by method, in place of its answer
 	edit     func(method string, answer []byte) []byte    // of each answer; nil: nothing
 	serve    func(w http.ResponseWriter, r *http.Request) // in place of all
@@ -116,6 +117,7 @@ func (v *vcenter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	fault, changed, edit, serve := v.fault, v.changed, v.edit, v.serve
 	v.calls[method]++
+	v.requests.Add(method == "PowerOffVM_Task" || method == "PowerOnVM_Task")
 	if method == "Login" {
 		v.logIns++
 	}

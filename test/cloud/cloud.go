@@ -137,6 +137,17 @@ func (c *Cloud) Calls(region, action string) (n int) {
 	return n
 }
 
+// Actions are the actions of all requests so far, in the order in which they came.
+func (c *Cloud) Actions() (of []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, call := range c.calls {
+		_, action, _ := strings.Cut(call, " ")
+		of = append(of, action)
+	}
+	return of
+}
+
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {

@@ -60,7 +60,7 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	}
 	p := &Provider{cfg: *c, opts: o.Defaulted(), origin: u.Scheme + "://" + u.Host}
 	p.http = &http.Client{
-		Transport:     p.cfg.Transport(nil),
+		Transport:     remote.Permitted{Next: p.cfg.Transport(nil)},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the password is for the strip alone
 	}
 	return p, nil
@@ -100,12 +100,12 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 
 // PowerOff opens the outlet's relay.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return p.set(ctx, "power off", t, "off")
+	return p.set(remote.WithStill(ctx, still), "power off", t, "off")
 }
 
 // PowerOn closes it.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	return p.set(ctx, "power on", t, "on")
+	return p.set(remote.WithStill(ctx, still), "power on", t, "on")
 }
 
 // Close closes the connections.

@@ -26,6 +26,8 @@ type strip struct {
 	fault    providertest.Fault
 	changed  chan struct{} // closed when the fault changes
 	logIns   int           // requests with a password, right or wrong
+
+	requests providertest.Requests
 }
 
 func (s *strip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -35,6 +37,7 @@ func (s *strip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	denied := password != s.password
 	s.logIns++
 	s.mu.Unlock()
+	s.requests.Add(r.Method == http.MethodPut)
 	switch fault {
 	case providertest.Unreachable:
 		panic(http.ErrAbortHandler)
@@ -108,6 +111,7 @@ func TestConformance(t *testing.T) {
 				Running:  func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.on },
 				Proxy:    network,
 				LogIns:   func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.logIns },
+				Requests: s.requests.All,
 				SetPower: func(on bool) { s.mu.Lock(); defer s.mu.Unlock(); s.on, s.word = on, "" },
 				SetFault: func(f providertest.Fault) {
 					s.mu.Lock()
