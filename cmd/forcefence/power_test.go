@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -177,6 +179,39 @@ func TestPowerOnLooksAgain(t *testing.T) {
 	if _, err := p.Send(t.Context(), true); err == nil || !strings.Contains(err.Error(), "not powered on") || s.m["n1"].Running() {
 		t.Errorf("got %v, running %t", err, s.m["n1"].Running())
 	}
+}
+
+// The fence began after the last look of Send, while the device was asked who its machine is.
+func TestPowerOnLooksRightBeforeItSends(t *testing.T) {
+	s := newSite(t)
+	s.m["n1"].CutPower()
+	api := &onGet{Client: s.api}
+	s.d.client = api
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	open, err := s.d.open(cmd)
+	kit.Must(t, err)
+	defer open.Close()
+	p, err := open.Power(t.Context(), "n1")
+	kit.Must(t, err)
+	api.after = sync.OnceFunc(func() { s.change("n1", mark("f-1")) })
+	if _, err := p.Send(t.Context(), true); !errors.Is(err, providers.ErrNotSent) || s.m["n1"].Running() {
+		t.Errorf("got %v, running %t", err, s.m["n1"].Running())
+	}
+}
+
+// onGet calls after behind each Get.
+type onGet struct {
+	client.Client
+	after func()
+}
+
+func (o *onGet) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	err := o.Client.Get(ctx, key, into, opts...)
+	if o.after != nil {
+		o.after()
+	}
+	return err
 }
 
 func TestDrill(t *testing.T) {
