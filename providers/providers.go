@@ -403,6 +403,11 @@ func stale(sent, at Instant) error {
 func Confirm(ctx context.Context, p Provider, t Target, now func() Instant) error {
 	sent := now()
 	obs, err := p.State(ctx, t)
+	return CheckIdentity(t, sent, obs, err)
+}
+
+// CheckIdentity is Confirm's verdict on what State returned for t, to a question that was put at sent: nil or an error.
+func CheckIdentity(t Target, sent Instant, obs Observation, err error) error {
 	_, told := ParseUUID(obs.SystemUUID)
 	if told = told || obs.Addresses != ""; err != nil && !told {
 		return err

@@ -86,7 +86,16 @@ func (g *Provider) each(ctx context.Context, targets []providers.Target, c *coll
 // again in halves: 1000 ids of which one does not exist cost some 20 calls, and 999 answers are there.
 func (g *Provider) batch(ctx context.Context, inner providers.BatchStater, unit string, targets []providers.Target, c *collected) {
 	all, err := measured(ctx, g, callStates, count(targets), func() string { return unit },
-		func(ctx context.Context) (map[string]providers.Observation, error) { return inner.States(ctx, targets) })
+		func(ctx context.Context) (map[string]providers.Observation, error) {
+			sent := providers.Now()
+			all, err := inner.States(ctx, targets)
+			for _, t := range targets {
+				if obs, answered := all[t.Key()]; answered {
+					g.identities.learn(t, sent, obs, nil)
+				}
+			}
+			return all, err
+		})
 	left := c.answered(all, targets)
 	switch {
 	case len(left) == 0:

@@ -1,8 +1,25 @@
 package guard
 
+import "github.com/forcefence/forcefence/providers"
+
 // Devices returns how many devices the guard remembers.
 func Devices(g *Provider) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.devices)
+}
+
+// Identities returns how many identities the guard remembers.
+func Identities(g *Provider) int {
+	g.identities.mu.Lock()
+	defer g.identities.mu.Unlock()
+	return len(g.identities.known)
+}
+
+// ConfirmedAt tells whether an identity that was confirmed at sent counts at now.
+func ConfirmedAt(sent, now providers.Instant) bool {
+	var i identities
+	n1 := providers.Target{Node: "n1"}
+	i.learn(n1, sent, providers.Observation{At: sent}, nil)
+	return i.use(n1, now)
 }

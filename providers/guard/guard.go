@@ -2,10 +2,11 @@
 // concurrency limits per device, batches, metrics, and a fence around providers that hang or panic. It imports the contract,
 // Prometheus and x/time/rate.
 //
-// It promises that no power action reaches a provider before the machine's own device told in that very call that it is the machine's
-// (providers.Confirm), that a call returns by its deadline whatever the provider does, that a device is never asked by more calls at a
-// time than its limit (calls that ignored their context included), and that the answer itself is untouched: Observation.At stays
-// the moment the provider sent the question.
+// It promises that no power action reaches a provider unless the machine's own device told who it is
+// (providers.Confirm) at most confirmedFor before that action, and for no other action; that still allows it after
+// that, and is never called once the action has returned; that a call returns by its deadline whatever the provider
+// does; that a device is never asked by more calls at a time than its limit (calls that ignored their context
+// included); and that the answer itself is untouched: Observation.At stays the moment the provider sent the question.
 package guard
 
 import (
@@ -70,6 +71,8 @@ type Provider struct {
 	devices map[string]*device
 	swept   time.Time
 	closed  bool
+
+	identities identities
 }
 
 // device holds the limits of one unit of limits. A call holds a slot from its start until the inner provider has returned, which for one
@@ -99,7 +102,12 @@ func New(p providers.Provider, o Options) *Provider {
 // State asks the inner provider. Errors of the guard's own are ErrUnreachable (no turn or no answer by the deadline, naming the
 // setting that ran out) and ErrPermanent (a panic, or the guard is closed).
 func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs, err := do(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) { return g.inner.State(ctx, t) })
+	obs, err := do(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) {
+		sent := providers.Now()
+		obs, err := g.inner.State(ctx, t)
+		g.identities.learn(t, sent, obs, err)
+		return obs, err
+	})
 	if err != nil {
 		obs.State = providers.PowerUnknown
 	}
@@ -118,8 +126,8 @@ func (g *Provider) Place(ctx context.Context, hypervisor string, t providers.Tar
 	})
 }
 
-// PowerOff asks who the machine is, and passes the request on where that is t and still allows it. After an error the request may still
-// have reached the device, but for one of Confirm's and ErrNotSent.
+// PowerOff makes sure who the machine is, asks still, and passes the request on. After an error the request may still
+// have reached the device, but for one about the machine's identity and for ErrNotSent.
 func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return g.act(ctx, callPowerOff, t, still, g.inner.PowerOff)
 }
@@ -129,20 +137,26 @@ func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	return g.act(ctx, callPowerOn, t, still, g.inner.PowerOn)
 }
 
-// act is the only way to the inner provider's power actions. The question has a deadline of its own: a BMC that takes two seconds for
-// each request could not be powered off within one.
+// act is the only way to the inner provider's power actions. It confirms the identity first, then waits for a slot, and
+// only then asks still: nothing that takes time may lie between still and the act. A question who the machine is has a
+// deadline of its own: a BMC that takes two seconds for each request could not be powered off within one.
 func (g *Provider) act(ctx context.Context, c call, t providers.Target, still func() error,
 	f func(context.Context, providers.Target, func() error) error) error {
-	if err := providers.Confirm(ctx, g, t, providers.Now); err != nil {
-		g.opts.Metrics.count(g.opts.Type, c.label, providers.Class(err))
-		return g.failed(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
+	if !g.identities.use(t, providers.Now()) {
+		if err := providers.Confirm(ctx, g, t, providers.Now); err != nil {
+			g.opts.Metrics.count(g.opts.Type, c.label, providers.Class(err))
+			return g.failed(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
+		}
+		g.identities.use(t, providers.Now())
 	}
+	p := permit{still: still}
 	_, err := do(ctx, g, c, t, func(ctx context.Context) (struct{}, error) {
-		if err := providers.PermitSends(still)(); err != nil {
+		if err := providers.PermitSends(p.check)(); err != nil {
 			return struct{}{}, g.failed(c, "node "+t.Node, err)
 		}
-		return struct{}{}, f(ctx, t, still)
+		return struct{}{}, p.judge(f(ctx, t, p.ask))
 	})
+	p.end()
 	return err
 }
 

@@ -24,17 +24,21 @@ import (
 type fake struct {
 	state  func(ctx context.Context, t providers.Target) (providers.Observation, error)
 	power  func(ctx context.Context, t providers.Target) error
+	acts   func(ctx context.Context, still func() error) error // in the place of power
 	closed atomic.Int32
 }
 
 func (f *fake) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	return f.state(ctx, t)
 }
-func (f *fake) PowerOff(ctx context.Context, t providers.Target, _ func() error) error {
+func (f *fake) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	if f.acts != nil {
+		return f.acts(ctx, still)
+	}
 	return f.power(ctx, t)
 }
-func (f *fake) PowerOn(ctx context.Context, t providers.Target, _ func() error) error {
-	return f.power(ctx, t)
+func (f *fake) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	return f.PowerOff(ctx, t, still)
 }
 func (f *fake) Close(context.Context) error { f.closed.Add(1); return nil }
 
@@ -329,7 +333,7 @@ func TestMetrics(t *testing.T) {
 forcefence_provider_calls_total{call="power_off",result="denied",type="fake"} 2
 forcefence_provider_calls_total{call="power_on",result="denied",type="fake"} 2
 forcefence_provider_calls_total{call="power_on",result="identity",type="fake"} 2
-forcefence_provider_calls_total{call="state",result="off",type="fake"} 8
+forcefence_provider_calls_total{call="state",result="off",type="fake"} 6
 forcefence_provider_calls_total{call="state",result="permanent",type="fake"} 2
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "forcefence_provider_calls_total"); err != nil {

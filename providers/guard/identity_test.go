@@ -111,7 +111,10 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		if _, err := g.State(t.Context(), n1); err != nil {
 			t.Errorf("the turn after: %v", err)
 		}
-		if err := g.PowerOff(t.Context(), n1, providertest.Allow); !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "leaves no turn") {
+		unconfirmed := n1
+		unconfirmed.SystemUUID = uuid
+		err := g.PowerOff(t.Context(), unconfirmed, providertest.Allow)
+		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "leaves no turn") {
 			t.Errorf("without a turn: got %v", err)
 		}
 	})

@@ -233,20 +233,130 @@ var Mutants = []Mutant{
 		Old: "if _, ok := ParseUUID(t.SystemUUID); !ok { ... }", New: "if false { ... }",
 	},
 	{
-		Name: "identity: who the machine was confirms it (14)", In: "providers.Confirm",
+		Name: "identity: who the machine was confirms it (14)", In: "providers.CheckIdentity",
 		Old: "obs.At.Before(sent)", New: "false",
 	},
 	{
-		Name: "identity: a device that does not answer confirms it (14)", In: "providers.Confirm",
+		Name: "identity: a device that does not answer confirms it (14)", In: "providers.CheckIdentity",
 		Old: "err != nil && !told", New: "false && told",
 	},
 	{
-		Name: "identity: another machine is confirmed (3)", In: "providers.Confirm",
+		Name: "identity: another machine is confirmed (3)", In: "providers.CheckIdentity",
 		Old: "return t.Identify(obs)", New: "return nil",
 	},
 	{
 		Name: "guard: another machine is powered off (3)", In: "providers/guard.Provider.act",
 		Old: "if err := providers.Confirm(ctx, g, t, providers.Now); err != nil { ... }", New: "if err := providers.Confirm(ctx, g, t, providers.Now); false { ... }",
+	},
+	{
+		Name: "guard: nothing is asked between identity and power action", In: "providers/guard.Provider.act",
+		Old: "if err := providers.PermitSends(p.check)(); err != nil { ... }", New: "",
+	},
+	{
+		Name: "guard: an identity counts for ever", In: "providers/guard.identities.use",
+		Old: "was.sent.Age(now) <= confirmedFor", New: "true",
+	},
+	{
+		Name: "guard: another target's identity counts", In: "providers/guard.identities.use",
+		Old: "was.of == t", New: "true",
+	},
+	{
+		Name: "guard: an identity is never used up", In: "providers/guard.identities.use",
+		Old: "i.known[t.Key()] = identity{used: now}", New: "",
+	},
+	{
+		Name: "guard: a question from before a power action confirms the next", In: "providers/guard.identities.learn",
+		Old: "!sent.Before(was.used)", New: "true",
+	},
+	{
+		Name: "guard: another machine's answer leaves the identity", In: "providers/guard.identities.learn",
+		Old: "was.sent = providers.Instant{}", New: "",
+	},
+	{
+		Name: "guard: identities are kept for ever", In: "providers/guard.identities.sweep",
+		Old: "delete(i.known, key)", New: "_ = key",
+	},
+	{
+		Name: "guard: a provider that is late may send", In: "providers/guard.permit.ask",
+		Old: "if p.over { ... }", New: "",
+	},
+	{
+		Name: "guard: a provider that was allowed to send says that it did not", In: "providers/guard.permit.judge",
+		Old: "p.given && errors.Is(err, providers.ErrNotSent)", New: "false",
+	},
+	{
+		Name: "permit: a retry says that nothing was sent", In: "providers.PermitSends",
+		Old: "permitted = true", New: "",
+	},
+	{
+		Name: "permit: a refusal does not last", In: "providers.PermitSends",
+		Old: "if refused == nil { ... }", New: "{ refused = askStill(still, permitted); permitted = true }",
+	},
+	{
+		Name: "permit: a caller's word that nothing was sent outlives a request", In: "providers.refusal",
+		Old: "err = errors.New(err.Error())", New: "",
+	},
+	{
+		Name: "remote: no request of a power action asks", In: "providers/remote.Permitted.RoundTrip",
+		Old: "if acts { ... }", New: "",
+	},
+	{
+		Name: "remote: a request that nothing permits is sent", In: "providers/remote.MaySend",
+		Old: "if !ok { ... }", New: "if !ok { return nil }",
+	},
+	{
+		Name: "redfish: a reset does not ask whether it may be sent", In: "providers/redfish.pool.through",
+		Old: "next = remote.Permitted{Next: next}", New: "_ = remote.Permitted{}",
+		Tests: []string{"./providers/redfish -run TestHabits"},
+	},
+	{
+		Name: "ec2: a stop does not ask whether it may be sent", In: "providers/ec2.permitted",
+		Old: "if err := remote.MaySend(ctx); err != nil { ... }", New: "",
+		Tests: []string{"./providers/ec2 -run TestEachAttemptAsks"},
+	},
+	{
+		Name: "ec2: the SDK's retries do not ask", In: "providers/ec2.permitted",
+		Old: "smithy.After", New: "smithy.Before",
+		Tests: []string{"./providers/ec2 -run TestEachAttemptAsks"},
+	},
+	{
+		Name: "vsphere: a task does not ask whether it may be sent", In: "providers/vsphere.act",
+		Old: "if err := remote.MaySend(ctx); err != nil { ... }", New: "",
+		Tests: []string{"./providers/vsphere -run TestConformance/looked_up/refused"},
+	},
+	{
+		Name: "ipmi: a command does not ask whether it may be sent", In: "providers/ipmi.wire.Write",
+		Old: "if err := w.permitted(b); err != nil { ... }", New: "",
+		Tests: []string{"./providers/ipmi -run TestRetransmissionAsks"},
+	},
+	{
+		Name: "ipmi: a refused command is tried on a new session", In: "providers/ipmi.pool.with",
+		Old: "errors.As(err, new(stopError))", New: "false",
+		Tests: []string{"./providers/ipmi -run TestRefusalNeeds"},
+	},
+	{
+		Name: "fenceagent: an agent is run without asking", In: "providers/fenceagent.run",
+		Old: "if in.acts { ... }", New: "",
+		Tests: []string{"./providers/fenceagent -run TestConformance/refused"},
+	},
+	{
+		Name: "libvirt: a domain is destroyed without asking", In: "providers/libvirt.hypervisor.do",
+		Old: "if err := remote.MaySend(ctx); err != nil { ... }", New: "",
+		Tests: []string{"./providers/libvirt -run TestConformance/refused"},
+	},
+	{
+		Name: "pdu: an outlet is switched without asking", In: "providers/pdu.link.Write",
+		Old: "l.failure != nil", New: "false",
+		Tests: []string{"./providers/pdu -run TestEachOutletAsks"},
+	},
+	{
+		Name: "container: a kill does not ask whether it may be sent", In: "providers/container.Provider.PowerOff",
+		Old: "remote.WithStill(ctx, still)", New: "ctx",
+		Tests: []string{"./providers/container -run TestRefusedPowerAction"},
+	},
+	{
+		Name: "power: a person's power-on does not look again", In: "cmd/internal/app.Power.recheck",
+		Old: "if !on { ... }", New: "return nil", Tests: []string{"./cmd/forcefence -run TestPowerOnLooks"},
 	},
 	{
 		Name: "batch: a target that is left out is off (2)", In: "providers.AskAll",
