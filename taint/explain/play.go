@@ -287,13 +287,28 @@ func (p *play) do(s recovery.Step) (over bool) {
 		return false
 	}
 	o := recovery.Outcome{Sent: p.Now, How: map[string]evict.Refusal{}}
-	p.act(s, o.How)
+	if o.Err = p.still(s); o.Err != nil {
+		o.Late = true
+		p.pass(tick)
+	} else {
+		p.act(s, o.How)
+	}
 	p.course.Did(o, p.Now, p.across)
 	if s.Do == recovery.Unmark && s.Record.Result == taint.ResultEvicted {
 		p.out.Outcome = Moves
 		return true
 	}
 	return false
+}
+
+// still is a controller's last check before a power action.
+func (p *play) still(s recovery.Step) error {
+	if s.Do != recovery.PowerOff && s.Do != recovery.PowerOn {
+		return nil
+	}
+	return p.course.StillHolds(p.Now, recovery.Recheck{
+		Seen: p.look(), Facts: p.Facts.Facts, Fleet: p.across.View(p.node.Name, p.Now),
+	})
 }
 
 // read answers a read from the model.

@@ -68,7 +68,7 @@ func (v View) afterwards() Decision {
 		return Decision{Act: Wait, Why: reason.PowerOnDelay, After: left}
 	case why != "":
 		return Decision{Act: Wait, Why: reason.PowerOnHeldUp, Detail: why, After: recheck}
-	case !v.Answer.At.After(v.when(rec.At)):
+	case !v.Answer.At.After(v.when(rec.At)), v.Fleet.OnAt.After(v.Answer.Got):
 		return Decision{Act: Ask, Why: reason.Asking}
 	case v.LastOn.After(v.when(rec.At)) && rec.After == "":
 		return v.becomes(taint.AfterCameOn, reason.CameOn)

@@ -37,6 +37,9 @@ func mine(v *View) { v.Announced = v.Look.Record.LastPowerOn() }
 
 func wasOn(d time.Duration) func(*View) { return func(v *View) { v.LastOn = ago(d) } }
 
+// onAt is a device that told of On by itself so long ago.
+func onAt(d time.Duration) func(*View) { return func(v *View) { v.Fleet.OnAt = ago(d) } }
+
 func becomes(after taint.After, why reason.Reason) Decision {
 	return Decision{Act: Write, Why: why, Record: taint.Record{After: after}}
 }
@@ -106,6 +109,9 @@ func TestAfterwards(t *testing.T) {
 		{"announced: looked before the answer", fenced(saying(off, 15*time.Millisecond), sentFor(time.Second), mine), Decision{Act: Look, Why: reason.LookedTooEarly}},
 		{"announced: off too long ago", fenced(saying(off, proof.TTL), sentFor(6*time.Second), mine), Decision{Act: Ask, Why: reason.Asking}},
 		{"announced: on by now", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine), becomes(taint.AfterPoweredOn, reason.CameUp)},
+		{"announced: a device told of On since the answer", fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
+			Decision{Act: Ask, Why: reason.Asking}},
+		{"announced: a device told of On before the answer", fenced(fresh, sentFor(time.Second), mine, onAt(time.Second)), send},
 		{"announced: excluded since", fenced(fresh, sentFor(time.Second), mine, excluded), Decision{Act: Wait, Why: reason.Excluded, Detail: "maintenance", After: recheck}},
 		{"announced: the mode changed since", fenced(fresh, sentFor(time.Second), mine, observe), rests},
 		{"announced long ago by us, not sent", fenced(fresh, sentFor(5*time.Minute), mine), announce},

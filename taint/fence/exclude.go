@@ -149,6 +149,11 @@ func LeftAlone(annotations map[string]string, paused bool) string {
 	return ""
 }
 
+// LeavesAlone reports a condition that Excluded or KeptOn reads.
+func LeavesAlone(c corev1.NodeConditionType) bool {
+	return c == maintenance || c == draining || c == shuttingDown
+}
+
 func says(node *corev1.Node, condition corev1.NodeConditionType) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == condition {

@@ -151,6 +151,10 @@ const (
 	rearm        = 5 * time.Second        // between a fence that ended and the next of the same life; doubled with every one
 	rearmMax     = 5 * time.Minute
 	armWithin    = 30 * time.Second // how old an Off may be when the mark is set: it is asked for once more afterwards
+	// identityHolds is how long before the look of a power-off a device may have been asked. The look itself may be
+	// proof.TTL old when the power-off is sent. Together these are the 15 s for which a guard remembers which machine a
+	// device named.
+	identityHolds = 10 * time.Second
 )
 
 // Step returns the next act for a node. It may be called as often as one likes.
@@ -396,6 +400,9 @@ func (v View) on(powering bool) Decision {
 	case next.Wait > 0:
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	}
+	if !v.identified() {
+		return Decision{Act: Ask, Why: reason.Asking}
+	}
 	// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 	// question took long, cannot power off a node that recovered.
 	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
@@ -406,6 +413,17 @@ func (v View) on(powering bool) Decision {
 		d.Why, d.Detail = reason.NextLevel, fmt.Sprintf("%s; now through %s", next.Why, v.Devices[next.Device].Name)
 	}
 	return d
+}
+
+// identified reports whether the look was sent at most identityHolds after the question to the devices. Then the
+// devices' guards need not ask again which machine it is, and nothing slow stands between the look and the power
+// action. Before that look is taken, its time is now.
+func (v View) identified() bool {
+	at := v.Now
+	if v.Look.Sent.After(v.Answer.Got) {
+		at = v.Look.Sent
+	}
+	return v.Answer.At.Age(at) <= identityHolds
 }
 
 // maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or

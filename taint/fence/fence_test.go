@@ -55,6 +55,19 @@ func saying(s providers.PowerState, d time.Duration) func(*View) {
 	return func(v *View) { heard(v, answer(s, d)) }
 }
 
+// asked is an answer to a question that was sent that long before the look. It took its time, and was there a moment
+// ago.
+func asked(s providers.PowerState, before time.Duration) func(*View) {
+	return func(v *View) {
+		a := answer(s, 100*time.Millisecond)
+		a.At = v.Look.Sent.Add(-before)
+		heard(v, a)
+	}
+}
+
+// answeredNow is an answer that came after the look.
+func answeredNow(v *View) { v.Answer.Got = ago(10 * time.Millisecond) }
+
 // heard folds in what the devices answered.
 func heard(v *View, answers ...providers.Answer) {
 	v.Expect(v.Devices...)
@@ -223,6 +236,13 @@ func TestStep(t *testing.T) {
 			v.Answer.At, v.Answer.Got = ago(5*time.Second), ago(5*time.Second)
 			v.Look.Sent, v.Look.Got = ago(4900*time.Millisecond), ago(5001*time.Millisecond)
 		})), Decision{Act: Look, Why: reason.LookedTooEarly}},
+		{"announced: asked 10 s before the look", dead(powering, asked(on, identityHolds)), throughThe(0)},
+		{"announced: asked longer before the look", dead(powering, asked(on, identityHolds+1)),
+			Decision{Act: Ask, Why: reason.Asking}},
+		{"announced: asked more than 10 s ago, and a look is due", dead(powering, asked(on, identityHolds), answeredNow),
+			Decision{Act: Ask, Why: reason.Asking}},
+		{"sent: asked longer before the look", dead(powering, sent(proof.EffectAfter), asked(on, identityHolds+1)),
+			Decision{Act: Ask, Why: reason.Asking}},
 		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: boot", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Look.BootID, v.Begin.BootID = "b2", "b2" })), done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},

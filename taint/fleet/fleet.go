@@ -77,8 +77,9 @@ type node struct {
 	odd      bool // its Lease names a duration out of bounds
 	hint     providers.Instant
 	hintBy   Source
-	first    Source // what made it suspect first since it was well last
-	counted  bool   // Noticed told it
+	on       providers.Instant // when a device was last heard to say On; zero: never
+	first    Source            // what made it suspect first since it was well last
+	counted  bool              // Noticed told it
 
 	node     string            // the Node's resourceVersion when its record was folded in last
 	folded   providers.Instant // when that was
@@ -104,6 +105,7 @@ type View struct {
 	// Hint is who gave a hint that the machine went off, while that lasts and no device answered since that it is on; else "".
 	Hint   Source
 	HintAt providers.Instant // when that was; zero without one
+	OnAt   providers.Instant // when this process last heard from a device that the machine is on; zero: never
 	Others int               // other nodes that exist
 	Fresh  int               // of these, how many have a Lease that is not stale
 	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
@@ -250,6 +252,13 @@ func (f *Fleet) Noticed(name string, now providers.Instant) (by Source, silent t
 	return n.first, silent
 }
 
+// HeardOn notes that a device said at that time that the node's machine is on, without being asked for a fence.
+func (f *Fleet) HeardOn(name string, at providers.Instant) {
+	if n := f.nodes[name]; n != nil && at.After(n.on) {
+		n.on = at
+	}
+}
+
 // Answered folds an answer in. It ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
 func (f *Fleet) Answered(name string, a providers.Answer) {
 	f.Reached(name, a)
@@ -337,6 +346,7 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 			}
 		}
 		v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat
+		v.OnAt = n.on
 		if n.hinted(now) {
 			v.Hint, v.HintAt = n.hintBy, n.hint
 		}

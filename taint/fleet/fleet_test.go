@@ -385,6 +385,32 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// On is remembered from whichever device told it, by the time when it was heard.
+func TestOnIsRemembered(t *testing.T) {
+	c := newCluster(t, 2)
+	at := func(d time.Duration) providers.Instant { return c.now.Add(d) }
+	c.f.HeardOn("n9", at(0)) // nobody
+	answer := func(s providers.PowerState, got providers.Instant) providers.Answer {
+		return providers.Answer{Observation: providers.Observation{State: s, At: at(0)}, Got: got}
+	}
+	c.f.Answered("n1", answer(providers.PowerOff, at(time.Second)))
+	if v := c.view("n1"); !v.OnAt.IsZero() {
+		t.Errorf("an answer of Off: got On at %s", v.OnAt.Wall)
+	}
+	c.f.Answered("n1", answer(providers.PowerOn, at(2*time.Second)))
+	if v := c.view("n1"); !v.OnAt.Equal(at(2 * time.Second)) {
+		t.Errorf("an answer: got %s, want when it was there, %s", v.OnAt.Wall, at(2*time.Second).Wall)
+	}
+	c.f.HeardOn("n1", at(3*time.Second))
+	c.f.HeardOn("n1", at(time.Second)) // late
+	if v := c.view("n1"); !v.OnAt.Equal(at(3 * time.Second)) {
+		t.Errorf("a push: got %s, want the newest, %s", v.OnAt.Wall, at(3*time.Second).Wall)
+	}
+	if v := c.view("n2"); !v.OnAt.IsZero() {
+		t.Errorf("another node's: got %s", v.OnAt.Wall)
+	}
+}
+
 // A poll asks the same device that is asked again: its hint neither stands for another's word, nor in the way of one.
 func TestHintsOfSeveral(t *testing.T) {
 	for _, tt := range []struct {

@@ -282,6 +282,9 @@ func (f *Fleet) Reached(name string, a providers.Answer) {
 	if n == nil {
 		return
 	}
+	if a.State == providers.PowerOn {
+		f.HeardOn(name, a.Got)
+	}
 	f.tally(n, -1)
 	switch silent := a.State == providers.PowerUnknown && providers.Class(a.Err) == "unreachable"; {
 	case !silent:

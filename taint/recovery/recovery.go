@@ -12,6 +12,7 @@
 package recovery
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -778,6 +779,64 @@ const (
 	Yes           // now
 	AskFirst      // the proof grew old: ask the device; then Yes, or No
 )
+
+// Recheck is what an executor knows right before a power action is sent, beside the look that the action was decided
+// on.
+type Recheck struct {
+	Leading error       // why this process may not be the leader any more; nil: it is
+	Paused  string      // "" or why no node may be fenced, as read after the look
+	Seen    taint.Look  // the Node as the cache has it; the zero Look: the cache has none
+	Facts   fence.Facts // what Seen and the configuration say: Mode, Excluded and KeptOn
+	Fleet   fleet.View  // what is known of the node
+}
+
+// StillHolds reports why the power action that Next returned last must not be sent at now; nil: it may be sent.
+// Providers ask it through the executor right before each request that acts. It only reads n, so it may be called on a
+// copy.
+func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
+	off := n.step.Do == PowerOff
+	switch {
+	case !off && n.step.Do != PowerOn:
+		return errors.New("the step is no power action")
+	case r.Leading != nil:
+		return fmt.Errorf("checking leadership: %w", r.Leading)
+	case n.Holds(now) != Yes:
+		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
+	case r.Fleet.Beat.After(n.look.Sent), off && !r.Fleet.Stale:
+		return errors.New("the node sent a heartbeat since the look")
+	case off && !r.Fleet.Heard:
+		return errors.New("most nodes are silent")
+	case !off && r.Fleet.OnAt.After(n.look.Sent):
+		return errors.New("a device says since the look that the machine is on")
+	case r.Paused != "":
+		return fmt.Errorf("fencing is paused: %s", r.Paused)
+	case !r.Seen.Exists:
+		return errors.New("the Node is not in the cache")
+	case taint.Older(r.Seen.ResourceVersion, n.look.ResourceVersion): // the live look was ahead of the cache
+		return nil
+	}
+	return n.changed(r)
+}
+
+// changed reports what a Node that is as new as the look, or newer, says against the power action; nil: nothing.
+func (n *Node) changed(r Recheck) error {
+	was, is := n.look.Record, r.Seen.Record
+	switch {
+	case r.Seen.UID != n.look.UID || r.Seen.BootID != n.look.BootID || r.Seen.IsReady() && !n.look.IsReady():
+		return errors.New("the node shows life since the look")
+	case r.Seen.Mark != nil:
+		return errors.New("the node was marked since the look")
+	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result || is.After != was.After:
+		return errors.New("the record of the fence changed since the look")
+	case r.Facts.Mode != fence.Fence:
+		return fmt.Errorf("the node's mode is %s", r.Facts.Mode)
+	case r.Facts.Excluded != "":
+		return fmt.Errorf("the node is to be left alone: %s", r.Facts.Excluded)
+	case r.Facts.KeptOn != "":
+		return fmt.Errorf("the machine's power is to be left alone: %s", r.Facts.KeptOn)
+	}
+	return nil
+}
 
 // Holds says whether what Next said last may be done at now: of a destructive act it is asked right before, for pods before each write.
 // A pause of the process, or a batch that takes long, must not let it act on what was true once.

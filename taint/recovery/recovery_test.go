@@ -336,6 +336,108 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 	holds("looks that are quick again", Yes)
 }
 
+// Right before a power action is sent nothing may have changed since the look that it was decided on.
+func TestStillHolds(t *testing.T) {
+	lost := errors.New("another leads")
+	type change func(c *course, r *Recheck)
+	since := func(c *course) taint.Instant { return c.node.Look().Sent.Add(1) }
+	seen := func(change func(l *taint.Look)) change { return func(_ *course, r *Recheck) { change(&r.Seen) } }
+	record := func(change func(r *taint.Record)) change {
+		return seen(func(l *taint.Look) {
+			rec := *l.Record
+			change(&rec)
+			l.Record = &rec
+		})
+	}
+	const nothing = ""
+	for _, tc := range []struct {
+		name    string
+		change  change
+		off, on string // part of why a power-off, and a power-on, may not be sent; nothing: it may
+	}{
+		{"nothing changed", func(*course, *Recheck) {}, nothing, nothing},
+		{"another leads", func(_ *course, r *Recheck) { r.Leading = lost }, "another leads", "another leads"},
+		{"the look is old", func(c *course, _ *Recheck) { c.now = c.now.Add(proof.TTL + time.Second) }, "the look", "the look"},
+		{"a heartbeat since", func(c *course, r *Recheck) {
+			c.fleet.Lease("n1", "9", 0, c.now)
+			r.Fleet = c.fleet.View("n1", c.now)
+		}, "a heartbeat", "a heartbeat"},
+		{"a heartbeat, and silent since", func(c *course, r *Recheck) { r.Fleet.Beat = since(c) }, "a heartbeat", "a heartbeat"},
+		{"a heartbeat before", func(c *course, r *Recheck) { r.Fleet.Beat = c.node.Look().Sent }, nothing, nothing},
+		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "a heartbeat", nothing},
+		{"most are silent", func(_ *course, r *Recheck) { r.Fleet.Heard = false }, "most nodes are silent", nothing},
+		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing, "the machine is on"},
+		{"On before", func(c *course, r *Recheck) { r.Fleet.OnAt = c.node.Look().Sent }, nothing, nothing},
+		{"paused since", func(_ *course, r *Recheck) { r.Paused = "upgrade" }, "paused: upgrade", "paused: upgrade"},
+		{"no Node in the cache", seen(func(l *taint.Look) { *l = taint.Look{} }), "not in the cache", "not in the cache"},
+		{"another Node", seen(func(l *taint.Look) { l.UID = "u2" }), "life", "life"},
+		{"another boot", seen(func(l *taint.Look) { l.BootID = "b2" }), "life", "life"},
+		{"Ready since", seen(func(l *taint.Look) { l.Ready = corev1.ConditionTrue }), "life", "life"},
+		{"marked since", seen(func(l *taint.Look) { l.Mark = &taint.Mark{Value: "x"} }), "marked", "marked"},
+		{"released since", record(func(r *taint.Record) { r.Phase, r.Result = taint.PhaseDone, taint.ResultReleased }), "the record", "the record"},
+		{"armed since", record(func(r *taint.Record) { r.Phase = taint.PhaseArmed }), "the record", "the record"},
+		{"another fence", record(func(r *taint.Record) { r.ID = "f-2" }), "the record", "the record"},
+		{"it came on", record(func(r *taint.Record) { r.After = taint.AfterCameOn }), "the record", "the record"},
+		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
+		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe", "mode is observe"},
+		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance", "maintenance"},
+		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "it is cordoned" }, "cordoned", "cordoned"},
+		{"a cache that is behind the look", func(_ *course, r *Recheck) {
+			r.Seen.ResourceVersion, r.Seen.Record, r.Facts.Excluded = "3", nil, "maintenance"
+		}, nothing, nothing},
+		{"paused, and a cache that is behind", func(_ *course, r *Recheck) {
+			r.Seen.ResourceVersion, r.Paused = "3", "upgrade"
+		}, "paused", "paused"},
+	} {
+		for _, do := range []Do{PowerOff, PowerOn} {
+			c, says, want := announced(t), on, tc.off
+			if do == PowerOn {
+				c, says, want = fenced(t), off, tc.on
+			}
+			if c.look.ResourceVersion = "7"; do == PowerOn {
+				c.announced()
+			}
+			c.upTo(do, says)
+			r := Recheck{Seen: c.node.Look(), Facts: c.facts.Facts, Fleet: c.fleet.View("n1", c.now)}
+			tc.change(c, &r)
+			held := c.node // as an executor's copy
+			switch err := held.StillHolds(c.now, r); {
+			case err == nil && want != nothing:
+				t.Errorf("%s: %s may be sent, want %q", tc.name, do, want)
+			case err != nil && (want == nothing || !strings.Contains(err.Error(), want)):
+				t.Errorf("%s: %s: got %q, want %q", tc.name, do, err, want)
+			}
+		}
+	}
+	c := announced(t)
+	c.next()
+	if err := c.node.StillHolds(c.now, Recheck{}); err == nil {
+		t.Error("a question is a power action")
+	}
+}
+
+// What was not sent counts as no attempt: the node is looked at, and the same power-off is decided on again.
+func TestNotSentIsNoAttempt(t *testing.T) {
+	c := announced(t)
+	first := c.upTo(PowerOff, on)
+	c.did(Outcome{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	if s := c.next(); s.Do != PowerOff || s.Why != first.Why || c.reads[0] != Life {
+		t.Errorf("got %s (%s) after %v, want a look and then %s", s.Do, s.Why, c.reads, first.Why)
+	}
+	c.did(Outcome{Sent: c.now})
+	rec := c.upTo(Arm, off).Record
+	if len(rec.OffBy) != 1 {
+		t.Errorf("got %v, want the device that took the second", rec.OffBy)
+	}
+	c = announced(t)
+	c.upTo(PowerOff, on)
+	c.did(Outcome{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	c.pass(proof.TTL)
+	if rec := c.upTo(Arm, off).Record; len(rec.OffBy) != 0 {
+		t.Errorf("went off by itself: got %v, want no device that took a power-off", rec.OffBy)
+	}
+}
+
 // What a device did not accept is remembered, and what it accepted is waited for.
 func TestPowerOffIsRemembered(t *testing.T) {
 	for want, err := range map[reason.Reason]error{

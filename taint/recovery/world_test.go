@@ -560,6 +560,11 @@ func (w *world) do1(s Step, most time.Duration) bool {
 		w.ask()
 		return true
 	case PowerOff:
+		if err := w.still(); err != nil {
+			w.print("", "nothing is sent", ": "+err.Error())
+			o.Late = true
+			break
+		}
 		w.checkPowerOff(l)
 		o.Sent, o.Err = w.now, map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]
 		if w.obeys == "ok" {
@@ -573,6 +578,15 @@ func (w *world) do1(s Step, most time.Duration) bool {
 	}
 	w.course.Did(o, w.now, &w.fleet)
 	return true
+}
+
+// still is the last check before a power action, with a cache that is never behind.
+func (w *world) still() error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
+	l := taint.See(&w.node, lease, taint.DefaultKey, w.now, w.now)
+	return w.course.StillHolds(w.now, Recheck{
+		Seen: l, Facts: fence.Facts{Mode: w.mode, Excluded: w.excluded}, Fleet: w.fleet.View(l.Name, w.now),
+	})
 }
 
 // writePods writes one pod after the other, each while it may be.

@@ -336,7 +336,12 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		if c.step != 0 { // in the middle of a batch
 			s.batch(c)
 		}
-	case sendingOff:
+	case sendingOff: // the device was busy until now
+		if c.still(s) != nil {
+			c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
+			break
+		}
+		s.powersOff(c)
 		_ = s.arrive(&write{do: recovery.PowerOff})
 		at := c.sent
 		back()
@@ -346,6 +351,16 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		back()
 		s.written(c, err)
 	}
+}
+
+// still is the last check before a power-off, with a cache that is as old as the look.
+func (c *ctl) still(s *state) error {
+	l := c.course.Look()
+	facts := fence.Facts{Mode: fence.Fence}
+	if s.observe {
+		facts.Mode = fence.Observe
+	}
+	return c.course.StillHolds(s.now(), recovery.Recheck{Seen: l, Facts: facts, Fleet: c.fleet.View(l.Name, s.now())})
 }
 
 // written tells the course how a write ended, or sends the next of a batch.
@@ -450,7 +465,7 @@ func (s *state) next(c *ctl) {
 		case recovery.ExpireReady:
 			s.expires(c)
 		case recovery.PowerOff:
-			if c.course.Holds(s.now()) != recovery.Yes {
+			if c.still(s) != nil {
 				c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
 				continue
 			}

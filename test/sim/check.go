@@ -517,7 +517,6 @@ func (c *checker) sentOff(l taint.Look, p *Process) {
 // written down before, that each announcement is sent once, and as many as are allowed.
 func (c *checker) powerOn(l taint.Look, m *machine) {
 	w, r := c.w, l.Record
-	c.keptOn(l, "power-on")
 	last, lease := r.LastPowerOn(), w.api.asOf(l.Sent.Wall).lease(l.Name)
 	switch {
 	case r == nil || r.Phase != taint.PhaseDone || r.Result != taint.ResultEvicted || l.Mark != nil || !c.phases[r.ID+"/"+string(taint.PhaseDone)]:

@@ -34,7 +34,8 @@ type Process struct {
 	life    int  // what belongs to an earlier life is dropped
 	leading bool // it believes so
 	since   time.Time
-	paused  bool // SIGSTOP: nothing of it runs until it is resumed
+	heardAt time.Time // when its watches brought the last news
+	paused  bool      // SIGSTOP: nothing of it runs until it is resumed
 	stopped []func()
 	asleep  time.Time     // since when its machine is suspended; zero: it is not
 	slept   time.Duration // for how long that was before, in all
@@ -203,7 +204,9 @@ func (k *worker) hear() {
 	if w.down {
 		return // no watch brings anything
 	}
+	k.heardAt = w.now
 	if n == nil {
+		k.heard = nil
 		k.fleet.Drop(k.m.name, k.now())
 		return
 	}
@@ -553,41 +556,39 @@ func (k *worker) ask(then func()) {
 }
 
 func (k *worker) powerOff(s recovery.Step) {
-	w, l, by := k.w, k.course.Look(), k.led.to[s.Device]
+	w, by := k.w, k.led.to[s.Device]
 	if !k.may() {
 		return
 	}
-	if k.course.Holds(k.now()) != recovery.Yes {
-		k.did(recovery.Outcome{Late: true})
-		return
-	}
-	w.count("PowerOff")
-	w.check.powerOff(l, k.Process)
-	w.check.guards(l, k.Process)
-	w.check.keptOn(l, "power-off")
-	w.check.level(k.Process, l, k.led.to, k.states, s.Device)
-	w.check.sentOff(l, k.Process)
-	sent, life := k.now(), k.life
-	w.after(w.latency(), func() {
-		err := by.of.orderOff(by.target, by.which)
-		k.within(life, w.latency(), func() { w.check.taken(k.Process, k.m.name, by, err); k.did(recovery.Outcome{Sent: sent, Err: err}) })
+	var sent providers.Instant
+	k.act(by, "power-off", by.of.orderOff, func(l taint.Look) {
+		sent = k.now()
+		w.count("PowerOff")
+		w.check.powerOff(l, k.Process)
+		w.check.guards(l, k.Process)
+		w.check.level(k.Process, l, k.led.to, k.states, s.Device)
+		w.check.sentOff(l, k.Process)
+	}, func(err error) {
+		late := errors.Is(err, errNotSent)
+		if !late {
+			w.check.taken(k.Process, k.m.name, by, err)
+		}
+		k.did(recovery.Outcome{Sent: sent, Err: err, Late: late})
 	})
 	w.jolt(k.Process, k.m)
 }
 
 // powerOn sends the power-on through one device after the other.
 func (k *worker) powerOn(s recovery.Step) {
-	w, l := k.w, k.course.Look()
+	w := k.w
 	if !k.may() {
 		return
 	}
-	if k.course.Holds(k.now()) != recovery.Yes {
-		k.did(recovery.Outcome{Late: true})
-		return
+	sent, devices := k.now(), s.Devices
+	one := func(l taint.Look) {
+		w.count("PowerOn")
+		w.check.powerOn(l, k.m)
 	}
-	w.count("PowerOn")
-	w.check.powerOn(l, k.m)
-	sent, life, devices := k.now(), k.life, s.Devices
 	var refused error
 	var next func()
 	next = func() {
@@ -595,20 +596,69 @@ func (k *worker) powerOn(s recovery.Step) {
 			k.did(recovery.Outcome{Sent: sent, Err: refused})
 			return
 		}
-		by := k.led.to[devices[0]]
+		by, first := k.led.to[devices[0]], len(devices) == len(s.Devices)
 		devices = devices[1:]
-		w.after(w.latency(), func() {
-			err := by.of.orderOn(by.target, by.which)
-			k.within(life, w.latency(), func() {
-				if err != nil {
-					refused = err
-				}
-				next()
-			})
+		k.act(by, "power-on", by.of.orderOn, one, func(err error) {
+			if errors.Is(err, errNotSent) { // the same is true of the devices that follow
+				k.did(recovery.Outcome{Sent: sent, Err: err, Late: first})
+				return
+			}
+			if err != nil {
+				refused = err
+			}
+			next()
 		})
+		one = func(taint.Look) {}
 	}
 	next()
 	w.jolt(k.Process, k.m)
+}
+
+// act has a device carry out a power action as a provider does: after what keeps the provider busy it asks StillHolds,
+// and then sends the request, which takes at most actDeadline. sent runs when the request is sent, then runs with the
+// answer.
+func (k *worker) act(
+	by speaker, what string, order func(providers.Target, int) error, sent func(taint.Look), then func(error),
+) {
+	w, life := k.w, k.life
+	k.within(life, w.wires.busy(w, k.m), func() {
+		if err := k.still(); err != nil && !w.Unchecked {
+			w.count("not sent")
+			w.logf("%s: %s: nothing is sent: %v", k.name, k.m.name, err)
+			then(errNotSent)
+			return
+		}
+		last := lastCheck{k.Process, k.course.Look(), w.now, k.heardAt, what}
+		w.check.allowed(last)
+		sent(last.look)
+		w.after(w.wires.way(w, k.m), func() {
+			w.check.arrives(last)
+			err := order(by.target, by.which)
+			k.within(life, w.latency(), func() { then(err) })
+		})
+	})
+}
+
+// still is the last check before a power action, by what the process knows now.
+func (k *worker) still() error {
+	w := k.w
+	r := recovery.Recheck{Fleet: k.fleet.View(k.m.name, k.now())}
+	if w.leader >= 0 && w.leader != k.index {
+		r.Leading = errors.New("another leads")
+	}
+	if w.rules.words && !w.down && w.api.pause != nil { // it is read once more
+		if p := fence.PauseOf(w.api.pause); !p.Over(w.now) {
+			r.Paused = p.String()
+		}
+	}
+	if k.heard != nil {
+		r.Seen = k.told
+		r.Facts = fence.Facts{
+			Mode:     fence.Chosen{Mode: k.m.mode}.Lowered(k.heard.Annotations).Mode,
+			Excluded: fence.Excluded(k.heard, w.now), KeptOn: fence.KeptOn(k.heard, w.rules.cordoned),
+		}
+	}
+	return k.course.StillHolds(k.now(), r)
 }
 
 // did tells the course how an act ended, and goes on.

@@ -77,6 +77,8 @@ type Options struct {
 	Seed     uint64
 	Scenario Scenario
 	Trace    bool // keep the history's lines; slow
+	// Unchecked leaves out the last check of power actions: unsafe, and the checker must say so.
+	Unchecked bool
 	// Tape takes each line of the recording that the process of that name writes; nil: none does.
 	Tape func(process string, line []byte)
 }
@@ -108,6 +110,7 @@ type World struct {
 	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
 	storm      storm
 	hints      hints
+	wires      wires
 	rules      rules
 	mode       fence.Mode          // what the configuration says of most nodes
 	words      []*word             // all that was said of who is to be left alone

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,26 @@ func TestBareNodesAreFoundOut(t *testing.T) {
 	t.Errorf("no history of %d without the hook broke invariant 10: the checker is blind", histories)
 }
 
+// TestUncheckedPowerActionsAreFoundOut plays histories whose power actions skip their last check. The checker must see
+// each way in which they are wrong; if it does not, TestHistories proves nothing about them.
+func TestUncheckedPowerActionsAreFoundOut(t *testing.T) {
+	if race || testing.Short() {
+		t.Skip("needs thousands of histories")
+	}
+	const histories = 6000
+	want := []string{"whose heartbeat since the look was heard", "old at its last check", " leads"}
+	for seed := uint64(0); seed < histories && len(want) > 0; seed++ {
+		v := Run(Options{Seed: seed, Scenario: []Scenario{Hooked, Cut}[seed%2], Unchecked: true}).Violation
+		if v == nil || v.Invariant != "power" {
+			continue
+		}
+		want = slices.DeleteFunc(want, func(text string) bool { return strings.Contains(v.Text, text) })
+	}
+	if len(want) > 0 {
+		t.Errorf("no history of %d without the last check broke %q: the checker is blind", histories, want)
+	}
+}
+
 // TestPoliciesBreakWhatTheyAccept plays histories with policies that end pods without proof: the checker sees pods run twice, and nothing
 // else breaks.
 func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
@@ -122,7 +143,11 @@ func TestPathsAreTaken(t *testing.T) {
 		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
-		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended", "stale leader acts", "held", "held up", "tombstone held up", "release", "person edits", "node deleted", "by a kept list",
+		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended",
+		"power action held up before its last check", "power action held up on its way", "not sent",
+		"power-off: nothing since the look", "power-off: a heartbeat after the last check",
+		"stale leader acts", "held", "held up", "tombstone held up",
+		"release", "person edits", "node deleted", "by a kept list",
 		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies",
 		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",

@@ -28,7 +28,7 @@ func (w *World) build() {
 		events:     w.chance(0.6),
 		lostEvents: w.chance(0.3),
 	}
-	w.storm, w.hints = drawStorm(w.Seed, w.Scenario), drawHints(w.Seed, w.Scenario)
+	w.storm, w.hints, w.wires = drawStorm(w.Seed, w.Scenario), drawHints(w.Seed, w.Scenario), newWires(w.Seed)
 	if w.Scenario == Cut {
 		w.storm.plane, w.storm.limits.MinHealthy.Number, w.limits.jolt = 0, 0, 0.01
 		w.storm.after.PowerOn, w.storm.after.PerDay = true, max(w.storm.after.PerDay, 1)
