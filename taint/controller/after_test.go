@@ -14,7 +14,6 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -57,6 +56,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s recovery
 	}.Enter(taint.PhaseDone, taint.ResultEvicted, x.c.now)
 	write := func(r taint.Record) {
 		x.live.node = x.live.node.DeepCopy()
+		x.cached.node = x.live.node
 		x.live.node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 	}
 	write(rec)
@@ -81,8 +81,9 @@ func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 	}{
 		{"leader, fresh look", 0, nil, nil, []string{"a", "b"}, nil, false},
 		{"the first does not take it", 0, nil, refused, []string{"a", "b"}, refused, false},
-		{"stopped for a while since the look", 6 * time.Second, nil, nil, nil, kube.ErrLate, true},
-		{"no leader any more", 0, errStale, nil, nil, errStale, false},
+		{"stopped for a while since the look", 6 * time.Second, nil, nil, nil, providers.ErrNotSent, true},
+		{"no leader any more", 0, errStale, nil, nil, errStale, true},
+		{"what changes before the second stops it", 0, nil, providers.ErrNotSent, []string{"a"}, providers.ErrNotSent, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x, asked, s := powering(t, tc.broken)

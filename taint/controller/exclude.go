@@ -43,13 +43,7 @@ func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper
 	var g errgroup.Group
 	if at.Pause.Name != "" {
 		g.Go(func() (err error) {
-			var cm corev1.ConfigMap
-			paused, err = wordOf(ctx, c, "ConfigMap", at.Pause, &cm, func() string {
-				if p := fence.PauseOf(cm.Data); !p.Over(now) {
-					return p.String()
-				}
-				return ""
-			})
+			paused, err = pauseOf(ctx, c, at.Pause, now)
 			return err
 		})
 	}
@@ -88,6 +82,31 @@ func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper
 	}
 	w.Excluded, w.KeptOn = strings.Join(all, "; "), cmp.Or(unread[:]...)
 	return w, err
+}
+
+// pauseOf is what the ConfigMap that pauses the whole cluster says at now.
+func pauseOf(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (said, error) {
+	var cm corev1.ConfigMap
+	return wordOf(ctx, c, "ConfigMap", key, &cm, func() string {
+		if p := fence.PauseOf(cm.Data); !p.Over(now) {
+			return p.String()
+		}
+		return ""
+	})
+}
+
+// pausedNow is "" or why the whole cluster is paused. An answer that takes longer than pauseRead counts as none.
+func (r *Reconciler) pausedNow(ctx context.Context, key client.ObjectKey) string {
+	if key.Name == "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, pauseRead)
+	defer cancel()
+	s, err := pauseOf(ctx, oneForAll{r.Live, &r.pauses}, key, r.Now())
+	if err != nil {
+		r.Log.Debug("Cannot read the pause again", "error", err)
+	}
+	return cmp.Or(s.why, s.denied)
 }
 
 // conversionTimeout bounds the reading of Cluster API's objects. The webhook that converts them may run on the node that is dead.

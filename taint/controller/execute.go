@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,8 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	case o.Err == nil && writes(s.Do):
 		r.tell(st, s)
 		r.chronicleWrite(st, s)
+	case o.Late && (s.Do == recovery.PowerOff || s.Do == recovery.PowerOn): // look again at once, unless another leads
+		return 0, true, r.Leading()
 	case s.Do == recovery.PowerOff, s.Do == recovery.PowerOn: // the course knows it; what follows, it decides
 		return 0, true, nil
 	case o.Err != nil:
@@ -191,14 +194,12 @@ func (r *Reconciler) noticed(st *nodeState) {
 func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
 	l := st.course.Look()
 	by := st.machine.Devices()[s.Device]
-	o.Sent = r.now()
-	if st.course.Holds(o.Sent) != recovery.Yes {
-		return recovery.Outcome{Err: kube.ErrLate, Late: true}
-	}
-	if o.Err = r.Leading(); o.Err == nil {
-		o.Err = by.Provider.PowerOff(ctx, by.Target, func() error { return r.mayStillAct(st) })
-	}
-	if o.Err != nil {
+	o = r.actOnPower(ctx, st, by, by.Provider.PowerOff)
+	switch {
+	case o.Late:
+		r.Log.Warn("Power-off was not sent", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
+		return o
+	case o.Err != nil:
 		r.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
 		return o
 	}
@@ -206,35 +207,93 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Ste
 	return o
 }
 
-// powerOn sends the power-on that the record announced, through one device after the other.
-func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
-	l, all := st.course.Look(), st.machine.Devices()
-	o.Sent = r.now()
-	if st.course.Holds(o.Sent) != recovery.Yes {
-		return recovery.Outcome{Err: kube.ErrLate, Late: true}
-	}
+// powerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
+// being sent to keeps the others as well.
+func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step) (all recovery.Outcome) {
+	l, devices := st.course.Look(), st.machine.Devices()
+	all.Late = true
 	for _, i := range s.Devices {
-		err := r.Leading()
-		if err == nil {
-			err = all[i].Provider.PowerOn(ctx, all[i].Target, func() error { return r.mayStillAct(st) })
+		by := devices[i]
+		o := r.actOnPower(ctx, st, by, by.Provider.PowerOn)
+		all.Sent, all.Err, all.Late = o.Sent, cmp.Or(o.Err, all.Err), all.Late && o.Late
+		if o.Late {
+			r.Log.Warn("Power-on was not sent", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
+			return all
 		}
-		if err != nil {
-			r.Log.Error("Power-on was not accepted", "node", l.Name, "fence", l.Record.ID, "device", all[i].Device, "error", err)
-			o.Err = err
+		if o.Err != nil {
+			r.Log.Error("Power-on was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
 			continue
 		}
-		r.Log.Info("Sent power-on", "node", l.Name, "fence", l.Record.ID, "device", all[i].Device)
+		r.Log.Info("Sent power-on", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
 	}
-	return o
+	return all
 }
 
-// mayStillAct returns nil while the look that a power action follows from holds, and this process leads. It reads no
-// more than powerOff reads before the call, so that a device's goroutine may call it.
-func (r *Reconciler) mayStillAct(st *nodeState) error {
-	if st.course.Holds(r.now()) != recovery.Yes {
-		return kube.ErrLate
+// actOnPower has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
+// nothing was sent. It blocks for the device.
+func (r *Reconciler) actOnPower(
+	ctx context.Context, st *nodeState, by Machine, act func(context.Context, providers.Target, func() error) error,
+) recovery.Outcome {
+	call, end := context.WithCancelCause(ctx)
+	defer end(errCallOver)
+	check := lastCheck{r: r, call: call, course: st.course.Node, allowed: r.now()}
+	err := check.still()
+	if err != nil {
+		err = providers.WithClass(providers.ErrNotSent, err)
+	} else {
+		err = act(ctx, by.Target, check.still)
 	}
-	return r.Leading()
+	return recovery.Outcome{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
+}
+
+// errCallOver refuses what a provider would send after its call has returned.
+var errCallOver = errors.New("the call that asked for it is over")
+
+// pauseRead is how long the last check waits for the cluster's pause. The look read it as well, so a slow API server
+// does not keep machines on.
+const pauseRead = 500 * time.Millisecond
+
+// lastCheck tells providers right before each request of a power action whether it may still be sent. A provider may
+// ask it in a goroutine of its own, so it works on a copy of the course.
+type lastCheck struct {
+	r      *Reconciler
+	call   context.Context
+	course recovery.Node
+
+	mu      sync.Mutex    // guards what follows
+	allowed taint.Instant // when it last allowed a request, or when the call began
+}
+
+// still blocks for pauseRead at most. Everything but the pause is checked after that.
+func (c *lastCheck) still() error {
+	r, name := c.r, c.course.Look().Name
+	config := r.Config()
+	re := recovery.Recheck{Paused: r.pausedNow(c.call, config.Elsewhere.Pause)}
+	if c.call.Err() != nil {
+		return context.Cause(c.call)
+	}
+	now := r.now()
+	var node corev1.Node
+	if err := r.Cache.Get(c.call, client.ObjectKey{Name: name}, &node); err == nil {
+		re.Seen = taint.See(&node, nil, r.Key, now, now)
+		facts, _ := config.Facts(&node, re.Seen, now.Wall)
+		re.Facts = facts.Facts
+	}
+	re.Leading, re.Fleet = r.Leading(), r.fleetView(name)
+	now = r.now()
+	if err := c.course.StillHolds(now, re); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.allowed = now
+	return nil
+}
+
+func (c *lastCheck) sent() taint.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allowed
 }
 
 // clear clears the volume lists.

@@ -34,8 +34,9 @@ import (
 
 // oneMachine is a provider with one answer.
 type oneMachine struct {
-	now   func() time.Time
-	state providers.PowerState
+	refuses error // a power-off
+	now     func() time.Time
+	state   providers.PowerState
 
 	mu         sync.Mutex // guards the counts
 	asked, off int
@@ -52,7 +53,7 @@ func (m *oneMachine) PowerOff(context.Context, providers.Target, func() error) e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.off++
-	return nil
+	return m.refuses
 }
 
 func (*oneMachine) PowerOn(context.Context, providers.Target, func() error) error { return nil }
@@ -65,6 +66,7 @@ type server struct {
 	pods        []corev1.Pod
 	bound       string
 	attachments []storagev1.VolumeAttachment
+	pause       map[string]string            // of the ConfigMap that pauses all; nil: it takes for ever to read
 	took        func()                       // what happens while it lists; nil: nothing
 	fails       func(o runtime.Object) error // nil: nothing does
 }
@@ -95,7 +97,7 @@ func (s *server) List(_ context.Context, list client.ObjectList, opts ...client.
 	return nil
 }
 
-func (s *server) Get(_ context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (s *server) Get(ctx context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if s.fails != nil {
 		if err := s.fails(o); err != nil {
 			return err
@@ -106,6 +108,12 @@ func (s *server) Get(_ context.Context, k client.ObjectKey, o client.Object, _ .
 		s.node.DeepCopyInto(o)
 	case *coordinationv1.Lease:
 		o.Name, o.ResourceVersion = k.Name, s.lease
+	case *corev1.ConfigMap:
+		if s.pause == nil {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		o.Data = s.pause
 	case *corev1.PersistentVolumeClaim:
 		o.Spec.VolumeName = s.bound
 	case *corev1.PersistentVolume:
@@ -319,7 +327,7 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 	}{
 		{"leader, fresh look", 0, nil, 1, false},
 		{"stopped for a while since the look", 6 * time.Second, nil, 0, true},
-		{"no leader any more", 0, errStale, 0, false},
+		{"no leader any more", 0, errStale, 0, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := &oneMachine{state: providers.PowerOn}
@@ -336,26 +344,39 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 	}
 }
 
-// A power-off goes its way through the device, and its outcome into the course: what follows, that decides.
+// A power-off goes its way through the device, and its outcome into the course: what follows, that decides. One that
+// was not sent is no attempt, and a process that does not lead ends its work on the node.
 func TestPowerOffIsNoError(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		m := &oneMachine{state: providers.PowerOn}
+	for name, tc := range map[string]struct {
+		leading, refuses error
+		offs             int
+		says             reason.Reason // after the power-off
+		err              error
+	}{
+		"accepted":        {nil, nil, 1, reason.AwaitingOff, nil},
+		"not accepted":    {nil, providers.ErrUnreachable, 1, reason.NotAccepted, nil},
+		"not sent":        {nil, providers.ErrNotSent, 1, reason.SendingOff, nil},
+		"leadership lost": {errStale, nil, 0, reason.SendingOff, errStale},
+	} {
+		m := &oneMachine{state: providers.PowerOn, refuses: tc.refuses}
 		x := inMidst(t, m, taint.PhasePoweringOff)
 		x.live.pods = podsOf("n1", "a")
+		x.Leading = func() error { return tc.leading }
+		var err error
 		for range 20 {
-			if lost {
-				x.Leading = func() error { return errStale }
+			var after time.Duration
+			if after, _, err = x.step(t.Context(), "n1", x.st); err != nil {
+				break
 			}
-			after, _, err := x.step(t.Context(), "n1", x.st)
-			must(t, err)
-			if x.pass(after); x.st.told.said == reason.AwaitingOff || x.st.told.said == reason.NotAccepted {
+			if x.pass(after); x.st.told.said == reason.AwaitingOff || x.st.told.said == reason.NotAccepted || m.off > 1 {
 				break
 			}
 			x.c.now = x.c.now.Add(time.Millisecond)
 		}
-		want := map[bool]reason.Reason{false: reason.AwaitingOff, true: reason.NotAccepted}[lost]
-		if n := map[bool]int{false: 1, true: 0}[lost]; m.off != n || x.st.told.said != want {
-			t.Errorf("leadership lost %v: got %d power-offs, then %s, want %d, %s", lost, m.off, x.st.told.said, n, want)
+		again := tc.refuses == providers.ErrNotSent // it is decided on again, on another look
+		if (m.off != tc.offs) != again || x.st.told.said != tc.says || !errors.Is(err, tc.err) {
+			t.Errorf("%s: got %d power-offs, then %s, error %v; want %d, %s, %v",
+				name, m.off, x.st.told.said, err, tc.offs, tc.says, tc.err)
 		}
 	}
 }

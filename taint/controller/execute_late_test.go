@@ -16,6 +16,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -70,5 +72,95 @@ func TestProofOutlivesTheWayToTheServer(t *testing.T) {
 		if o := x.act(t.Context(), x.st, s); o.Err != nil || m.asked != tc.want {
 			t.Errorf("a proof %s old: asked %d times, error %v; want %d", tc.age, m.asked, o.Err, tc.want)
 		}
+	}
+}
+
+// busy is a device that is held up before it asks whether it may still act.
+type busy struct {
+	oneMachine
+	meanwhile func()
+	still     func() error
+}
+
+func (b *busy) PowerOff(_ context.Context, _ providers.Target, still func() error) error {
+	b.meanwhile()
+	b.still = still
+	if err := providers.PermitSends(still)(); err != nil {
+		return err
+	}
+	b.off++
+	return nil
+}
+
+// Whatever changed since the executor asked the device keeps it from acting, as far as the process knows.
+func TestLastCheck(t *testing.T) {
+	onNode := func(change func(*corev1.Node)) func(*midst) {
+		return func(x *midst) { // in the cache alone: a later look may show it or not
+			x.cached.node = x.cached.node.DeepCopy()
+			x.cached.node.ResourceVersion = "6"
+			change(x.cached.node)
+		}
+	}
+	condition := func(of corev1.NodeConditionType) func(*midst) {
+		return onNode(func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: of, Status: corev1.ConditionTrue})
+			slim(n)
+		})
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*midst)
+		sends  bool
+	}{
+		{"nothing", func(*midst) {}, true},
+		{"the device is slow", func(x *midst) { x.c.now = x.c.now.Add(4 * time.Second) }, true},
+		{"the device is too slow", func(x *midst) { x.c.now = x.c.now.Add(6 * time.Second) }, false},
+		{"leadership lost", func(x *midst) { x.Leading = func() error { return errStale } }, false},
+		{"a heartbeat", func(x *midst) { x.across(func(f *fleet.Fleet) { f.Lease("n1", "2", 0, x.now()) }) }, false},
+		{"a boot", onNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }), false},
+		{"a label", onNode(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }), true},
+		{"paused", onNode(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "disks" }), false},
+		{"in maintenance", condition("MaintenanceInProgress"), false},
+		{"drained", condition("DrainInProgress"), false},
+		{"shut down", condition("GracefulNodeShutdownInProgress"), false},
+		{"released", onNode(func(n *corev1.Node) {
+			r, _ := taint.RecordOf(n)
+			n.Annotations[taint.RecordAnnotation] = r.Enter(taint.PhaseDone, taint.ResultReleased, newYear).Encode()
+		}), false},
+		{"the cluster is paused", func(x *midst) { x.live.pause = map[string]string{"reason": "upgrade"} }, false},
+		{"the pause cannot be read", func(x *midst) { x.live.pause = nil }, true},
+		{"another mode by a new configuration", func(x *midst) {
+			config := x.Config()
+			config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: fence.Observe} }
+			x.Config = func() *Config { return config }
+		}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &busy{oneMachine: oneMachine{state: providers.PowerOn}}
+			x := inMidst(t, &m.oneMachine, taint.PhasePoweringOff)
+			config := x.Config()
+			machine, _ := config.Machine(nil)
+			machine.Provider = m
+			config.Machine = func(*corev1.Node) (Machine, error) { return machine, nil }
+			x.Config = func() *Config { return config }
+			x.live.pods = podsOf("n1", "a")
+			s := x.upTo(recovery.PowerOff)
+			config.Elsewhere.Pause = client.ObjectKey{Namespace: "forcefence", Name: "pause"}
+			x.live.pause = map[string]string{"until": "2000-01-01T00:00:00Z"}
+			m.meanwhile = func() { tc.change(x) }
+			begun := time.Now()
+			o := x.act(t.Context(), x.st, s)
+			sent, refused := m.off == 1, errors.Is(o.Err, providers.ErrNotSent)
+			if sent != tc.sends || o.Late == tc.sends || refused == tc.sends || sent && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
+				t.Errorf("%s: got %d power-offs, outcome %+v; want it sent: %v", tc.name, m.off, o, tc.sends)
+			}
+			if took := time.Since(begun); took > pauseRead {
+				t.Errorf("%s: it took %s, want %s at most", tc.name, took, pauseRead)
+			}
+			if err := m.still(); !errors.Is(err, errCallOver) {
+				t.Errorf("%s: after the call: got %v, want %v", tc.name, err, errCallOver)
+			}
+			time.Sleep(2 * kube.Timeout) // a shared read of the pause goes on for whoever comes next
+		})
 	}
 }

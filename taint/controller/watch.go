@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 )
 
@@ -50,7 +51,7 @@ func slim(n *corev1.Node) {
 	var ours []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.ProtectionCondition ||
-			c.Type == taint.FenceableCondition {
+			c.Type == taint.FenceableCondition || fence.LeavesAlone(c.Type) {
 			ours = append(ours, c)
 		}
 	}

@@ -182,6 +182,7 @@ func (r *Reconciler) watchDevice(ctx context.Context, w providers.Watcher, targe
 		err := watchOnce(ctx, w, targets, func(t providers.Target, o providers.Observation) {
 			r.Metrics.pushes.WithLabelValues(o.State.String()).Inc()
 			if o.State == providers.PowerOn {
+				r.across(func(f *fleet.Fleet) { f.HeardOn(t.Node, r.now()) })
 				return
 			}
 			r.across(func(f *fleet.Fleet) { f.Hint(t.Node, fleet.Push, r.now()) })

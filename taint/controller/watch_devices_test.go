@@ -156,7 +156,11 @@ func TestWatchDevices(t *testing.T) {
 			t.Fatalf("watched: got %q after %d Watches, want a and b after one", got, begun)
 		}
 
+		r.across(func(f *fleet.Fleet) { f.Know("a", r.now()) })
 		p.f(providers.Target{Node: "a"}, providers.Observation{State: providers.PowerOn})
+		if at := r.fleetView("a").OnAt; !at.Equal(r.now()) {
+			t.Errorf("a tells of On: got On at %s, want now", at.Wall)
+		}
 		p.f(providers.Target{Node: "b"}, providers.Observation{State: providers.PowerOff})
 		if len(wake) != 1 {
 			t.Fatalf("woken: got %d nodes, want one", len(wake))

@@ -180,7 +180,10 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 		return -1
 	}
 	off, known := offs(answers)
-	for _, a := range answers {
+	for i, a := range answers {
+		if a.State == providers.PowerOn && !ms[i].Feeds {
+			r.across(func(f *fleet.Fleet) { f.HeardOn(ms[i].Target.Node, a.Got) })
+		}
 		r.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
 	}
 	if batch && len(off) > 1 && 2*len(off) > len(answers) {

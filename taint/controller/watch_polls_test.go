@@ -208,6 +208,11 @@ func TestPollHints(t *testing.T) {
 				t.Errorf("n%d: asked %d times in a minute, want every 5 s", i, len(at))
 			}
 		}
+		x.r.across(func(f *fleet.Fleet) { f.Know("n0", x.r.now()) })
+		time.Sleep(6 * time.Second)
+		if at := x.r.fleetView("n0").OnAt; x.r.now().Sub(at) > 6*time.Second {
+			t.Errorf("n0 is polled and on: got On at %s, want within the period", at.Wall)
+		}
 		if k.worst != 1 {
 			t.Errorf("a device was asked %d questions at the same time", k.worst)
 		}

@@ -54,6 +54,12 @@ var (
 	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
 )
 
+// lastChecks are the tests of what is checked right before a power action; uncheckedPower plays histories without that.
+var (
+	lastChecks     = []string{"./taint/controller -run TestLastCheck|TestPowerOffNeedsLeader"}
+	uncheckedPower = []string{"./test/sim -run TestUncheckedPowerActionsAreFoundOut"}
+)
+
 // overtime is what is done about volumes that do not detach.
 var overtime = []string{"./taint/evict -run Overtime|Emptied"}
 
@@ -1716,6 +1722,14 @@ var Mutants = []Mutant{
 		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
+		Name: "fence: a power-off long after the device told which machine it is (step 3)", In: "taint/fence.View.identified",
+		Old: "v.Answer.At.Age(at) <= identityHolds", New: "true",
+	},
+	{
+		Name: "fence: the look does not count as the time of the act (step 3)", In: "taint/fence.View.identified",
+		Old: "v.Look.Sent.After(v.Answer.Got)", New: "false",
+	},
+	{
 		Name: "fence: observe mode powers off", In: "taint/fence.View.on",
 		Old: "v.Mode != Fence && !powering", New: "false",
 	},
@@ -2657,7 +2671,7 @@ var Mutants = []Mutant{
 		Old: "return q.answer, joined{q.err}", New: "return q.answer, nil", Tests: shares,
 	},
 	{
-		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.Elsewhere.Says",
+		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.pauseOf",
 		Old: "!p.Over(now)", New: "false && p.Over(now)",
 		Tests: glue,
 	},
@@ -3345,8 +3359,148 @@ var Mutants = []Mutant{
 		Old: "min(took, n.usual)", New: "0*min(took, n.usual)",
 	},
 	{
-		Name: "controller: power-off without leadership", In: "taint/controller.Reconciler.powerOff",
-		Old: "r.Leading()", New: "error(nil)",
+		Name: "controller: power action without leadership", In: "taint/controller.lastCheck.still",
+		Old: "r.Leading()", New: "error(nil)", Tests: lastChecks,
+	},
+	{
+		Name: "controller: the provider gets no last check", In: "taint/controller.Reconciler.actOnPower",
+		Old: "act(ctx, by.Target, check.still)", New: "act(ctx, by.Target, func() error { return nil })", Tests: lastChecks,
+	},
+	{
+		Name: "controller: the provider is asked although the last check fails", In: "taint/controller.Reconciler.actOnPower",
+		Old: "err != nil", New: "err == errCallOver", Tests: glue,
+	},
+	{
+		Name: "controller: what was not sent counts as an attempt", In: "taint/controller.Reconciler.actOnPower",
+		Old: "errors.Is(err, providers.ErrNotSent)", New: "false", Tests: lastChecks,
+	},
+	{
+		Name: "controller: a provider acts after its call is over", In: "taint/controller.lastCheck.still",
+		Old: "c.call.Err() != nil", New: "false", Tests: lastChecks,
+	},
+	{
+		Name: "controller: the pause is not read again before a power action", In: "taint/controller.lastCheck.still",
+		Old: "r.pausedNow(c.call, config.Elsewhere.Pause)", New: `""`, Tests: lastChecks,
+	},
+	{
+		Name: "controller: a power-off waits for a slow read of the pause", In: "taint/controller.Reconciler.pausedNow",
+		Old: "context.WithTimeout(ctx, pauseRead)", New: "context.WithCancel(ctx)", Tests: lastChecks,
+	},
+	{
+		Name: "controller: the cache drops what keeps a machine on", In: "taint/controller.slim",
+		Old: "fence.LeavesAlone(c.Type)", New: "false", Tests: lastChecks,
+	},
+	{
+		Name: "controller: a refused power action does not end with the leadership", In: "taint/controller.Reconciler.step",
+		Old: "r.Leading()", New: "error(nil)", Tests: glue,
+	},
+	{
+		Name: "last check: leadership", In: "taint/recovery.Node.StillHolds",
+		Old: "r.Leading != nil", New: "false",
+	},
+	{
+		Name: "last check: an old look", In: "taint/recovery.Node.StillHolds",
+		Old: "n.Holds(now) != Yes", New: "false",
+	},
+	{
+		Name: "last check: an old look, found by the simulation", In: "taint/recovery.Node.StillHolds",
+		Old: "case n.Holds(now) != Yes: ...", New: "case false: ...", Tests: []string{sim},
+	},
+	{
+		Name: "last check: a heartbeat", In: "taint/recovery.Node.StillHolds",
+		Old: "r.Fleet.Beat.After(n.look.Sent)", New: "false",
+	},
+	{
+		Name: "last check: a heartbeat, found by the simulation", In: "taint/recovery.Node.StillHolds",
+		Old: "case r.Fleet.Beat.After(n.look.Sent), off && !r.Fleet.Stale: ...", New: "case false: ...", Tests: []string{sim},
+	},
+	{
+		Name: "last check: a node that is not silent for this process", In: "taint/recovery.Node.StillHolds",
+		Old: "off && !r.Fleet.Stale", New: "false",
+	},
+	{
+		Name: "last check: most nodes are silent (15)", In: "taint/recovery.Node.StillHolds",
+		Old: "off && !r.Fleet.Heard", New: "false",
+	},
+	{
+		Name: "last check: a machine that is on is powered on", In: "taint/recovery.Node.StillHolds",
+		Old: "!off && r.Fleet.OnAt.After(n.look.Sent)", New: "false",
+	},
+	{
+		Name: "last check: On stops a power-off", In: "taint/recovery.Node.StillHolds",
+		Old: "!off && r.Fleet.OnAt.After(n.look.Sent)", New: "r.Fleet.OnAt.After(n.look.Sent)",
+	},
+	{
+		Name: "last check: a pause (8)", In: "taint/recovery.Node.StillHolds",
+		Old: `r.Paused != ""`, New: "false",
+	},
+	{
+		Name: "last check: no Node in the cache", In: "taint/recovery.Node.StillHolds",
+		Old: "!r.Seen.Exists", New: "false",
+	},
+	{
+		Name: "last check: a cache that is behind wins over the look", In: "taint/recovery.Node.StillHolds",
+		Old: "taint.Older(r.Seen.ResourceVersion, n.look.ResourceVersion)", New: "false",
+	},
+	{
+		Name: "last check: what the cache shows", In: "taint/recovery.Node.StillHolds",
+		Old: "return n.changed(r)", New: "return nil",
+	},
+	{
+		Name: "last check: another Node object", In: "taint/recovery.Node.changed",
+		Old: "r.Seen.UID != n.look.UID", New: "false",
+	},
+	{
+		Name: "last check: another boot", In: "taint/recovery.Node.changed",
+		Old: "r.Seen.BootID != n.look.BootID", New: "false",
+	},
+	{
+		Name: "last check: Ready", In: "taint/recovery.Node.changed",
+		Old: "r.Seen.IsReady() && !n.look.IsReady()", New: "false",
+	},
+	{
+		Name: "last check: a mark", In: "taint/recovery.Node.changed",
+		Old: "r.Seen.Mark != nil", New: "false",
+	},
+	{
+		Name: "last check: another phase of the fence", In: "taint/recovery.Node.changed",
+		Old: "is.Phase != was.Phase", New: "false",
+	},
+	{
+		Name: "last check: a fence that a person released", In: "taint/recovery.Node.changed",
+		Old: "is.Result != was.Result", New: "false",
+	},
+	{
+		Name: "last check: another fence", In: "taint/recovery.Node.changed",
+		Old: "is.ID != was.ID", New: "false",
+	},
+	{
+		Name: "last check: what became of the machine", In: "taint/recovery.Node.changed",
+		Old: "is.After != was.After", New: "false",
+	},
+	{
+		Name: "last check: the mode", In: "taint/recovery.Node.changed",
+		Old: "r.Facts.Mode != fence.Fence", New: "false",
+	},
+	{
+		Name: "last check: an excluded node (8)", In: "taint/recovery.Node.changed",
+		Old: `r.Facts.Excluded != ""`, New: "false",
+	},
+	{
+		Name: "last check: a machine that is kept on", In: "taint/recovery.Node.changed",
+		Old: `r.Facts.KeptOn != ""`, New: "false",
+	},
+	{
+		Name: "simulation: a heartbeat that was heard before a power-off", In: "test/sim.checker.arrives",
+		Old: "beat(k.heard)", New: "false", Tests: uncheckedPower,
+	},
+	{
+		Name: "simulation: a power-off on an old look", In: "test/sim.checker.arrives",
+		Old: "age > proofTTL+l.Got.Sub(l.Sent)", New: "age < 0", Tests: uncheckedPower,
+	},
+	{
+		Name: "simulation: a power-off while another leads", In: "test/sim.checker.arrives",
+		Old: "!w.procs[i].since.After(k.at)", New: "false", Tests: uncheckedPower,
 	},
 	{
 		Name: "controller: a device that lied proves", In: "taint/recovery.Node.Answered",
@@ -6108,6 +6262,24 @@ var Mutants = []Mutant{
 		Old: "!v.LastOn.After(v.when(old.At))", New: "true",
 	},
 	{
+		Name: "after: a device told of On since the answer", In: "taint/fence.View.afterwards",
+		Old: "v.Fleet.OnAt.After(v.Answer.Got)", New: "false",
+	},
+	{
+		Name: "after: an older On replaces a newer one", In: "taint/fleet.Fleet.HeardOn",
+		Old: "at.After(n.on)", New: "true",
+	},
+	{
+		Name: "after: a device's push of On is not remembered", In: "taint/controller.Reconciler.watchDevice",
+		Old: "r.across(func(f *fleet.Fleet) { f.HeardOn(t.Node, r.now()) })", New: "",
+		Tests: []string{"./taint/controller -run TestWatchDevices"},
+	},
+	{
+		Name: "after: a polled On is not remembered", In: "taint/controller.poller.turn",
+		Old: "a.State == providers.PowerOn && !ms[i].Feeds", New: "false",
+		Tests: []string{"./taint/controller -run TestPollHints"},
+	},
+	{
 		Name: "after: a new power-off keeps what became of the last", In: "taint/fence.View.on",
 		Old: `rec.PowerOff, rec.OffBy, rec.After = true, nil, ""`, New: "rec.PowerOff = true",
 	},
@@ -6141,14 +6313,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "after: a power-on without leadership", In: "taint/controller.Reconciler.powerOn",
-		Old: "r.Leading()", New: "error(nil)",
-		Tests: glue,
-	},
-	{
-		Name: "after: a power-on a while after the look", In: "taint/controller.Reconciler.powerOn",
-		Old: "st.course.Holds(o.Sent) != recovery.Yes", New: "false",
-		Tests: glue,
+		Name: "after: the next device is sent to after one was not", In: "taint/controller.Reconciler.powerOn",
+		Old: "if o.Late { ... }", New: "if false { ... }", Tests: glue,
 	},
 	{
 		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.Reconciler.powerOn",
