@@ -22,6 +22,7 @@ import (
 // What a fence's public documents name. The referee knows it from there.
 const (
 	markKey    = "forcefence.io/node-shutdown"
+	recordKey  = "forcefence.io/fence" // an annotation
 	driverName = "disk.referee.example.com"
 	roleLabel  = "referee.example.com/role"  // of pods: what they are in a run
 	homeLabel  = "referee.example.com/home-" // of Nodes, with a run's name: its pods may go there

@@ -5,9 +5,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // row is one perturbation, and how often it is tried.
@@ -98,6 +102,60 @@ func stopped(k int, d time.Duration) *faults {
 			pause(s.w.ctx, d) // not ctx: the fence ends before
 			s.signal(syscall.SIGCONT)
 			pause(s.w.ctx, 2*time.Second) // what it had in its buffers
+		case <-ctx.Done():
+		}
+	}
+	return f
+}
+
+// stoppedAtDevice is a node that falls silent while its device says On, so that it is to be powered off. The leader is
+// stopped in its k-th question to the device after it announced that, for longer than its Lease. Meanwhile the machine
+// boots and another takes over. Then the leader goes on.
+func stoppedAtDevice(k int) *faults {
+	const aside = 8 * time.Second // the Lease, and who takes it over
+	f := &faults{back: true}
+	var mu sync.Mutex // guards what follows
+	var leader *slot  // that announced the power-off
+	asked, back := 0, false
+	victims := make(chan *slot, 1)
+	f.request = func(q request) verdict {
+		if !q.Write || q.Resource != "nodes" {
+			return verdict{}
+		}
+		return verdict{After: func() {
+			n, err := q.Slot.w.control.client.CoreV1().Nodes().Get(q.Slot.w.ctx, q.Name, metav1.GetOptions{})
+			mu.Lock()
+			defer mu.Unlock()
+			if leader == nil && err == nil && strings.Contains(n.Annotations[recordKey], "PoweringOff") {
+				leader = q.Slot
+			}
+		}}
+	}
+	f.device = func(string, int) says {
+		mu.Lock()
+		defer mu.Unlock()
+		if back {
+			return says{}
+		}
+		if leader != nil {
+			if asked++; asked == k {
+				leader.signal(syscall.SIGSTOP)
+				victims <- leader
+			}
+		}
+		return says{Word: "On"}
+	}
+	f.during = func(ctx context.Context, r *run) {
+		select {
+		case s := <-victims:
+			pause(s.w.ctx, aside) // not ctx: the fence ends before
+			mu.Lock()
+			back = true
+			mu.Unlock()
+			r.victim.on()
+			pause(s.w.ctx, aside)
+			s.signal(syscall.SIGCONT)
+			pause(s.w.ctx, aside) // the device's deadline, and another look
 		case <-ctx.Done():
 		}
 	}
@@ -202,6 +260,9 @@ var table = []row{
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return stopped([]int{1, 2, 3, 5, 10, 20, 30, 45}[i], 20*time.Second)
 		}},
+	{name: "stopped-at-device", runs: fixed(4), brief: []int{0},
+		what: "the leader of a power-off is stopped at its k-th question to the device; the node returns, and another leads",
+		make: func(_ *world, i int, _ *rand.Rand) *faults { return stoppedAtDevice(i + 1) }},
 	{name: "late-end", what: "the k-th tombstone arrives 20 s late, its sender is dead, and another leads", runs: fixed(5),
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return late([]int{1, 5, 12, 20, 25}[i], http.MethodPatch, 20*time.Second)
