@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -89,7 +90,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 			return err
 		case err != nil && ctx.Err() != nil:
 			return nil // this process ends
-		case errors.Is(err, kube.ErrLate):
+		case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 			return nil // not tried: the next look decides
 		case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
 			crowded.Add(1)
@@ -158,8 +159,8 @@ const (
 // run. held says whether the turn is still to be given back.
 func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held bool, err error) {
 	for tries := 1; ; tries++ {
-		if !b.holds(run) {
-			return true, errProofLost
+		if err := b.holds(run, p.uid); err != nil {
+			return true, err
 		}
 		err = p.write(kube.SendWithin(ctx, sending))
 		if !apierrors.IsTooManyRequests(err) || tries == patient {
@@ -182,24 +183,38 @@ func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held 
 // sending is how long a write may take until it is on its way: what it was decided on holds until then.
 const sending = 500 * time.Millisecond
 
-// holds says whether what the course does next may be sent from now on until sending has gone by.
-func (r *Reconciler) holds(st *nodeState) recovery.Hold { return st.course.Holds(r.now().Add(sending)) }
+// errNotNow is a write that was not sent: Kubernetes' own eviction is about to delete the pod.
+var errNotNow = errors.New("stock eviction is about to delete the pod")
 
-// holds reports whether a write may be made now, asking the device again where the last answer is too old.
-func (b *batch) holds(ctx context.Context) bool {
+// sentBy is when a write that is decided on now is on its way at the latest.
+func (r *Reconciler) sentBy() providers.Instant { return r.now().Add(sending) }
+
+// holds says whether what the course does next may be sent from now on until sending has gone by.
+func (r *Reconciler) holds(st *nodeState) recovery.Hold { return st.course.Holds(r.sentBy()) }
+
+// holds returns nil if the write of one pod or attachment may be made now, asking the device again where the last
+// answer is too old. The error is errProofLost, which ends the run, or errNotNow, which concerns this pod alone.
+func (b *batch) holds(ctx context.Context, uid string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped.Load() || ctx.Err() != nil {
-		return false
+		return errProofLost
 	}
-	hold := b.r.holds(b.st)
+	hold := b.st.course.HoldsFor(uid, b.r.sentBy())
 	if hold == recovery.AskFirst {
 		if b.r.ask(ctx, b.st); b.stopped.Load() {
-			return false
+			return errProofLost
 		}
-		hold = b.r.holds(b.st)
+		hold = b.st.course.HoldsFor(uid, b.r.sentBy())
 	}
-	return hold == recovery.Yes
+	switch hold {
+	case recovery.Yes:
+		return nil
+	case recovery.NotThis:
+		return errNotNow
+	default:
+		return errProofLost
+	}
 }
 
 // setBatch tells the informers' handlers which run to stop.

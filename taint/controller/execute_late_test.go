@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -53,6 +56,33 @@ func TestWritesDoNotWaitForAConnection(t *testing.T) {
 				t.Errorf("%s: after %s: noted %v, error %v", do, took, o.How, o.Err)
 			}
 		})
+	}
+}
+
+// A pod waited for its write until stock eviction is about to delete it: it is not written, and not noted as tried. The
+// others are (F2).
+func TestWritesStopBeforeStockEviction(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+	added, seconds := metav1.NewTime(x.c.now), int64(33)
+	x.live.node.Spec.Taints = append(x.live.node.Spec.Taints, corev1.Taint{
+		Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added,
+	})
+	x.live.pods = podsOf("n1", "a", "b")
+	a := &x.live.pods[0]
+	a.DeletionTimestamp, a.DeletionGracePeriodSeconds = nil, nil
+	a.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
+	s := x.upTo(recovery.Tombstone)
+	if len(s.Pods) != 2 {
+		t.Fatalf("got %v, want both pods to be ended", s.Pods)
+	}
+	x.c.now = x.c.now.Add(3 * time.Second)
+	var written []string
+	o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
+		written = append(written, p.Name)
+		return nil
+	})
+	if _, tried := o.How["a"]; o.Err != nil || tried || !slices.Equal(written, []string{"b"}) {
+		t.Errorf("got %v written, noted %v, error %v; want b alone", written, o.How, o.Err)
 	}
 }
 

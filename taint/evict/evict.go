@@ -64,6 +64,7 @@ type Memory struct {
 	Resumed   providers.Instant // when looks came again after none had for a while; zero: they always did
 	looked    providers.Instant // the last look
 	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
+	seen      TaintTimes
 	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
 	Cleared   int               // how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
 
@@ -75,13 +76,13 @@ func (m *Memory) Saw(l taint.Look) (anew bool) {
 	if !m.looked.IsZero() && m.looked.Age(l.Sent) > Blind {
 		m.Resumed = l.Got
 	}
-	m.looked = l.Got
+	m.looked, m.seen = l.Got, m.seen.See(l)
 	switch {
 	case l.Mark == nil:
-		*m = Memory{Resumed: m.Resumed, looked: m.looked}
+		*m = Memory{Resumed: m.Resumed, looked: m.looked, seen: m.seen}
 		return false
 	case markOf(l) != m.id:
-		*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked}
+		*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked, seen: m.seen}
 		anew = true
 	}
 	switch {
@@ -400,7 +401,7 @@ func (v View) evicting() Decision {
 	var ready, waiting, tombs, resting []Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && v.stock().Due(p, v.Now.Wall):
+		case p.goes() && v.Stock(l).Due(p, v.Now.Wall):
 			waiting = append(waiting, p)
 		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
 			resting = append(resting, p)
@@ -692,7 +693,7 @@ func order(pods []Pod) {
 	})
 }
 
-// stock is what the stock eviction controller is about to do here.
-func (v View) stock() Stock {
-	return Stock{Taints: v.Look.Taints, From: v.ProofFrom.Wall, Resumed: v.Resumed.Wall}
+// Stock is what the stock eviction controller knows of the node, by a look.
+func (m Memory) Stock(l taint.Look) Stock {
+	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom.Wall, Resumed: m.Resumed.Wall}
 }

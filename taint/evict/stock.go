@@ -1,15 +1,19 @@
 package evict
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
 )
 
 // Stock is what the stock eviction controller knows of a node that is not Ready: it queues pods by name and deletes them without a UID
 // (F2), so a pod that is ended just before costs its replacement its life.
 type Stock struct {
 	Taints  []corev1.Taint
+	Seen    TaintTimes
 	From    time.Time // when this process first knew that Ready is not True; zero: it is, or nobody looked
 	Resumed time.Time // when looks came again after none had for as long as Blind; zero: they always did
 }
@@ -23,6 +27,48 @@ const (
 	Blind = 20 * time.Second
 )
 
+// TaintTimes are when this process first saw each NoExecute taint that a node has. TimeAdded is the
+// controller-manager's clock, which may be wrong.
+type TaintTimes []TaintTime
+
+// TaintTime is when this process first saw one taint. A taint that was removed and added again has another Added.
+type TaintTime struct {
+	Key   string    `json:"key"`
+	Added time.Time `json:"added,omitzero"` // the taint's TimeAdded; zero: it has none
+	Seen  time.Time `json:"seen"`
+}
+
+// See returns the times after a look. It does not change the slice, which a View may hold.
+func (ts TaintTimes) See(l taint.Look) TaintTimes {
+	var out TaintTimes
+	for _, t := range l.Taints {
+		if t.Effect != corev1.TaintEffectNoExecute {
+			continue
+		}
+		seen, known := ts.seen(t)
+		if !known {
+			seen = l.Got.Wall
+		}
+		out = append(out, TaintTime{Key: t.Key, Added: added(t), Seen: seen})
+	}
+	return out
+}
+
+func (ts TaintTimes) seen(t corev1.Taint) (at time.Time, known bool) {
+	i := slices.IndexFunc(ts, func(o TaintTime) bool { return o.Key == t.Key && o.Added.Equal(added(t)) })
+	if i < 0 {
+		return time.Time{}, false
+	}
+	return ts[i].Seen, true
+}
+
+func added(t corev1.Taint) time.Time {
+	if t.TimeAdded == nil {
+		return time.Time{}
+	}
+	return t.TimeAdded.Time
+}
+
 // Due reports whether the stock eviction controller is about to delete the pod by name (step 8).
 func (s Stock) Due(p Pod, now time.Time) bool {
 	if p.Deleting || s.From.IsZero() {
@@ -34,15 +80,10 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 			continue
 		}
 		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
-		since := s.From
-		if t.TimeAdded != nil && !t.TimeAdded.After(now) { // one from the future is by another clock
-			since = t.TimeAdded.Time
-		}
-		if due, ends := StockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
-			return true
-		}
-		if due, ends := StockEnds(p.Tolerations, t, s.Resumed); ends && s.Resumed.After(since) && s.near(due, now) {
-			return true
+		for _, since := range s.starts(t) {
+			if due, ends := StockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
+				return true
+			}
 		}
 	}
 	if landed || now.Sub(s.From) > stockTaint {
@@ -52,6 +93,23 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	due, ends := StockEnds(p.Tolerations, coming, now)
 	return ends && s.near(due, now)
+}
+
+// starts are the times from which the stock controller may count the taint: when we first saw it, when the
+// controller-manager says that it added it, and when the API server was back after that.
+func (s Stock) starts(t corev1.Taint) []time.Time {
+	seen, known := s.Seen.seen(t)
+	if !known {
+		seen = s.From
+	}
+	out := []time.Time{seen}
+	if t.TimeAdded != nil {
+		out = append(out, t.TimeAdded.Time)
+	}
+	if s.Resumed.After(seen) {
+		out = append(out, s.Resumed)
+	}
+	return out
 }
 
 // near reports whether a deletion that is due then is to be waited for: it is near, and neither it nor the node's death is so

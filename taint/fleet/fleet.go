@@ -53,6 +53,8 @@ type Fleet struct {
 	heard   providers.Instant            // since when at least half of all beat; zero: they do not
 	scanned providers.Instant            // when the flags were last compared with the clock
 	due     providers.Instant            // before that the clock alone changes no flag
+	renewed providers.Instant            // when any Lease was last seen to change
+	outage  providers.Instant            // when the last outage began: no Lease was seen to change in it; zero: none
 	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
 	liars   map[string]*taint.Record     // by the node whose record says that a device said Off of a machine that was on
@@ -72,7 +74,8 @@ type node struct {
 	missed   bool
 	rv       string
 	at       providers.Instant // when this process saw the Lease change: never the node's own clock
-	beat     providers.Instant // the same, but for the first sight of it, which is no heartbeat; zero: it did not change
+	since    providers.Instant // the same, but for a renewal that may be older than an outage: the outage's start
+	beat     providers.Instant // the same as at, but for the first sight of it, which is no heartbeat; zero: it did not change
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
 	hint     providers.Instant
@@ -193,6 +196,14 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Ins
 	if n.rv != "" {
 		n.beat = now
 	}
+	if !f.renewed.IsZero() && f.renewed.Age(now) > share(DefaultDuration, missedAfter) {
+		f.outage = f.renewed
+	}
+	n.since = now
+	if !n.at.After(f.outage) { // the node may have sent it before the outage, and died in it
+		n.since = f.outage
+	}
+	f.renewed = now
 	n.rv, n.at, n.duration = rv, now, duration
 	f.flag(name, n, now)
 	f.count(now)
@@ -376,7 +387,7 @@ func (f *Fleet) node(name string, now providers.Instant) *node {
 		if f.nodes == nil {
 			f.nodes = map[string]*node{}
 		}
-		n = &node{at: now, duration: DefaultDuration}
+		n = &node{at: now, since: now, duration: DefaultDuration}
 		f.nodes[name] = n
 		f.expect(n)
 	}

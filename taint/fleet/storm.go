@@ -357,7 +357,8 @@ func (f *Fleet) part(s *scope, now providers.Instant) Part {
 }
 
 // losing notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each other. That is one
-// event, a site or the way to it. Nodes that die one by one are not.
+// event, a site or the way to it. Nodes that die one by one are not. What was first heard after an outage of the API
+// server counts from its start: otherwise two nodes that died in the outage would look as if they had died one by one.
 func (f *Fleet) losing(s *scope, now providers.Instant) {
 	if s.nodes < 2 || 2*s.stale <= s.nodes {
 		s.lost, s.count = providers.Instant{}, 0
@@ -377,13 +378,13 @@ func (f *Fleet) losing(s *scope, now providers.Instant) {
 		return false
 	}
 	for _, n := range f.nodes { // only when one more fell silent
-		if mine(n) && n.at.After(last) {
-			last = n.at
+		if mine(n) && n.since.After(last) {
+			last = n.since
 		}
 	}
 	together := 0
 	for _, n := range f.nodes {
-		if mine(n) && last.Sub(n.at) <= n.duration {
+		if mine(n) && last.Sub(n.since) <= n.duration {
 			together++
 		}
 	}

@@ -267,6 +267,37 @@ func TestLostDomain(t *testing.T) {
 	}
 }
 
+// In an outage of the API server two of a zone's three nodes died. The renewal that one of them sent before the outage
+// is first seen after it: it counts from the start of the outage, so the zone is lost. A second renewal shows that the
+// node outlived the outage.
+func TestRenewalFromBeforeAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		outage   time.Duration
+		outlives bool // n1 renews once more after the outage
+		want     bool // the zone is lost
+	}{
+		{time.Minute, false, true},
+		{time.Minute, true, false},
+		{2 * time.Second, true, true}, // no outage: within one Lease of each other
+	} {
+		c := zones(t, 6, "a", "b")
+		c.pass(20 * time.Second)
+		c.silence(c.names...)
+		c.pass(tt.outage)
+		c.silence("n1", "n3")
+		c.beat("n1")
+		if tt.outlives {
+			c.pass(10 * time.Second)
+			c.beat("n1")
+		}
+		c.pass(30 * time.Second)
+		if a := c.part("n1", 1); a.Stale != 2 || !a.Lost.IsZero() != tt.want {
+			t.Errorf("outage %s, outlives %t: got stale %d, lost %v; want 2, %t",
+				tt.outage, tt.outlives, a.Stale, a.Lost, tt.want)
+		}
+	}
+}
+
 // A gateway died: devices that answered do not any more. Those that never did, and those that have been silent for long, say nothing.
 func TestDevicesThatStopToAnswer(t *testing.T) {
 	c := zones(t, 8, "a", "b")

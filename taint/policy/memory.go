@@ -15,6 +15,7 @@ type memory struct {
 	Since   providers.Instant            `json:"since,omitzero"`
 	Looked  providers.Instant            `json:"looked,omitzero"`
 	Resumed providers.Instant            `json:"resumed,omitzero"`
+	Seen    evict.TaintTimes             `json:"seen,omitempty"`
 	Again   map[string]providers.Instant `json:"again,omitempty"`
 	Small   map[string]bool              `json:"small,omitempty"`
 	Owed    map[string]bool              `json:"owed,omitempty"`
@@ -43,7 +44,8 @@ type freedJSON struct {
 // MarshalJSON writes all of it: who reads it decides as this process would.
 func (m Memory) MarshalJSON() ([]byte, error) {
 	out := memory{
-		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Again: m.again, Small: m.small,
+		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Seen: m.seen,
+		Again: m.again, Small: m.small,
 		Owed: m.owed, Freed: m.freed, Loose: m.loose, Failed: m.failed, Boot: m.boot,
 	}
 	for name, s := range m.spells {
@@ -65,7 +67,8 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*m = Memory{
-		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, again: in.Again, small: in.Small,
+		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, seen: in.Seen,
+		again: in.Again, small: in.Small,
 		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,
 	}
 	for name, s := range in.Spells {

@@ -74,6 +74,8 @@ type Memory struct {
 	done                   map[string]int    // what fell was when a policy had nothing left to do
 	since, looked, resumed providers.Instant // not Ready, as far as looks tell; the last look; the first after none for long
 
+	seen evict.TaintTimes
+
 	again map[string]providers.Instant // by UID: a write of the pod, or of the attachment, was refused, and is not sent again before that
 	small map[string]bool              // UIDs of pods that are too large to take a whole tombstone
 	owed  map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
@@ -91,7 +93,7 @@ func (m *Memory) Saw(l taint.Look) {
 	if !m.looked.IsZero() && m.looked.Age(l.Sent) > evict.Blind {
 		m.resumed = l.Got
 	}
-	m.looked = l.Got
+	m.looked, m.seen = l.Got, m.seen.See(l)
 	switch {
 	case l.IsReady():
 		m.since = providers.Instant{}
@@ -108,6 +110,11 @@ func (m *Memory) Saw(l taint.Look) {
 		return l.Mark != nil || ready && !m.spells[policy].open
 	})
 	m.sawVolumes(l)
+}
+
+// Stock is what the stock eviction controller knows of the node, by a look.
+func (m Memory) Stock(l taint.Look) evict.Stock {
+	return evict.Stock{Taints: l.Taints, Seen: m.seen, From: m.since.Wall, Resumed: m.resumed.Wall}
 }
 
 // SawPods folds in what is bound to the node.
@@ -369,7 +376,7 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 		return d
 	}
 	var end []evict.Pod
-	stock := evict.Stock{Taints: v.Look.Taints, From: v.since.Wall, Resumed: v.resumed.Wall}
+	stock := v.Stock(v.Look)
 	for _, pod := range mine {
 		switch {
 		case v.rests(pod):

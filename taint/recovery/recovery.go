@@ -7,7 +7,8 @@
 // stories against models. No rule stands in an executor.
 //
 // It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
-// no more than that; while pods are written a proof that grew old is asked for again before the next write (Holds); no power-off is announced
+// no more than that; while pods are written a proof that grew old is asked for again before the next write (HoldsFor);
+// no power-off is announced
 // without a turn in the fleet; and what a policy does without proof is written on the Node before it is done.
 package recovery
 
@@ -778,6 +779,7 @@ const (
 	No       Hold = iota
 	Yes           // now
 	AskFirst      // the proof grew old: ask the device; then Yes, or No
+	NotThis       // HoldsFor: this pod is left to the next look; other writes of the step may be sent
 )
 
 // Recheck is what an executor knows right before a power action is sent, beside the look that the action was decided
@@ -838,7 +840,24 @@ func (n *Node) changed(r Recheck) error {
 	return nil
 }
 
-// Holds says whether what Next said last may be done at now: of a destructive act it is asked right before, for pods before each write.
+// HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before
+// each. Beside what Holds says, it ends no pod that Kubernetes' own eviction is about to delete by name (F2): the write
+// may have waited for its turn since it was decided.
+func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
+	if n.step.Do == Tombstone {
+		stock := n.evict.Stock(n.look)
+		if n.step.Policy != "" {
+			stock = n.policy.Stock(n.look)
+		}
+		if slices.ContainsFunc(n.step.Pods, func(p evict.Pod) bool { return p.UID == uid && stock.Due(p, now.Wall) }) {
+			return NotThis
+		}
+	}
+	return n.Holds(now)
+}
+
+// Holds says whether what Next said last may be done at now: of a destructive act it is asked right before, for pods by
+// HoldsFor.
 // A pause of the process, or a batch that takes long, must not let it act on what was true once.
 func (n *Node) Holds(now providers.Instant) Hold {
 	switch n.step.Do {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -277,6 +278,57 @@ func TestHolds(t *testing.T) {
 			t.Errorf("%s: got %d, want No", s.Do, c.node.Holds(c.now))
 		}
 	})
+}
+
+// A tombstone that was decided before stock eviction was near is not sent once it is; the writes of other pods are
+// (F2).
+func TestHoldsForStockEviction(t *testing.T) {
+	unreachable := func(c *course, effects ...corev1.TaintEffect) {
+		for _, effect := range effects {
+			added := metav1.NewTime(c.now.Wall)
+			one := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &added}
+			c.look.Taints = append(c.look.Taints, one)
+		}
+	}
+	check := func(t *testing.T, c *course, s Step, soon, far string) {
+		t.Helper()
+		if s.Do != Tombstone || len(s.Pods) != 2 {
+			t.Fatalf("got %s of %v, want two tombstones", s.Do, s.Pods)
+		}
+		if got := c.node.HoldsFor(soon, c.now); got != Yes {
+			t.Errorf("at once: got %d, want Yes", got)
+		}
+		for uid, want := range map[string]Hold{soon: NotThis, far: Yes} {
+			if got := c.node.HoldsFor(uid, c.now.Add(3*time.Second)); got != want {
+				t.Errorf("3 s later, pod %s: got %d, want %d", uid, got, want)
+			}
+		}
+	}
+	soon, far := evict.Pod{Name: "soon", UID: "soon"}, evict.Pod{Name: "far", UID: "far", Tolerations: fiveMinutes}
+	t.Run("fence", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		unreachable(c, corev1.TaintEffectNoExecute)
+		soon.Tolerations = tolerating(32 * time.Second)
+		c.pods = []evict.Pod{soon, far}
+		check(t, c, c.upTo(Tombstone, off), "soon", "far")
+	})
+	t.Run("policy", func(t *testing.T) {
+		c := accepted(t)
+		c.facts.Policies[0].Owners, c.facts.Policies[0].Drivers = nil, nil
+		unreachable(c, corev1.TaintEffectNoExecute)
+		c.look.PoweredOn = true
+		soon.Tolerations = tolerating(32 * time.Second)
+		c.pods = []evict.Pod{soon, far}
+		check(t, c, c.policyStep(), "soon", "far")
+	})
+}
+
+// tolerating is a toleration of every NoExecute taint for so long.
+func tolerating(d time.Duration) []corev1.Toleration {
+	seconds := int64(d / time.Second)
+	return []corev1.Toleration{{
+		Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+	}}
 }
 
 // announced is a silent node whose machine is on, and whose power-off the record announces.

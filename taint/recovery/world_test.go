@@ -593,7 +593,11 @@ func (w *world) still() error {
 func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
 	how := map[string]evict.Refusal{}
 	for _, p := range s.Pods {
-		if w.course.Holds(w.now) != Yes {
+		hold := w.course.HoldsFor(p.UID, w.now)
+		if hold == NotThis {
+			continue
+		}
+		if hold != Yes {
 			w.print("", "proof ran out", "")
 			break
 		}

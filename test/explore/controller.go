@@ -388,8 +388,11 @@ func (s *state) written(c *ctl, err error) {
 func (s *state) batch(c *ctl) {
 	again := c.request == asking
 	c.request = idle
+	for len(c.rest) > 0 && c.course.HoldsFor(c.rest[0].UID, s.now()) == recovery.NotThis {
+		c.rest = c.rest[1:]
+	}
 	if len(c.rest) > 0 {
-		switch hold := c.course.Holds(s.now()); {
+		switch hold := c.course.HoldsFor(c.rest[0].UID, s.now()); {
 		case hold == recovery.AskFirst && !again:
 			c.request = asking
 			s.asks(c)

@@ -273,6 +273,7 @@ var skipped = map[field]bool{
 	{typ[recovery.Node](), "rival"}:  true, {typ[recovery.Node](), "wait"}: true, {typ[recovery.Node](), "workTook"}: true,
 	{typ[evict.Memory](), "looked"}: true, {typ[fleet.Fleet](), "heard"}: true, {typ[proof.Answers](), "of"}: true,
 	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "liars"}: true,
+	{typ[fleet.Fleet](), "renewed"}: true, {typ[fleet.Fleet](), "outage"}: true, {typ[evict.Memory](), "seen"}: true,
 	{typ[taint.Look](), "Name"}: true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true, {typ[taint.Look](), "MarkedBy"}: true,
 	{typ[taint.Look](), "Unproven"}: true, {typ[taint.Look](), "RecordErr"}: true, {typ[taint.Look](), "Taints"}: true,
 	{typ[evict.Pod](), "Namespace"}: true, {typ[evict.Pod](), "Name"}: true, {typ[evict.Pod](), "Labels"}: true, {typ[evict.Pod](), "Owner"}: true,
@@ -281,7 +282,7 @@ var skipped = map[field]bool{
 
 // skippedByName are the same of types that are not exported.
 var skippedByName = map[string]bool{"fleet.node.folded": true, "fleet.node.seen": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
-	"fleet.node.node": true, "fleet.node.beat": true, "fleet.node.sights": true,
+	"fleet.node.node": true, "fleet.node.beat": true, "fleet.node.sights": true, "fleet.node.since": true,
 	"fleet.node.first": true, "fleet.node.counted": true, "fleet.node.unready": true}
 
 // ofLook are fields that the next look overwrites.

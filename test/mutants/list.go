@@ -1834,7 +1834,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: nodes that die one by one are a lost site", In: "taint/fleet.Fleet.losing",
-		Old: "last.Sub(n.at) <= n.duration", New: "true",
+		Old: "last.Sub(n.since) <= n.duration", New: "true",
+	},
+	{
+		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/fleet.Fleet.Lease",
+		Old: "!n.at.After(f.outage)", New: "false",
+	},
+	{
+		Name: "fleet: whoever is heard after an outage died in it", In: "taint/fleet.Fleet.Lease",
+		Old: "!n.at.After(f.outage)", New: "!f.outage.IsZero()",
+	},
+	{
+		Name: "fleet: any pause between two renewals is an outage", In: "taint/fleet.Fleet.Lease",
+		Old: "f.renewed.Age(now) > share(DefaultDuration, missedAfter)", New: "now.After(f.renewed)",
 	},
 	{
 		Name: "fleet: a device that was silent for long is news for ever (16)", In: "taint/fleet.Fleet.flag",
@@ -2220,7 +2232,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: the first try's proof serves the others (1)", In: "taint/controller.batch.write",
-		Old: "!b.holds(run)", New: "tries == 1 && !b.holds(run)", Tests: glue,
+		Old: "err != nil", New: "tries == 1 && err != nil", Tests: glue,
 	},
 	{
 		Name: "workers: a write that waits for room outlasts its run", In: "taint/controller.batch.write",
@@ -2395,9 +2407,47 @@ var Mutants = []Mutant{
 		Old: "!v.Resolved && (ends || waits || forces || d.Act == ClearVolumes)", New: "false",
 	},
 	{
-		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.Stock.Due",
-		Old: "ends && s.Resumed.After(since) && s.near(due, now)", New: "false && ends && due.IsZero()",
+		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.Stock.starts",
+		Old: "s.Resumed.After(seen)", New: "false",
 		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
+	},
+	{
+		Name: "evict: a taint counts by the controller-manager's clock alone (F2)", In: "taint/evict.Stock.Due",
+		Old: "range s.starts(t)", New: "range s.starts(t)[1:]",
+		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
+	},
+	{
+		Name: "evict: a taint counts by our own sight alone (F2)", In: "taint/evict.Stock.starts",
+		Old: "t.TimeAdded != nil", New: "false",
+		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
+	},
+	{
+		Name: "evict: each look sees a taint for the first time (F2)", In: "taint/evict.TaintTimes.See",
+		Old: "!known", New: "true",
+		Tests: []string{"./taint/evict -run TestTaintTimes"},
+	},
+	{
+		Name: "evict: a taint that was added again is the one from before (F2)", In: "taint/evict.TaintTimes.seen",
+		Old: "o.Added.Equal(added(t))", New: "true",
+		Tests: []string{"./taint/evict -run TestTaintTimes"},
+	},
+	{
+		Name: "evict: the mark forgets when taints were seen (F2)", In: "taint/evict.Memory.Saw",
+		Old:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked, seen: m.seen}",
+		New:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked}",
+		Tests: []string{"./taint/evict -run TestTaintTimes"},
+	},
+	{
+		Name: "recovery: a tombstone that waited is sent into stock eviction (F2)", In: "taint/recovery.Node.HoldsFor",
+		Old: "n.step.Do == Tombstone", New: "false",
+	},
+	{
+		Name: "recovery: stock eviction of one pod holds up the others", In: "taint/recovery.Node.HoldsFor",
+		Old: "p.UID == uid && stock.Due(p, now.Wall)", New: "stock.Due(p, now.Wall)",
+	},
+	{
+		Name: "recovery: a policy's tombstone is sent into stock eviction (F2)", In: "taint/recovery.Node.HoldsFor",
+		Old: `n.step.Policy != ""`, New: "false",
 	},
 	{
 		Name: "exclude: a pause that is over goes on", In: "taint/fence.Excluded",
@@ -3296,7 +3346,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: write on when the proof is gone (1)", In: "taint/controller.batch.write",
-		Old: "!b.holds(run)", New: "false",
+		Old: "err != nil", New: "false && err != nil",
 	},
 	{
 		Name: "recovery: a look is decided on though the read after it failed (11)", In: "taint/recovery.Node.Next",
@@ -3310,7 +3360,7 @@ var Mutants = []Mutant{
 		Name: "workers: a sign of life does not stop them", In: "taint/controller.batch.holds",
 		Old: `
 			if b.stopped.Load() || ctx.Err() != nil {
-				return false
+				return errProofLost
 			}`,
 		New: "",
 	},
@@ -3611,13 +3661,17 @@ var Mutants = []Mutant{
 		Old: "kube.SendWithin(ctx, sending)", New: "ctx",
 	},
 	{
-		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/controller.Reconciler.holds",
+		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/controller.Reconciler.sentBy",
 		Old: "r.now().Add(sending)", New: "r.now()",
+	},
+	{
+		Name: "workers: a pod that waited is written into stock eviction (F2)", In: "taint/controller.batch.holds",
+		Old: "errNotNow", New: "nil", Tests: glue,
 	},
 	{
 		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.Reconciler.each",
 		Old: `
-			case errors.Is(err, kube.ErrLate):
+			case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 				return nil`,
 		New: "",
 	},
@@ -3625,7 +3679,7 @@ var Mutants = []Mutant{
 		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.holds",
 		Old: `
 			if b.r.ask(ctx, b.st); b.stopped.Load() {
-				return false
+				return errProofLost
 			}`,
 		New: "b.r.ask(ctx, b.st)",
 	},

@@ -732,9 +732,14 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
-			switch k.course.Holds(k.now()) {
+			p := list[0]
+			switch k.course.HoldsFor(p.UID, k.now()) {
 			case recovery.No:
 				list = nil
+				continue
+			case recovery.NotThis:
+				k.w.count("left to stock eviction before its write")
+				list = list[1:]
 				continue
 			case recovery.AskFirst:
 				asking = true
@@ -747,7 +752,6 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 				})
 				return
 			}
-			p := list[0]
 			list = list[1:]
 			open++
 			act(k.grounds(s), p, func(err error) {
@@ -771,7 +775,7 @@ func (k *worker) detach(s recovery.Step) {
 	w, list, how := k.w, s.Attachments, map[string]evict.Refusal{}
 	var next func()
 	next = func() {
-		if len(list) == 0 || k.course.Holds(k.now()) != recovery.Yes {
+		if len(list) == 0 || k.course.HoldsFor(list[0].UID, k.now()) != recovery.Yes {
 			k.did(recovery.Outcome{How: how})
 			return
 		}

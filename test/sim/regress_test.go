@@ -103,6 +103,36 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 	}
 }
 
+// The controller-manager's clock was wrong, and so was the taint's timeAdded: its deletion, which seemed far away or
+// long over, hit the replacement (F2). So the taint also counts from when we first saw it, and a pod waits while either
+// time is near.
+func TestStockCountsFromOurOwnSight(t *testing.T) {
+	minutes := int64(300)
+	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minutes,
+	}}}
+	for _, c := range []struct {
+		ahead, after time.Duration // the controller-manager's clock, and how long ago the taint was first seen
+		want         evict.Act
+	}{
+		{45 * time.Second, 269 * time.Second, evict.Tombstone},
+		{45 * time.Second, 270 * time.Second, evict.Wait}, // by our own sight
+		{45 * time.Second, 361 * time.Second, evict.Wait}, // by timeAdded
+		{45 * time.Second, 406 * time.Second, evict.Tombstone},
+		{-90 * time.Second, 179 * time.Second, evict.Tombstone},
+		{-90 * time.Second, 180 * time.Second, evict.Wait}, // by timeAdded
+		{-90 * time.Second, 271 * time.Second, evict.Wait}, // by our own sight
+		{-90 * time.Second, 360 * time.Second, evict.Wait},
+		{-90 * time.Second, 361 * time.Second, evict.Tombstone},
+	} {
+		v := evicting(epoch.Add(c.after), epoch, unreachable(epoch.Add(c.ahead)))
+		v.Pods = []evict.Pod{pod}
+		if d := evict.Step(v); d.Act != c.want {
+			t.Errorf("clock ahead by %s, seen %s ago: got %s %s, want %s", c.ahead, c.after, d.Act, d.Why, c.want)
+		}
+	}
+}
+
 // A person took the mark off between tombstone and delete, and no other pod was left to move: the terminating tombstone, which
 // no StatefulSet controller deletes, stood for good, as "nothing to evict".
 func TestTombstonesLeftBehindAreWork(t *testing.T) {

@@ -111,6 +111,7 @@ type World struct {
 	storm      storm
 	hints      hints
 	wires      wires
+	skew       time.Duration // of the controller-manager's clock against ours; positive: it is ahead
 	rules      rules
 	mode       fence.Mode          // what the configuration says of most nodes
 	words      []*word             // all that was said of who is to be left alone

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -316,7 +317,18 @@ func (c *controller) later(d time.Duration) {
 	c.w.after(d, func() { c.wake() })
 }
 
-// lifecycle is the node lifecycle controller: Ready becomes Unknown when the Lease stands still, and taints follow Ready a moment later.
+// drawSkew draws how far the controller-manager's clock is ahead of ours: in half of the histories it is not. It has a
+// generator of its own: what it draws changes no other draw.
+func drawSkew(seed uint64) time.Duration {
+	r := rand.New(rand.NewPCG(seed, 0x736b6577))
+	if r.IntN(2) == 0 {
+		return 0
+	}
+	return time.Duration(r.IntN(151)-90) * time.Second
+}
+
+// lifecycle is the node lifecycle controller: Ready becomes Unknown when the Lease stands still, and taints follow
+// Ready within three seconds.
 type lifecycle struct {
 	w    *World
 	rv   map[string]string
@@ -342,7 +354,7 @@ func (l *lifecycle) tick() {
 			_ = w.api.patchNode("lifecycle", n.Name, "", func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) })
 			w.logf("lifecycle: %s is Unknown", n.Name)
 		}
-		w.after(w.between(0, 500*time.Millisecond), func() { l.taint(n.Name) })
+		w.after(w.between(0, 3*time.Second), func() { l.taint(n.Name) })
 	}
 	w.after(w.between(time.Second, 5*time.Second), l.tick)
 }
@@ -375,7 +387,7 @@ func (l *lifecycle) taint(node string) {
 	_ = w.api.patchNode("lifecycle", node, "", func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), mine)
 		if want != "" {
-			at := metav1.NewTime(w.now)
+			at := metav1.NewTime(w.now.Add(w.skew))
 			n.Spec.Taints = append(n.Spec.Taints,
 				corev1.Taint{Key: want, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &at},
 				corev1.Taint{Key: want, Effect: corev1.TaintEffectNoExecute, TimeAdded: &at})
@@ -393,9 +405,9 @@ type eviction struct {
 type timer struct {
 	uid   string
 	node  string
-	since metav1.Time // when the taint landed that set it
-	due   time.Time
-	again bool // the pod had been deleted before: nothing on it tells when this one has been done
+	since metav1.Time // when the taint landed that set it, by the controller-manager's clock
+	due   time.Time   // by ours
+	again bool        // the pod had been deleted before: nothing on it tells when this one has been done
 	fired bool
 }
 
@@ -430,7 +442,7 @@ func (e *eviction) run(v *state) {
 			}
 			t = &timer{uid: string(p.UID), node: n.Name, since: *harmful[0].TimeAdded, fired: after <= 0, again: p.DeletionTimestamp != nil}
 			e.timers[p.Name] = t
-			t.due = t.since.Add(after)
+			t.due = t.since.Add(after - w.skew)
 			w.after(t.due.Sub(w.now), func() { e.due(p.Name, t) })
 		}
 	}

@@ -29,6 +29,7 @@ func (w *World) build() {
 		lostEvents: w.chance(0.3),
 	}
 	w.storm, w.hints, w.wires = drawStorm(w.Seed, w.Scenario), drawHints(w.Seed, w.Scenario), newWires(w.Seed)
+	w.skew = drawSkew(w.Seed)
 	if w.Scenario == Cut {
 		w.storm.plane, w.storm.limits.MinHealthy.Number, w.limits.jolt = 0, 0, 0.01
 		w.storm.after.PowerOn, w.storm.after.PerDay = true, max(w.storm.after.PerDay, 1)
