@@ -302,7 +302,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	r.inMode(st, mode)
 	st.course.Rest(l)
 	st.node, st.objects = nil, nil
-	st.told.said, st.told.alerted, st.told.aside = "", "", ""
+	st.told.said, st.told.alerted, st.told.aside = "", "", policy.Aside{}
 	if mode == fence.Disabled {
 		return true, 0, nil
 	}

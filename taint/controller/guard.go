@@ -67,12 +67,15 @@ func (r *Reconciler) refused(s recovery.Step) (told bool) {
 		return true
 	}
 	r.Metrics.refusals.WithLabelValues(string(s.Why)).Inc()
-	if s.Once == "" {
-		return true
-	}
+	return s.Once == "" || r.firstToTell(s.Why, s.Once)
+}
+
+// firstToTell reports whether something that is the same for many nodes has not been told for a while, and notes that
+// it is told now.
+func (r *Reconciler) firstToTell(why reason.Reason, once string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := string(s.Why) + " " + s.Once
+	key := string(why) + " " + once
 	if at, before := r.once[key]; before && r.Now().Sub(at) < onceFor {
 		return false
 	}
@@ -88,5 +91,5 @@ func (r *Reconciler) refused(s recovery.Step) (told bool) {
 	return true
 }
 
-// onceFor is how long a refusal that is one for many nodes is not told again.
+// onceFor is how long what is the same for many nodes is not told again.
 const onceFor = 10 * time.Minute

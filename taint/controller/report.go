@@ -18,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -29,7 +30,7 @@ type reported struct {
 	mode       string        // for the metric of nodes by mode
 	protection string        // for the metric of nodes by protection
 	alerted    string        // what a person was called for
-	aside      string        // why a policy ends nothing
+	aside      policy.Aside  // why policies end nothing
 	answered   string        // the last answers that were logged
 	later      []later       // Events of the Node that wait for the writes that they tell of
 	pods       []later       // Events of pods, which wait for the fence's end
@@ -94,14 +95,19 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	}
 }
 
-// tellAside tells once why a policy ends nothing that it would end otherwise.
+// tellAside tells once why policies end nothing that they would end otherwise. What is the same for many nodes is an
+// Event of the first.
 func (r *Reconciler) tellAside(st *nodeState, s recovery.Step) {
-	before := st.told.aside
-	if st.told.aside = s.Aside; s.Aside == "" || s.Aside == before {
+	a, before := s.Aside, st.told.aside
+	st.told.aside = a
+	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
+	if a == before || a.Why == "" || same {
 		return
 	}
-	r.Log.Warn("A policy stands aside", "node", st.node.Name, "why", s.Aside)
-	r.event(st.node, reason.PolicyYields, "Evict", "{detail}", s.Aside)
+	r.Log.Warn("Policy skipped", "node", st.node.Name, "reason", string(a.Why), "why", a.Detail)
+	if a.Once == "" || r.firstToTell(a.Why, a.Once) {
+		r.event(st.node, a.Why, "Evict", "{detail}", a.Detail)
+	}
 }
 
 // later is an Event, or several, that wait.

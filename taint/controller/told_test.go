@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/replay"
@@ -75,12 +76,36 @@ func TestStandsAsideOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
 	x.st.node = x.live.node
 	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
-		x.tellAside(x.st, recovery.Step{Do: recovery.Wait, Aside: why})
+		s := recovery.Step{Do: recovery.Wait}
+		if why != "" {
+			s.Aside = policy.Aside{Why: reason.PolicyYields, Detail: why}
+		}
+		x.tellAside(x.st, s)
 	}
 	got := told(x.events)
 	for i, why := range []string{"on", "unread", "on"} {
 		if len(got) != 3 || !strings.Contains(got[i], string(reason.PolicyYields)) || !strings.Contains(got[i], ": "+why+".") {
 			t.Fatalf("got %q, want on, unread, on", got)
+		}
+	}
+}
+
+// That policies wait is told once for all nodes, though the count in it changes. Another incident is told again.
+func TestPoliciesWaitIsToldOnce(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
+	x.st.node = x.live.node
+	other := &nodeState{node: x.live.node}
+	waits := func(detail, once string) recovery.Step {
+		return recovery.Step{Do: recovery.Wait, Aside: policy.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
+	}
+	x.tellAside(x.st, waits("5 of 9", "a"))
+	x.tellAside(x.st, waits("6 of 9", "a"))
+	x.tellAside(other, waits("6 of 9", "a"))
+	x.tellAside(x.st, waits("3 of 4", "b"))
+	got := told(x.events)
+	for i, detail := range []string{"5 of 9", "3 of 4"} {
+		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") || !strings.Contains(got[i], ": "+detail) {
+			t.Fatalf("got %q, want one Event for each incident", got)
 		}
 	}
 }

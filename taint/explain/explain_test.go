@@ -24,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
 
@@ -293,6 +294,39 @@ func TestPolicies(t *testing.T) {
 		}
 		if got != tt.want || len(c.Moved) > 0 {
 			t.Errorf("%s: got %q, want %q: %+v", name, got, tt.want, c)
+		}
+	}
+}
+
+// Why policies end nothing is told once: a setting of the storage's own does it, or most other nodes are silent, too.
+func TestPoliciesThatWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  func(s *Snapshot)
+		want reason.Reason
+	}{
+		"nothing keeps it": {func(*Snapshot) {}, ""},
+		"it yields":        {func(s *Snapshot) { s.Facts.Policies[0].Yields, s.Rival = true, "Longhorn does" }, reason.PolicyYields},
+		"most are silent": {func(s *Snapshot) {
+			for _, n := range []string{"n2", "n3", "n4"} {
+				s.Silent[n] = 2 * time.Minute
+			}
+		}, reason.PolicyWaits},
+	} {
+		s := world()
+		s.Facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, WithoutProof: policy.AcceptDuplicates}}
+		tt.set(s)
+		c := Of(*s).Courses[2]
+		var got []string
+		for _, e := range c.Steps {
+			if e.Reason == string(reason.PolicyYields) || e.Reason == string(reason.PolicyWaits) {
+				got = append(got, e.Reason)
+			}
+		}
+		switch {
+		case tt.want == "" && (len(got) > 0 || len(c.Policy) == 0):
+			t.Errorf("%s: got reasons %v, ended %v; want pods ended by the policy", name, got, c.Policy)
+		case tt.want != "" && (!slices.Equal(got, []string{string(tt.want)}) || len(c.Policy) > 0):
+			t.Errorf("%s: got reasons %v, ended %v; want %s once and no pod ended", name, got, c.Policy, tt.want)
 		}
 	}
 }

@@ -181,6 +181,9 @@ func (p *play) tell(s recovery.Step, suspicion string) {
 	if s.Policy != "" && s.Do == recovery.Tombstone {
 		p.out.Policy = append(p.out.Policy, PolicyEnded{p.after(), s.Policy, names(s.Pods)})
 	}
+	if a := s.Aside; a.Why != "" {
+		p.addStep(a.Why, reason.Of(a.Why).Note("{detail}", a.Detail))
+	}
 	if s.Why == p.said || s.Why == "" {
 		return
 	}
@@ -189,10 +192,15 @@ func (p *play) tell(s recovery.Step, suspicion string) {
 	if text == "" {
 		return
 	}
-	if !slices.ContainsFunc(p.out.Steps, func(e Event) bool { return e.Reason == string(s.Why) }) {
-		p.out.Steps = append(p.out.Steps, Event{p.after(), string(s.Why), text})
-	}
+	p.addStep(s.Why, text)
 	p.out.Reason, p.out.Text = string(s.Why), text
+}
+
+// addStep notes a reason once.
+func (p *play) addStep(why reason.Reason, text string) {
+	if !slices.ContainsFunc(p.out.Steps, func(e Event) bool { return e.Reason == string(why) }) {
+		p.out.Steps = append(p.out.Steps, Event{p.after(), string(why), text})
+	}
 }
 
 // after is how long ago the last heartbeat is.

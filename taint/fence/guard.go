@@ -34,7 +34,7 @@ func (v View) guard() refusal {
 	}
 	for _, p := range s.Parts {
 		if !p.Lost.IsZero() {
-			return refusal{reason.DomainLost, fmt.Sprintf("%d of %d nodes of %s are silent, and were heard until the same moment", p.Stale, p.Nodes, p.Of), incident(p), pollOn}
+			return refusal{reason.DomainLost, p.Loss(), p.Incident(), pollOn}
 		}
 	}
 	for _, p := range s.Parts {
@@ -69,9 +69,6 @@ func floor(p fleet.Part) string {
 	}
 	return text
 }
-
-// incident names the loss of a domain: the next is another.
-func incident(p fleet.Part) string { return p.Of + " at " + p.Lost.Wall.UTC().Format(time.RFC3339Nano) }
 
 // unread reports that etcd's pods must be listed before the guard can decide.
 func (v View) unread() bool { return v.ControlPlane && v.Quorum && v.Members == nil }

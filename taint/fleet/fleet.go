@@ -113,6 +113,8 @@ type View struct {
 	Fresh  int               // of these, how many have a Lease that is not stale
 	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
 	Heard bool
+	// HeardSince is since when that is so without a break, as far as this process knows; zero: it is not so.
+	HeardSince providers.Instant
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
@@ -141,6 +143,12 @@ const (
 // suspicions are the words for hints. Only what a device said may say so.
 var suspicions = map[Source]string{
 	Push: "MachineWentOff", Poll: "MachineFoundOff", Line: "LineBroke", ShutdownTaint: "ShutdownTaint", Confirmation: "ConfirmedOff",
+}
+
+// Settled reports whether most nodes have been heard for so long that every silent one among them would be known by
+// now. A process that has just begun takes all nodes for heard.
+func (v View) Settled(now providers.Instant) bool {
+	return v.Heard && now.Sub(v.HeardSince) > share(DefaultDuration, staleAfter)
 }
 
 // Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by a hint. It only makes us ask. A
@@ -369,7 +377,7 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 			v.SilentSince = from.Add(share(n.duration, staleAfter))
 		}
 	}
-	v.Heard = !f.heard.IsZero()
+	v.Heard, v.HeardSince = !f.heard.IsZero(), f.heard
 	v.Storm = f.storm(name, n, now)
 	v.Storm.PowerOffs, v.Busy = f.busy(name, now)
 	return v

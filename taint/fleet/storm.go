@@ -131,6 +131,14 @@ func (p Part) Undercut() bool { return p.Healthy < p.Floor }
 // Cut reports that most devices stopped to answer: it is the way to them that is broken.
 func (p Part) Cut() bool { return 2*p.Mute > p.Spoke }
 
+// Loss says for a person that the domain is lost.
+func (p Part) Loss() string {
+	return fmt.Sprintf("%d of %d nodes of %s are silent, and were heard until the same moment", p.Stale, p.Nodes, p.Of)
+}
+
+// Incident names the loss of a domain: the next is another.
+func (p Part) Incident() string { return p.Of + " at " + p.Lost.Wall.UTC().Format(time.RFC3339Nano) }
+
 // Member is a control-plane node.
 type Member struct {
 	Name    string

@@ -130,7 +130,10 @@ func TestAttachments(t *testing.T) {
 			v.listed(attachment("v"))
 			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
 		}, "leave"},
-		{"all nodes look dead", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Alone = true }, "leave"},
+		{"all nodes look dead", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+			v.listed(attachment("v"))
+			v.Storm.Detail = "zone lost"
+		}, "wait 5s: zone lost"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,7 +25,10 @@ So each policy must say ` + "`withoutProof`" + `: ` + "`accept-duplicates`" + `,
 off by itself, so that an old copy cannot write. Every ended pod has an Event that names the policy and that word, and so has the Node, whose
 annotation ` + "`forcefence.io/policy`" + ` tells it for good: it is written before the first pod is ended.
 
-A policy touches no static pod, no pod of a DaemonSet, no finished pod, no excluded node, and nothing while all nodes look dead at once.
+A policy touches no static pod, no pod of a DaemonSet, no finished pod and no excluded node. Like power-offs it ends
+nothing while fewer than half of all nodes are heard, or one of the node's failure domains is lost
+(Event ` + "`PolicyWaits`" + `, once for all nodes): that is most often a partition, and its nodes run. It goes on by itself
+once most nodes have been heard for 25 s.
 The volumes of the ended pods stay attached until Kubernetes detaches them, six minutes after the node was last heard, unless the policy
 deletes their VolumeAttachments; with a proof they are detached at once. Pods of a Node that was deleted are left to Kubernetes, which deletes
 them within two minutes, and detaches their volumes after its six.
@@ -102,8 +105,8 @@ nothing is replayed. Where the machine is proven off, the node is recovered whol
 that ends no pod, and no spell either. Ready does not matter, as in StorageOS' document. A node that becomes unhealthy gets one spell: its pods
 with the label are looked at once, those with a volume that is not healthy are left (Event ` + "`PolicySkippedPods`" + `), the others ended, deleted, and then
 the attachments of their volumes there deleted. What the API server refuses is tried again after ` + "`retryInterval`" + ` until ` + "`timeout`" + ` (Event
-` + "`PolicyTimedOut`" + `). Then the node is done until its storage was healthy again, or ` + "`expiryInterval`" + ` is over. A controller that begins to lead looks at
-once at a node that is unhealthy.
+` + "`PolicyTimedOut`" + `). Then the node is done until its storage was healthy again, or ` + "`expiryInterval`" + ` is over. A controller that begins to
+lead looks at a node that is unhealthy as soon as it knows which nodes are heard.
 
 The label must be exactly ` + "`storageos.com/fenced=true`" + `, as the document says; StorageOS' code takes ` + "`1`" + ` and ` + "`True`" + `, too. The code tries skipped pods again every five
 seconds and then tells of a timeout; the document, and this, do not. A pod that was never tried is tried also after ` + "`timeout`" + `: an API server that was away

@@ -5,7 +5,9 @@
 // It is pure: Step is a function from a View to a Decision. The caller looks live before each, and gives it the pods listed after that
 // look.
 //
-// It promises: a policy without a word for WithoutProof ends nothing; a node that is Ready, or that was not seen Ready where the trigger
+// It promises: a policy without a word for WithoutProof ends nothing; no policy ends anything while fewer than half of
+// all nodes are heard, or one of the node's failure domains is lost; a node that is Ready, or that was not seen Ready
+// where the trigger
 // is the change, loses no pod; what is deleted was ended before; exempt pods are left alone, and so are pods that Kubernetes' own eviction is about to
 // delete by name (F2).
 package policy
@@ -205,7 +207,7 @@ type View struct {
 	Look     taint.Look // live, read after the last act
 	Memory              // after Saw
 	Policies []Policy
-	Alone    bool // every other node looks dead, too: it is the API server's fault, or ours
+	Storm    Aside // why no policy may end anything now: it is not this node alone that looks dead
 
 	Rival  *string     // why a policy that yields must end nothing, "" where it may; nil: not read after Look
 	Listed bool        // Pods were listed after Look
@@ -238,6 +240,13 @@ const (
 	ClearVolumes      // PATCH volumesInUse to Decision.InUse with the Look's resourceVersion
 )
 
+// Aside is why policies end nothing that they would end otherwise. The zero value is no reason.
+type Aside struct {
+	Why    reason.Reason // "": it is not reported
+	Detail string
+	Once   string // names what is the same for many nodes, which is reported once; may be empty
+}
+
 // Decision is one act and its reason.
 type Decision struct {
 	Act    Act
@@ -246,7 +255,7 @@ type Decision struct {
 	After  time.Duration
 	Pods   []evict.Pod
 	Policy Policy   // Tombstone, DeleteAttachments: in whose name
-	Aside  string   // Wait: why a policy ends nothing that it would end otherwise; may be empty
+	Aside  Aside    // Wait
 	Done   []string // policies that have nothing left to do about this change of the node
 
 	Attachments []evict.Attachment           // DeleteAttachments
@@ -268,9 +277,12 @@ const (
 // Step returns the next act for an unmarked node.
 func Step(v View) Decision {
 	due := v.due()
+	held := len(due) > 0 && v.Storm != (Aside{})
 	switch {
 	case len(due) == 0 && !v.Owes():
 		return Decision{Act: Leave}
+	case held && !v.Owes(): // no reads: this may be so of thousands of nodes
+		return Decision{Act: Wait, After: resync, Aside: v.Storm}
 	case !v.Listed:
 		return Decision{Act: ReadPods}
 	}
@@ -287,6 +299,10 @@ func Step(v View) Decision {
 	}
 	for _, pod := range left {
 		d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
+	}
+	if held {
+		d.After, d.Aside = min(d.After, resync), v.Storm
+		return d
 	}
 	for _, p := range due {
 		step := v.step
@@ -338,7 +354,7 @@ func (v View) rests(p evict.Pod) bool { return v.again[p.UID].After(v.Now) }
 // due are the policies whose trigger is there.
 func (v View) due() []Policy {
 	l := v.Look
-	if !l.Exists || l.Mark != nil || l.Record.Open() || l.RecordErr != nil || v.Alone {
+	if !l.Exists || l.Mark != nil || l.Record.Open() || l.RecordErr != nil {
 		return nil
 	}
 	var out []Policy
@@ -413,7 +429,8 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 	case v.Rival == nil:
 		return Decision{Act: ReadRival}
 	case *v.Rival != "":
-		d.After, d.Aside = quiet, fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)
+		d.After = quiet
+		d.Aside = Aside{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
 		return d
 	}
 	for i := range end {

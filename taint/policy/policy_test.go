@@ -54,8 +54,8 @@ func what(d Decision) string {
 	case Leave:
 		return "leave"
 	case Wait:
-		if d.Aside != "" {
-			return "wait " + d.After.String() + ": " + d.Aside
+		if d.Aside != (Aside{}) {
+			return "wait " + d.After.String() + ": " + d.Aside.Detail
 		}
 		return "wait " + d.After.String()
 	default:
@@ -98,7 +98,16 @@ func TestStep(t *testing.T) {
 		}, "leave"},
 		{"fence over", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Record = &taint.Record{Phase: taint.PhaseDone} }, "end[a]"},
 		{"record unreadable", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.RecordErr = fmt.Errorf("no") }, "leave"},
-		{"all other nodes look dead", func(v *View, _ *Policy, _ *evict.Pod) { v.Alone = true }, "leave"},
+		{"a storm", func(v *View, _ *Policy, _ *evict.Pod) { v.Storm.Detail = "zone lost" }, "wait 5s: zone lost"},
+		{"a storm, nothing was listed", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Storm.Detail, v.Listed, v.Pods = "zone lost", false, nil
+		}, "wait 5s: zone lost"},
+		{"a storm, and no trigger", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Storm.Detail, v.Look.Ready = "zone lost", corev1.ConditionTrue
+		}, "leave"},
+		{"a storm, and what was ended is still there", func(v *View, _ *Policy, pod *evict.Pod) {
+			v.Storm.Detail, v.owed, pod.Terminal, pod.Tombstone = "zone lost", map[string]bool{"a": true}, true, true
+		}, "delete[a]"},
 		{"other namespace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
 		{"any namespace", func(_ *View, p *Policy, pod *evict.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
 		{"other label", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Labels = nil }, "wait 30s"},

@@ -114,6 +114,7 @@ const (
 	NotAnswering   Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
 	Fenced         Reason = "NodeFenced"               // on a pod: it was ended
 	PolicyYields   Reason = "PolicyStandsAside"        // a setting of the storage's own does what a policy would, or cannot be read
+	PolicyWaits    Reason = "PolicyWaits"              // not this node alone looks dead: policies end nothing
 	PolicyEnded    Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
 	PolicySkipped  Reason = "PolicySkippedPods"        // pods that a policy leaves alone: their volumes are not known to be healthy
 	PolicyTimedOut Reason = "PolicyTimedOut"           // what a policy wanted to do with a node was refused for too long
@@ -358,6 +359,8 @@ var table = []Row{
 	{Fenced, Warning, "", "The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).", ""},
 	{PolicyYields, Warning, "", "Ending no pods of this node by a policy that would: {detail}.",
 		"Two that end the same pods hide from each other what happened. Set Longhorn's setting to `do-nothing`, or take the policy out. `Forbidden`: the component `longhorn` of deploy/ grants the right to read it."},
+	{PolicyWaits, Warning, "", "Policies end no pods without proof now: {detail}. This is reported once for all nodes that it concerns.",
+		"Look at the network between the nodes and the API server, and at the site. Policies go on by themselves once at least half of the nodes are heard and no failure domain is lost. Pods of a machine that is proven off are moved in any case."},
 	{PolicyEnded, Warning, "", "Node {node} looks dead: the pod was ended so that it can run elsewhere ({detail}). Its machine may run.", ""},
 	{PolicySkipped, Info, "", "Pods of this node stay, although its storage is not healthy, because their volumes are not known to be healthy either: {detail}. They are looked at again once that has expired.", ""},
 	{PolicyTimedOut, Warning, "", "Gave up until this node's storage was healthy again, or that has expired: the API server refused what was to be done ({detail}).",

@@ -3,6 +3,7 @@ package recovery
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,16 +155,16 @@ func TestPolicyYields(t *testing.T) {
 	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
 	for i := range 2 {
 		s := c.policyStep()
-		if s.Do != Wait || s.Aside != "policy p: on" {
-			t.Fatalf("got %s, aside %q; want it to wait and to say why", s.Do, s.Aside)
+		if s.Do != Wait || s.Aside != (policy.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
+			t.Fatalf("got %s, aside %v; want it to wait and to say why", s.Do, s.Aside)
 		}
 		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
 			t.Errorf("reads: got %v, want %v", c.asked, want)
 		}
 	}
 	c.rival = ""
-	if s := c.policyStep(); s.Do != Tombstone || s.Aside != "" {
-		t.Errorf("with the setting off: got %s, aside %q, want the pod to be ended", s.Do, s.Aside)
+	if s := c.policyStep(); s.Do != Tombstone || s.Aside != (policy.Aside{}) {
+		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", s.Do, s.Aside)
 	}
 }
 
@@ -273,6 +274,101 @@ func TestPolicyStaysOut(t *testing.T) {
 			}
 			c.now = c.now.Add(time.Second)
 		}
+	}
+}
+
+// Policies wait, as power-offs do, while fewer than half of all nodes are heard or one of the node's failure domains is
+// lost. They read nothing for that, say why, and go on afterwards. What they ended before is deleted all the same.
+func TestPoliciesWaitInAStorm(t *testing.T) {
+	zone := func(c *course, names ...string) {
+		for _, name := range names {
+			c.fleet.See(taint.Look{
+				Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue,
+				Labels: map[string]string{"topology.kubernetes.io/zone": "a"},
+			}, c.now)
+		}
+		c.look.Labels = map[string]string{"topology.kubernetes.io/zone": "a"}
+	}
+	// silence lets time pass in which only these nodes are heard.
+	silence := func(c *course, d time.Duration, heard ...string) {
+		c.heard = heard
+		c.pass(d)
+	}
+	for _, tc := range []struct {
+		name  string
+		storm func(c *course)
+		want  string // part of what is said; "": the policy acts
+	}{
+		{"this node alone", func(c *course) { zone(c, "p1"); silence(c, time.Minute, "p1", "p2", "p3") }, ""},
+		{"one of three others is heard", func(c *course) { silence(c, time.Minute, "p1") }, "fewer than half of the nodes are heard"},
+		{"nobody is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
+		{"the only other node is silent, and this one beats", func(c *course) {
+			c.fleet.Drop("p2", c.now)
+			c.fleet.Drop("p3", c.now)
+			silence(c, time.Minute, "n1")
+			c.look.LeaseRV = c.now.Wall.Format("150405.000000")
+		}, "no other node is heard"},
+		{"most of its zone fell silent at once", func(c *course) {
+			zone(c, "n1", "p1")
+			for _, n := range []string{"n1", "p1"} {
+				c.fleet.Lease(n, "9", 0, c.now)
+			}
+			c.look.LeaseRV = "9"
+			silence(c, time.Minute, "p2", "p3")
+		}, "2 of 2 nodes of topology.kubernetes.io/zone=a are silent"},
+	} {
+		c := accepted(t)
+		c.look.PoweredOn = true
+		tc.storm(c)
+		s := c.policyStep()
+		if tc.want == "" {
+			if s.Do != Tombstone || s.Aside != (policy.Aside{}) {
+				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, s.Do, s.Aside)
+			}
+			continue
+		}
+		told := s.Aside.Why == reason.PolicyWaits && strings.Contains(s.Aside.Detail, tc.want)
+		if s.Do != Wait || s.Policy != "" || !told || s.After > 5*time.Second {
+			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, s.Do, s.After, s.Aside, tc.want)
+		}
+		if len(c.asked) > 0 {
+			t.Errorf("%s: reads %v for a policy that waits", tc.name, c.asked)
+		}
+		silence(c, 45*time.Second, "p1", "p2", "p3")
+		if s = c.policyStep(); s.Do != Tombstone {
+			t.Errorf("%s: got %s once the others are heard, want the pod to be ended", tc.name, s.Do)
+		}
+	}
+}
+
+// A process that begins to lead in the middle of a partition takes all nodes for heard. Policies wait until it knows
+// which are silent, and nothing is reported of that.
+func TestPoliciesWaitForANewLeader(t *testing.T) {
+	c := accepted(t)
+	c.look.PoweredOn = true
+	c.fleet, c.heard = &fleet.Fleet{}, []string{"p1"}
+	for _, n := range []string{"n1", "p1", "p2", "p3"} {
+		c.fleet.Know(n, c.now)
+		c.fleet.Lease(n, "1", 0, c.now)
+	}
+	for begun := c.now; c.now.Sub(begun) < time.Minute; c.pass(time.Second) {
+		s := c.policyStep()
+		if s.Policy != "" || len(c.asked) > 0 {
+			t.Fatalf("after %s: got %s by a policy, reads %v; want it to wait", c.now.Sub(begun), s.Do, c.asked)
+		}
+		switch led, why := c.now.Sub(begun), s.Aside.Why; {
+		case led < 10*time.Second && why != "", led > 20*time.Second && why != reason.PolicyWaits:
+			t.Errorf("after %s: got aside %v", led, s.Aside)
+		}
+	}
+	c.heard = []string{"p1", "p2", "p3"}
+	c.pass(20 * time.Second)
+	if s := c.policyStep(); s.Policy != "" {
+		t.Errorf("got %s by a policy 20 s after the partition", s.Do)
+	}
+	c.pass(20 * time.Second)
+	if s := c.policyStep(); s.Do != Tombstone {
+		t.Errorf("got %s 40 s after the partition, want the pod to be ended", s.Do)
 	}
 }
 

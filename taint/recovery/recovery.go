@@ -122,7 +122,7 @@ type Step struct {
 
 	Once string // Decision.Once of package fence
 
-	Aside string // why a policy ends nothing that it would end otherwise; may be empty
+	Aside policy.Aside // why policies end nothing that they would end otherwise
 
 	Device  int // PowerOff: the place in Facts.Devices of the one to send it through
 	move    proof.Move
@@ -527,18 +527,19 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 	case fence.Leave:
 	}
 	if s.Do == Wait || s.Do == Leave {
-		return n.byPolicy(now, v.Fleet.AllSilent(), s)
+		return n.byPolicy(now, v.Fleet, s)
 	}
 	return s
 }
 
 // byPolicy is the turn of the policies, while a fence has nothing to do but s: to wait, or to leave the node.
-func (n *Node) byPolicy(now providers.Instant, alone bool, s Step) Step {
+func (n *Node) byPolicy(now providers.Instant, f fleet.View, s Step) Step {
 	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
 		return s
 	}
 	d := policy.Step(policy.View{
-		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Alone: alone, Rival: n.rival, Listed: n.pods.have, Pods: n.pods.pods,
+		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
+		Rival: n.rival, Listed: n.pods.have, Pods: n.pods.pods,
 		Waiting: n.wait, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
 	})
 	n.policy.Decided(d)
@@ -578,6 +579,25 @@ func (n *Node) byPolicy(now providers.Instant, alone bool, s Step) Step {
 	case policy.Leave:
 	}
 	return s
+}
+
+// findStorm returns why policies must wait, as power-offs do: what looks like a dead node is more likely a partition,
+// or our own fault.
+func findStorm(f fleet.View, now providers.Instant) policy.Aside {
+	switch {
+	case f.AllSilent():
+		return policy.Aside{Why: reason.PolicyWaits, Detail: "no other node is heard", Once: "heard"}
+	case !f.Heard:
+		return policy.Aside{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", Once: "heard"}
+	case !f.Settled(now): // after a start, or an outage: that is no news
+		return policy.Aside{Detail: "which nodes are silent is not known yet"}
+	}
+	for _, p := range f.Storm.Parts {
+		if !p.Lost.IsZero() {
+			return policy.Aside{Why: reason.PolicyWaits, Detail: p.Loss(), Once: p.Incident()}
+		}
+	}
+	return policy.Aside{}
 }
 
 // Moving are the pods that a fence would move.

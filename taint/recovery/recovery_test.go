@@ -30,6 +30,7 @@ type course struct {
 	fleet *fleet.Fleet
 	look  taint.Look // what a look sees; its times are filled in
 	facts Facts
+	heard []string // the nodes whose Leases are renewed while time goes by
 
 	pods         []evict.Pod
 	volumes      map[string][]evict.Volume // of pods with claims, by UID
@@ -45,7 +46,8 @@ type course struct {
 func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 	c := &course{
 		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
-		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
+		heard: []string{"p1", "p2", "p3"},
+		look:  taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
 		facts: Facts{
 			Facts: fence.Facts{
 				Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}}, NewID: "f-" + name, By: "test",
@@ -68,7 +70,7 @@ func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 func (c *course) pass(d time.Duration) {
 	for end := c.now.Add(d); c.now.Before(end); {
 		c.now = c.now.Add(min(10*time.Second, end.Sub(c.now)))
-		for _, n := range []string{"p1", "p2", "p3"} {
+		for _, n := range c.heard {
 			c.fleet.Lease(n, c.now.Wall.Format("150405.000000"), 0, c.now)
 		}
 		c.fleet.Tick(c.now)

@@ -1865,7 +1865,7 @@ var Mutants = []Mutant{
 		Old: "status.Status().Code >= 500", New: "true",
 	},
 	{
-		Name: "controller: a lost site is told for each of its nodes", In: "taint/controller.Reconciler.refused",
+		Name: "controller: a lost site is told for each of its nodes", In: "taint/controller.Reconciler.firstToTell",
 		Old: "before && r.Now().Sub(at) < onceFor", New: "before && at.IsZero()",
 	},
 	{
@@ -2582,6 +2582,10 @@ var Mutants = []Mutant{
 	{
 		Name: "explain: a node that is silent stays Ready for ever", In: "taint/explain.play.pass",
 		Old: "p.Now.Sub(p.began) > readyLasts", New: "false",
+	},
+	{
+		Name: "explain: nobody tells why policies end nothing", In: "taint/explain.play.tell",
+		Old: `a.Why != ""`, New: "false",
 	},
 	{
 		Name: "explain: Kubernetes' own eviction does nothing", In: "taint/explain.play.stock",
@@ -5247,8 +5251,36 @@ var Mutants = []Mutant{
 		Old: "l.Record.Open()", New: "false",
 	},
 	{
-		Name: "policy: acts while all nodes look dead (7)", In: "taint/policy.View.due",
-		Old: "v.Alone", New: "false",
+		Name: "policy: acts in a storm", In: "taint/policy.Step",
+		Old: "len(due) > 0 && v.Storm != (Aside{})", New: "false",
+	},
+	{
+		Name: "policy: what was ended before a storm stays", In: "taint/policy.Step",
+		Old: "held && !v.Owes()", New: "held",
+	},
+	{
+		Name: "policy: acts while all nodes look dead (7)", In: "taint/recovery.findStorm",
+		Old: "f.AllSilent()", New: "false",
+	},
+	{
+		Name: "policy: acts while most nodes are not heard", In: "taint/recovery.findStorm",
+		Old: "!f.Heard", New: "false",
+	},
+	{
+		Name: "policy: a new leader takes all nodes for heard", In: "taint/recovery.findStorm",
+		Old: "!f.Settled(now)", New: "false",
+	},
+	{
+		Name: "policy: acts in a lost domain", In: "taint/recovery.findStorm",
+		Old: "!p.Lost.IsZero()", New: "false",
+	},
+	{
+		Name: "controller: that policies wait is told for each node", In: "taint/controller.Reconciler.tellAside",
+		Old: `a.Once == "" || r.firstToTell(a.Why, a.Once)`, New: "true", Tests: glue,
+	},
+	{
+		Name: "controller: that policies wait is told with each count", In: "taint/controller.Reconciler.tellAside",
+		Old: `a == before || a.Why == "" || same`, New: `a == before || a.Why == "" || same && false`, Tests: glue,
 	},
 	{
 		Name: "policy: a change that nobody saw is replayed", In: "taint/policy.View.due",

@@ -140,7 +140,8 @@ type grounds struct {
 	said   []providers.PowerState // by each device, when they were asked last
 	device bool                   // one speaks for the node
 	trust  bool                   // in a person's word
-	hinted bool                   // something beside the device's answers told of the machine's end
+	by     *Process
+	hinted bool // something beside the device's answers told of the machine's end
 }
 
 // begun is the record before the act.
@@ -222,6 +223,7 @@ func (c *checker) sent(g grounds, p evict.Pod) {
 func (c *checker) byPolicy(g grounds, what string) {
 	w, l := c.w, g.look
 	c.begins(l, what)
+	c.inStorm(g, what)
 	switch {
 	case w.Scenario != Accepting:
 		w.fail("1", "%s on %s by a policy, and none is in force", what, l.Name)

@@ -300,6 +300,9 @@ func (k *worker) next() {
 	for _, n := range s.Notes {
 		w.count(string(n.Why))
 	}
+	if s.Aside.Why != "" {
+		w.count("aside: " + string(s.Aside.Why))
+	}
 	if s.Do == recovery.Wait && counted[s.Why] {
 		w.count("waits: " + string(s.Why))
 	}
@@ -717,7 +720,7 @@ func (k *worker) grounds(s recovery.Step) grounds {
 	hint := k.fleet.View(k.m.name, k.now()).Hint
 	return grounds{
 		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
-		hinted: hint != "" && hint != fleet.Poll,
+		by: k.Process, hinted: hint != "" && hint != fleet.Poll,
 	}
 }
 

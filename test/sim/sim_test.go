@@ -106,7 +106,7 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	for _, path := range []string{
 		"Announce", "ended by a policy", "accepted double", "Unmark Done Evicted", "attachment deleted", "accepted second writer", "cleared by a policy",
 		"kept from writing", "nobody knows the storage", "by a policy, on a Ready node", "PolicySkippedPods", "PolicyTimedOut",
-		"second writer by a storage that lies",
+		"second writer by a storage that lies", "all nodes but one cut off", "aside: PolicyWaits",
 	} {
 		if stats[path] == 0 {
 			t.Errorf("no history came by %q", path)

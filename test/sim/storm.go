@@ -18,15 +18,16 @@ const zoneLabel = "topology.kubernetes.io/zone"
 // storm is what the storm guard keeps to in a history, and what becomes of the machines that it lets be powered off. They have generators of
 // their own: what these draw changes no other draw.
 type storm struct {
-	nodes  int
-	zones  int // failure domains; 0: none
-	limits fleet.Limits
-	plane  int  // so many nodes, from the first on, are of the control plane
-	quorum bool // which may be powered off while etcd keeps its quorum
-	pods   bool // etcd's pods can be listed
-	etcd   bool // the first three nodes have the label of k3s' and RKE2's members: else nobody knows them where no pod can be listed
-	many   bool // several nodes fall silent, and their machines run
-	after  fence.AfterFence
+	nodes   int
+	zones   int // failure domains; 0: none
+	limits  fleet.Limits
+	plane   int  // so many nodes, from the first on, are of the control plane
+	quorum  bool // which may be powered off while etcd keeps its quorum
+	pods    bool // etcd's pods can be listed
+	etcd    bool // the first three nodes have the label of k3s' and RKE2's members: else nobody knows them where no pod can be listed
+	many    bool // several nodes fall silent, and their machines run
+	severed bool // all but one of them: a partition, while policies end pods without proof
+	after   fence.AfterFence
 }
 
 func drawStorm(seed uint64, scenario Scenario) storm {
@@ -46,10 +47,14 @@ func drawStorm(seed uint64, scenario Scenario) storm {
 	if r.IntN(4) == 0 {
 		s.plane, s.quorum, s.pods = s.nodes, r.IntN(4) > 0, r.IntN(3) > 0
 	}
-	if !scenario.stormy() || r.IntN(6) > 0 {
+	switch {
+	case scenario == Accepting && seed%23 == 6:
+		s.many, s.severed, s.nodes = true, true, 33
+	case !scenario.stormy() || r.IntN(6) > 0:
 		return s
+	default:
+		s.many, s.nodes = true, 5+2*r.IntN(2)
 	}
-	s.many, s.nodes = true, 5+2*r.IntN(2)
 	s.limits.MinHealthy.Number = []int{0, 0, s.nodes / 2, s.nodes - 2}[r.IntN(4)]
 	if s.plane > 0 {
 		s.plane, s.etcd = []int{3, s.nodes}[r.IntN(2)], r.IntN(3) == 0
@@ -100,6 +105,24 @@ func (w *World) silence() {
 			m.cut = true
 		})
 	}
+}
+
+// sever cuts all nodes but one off from the API server for a while. Their machines run.
+func (w *World) sever() {
+	heard := w.rng.IntN(w.storm.nodes)
+	for i, m := range w.machines {
+		if i == heard {
+			continue
+		}
+		w.after(w.between(0, 3*time.Second), func() {
+			if !w.calm {
+				w.logf("%s: cut off, as all but one are", m.name)
+				m.cut = true
+			}
+		})
+		w.after(w.between(70*time.Second, 110*time.Second), func() { w.heal(m) })
+	}
+	w.count("all nodes but one cut off")
 }
 
 // members are the nodes of etcd's pods, and whether each is Ready.
@@ -179,14 +202,10 @@ func (c *checker) guards(l taint.Look, p *Process) {
 func (c *checker) floors(l taint.Look) {
 	w, zone := c.w, l.Labels[zoneLabel]
 	healthy, here, size := 0, 0, 0
-	var silent []time.Time
 	for _, n := range w.api.nodes {
 		same := zone != "" && n.Labels[zoneLabel] == zone
 		if same {
 			size++
-			if lease := w.api.lease(n.Name); lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > 25*time.Second+old {
-				silent = append(silent, lease.Spec.RenewTime.Time)
-			}
 		}
 		if n.Name != l.Name && !w.sickFor(n) {
 			if healthy++; same {
@@ -205,6 +224,20 @@ func (c *checker) floors(l taint.Look) {
 	if floor := d.Number + (d.Percent*size+99)/100; here < floor {
 		w.fail("6", "%s is powered off while %d others of %s are healthy, and its floor is %d of %d", l.Name, here, zone, floor, size)
 	}
+	if together := w.silentTogether(zone); 2*together > size {
+		w.fail("6", "%s is powered off, and %d of %d nodes of %s fell silent together", l.Name, together, size, zone)
+	}
+}
+
+// silentTogether is how many nodes of a zone have long been silent, and fell silent within half a minute of each other.
+func (w *World) silentTogether(zone string) (most int) {
+	var silent []time.Time
+	for _, n := range w.api.nodes {
+		lease := w.api.lease(n.Name)
+		if n.Labels[zoneLabel] == zone && lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > staleAfter+old {
+			silent = append(silent, lease.Spec.RenewTime.Time)
+		}
+	}
 	for _, last := range silent {
 		together := 0
 		for _, t := range silent {
@@ -212,9 +245,33 @@ func (c *checker) floors(l taint.Look) {
 				together++
 			}
 		}
-		if 2*together > size {
-			w.fail("6", "%s is powered off, and %d of %d nodes of %s fell silent together", l.Name, together, size, zone)
+		most = max(most, together)
+	}
+	return most
+}
+
+// inStorm holds that no policy acts while fewer than half of all nodes are heard, or most of the node's zone fell
+// silent together, by what the stored objects have said for a while. One that was replaced knows less, and a new one
+// hears first.
+func (c *checker) inStorm(g grounds, what string) {
+	w, zone := c.w, g.look.Labels[zoneLabel]
+	if w.leader != g.by.index || w.now.Sub(g.by.since) < old {
+		return
+	}
+	fresh, size := 0, 0
+	for _, n := range w.api.nodes {
+		if lease := w.api.lease(n.Name); lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) < 4*renewEvery {
+			fresh++
 		}
+		if n.Labels[zoneLabel] == zone {
+			size++
+		}
+	}
+	if 2*fresh < len(w.api.nodes) {
+		w.fail("15", "%s on %s by a policy while %d of %d nodes are heard", what, g.look.Name, fresh, len(w.api.nodes))
+	}
+	if together := w.silentTogether(zone); zone != "" && size > 1 && 2*together > size {
+		w.fail("6", "%s on %s by a policy, and %d of %d nodes of %s fell silent together", what, g.look.Name, together, size, zone)
 	}
 }
 

@@ -47,7 +47,7 @@ func (w *World) build() {
 	w.api.past = []state{{at: w.now.Add(-time.Hour)}}
 	for i := range w.storm.nodes {
 		w.machines = append(w.machines, &machine{
-			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-00000000000%d", i+1),
+			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-%012d", i+1),
 			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), told: i > 0, power: true, switched: w.now.Add(-time.Hour),
 		})
 	}
@@ -229,7 +229,11 @@ func (w *World) scheduleFaults(end time.Time) {
 	n := w.rng.IntN(12)
 	if w.storm.many {
 		n = w.rng.IntN(4)
-		w.after(w.between(2*time.Second, 30*time.Second), w.silence)
+		storm := w.silence
+		if w.storm.severed {
+			storm = w.sever
+		}
+		w.after(w.between(2*time.Second, 30*time.Second), storm)
 	}
 	w.changeModes(end)
 	w.partitions(end)
