@@ -325,10 +325,11 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		r.chronicleList(st)
 		st.course.SawPods(seen, r.now())
 	case recovery.Volumes:
-		of, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
+		of, unread, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
 			return err
 		}
+		r.tellUnread(st, unread)
 		r.Config().judge(st.only(s.Pods), of)
 		st.course.SawVolumes(of, r.now())
 	case recovery.Owners:

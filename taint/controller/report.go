@@ -31,6 +31,7 @@ type reported struct {
 	protection string        // for the metric of nodes by protection
 	alerted    string        // what a person was called for
 	aside      policy.Aside  // why policies end nothing
+	unread     string        // why claims could not be read
 	answered   string        // the last answers that were logged
 	later      []later       // Events of the Node that wait for the writes that they tell of
 	pods       []later       // Events of pods, which wait for the fence's end
@@ -108,6 +109,19 @@ func (r *Reconciler) tellAside(st *nodeState, s recovery.Step) {
 	if a.Once == "" || r.firstToTell(a.Why, a.Once) {
 		r.event(st.node, a.Why, "Evict", "{detail}", a.Detail)
 	}
+}
+
+// tellUnread logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume lists.
+func (r *Reconciler) tellUnread(st *nodeState, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	before := st.told.unread
+	if st.told.unread = text; err == nil || text == before {
+		return
+	}
+	r.Log.Warn("Cannot read volume claims: all entries of the volume lists stay", "node", st.node.Name, "error", err)
 }
 
 // later is an Event, or several, that wait.

@@ -140,18 +140,19 @@ func (m *machine) offs() int {
 
 // telling notes what was told, as reason and object.
 type telling struct {
-	mu   sync.Mutex // guards said
-	said []string
+	mu    sync.Mutex // guards said and texts
+	said  []string
+	texts []string
 }
 
-func (e *telling) Eventf(o runtime.Object, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+func (e *telling) Eventf(o runtime.Object, _ runtime.Object, _, reason, _, note string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	name := ""
 	if named, ok := o.(client.Object); ok {
 		name = named.GetName()
 	}
-	e.said = append(e.said, reason+" "+name)
+	e.said, e.texts = append(e.said, reason+" "+name), append(e.texts, fmt.Sprintf(note, args...))
 }
 
 func (e *telling) has(said string) bool {
@@ -401,6 +402,7 @@ func (w *world) volume(node, claim, driver string) string {
 	pv, handle := fmt.Sprintf("pv-%d", w.volumes), fmt.Sprintf("lun-%d", 100-w.volumes)
 	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: claim}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
 	w.create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
+		ClaimRef:               &corev1.ObjectReference{Namespace: worldNS, Name: claim},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}},
 	}})
 	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("csi-%x", w.volumes*7919)}, Spec: storagev1.VolumeAttachmentSpec{

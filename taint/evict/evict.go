@@ -153,7 +153,13 @@ type Volume struct {
 	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
 	Driver string                  // its CSI driver; "" for one that is not CSI's
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
+	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is not
+	// known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
+	Unread bool
 }
+
+// UnreadClaim stands for the claim of a PersistentVolume that could not be read. It is no claim's namespace/name.
+const UnreadClaim = "?"
 
 // goes reports whether the pod is to be moved: it is neither exempt nor finished.
 func (p Pod) goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
@@ -192,14 +198,16 @@ type View struct {
 	proof.Answers
 	Settings
 
-	Pods        []Pod             // listed live after Look; all that are bound to the node
-	Reads       time.Duration     // how long the Look and what was listed after it took
-	Resolved    bool              // the Volumes of all unfinished pods are known, not only those of the exempt ones
-	Attachments []Attachment      // those that name the node
-	Live        bool              // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
-	Claims      map[string]string // of the volumes that Decision.Claims asked for, as namespace/name; "": bound to none; nil: not read after Look
-	Devices     []proof.Device    // those that speak for the node
-	By          string            // this controller's identity
+	Pods        []Pod         // listed live after Look; all that are bound to the node
+	Reads       time.Duration // how long the Look and what was listed after it took
+	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
+	Attachments []Attachment  // those that name the node
+	Live        bool          // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after Look;
+	// "": bound to none; UnreadClaim: could not be read.
+	Claims  map[string]string
+	Devices []proof.Device // those that speak for the node
+	By      string         // this controller's identity
 }
 
 // Decision is one act and its reason.
@@ -556,7 +564,7 @@ func (v View) askEvery() time.Duration {
 
 // lists returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
 // stay because it is not tombstoned, must stay: after the machine's return that pod would hang on "not attached according to node
-// status" (F5).
+// status" (F5). A volume that could not be read may be any entry, so all entries stay with its pod.
 func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
 	keep := map[corev1.UniqueVolumeName]bool{}
 	keepOther := false
@@ -565,6 +573,9 @@ func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.Attach
 			continue
 		}
 		for _, vol := range p.Volumes {
+			if vol.Unread {
+				return v.Look.InUse, v.Look.Attached
+			}
 			keep[vol.Unique] = true
 			keepOther = keepOther || vol.Unique == ""
 		}
@@ -643,15 +654,20 @@ func (v View) name(left []Attachment) Decision {
 	}
 	var names []taint.Detaching
 	var pvs []string
+	read := true
 	for _, a := range left {
 		claim, known := claims[a.PV]
 		if !known && !v.Live {
 			return wait
 		}
+		read = read && known
 		names, pvs = append(names, taint.Detaching{PV: a.PV, Claim: claim}), append(pvs, a.PV)
 	}
-	if v.Live && claims == nil {
+	switch {
+	case !read:
 		return Decision{Act: Read, Why: wait.Why, Claims: pvs, Returned: true}
+	case slices.ContainsFunc(names, func(d taint.Detaching) bool { return d.Claim == UnreadClaim }):
+		return v.names(wait, nil)
 	}
 	return v.names(wait, names)
 }

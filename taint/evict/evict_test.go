@@ -178,6 +178,11 @@ func uses(pv string, unique corev1.UniqueVolumeName) func(*Pod) {
 	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Unique: unique}) }
 }
 
+// unread gives a pod a claim that cannot be read.
+func unread(claim string) func(*Pod) {
+	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{Claim: claim, Unread: true}) }
+}
+
 // want is a decision in short: pods by name, of the record phase and result.
 type want struct {
 	Act      Act
@@ -345,6 +350,12 @@ func TestStep(t *testing.T) {
 		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
 		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
 			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"an unread claim of a pod that stays keeps all entries",
+			evicting(proven, pods(pod("e", exempt, unread("b"))), lists(pvA, "kubernetes.io/nfs/x")), finish},
+		{"an unread claim of a pod that waits keeps all entries",
+			evicting(proven, pods(pod("w", intolerant, unread("b"))), lists(pvA)), stock},
+		{"an unread claim of a finished pod keeps no entry",
+			evicting(proven, pods(pod("t", tomb, unread("b"))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
 		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")), detach},
 		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
@@ -841,6 +852,10 @@ func TestNames(t *testing.T) {
 		{"all have gone", evicting(heartbeat, named("a", "x/1")), Decision{Act: Unmark}},
 		{"volumes are not resolved", evicting(heartbeat, attached("a"), func(v *View) { v.Resolved = false }), Decision{Act: Read}},
 		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
+		{"one whose claim cannot be read", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", UnreadClaim)), wait},
+		{"one whose claim cannot be read, and others were named",
+			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", UnreadClaim)), nothing},
+		{"one of two was read for another reason", evicting(heartbeat, attached("a", "b"), claims("a", "x/1")), read("a", "b")},
 		{"an inline volume", evicting(heartbeat, attached("")), wait},
 		{"an inline volume, and others were named", evicting(heartbeat, attached("a", ""), named("a", "x/1")), nothing},
 		{"as many as may be", evicting(heartbeat, several(taint.MaxDetaching)), write(many[:2*taint.MaxDetaching]...)},

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,27 +109,35 @@ func SeePods(list []corev1.Pod, key string, first labels.Selector) []evict.Pod {
 // resolvers is how many claims are read at the same time.
 const resolvers = 16
 
-// Volumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads.
-func Volumes(ctx context.Context, c client.Reader, pods []corev1.Pod) (map[string][]evict.Volume, error) {
+// Volumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. A claim or volume
+// whose read the API server refuses is Unread in the result, so that it does not hide the others; unread says why, and is
+// nil where all were read. err means that the API server did not answer, or has no room: nothing is known then.
+func Volumes(ctx context.Context, c client.Reader, pods []corev1.Pod) (of map[string][]evict.Volume, unread, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(resolvers)
-	found := make([][]evict.Volume, len(pods))
+	found, refused := make([][]evict.Volume, len(pods)), make([]error, len(pods))
 	for i := range pods {
 		g.Go(func() (err error) {
-			found[i], err = volumes(ctx, c, &pods[i])
+			found[i], refused[i], err = volumes(ctx, c, &pods[i])
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	out := map[string][]evict.Volume{}
+	of = map[string][]evict.Volume{}
 	for i := range pods {
-		out[string(pods[i].UID)] = found[i]
+		of[string(pods[i].UID)] = found[i]
 	}
-	return out, nil
+	return of, errors.Join(refused...), nil
+}
+
+// Refuses reports that err is the API server's answer to this one request: it answers, and has room for, other requests.
+func Refuses(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.IsNotFound(err) && !Crowded(err)
 }
 
 // Owners finds what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the Deployment. Each
@@ -211,23 +221,31 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 
 // volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names
 // another claim's volume, as anybody may write who makes claims: kubelets and the attach/detach controller refuse it.
-func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volume, error) {
-	var out []evict.Volume
+func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []evict.Volume, unread, err error) {
 	for _, v := range p.Spec.Volumes {
 		claim, ok := taint.VolumeClaim(p, v)
 		if !ok {
 			continue
 		}
 		var pvc corev1.PersistentVolumeClaim
-		if err := c.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: claim}, &pvc); client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)
-		} else if err != nil || pvc.Spec.VolumeName == "" {
+		err := c.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: claim}, &pvc)
+		switch {
+		case Refuses(err):
+			unread = errors.Join(unread, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err))
+			out = append(out, evict.Volume{Claim: claim, Unread: true})
+			continue
+		case client.IgnoreNotFound(err) != nil:
+			return nil, nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)
+		case err != nil || pvc.Spec.VolumeName == "":
 			continue
 		}
 		vol := evict.Volume{PV: pvc.Spec.VolumeName, Claim: claim}
 		var pv corev1.PersistentVolume
-		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
+		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); Refuses(err) {
+			unread = errors.Join(unread, fmt.Errorf("reading volume %s: %w", vol.PV, err))
+			vol.Unread = true
+		} else if client.IgnoreNotFound(err) != nil {
+			return nil, nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
 		} else if of := pv.Spec.ClaimRef; of != nil && (of.Namespace != pvc.Namespace || of.Name != pvc.Name) {
 			continue
 		} else if err == nil && pv.Spec.CSI != nil {
@@ -237,11 +255,11 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) ([]evict.Volum
 		}
 		out = append(out, vol)
 	}
-	return out, nil
+	return out, unread, nil
 }
 
-// Claims finds the claims, as namespace/name, that volumes are bound to; "" for one that is bound to none or is not there. Each volume costs
-// one read.
+// Claims finds the claims, as namespace/name, that volumes are bound to; "" for one that is bound to none or is not there,
+// evict.UnreadClaim for one whose read the API server refuses. Each volume costs one read.
 func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -251,10 +269,11 @@ func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]stri
 	for i, name := range pvs {
 		g.Go(func() error {
 			var pv corev1.PersistentVolume
-			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); client.IgnoreNotFound(err) != nil {
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); Refuses(err) {
+				found[i] = evict.UnreadClaim
+			} else if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("reading volume %s: %w", name, err)
-			}
-			if of := pv.Spec.ClaimRef; of != nil {
+			} else if of := pv.Spec.ClaimRef; of != nil {
 				found[i] = of.Namespace + "/" + of.Name
 			}
 			return nil

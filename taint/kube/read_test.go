@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -114,9 +115,13 @@ func must(t *testing.T, err error) {
 type unreadable struct {
 	client.Reader
 	err func(o runtime.Object) error
+	get map[string]error // by the object's name
 }
 
 func (r unreadable) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := r.get[k.Name]; err != nil {
+		return err
+	}
 	if err := r.err(o); err != nil {
 		return err
 	}
@@ -130,10 +135,12 @@ func (r unreadable) List(ctx context.Context, l client.ObjectList, opts ...clien
 	return r.Reader.List(ctx, l, opts...)
 }
 
-// readErrors are the ways in which a read fails; only the first says that there is nothing.
+// readErrors are the ways in which a read fails; only the first says that there is nothing, and only the next two are about
+// the one object that was to be read.
 var readErrors = map[string]error{
 	"not found":   apierrors.NewNotFound(schema.GroupResource{}, "n1"),
 	"forbidden":   apierrors.NewForbidden(schema.GroupResource{}, "n1", errors.New("RBAC")),
+	"internal":    apierrors.NewInternalError(errors.New("unable to transform key")),
 	"time-out":    apierrors.NewTimeoutError("etcd", 1),
 	"too many":    apierrors.NewTooManyRequestsError("slow down"),
 	"unavailable": apierrors.NewServiceUnavailable("starting"),
@@ -151,7 +158,7 @@ func TestReadsThatFail(t *testing.T) {
 	} {
 		for name, fail := range readErrors {
 			t.Run(what+"/"+name, func(t *testing.T) {
-				live := unreadable{c, func(o runtime.Object) error {
+				live := unreadable{Reader: c, err: func(o runtime.Object) error {
 					if is(o) {
 						return fail
 					}
@@ -168,16 +175,49 @@ func TestReadsThatFail(t *testing.T) {
 				}
 				pods, err := Pods(t.Context(), live, "n1")
 				must(t, err)
-				of, err := Volumes(t.Context(), live, pods)
-				if failed = (what == "claim" || what == "volume") && !none; (err != nil) != failed || failed && of != nil {
+				refused := name == "forbidden" || name == "internal"
+				of, unread, err := Volumes(t.Context(), live, pods)
+				failed = (what == "claim" || what == "volume") && !none && !refused
+				if (err != nil) != failed || failed && of != nil {
 					t.Errorf("volumes: got %v, error %v, want an error: %v", of, err, failed)
 				}
+				refused = refused && (what == "claim" || what == "volume")
+				if errors.Is(unread, fail) != refused {
+					t.Errorf("volumes: got unread %v, want it: %v", unread, refused)
+				}
+				for _, v := range of["uid-of-db"] {
+					if v.Unread != refused || refused && (v.Unique != "" || v.Claim == "" || (v.PV == "") != (what == "claim")) {
+						t.Errorf("volumes: got %+v, want unread: %v", v, refused)
+					}
+				}
 				claims, err := Claims(t.Context(), live, []string{"pv-5"})
-				if failed = what == "volume" && !none; (err != nil) != failed || failed && claims != nil {
+				if failed = failed && what == "volume"; (err != nil) != failed || failed && claims != nil {
 					t.Errorf("claims: got %v, error %v, want an error: %v", claims, err, failed)
+				}
+				if want := what == "volume" && refused; (claims["pv-5"] == evict.UnreadClaim) != want {
+					t.Errorf("claims: got %v, want unread: %v", claims, want)
 				}
 			})
 		}
+	}
+}
+
+// A claim that cannot be read hides no other pod's volumes.
+func TestUnreadClaimHidesNoOther(t *testing.T) {
+	c := stored(t)
+	refusal := apierrors.NewInternalError(errors.New("unable to transform key"))
+	live := unreadable{Reader: c, get: map[string]error{"data": refusal}, err: func(runtime.Object) error { return nil }}
+	pods, err := Pods(t.Context(), live, "n1")
+	must(t, err)
+	of, unread, err := Volumes(t.Context(), live, pods)
+	if err != nil || !errors.Is(unread, refusal) || !strings.Contains(unread.Error(), "shop/data") {
+		t.Fatalf("got error %v, unread %v", err, unread)
+	}
+	if got := of["uid-of-db"]; len(got) != 2 || !got[0].Unread || got[0].Claim != "data" || got[1].Unread || got[1].PV != "pv-2" {
+		t.Errorf("the pod itself: got %+v", got)
+	}
+	if got := of["uid-of-files"]; len(got) != 3 || slices.ContainsFunc(got, func(v evict.Volume) bool { return v.Unread }) {
+		t.Errorf("another pod: got %+v", got)
 	}
 }
 
@@ -185,7 +225,7 @@ func TestReadsThatFail(t *testing.T) {
 func TestListsThatFail(t *testing.T) {
 	c := stored(t)
 	for name, fail := range readErrors {
-		live := unreadable{c, func(o runtime.Object) error {
+		live := unreadable{Reader: c, err: func(o runtime.Object) error {
 			if _, list := o.(client.ObjectList); list {
 				return fail
 			}
@@ -205,7 +245,7 @@ func TestLookTakesItsTime(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex // guards now: both reads are made at once
 	now := begun
-	slow := unreadable{stored(t), func(runtime.Object) error {
+	slow := unreadable{Reader: stored(t), err: func(runtime.Object) error {
 		mu.Lock()
 		defer mu.Unlock()
 		now = now.Add(time.Second)
@@ -228,8 +268,8 @@ func TestVolumes(t *testing.T) {
 	c := stored(t)
 	pods, err := Pods(t.Context(), c, "n1")
 	must(t, err)
-	got, err := Volumes(t.Context(), c, pods)
-	must(t, err)
+	got, unread, err := Volumes(t.Context(), c, pods)
+	must(t, errors.Join(err, unread))
 	want := map[string][]evict.Volume{
 		"uid-of-db":    {{PV: "pv-1", Claim: "data", Driver: "sim.example.com", Handle: "lun-9", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Claim: "db-scratch", Driver: "other.example.com", Handle: "lun-8", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
 		"uid-of-files": {{PV: "pv-4", Claim: "export"}, {PV: "pv-gone", Claim: "lost"}, {PV: "pv-6", Claim: "own"}},
@@ -261,8 +301,8 @@ func TestVolumesOfMany(t *testing.T) {
 		}}}})
 		want[uid] = []evict.Volume{{PV: pv, Claim: claim}}
 	}
-	got, err := Volumes(t.Context(), c, pods)
-	must(t, err)
+	got, unread, err := Volumes(t.Context(), c, pods)
+	must(t, errors.Join(err, unread))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -52,6 +52,12 @@ func unresolved(pods []evict.Pod) []evict.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return !p.Claims })
 }
 
+// unread reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes ends
+// the pod, and none frees a volume while the pod is unfinished.
+func unread(p evict.Pod) bool {
+	return slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Unread })
+}
+
 // claimed reports that a pod of a ReplicaSet waits for one of the pod's volumes.
 func (v View) claimed(p Policy, pod evict.Pod) bool {
 	return slices.ContainsFunc(p.drives(pod), func(vol evict.Volume) bool { return v.Waiting[pod.Namespace+"/"+vol.Claim] })
@@ -63,6 +69,9 @@ func (v View) together(p Policy, end []evict.Pod) (all []evict.Pod, read Decisio
 	users := v.where(func(pod evict.Pod) bool { return !pod.Terminal })
 	if unknown := unresolved(users); len(end) > 0 && len(unknown) > 0 {
 		return nil, Decision{Act: ReadVolumes, Pods: unknown}
+	}
+	if slices.ContainsFunc(users, unread) {
+		return nil, Decision{}
 	}
 	for before := -1; before != len(end); {
 		before = len(end)
@@ -157,6 +166,9 @@ func (v View) detach(due []Policy) (d Decision) {
 	users := v.where(func(pod evict.Pod) bool { return !pod.Terminal })
 	if unknown := unresolved(users); len(unknown) > 0 {
 		return Decision{Act: ReadVolumes, Pods: unknown}
+	}
+	if slices.ContainsFunc(users, unread) {
+		return Decision{Act: Wait, After: resync}
 	}
 	for _, u := range users {
 		for _, vol := range u.Volumes {

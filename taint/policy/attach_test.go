@@ -74,6 +74,13 @@ func TestAttachments(t *testing.T) {
 		{"a static one uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
 		{"one that stays uses it by another name", waits(), []evict.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []evict.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
 		{"one whose volumes nobody read", waits(), []evict.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}}, nil, "volumes[b]"},
+		{"one that stays has a claim that cannot be read", waits(), []evict.Pod{user("a", "v"),
+			{Name: "b", UID: "b", Volumes: []evict.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
+		{"one of its own claims cannot be read", waits(), []evict.Pod{func() evict.Pod {
+			p := user("a", "v")
+			p.Volumes = append(p.Volumes, evict.Volume{Claim: "x", Unread: true})
+			return p
+		}()}, nil, "wait 30s"},
 		{"a finished one used the volume", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Terminal = true; return p }()}, nil, "end[a]"},
 		{"one that stays uses a volume of one that shares another", waits(), []evict.Pod{user("a", "v"), user("b", "v", "w"), func() evict.Pod {
 			p := user("c", "w")
@@ -106,6 +113,8 @@ func TestAttachments(t *testing.T) {
 		{"another attacher's stays", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Attacher = "x"; v.listed(a) }, "wait 30s"},
 		{"that of a volume that one uses who stays, too", waits(), []evict.Pod{entombed(user("a", "v")), {UID: "b", Volumes: []evict.Volume{{PV: "v"}}}},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
+		{"that of a volume that one with an unread claim may use", waits(), []evict.Pod{entombed(user("a", "v")),
+			{UID: "b", Volumes: []evict.Volume{{Claim: "x", Unread: true}}}}, func(v *View) { v.listed(attachment("v")) }, "wait 5s"},
 		{"volumes of others not read", waits(), []evict.Pod{entombed(user("a", "v")), {Name: "b", UID: "b", Claims: true}}, func(v *View) { v.listed(attachment("v")) }, "volumes[b]"},
 		{"a tombstone of a StatefulSet's", waits(), []evict.Pod{func() evict.Pod { p := entombed(user("a", "v")); p.Owner.Kind = "StatefulSet"; return p }()},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},

@@ -447,7 +447,7 @@ func (p Policy) owns(pod evict.Pod) bool {
 
 func (p Policy) stores(pod evict.Pod) bool {
 	of := len(p.drives(pod))
-	return of > 0 && (!p.AllVolumes || of == len(pod.Volumes))
+	return of > 0 && !unread(pod) && (!p.AllVolumes || of == len(pod.Volumes))
 }
 
 func (v View) where(ok func(evict.Pod) bool) []evict.Pod {

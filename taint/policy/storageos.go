@@ -279,6 +279,9 @@ func (v View) clear(due []Policy) Decision {
 		if unknown := unresolved(users); len(unknown) > 0 {
 			return Decision{Act: ReadVolumes, Pods: unknown}
 		}
+		if slices.ContainsFunc(users, unread) {
+			return Decision{Act: Wait, After: resync}
+		}
 		off := map[corev1.UniqueVolumeName]bool{}
 		for _, f := range listed {
 			off[f.volume.Unique] = true

@@ -283,6 +283,12 @@ func TestStorageOSStories(t *testing.T) {
 			m.add("stays", "", "csi/1")
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a", "0s: clear csi/2", "0s: detach va-2"}, nil},
+		{"volumes that a pod with an unread claim may use stay", StorageFences, func(t *testing.T, m *model) {
+			m.add("a", yes, "csi/1")
+			m.add("stays", "")
+			m.pods[1].Volumes = []evict.Volume{{Claim: "x", Unread: true}}
+			m.pass(t, time.Minute)
+		}, []string{"0s: end a", "0s: delete a"}, nil},
 		{"an entry that a kubelet writes back is not fought for", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.refuse = func(act Act, _ string) bool { return act == DeleteAttachments }

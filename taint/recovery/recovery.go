@@ -15,6 +15,7 @@ package recovery
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -341,12 +342,34 @@ func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
 	n.last, n.owed = at, false
 }
 
-// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to none.
+// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to none,
+// evict.UnreadClaim of one that could not be read.
 func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
-	if n.named = of; n.named == nil {
+	n.named = maps.Clone(n.named)
+	if n.named == nil {
 		n.named = map[string]string{}
 	}
+	for _, pv := range n.step.PVs {
+		n.named[pv] = of[pv]
+	}
+	n.pods.pods, n.workPods = attribute(n.pods.pods, of), attribute(n.workPods, of)
 	n.last, n.owed = at, false
+}
+
+// attribute adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
+func attribute(pods []evict.Pod, of map[string]string) []evict.Pod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		for _, vol := range p.Volumes {
+			for _, pv := range slices.Sorted(maps.Keys(of)) {
+				if vol.Unread && vol.PV == "" && (of[pv] == p.Namespace+"/"+vol.Claim || of[pv] == evict.UnreadClaim) {
+					p.Volumes = append(slices.Clip(p.Volumes), evict.Volume{PV: pv, Claim: vol.Claim, Unread: true})
+				}
+			}
+		}
+	}
+	return pods
 }
 
 // SawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
@@ -608,6 +631,9 @@ func Moving(pods []evict.Pod) []evict.Pod {
 // worth says whether a fence would have something to do, or what to read first.
 func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
 	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
+		if s := n.unattributed(n.workPods); s.Do == Read {
+			return fence.NoneToDo, s
+		}
 		if n.work = fence.NoneToDo; evict.Work(n.workPods, n.atts.list) {
 			n.work = fence.SomeToDo
 		}
@@ -664,7 +690,27 @@ func (n *Node) pending() Step {
 	if !n.atts.have {
 		return Step{Do: Read, Read: CachedAttachments}
 	}
-	return Step{}
+	return n.unattributed(n.pods.pods)
+}
+
+// unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume names its
+// claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
+func (n *Node) unattributed(pods []evict.Pod) Step {
+	unread := func(v evict.Volume) bool { return v.Unread && v.PV == "" }
+	uses := func(p evict.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
+	if !slices.ContainsFunc(pods, uses) {
+		return Step{}
+	}
+	var pvs []string
+	for _, a := range n.atts.list {
+		if _, known := n.named[a.PV]; !known && a.PV != "" {
+			pvs = append(pvs, a.PV)
+		}
+	}
+	if len(pvs) == 0 {
+		return Step{}
+	}
+	return Step{Do: Read, Read: Claims, PVs: pvs}
 }
 
 // unresolved is the read of the volumes that are not known: of exempt pods, or of all that are not finished.

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -35,8 +36,9 @@ type course struct {
 	pods         []evict.Pod
 	volumes      map[string][]evict.Volume // of pods with claims, by UID
 	cached, live []evict.Attachment
-	rival        string          // what keeps policies from ending pods
-	waiting      map[string]bool // claims that pods wait for elsewhere
+	claimed      map[string]string // the claims of PersistentVolumes, where not default/PV
+	rival        string            // what keeps policies from ending pods
+	waiting      map[string]bool   // claims that pods wait for elsewhere
 
 	reads []Reading // since the last next
 	asked []string  // the pods whose volumes were read since then
@@ -134,7 +136,7 @@ func (c *course) next() Step {
 		case Claims:
 			of := map[string]string{}
 			for _, pv := range s.PVs {
-				of[pv] = "default/" + pv
+				of[pv] = cmp.Or(c.claimed[pv], "default/"+pv)
 			}
 			c.node.SawClaims(of, c.now)
 		}
@@ -822,6 +824,68 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	c.pods[1] = ended("web")
 	if s := c.next(); s.Do != ClearVolumes || !slices.Equal(c.asked, []string{"agent", "waits"}) {
 		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", s.Do, s.Why, c.asked)
+	}
+}
+
+// A claim that cannot be read, of a pod that stays, keeps no other pod of the node from its recovery and the mark from no end.
+func TestUnreadClaim(t *testing.T) {
+	mine, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
+	agent := claims(exempt(running("agent")))
+	for name, claim := range map[string]string{"its volume names the claim": "ns/data", "its volume cannot be read either": evict.UnreadClaim} {
+		t.Run(name, func(t *testing.T) {
+			unread := func(c *course, pods ...evict.Pod) {
+				c.pods, c.cached, c.live = pods, []evict.Attachment{mine}, []evict.Attachment{mine}
+				c.volumes["agent"] = []evict.Volume{{Claim: "data", Unread: true}}
+				c.claimed = map[string]string{"pv-1": claim}
+			}
+			c := begin(t, &fleet.Fleet{}, "n1")
+			unread(c, agent)
+			if s := c.next(); s.Why != reason.NoWork {
+				t.Errorf("nothing to move: got %s (%s), want no work", s.Do, s.Why)
+			}
+			c = begin(t, &fleet.Fleet{}, "n1")
+			unread(c, agent)
+			c.live = []evict.Attachment{mine, {Name: "va-3", PV: "pv-3"}}
+			c.cached, c.claimed["pv-3"] = c.live, "ns/data"
+			if s := c.next(); s.Why != reason.NoWork {
+				t.Errorf("two volumes name the claim: got %s (%s), want no work", s.Do, s.Why)
+			}
+			c = begin(t, &fleet.Fleet{}, "n1")
+			unread(c, agent, claims(running("db")))
+			c.upTo(Arm, off)
+
+			c = midst(t, taint.PhaseEvicting)
+			unread(c, agent, ended("db"))
+			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
+			c.cached, c.live = []evict.Attachment{mine, other}, []evict.Attachment{mine, other}
+			c.upTo(Delete, off)
+			c.did(Outcome{How: map[string]evict.Refusal{"db": evict.Accepted}})
+			c.pods = c.pods[:1]
+			if s := c.upTo(Wait, off); s.Why != reason.WaitingDetach {
+				t.Errorf("the ended pod's volume is attached: got %s (%s)", s.Do, s.Why)
+			}
+			c.cached, c.live = []evict.Attachment{mine}, []evict.Attachment{mine}
+			if s := c.upTo(Unmark, off); s.Record.Result != taint.ResultEvicted {
+				t.Errorf("the staying pod's volume is attached: got %s (%s)", s.Do, s.Why)
+			}
+		})
+	}
+}
+
+// An attachment that only the API server lists is attributed as well: a cache that is behind marks no node for nothing.
+func TestUnreadClaimBehindCache(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods = []evict.Pod{claims(exempt(running("agent")))}
+	c.cached = []evict.Attachment{{Name: "va-2", PV: "pv-2"}}
+	c.live = []evict.Attachment{{Name: "va-1", PV: "pv-1"}}
+	c.volumes["agent"] = []evict.Volume{{Claim: "data", Unread: true}}
+	c.claimed = map[string]string{"pv-1": "ns/data"}
+	if s := c.next(); s.Do != Ask {
+		t.Fatalf("the cache shows work: got %s (%s), want a question", s.Do, s.Why)
+	}
+	c.answer(off)
+	if s := c.next(); s.Why != reason.NoWork || !slices.Contains(c.reads, LiveAttachments) {
+		t.Errorf("the API server shows none: got %s (%s) after %v", s.Do, s.Why, c.reads)
 	}
 }
 

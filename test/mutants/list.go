@@ -2981,6 +2981,10 @@ var Mutants = []Mutant{
 		Old: "p.Terminal", New: "true",
 	},
 	{
+		Name: "evict: an unread claim keeps no entry of the lists (10)", In: "taint/evict.View.lists",
+		Old: "vol.Unread", New: "false",
+	},
+	{
 		Name: "evict: the mark goes before the volumes are detached (11)", In: "taint/evict.View.evicting",
 		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)+len(left)", New: "len(ready)+len(waiting)+len(tombs)+len(resting)",
 	},
@@ -3265,12 +3269,40 @@ var Mutants = []Mutant{
 		Old: "!known && !v.Live", New: "!known && known",
 	},
 	{
+		Name: "volumes: an unread claim is named (10)", In: "taint/evict.View.name",
+		Old: "d.Claim == UnreadClaim", New: "false",
+	},
+	{
+		Name: "volumes: a claim that was not read is none (10)", In: "taint/evict.View.name",
+		Old: "read && known", New: "read",
+	},
+	{
 		Name: "volumes: a claim is named after its volume", In: "taint/kube.Claims",
 		Old: `of.Namespace + "/" + of.Name`, New: `of.Namespace + "/" + name`,
 	},
 	{
 		Name: "volumes: one that cannot be read has no claim", In: "taint/kube.Claims",
 		Old: `return fmt.Errorf("reading volume %s: %w", name, err)`, New: "return nil",
+	},
+	{
+		Name: "volumes: an unread claim hides all others (16)", In: "taint/kube.Refuses",
+		Old: "!Crowded(err)", New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "volumes: an API server without room is an unread claim", In: "taint/kube.Refuses",
+		Old: "!Crowded(err)", New: "true", Tests: kubeReads,
+	},
+	{
+		Name: "volumes: an unread volume is known", In: "taint/kube.volumes",
+		Old: "vol.Unread = true", New: "vol.Unread = false", Tests: kubeReads,
+	},
+	{
+		Name: "volumes: the volume of an unread claim keeps the mark (16)", In: "taint/recovery.attribute",
+		Old: `of[pv] == p.Namespace+"/"+vol.Claim`, New: "false",
+	},
+	{
+		Name: "volumes: a volume that cannot be read keeps the mark (16)", In: "taint/recovery.attribute",
+		Old: "of[pv] == evict.UnreadClaim", New: "false",
 	},
 	{
 		Name: "nudge: a mark that waits for volumes opens no node", In: "taint/controller.nudging.saw",
@@ -3567,6 +3599,10 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: a cache's attachments are work", In: "taint/recovery.Node.worth",
 		Old: "fence.CacheSays", New: "fence.SomeToDo",
+	},
+	{
+		Name: "controller: the volume of an unread claim is work, once it is listed", In: "taint/recovery.Node.worth",
+		Old: "n.unattributed(n.workPods)", New: "n.unattributed(nil)",
 	},
 	{
 		Name: "controller: a look is never kept, however slow the API server", In: "taint/recovery.Node.Answered",
@@ -5303,6 +5339,10 @@ var Mutants = []Mutant{
 		Old: "of == len(pod.Volumes)", New: "true",
 	},
 	{
+		Name: "policy: ends a pod with an unread claim", In: "taint/policy.Policy.stores",
+		Old: "!unread(pod)", New: "true",
+	},
+	{
 		Name: "policy: a replacement may be bound to the dead node", In: "taint/policy.View.end",
 		Old: "!v.Look.IsReady() && !v.Look.Closed()", New: "false",
 	},
@@ -5732,12 +5772,20 @@ var Mutants = []Mutant{
 		Old: "kept[vol.PV] = true", New: "kept[vol.PV] = false",
 	},
 	{
+		Name: "attach: a pod is ended though one with an unread claim may use its volume", In: "taint/policy.View.together",
+		Old: "slices.ContainsFunc(users, unread)", New: "false",
+	},
+	{
 		Name: "attach: volumes of other pods are not asked for before a pod is ended", In: "taint/policy.View.together",
 		Old: "len(end) > 0 && len(unknown) > 0", New: "false",
 	},
 	{
 		Name: "attach: a volume in use loses its attachment", In: "taint/policy.View.detach",
 		Old: "delete(loose, vol.PV)", New: "",
+	},
+	{
+		Name: "attach: a volume that a pod with an unread claim may use loses its attachment", In: "taint/policy.View.detach",
+		Old: "slices.ContainsFunc(users, unread)", New: "false",
 	},
 	{
 		Name: "attach: volumes of other pods are not asked for before an attachment goes", In: "taint/policy.View.detach",
@@ -6075,6 +6123,10 @@ var Mutants = []Mutant{
 	{
 		Name: "storageos: clears what another pod uses (9)", In: "taint/policy.View.clear",
 		Old: `delete(off, vol.Unique)`, New: "_ = vol",
+	},
+	{
+		Name: "storageos: clears what a pod with an unread claim may use (9)", In: "taint/policy.View.clear",
+		Old: "slices.ContainsFunc(users, unread)", New: "false",
 	},
 	{
 		Name: "storageos: clears after another boot", In: "taint/policy.Memory.sawVolumes",

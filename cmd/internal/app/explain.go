@@ -117,9 +117,12 @@ func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controlle
 	s.All = list.Items
 	mine := slices.DeleteFunc(slices.Clone(list.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name })
 	s.Pods = kube.SeePods(mine, s.Key, config.EvictFirst)
-	of, err := kube.Volumes(ctx, r, mine)
-	if err = r.may(err, "which volumes the pods use, and where these can be attached"); err != nil {
+	of, unread, err := kube.Volumes(ctx, r, mine)
+	if err = r.may(cmp.Or(err, unread), "which volumes the pods use, and where these can be attached"); err != nil {
 		return err
+	}
+	if unread != nil {
+		of = nil
 	}
 	s.Volumes = map[string]*corev1.PersistentVolume{}
 	for i := range s.Pods {
