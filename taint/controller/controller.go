@@ -198,6 +198,7 @@ type Reconciler struct {
 type nodeState struct {
 	course  replay.Course
 	told    reported
+	failing failing
 	nudging nudging
 
 	// Of the last look, for those who execute and report.
@@ -297,6 +298,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	if !recovery.Idle(l, view) || st.course.Owes() || turn {
 		return false, 0, nil
 	}
+	r.stepSucceeded(st)
 	r.setState(st, reason.StateHealthy)
 	mode := config.mode(&node, fence.Fence).Mode
 	r.inMode(st, mode)
@@ -333,6 +335,7 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 	}
 	r.send(&st.told.later)
 	r.send(&st.told.pods)
+	st.failing = failing{}
 	r.setState(st, "")
 	r.setProtection(st, "")
 	r.setMode(st, "")

@@ -29,6 +29,9 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	if s.Do == recovery.Read {
 		err = r.read(ctx, name, st, s)
 		r.called(err)
+		if err != nil {
+			r.stepFailed(ctx, st, s, err)
+		}
 		return 0, true, err
 	}
 	if !st.course.Look().Exists {
@@ -46,8 +49,10 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	}
 	switch s.Do {
 	case recovery.Leave:
+		r.stepSucceeded(st)
 		return 0, false, nil
 	case recovery.Wait:
+		r.stepSucceeded(st)
 		r.tellAside(st, s)
 		r.flush(&st.told.pods, false)
 		return s.After, false, nil
@@ -70,8 +75,10 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	case s.Do == recovery.PowerOff, s.Do == recovery.PowerOn: // the course knows it; what follows, it decides
 		return 0, true, nil
 	case o.Err != nil:
+		r.stepFailed(ctx, st, s, o.Err)
 		return 0, false, o.Err
 	}
+	r.stepSucceeded(st)
 	if phase := phases[s.Do]; phase != "" {
 		r.Metrics.phase(phase, r.Now().Sub(begun))
 	}

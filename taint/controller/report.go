@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
@@ -26,7 +29,8 @@ import (
 // reported is what was told of a node.
 type reported struct {
 	said       reason.Reason // the last reason that was logged and sent as an Event
-	state      reason.State  // for the metric of nodes by state
+	state      reason.State  // of the last decision
+	shown      reason.State  // in the metric of nodes by state
 	mode       string        // for the metric of nodes by mode
 	protection string        // for the metric of nodes by protection
 	alerted    string        // what a person was called for
@@ -353,18 +357,68 @@ func reference(p evict.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 
-// setState moves the node from one state to another in the metric of nodes by state; "" is none.
+// setState moves the node from one state to another in the metric of nodes by state; "" is none. A node whose steps fail is
+// shown as stuck until one succeeds.
 func (r *Reconciler) setState(st *nodeState, state reason.State) {
-	if st.told.state == state {
+	st.told.state = state
+	if st.failing.stuck {
+		state = reason.StateStuck
+	}
+	if st.told.shown == state {
 		return
 	}
-	if st.told.state != "" {
-		r.Metrics.nodes.WithLabelValues(string(st.told.state)).Dec()
+	if st.told.shown != "" {
+		r.Metrics.nodes.WithLabelValues(string(st.told.shown)).Dec()
 	}
 	if state != "" {
 		r.Metrics.nodes.WithLabelValues(string(state)).Inc()
 	}
-	st.told.state = state
+	st.told.shown = state
+}
+
+// stuckAfter is how long a node's steps must have failed before a person is told.
+const stuckAfter = time.Minute
+
+// failing is what this process knows of a node's steps that fail. The zero value: the last one succeeded.
+type failing struct {
+	since time.Time // of the first failure of an unbroken row; zero: none, or the API server was away since
+	stuck bool      // it was reported, and no step has succeeded since
+}
+
+// stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where the
+// API server gives no answer to the live look, or has no room, the time begins again.
+func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, s recovery.Step, err error) {
+	look := s.Do == recovery.Read && s.Read == recovery.Life
+	now := r.Now()
+	switch {
+	case ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, kube.ErrLate), r.Leading() != nil:
+		return // the node is looked at again, or this process ends
+	case !kube.Refuses(err) && (look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown):
+		st.failing.since = time.Time{}
+		return
+	case st.failing.since.IsZero():
+		st.failing.since = now
+	}
+	if st.failing.stuck || now.Sub(st.failing.since) < stuckAfter {
+		return
+	}
+	st.failing.stuck = true
+	r.setState(st, st.told.state)
+	name := st.course.Name
+	r.Log.Error("A recovery step fails again and again", "node", name, "fence", st.course.Look().Record.IDOr(""),
+		"act", s.Do.String(), "since", st.failing.since, "error", err)
+	node := cmp.Or(st.node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	r.event(node, reason.Failing, "Alert", "{detail}", providers.Text(err))
+}
+
+// stepSucceeded ends what stepFailed counts.
+func (r *Reconciler) stepSucceeded(st *nodeState) {
+	stuck := st.failing.stuck
+	st.failing = failing{}
+	if stuck {
+		r.Log.Info("Recovery continues", "node", st.course.Name)
+		r.setState(st, st.told.state)
+	}
 }
 
 // tellOddLease tells once of a Lease whose duration is not believed.

@@ -106,6 +106,7 @@ const (
 // The Events that are no decisions.
 const (
 	NeedsPerson    Reason = "FenceNeedsPerson"         // a mark that does not come to its end
+	Failing        Reason = "RecoveryStepFails"        // a step of a node's recovery has failed for a minute
 	NoHook         Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
 	OddLease       Reason = "LeaseDurationOutOfBounds" // the Lease names a duration that is not believed
 	NotBelieved    Reason = "MachineNotBelieved"       // what leads a healthy node to its machine is not believed
@@ -345,6 +346,8 @@ var table = []Row{
 	{FinishedReturn, Warning, "", "The node came back. All ended pods are gone and their volumes are detached: the mark is removed.", ""},
 	{NeedsPerson, Warning, "", "The fence cannot end by itself ({detail}). The mark stays. To remove it: forcefence release {node} --yes.",
 		"Most often a volume does not detach: look at its CSI driver. `PodsStuck` names pods that the API server lets nobody end or delete, such as one that is as large as etcd allows: all others were moved; make it smaller. Or `forcefence release`."},
+	{Failing, Warning, "", "A step of this node's recovery has failed at every attempt for a minute: {detail}. It is tried again.",
+		"The Event has the API server's answer. Often a webhook's backend ran on the dead node, an admission policy rejects the write, or forcefence lacks a right. Repair or delete what rejects it: the recovery continues by itself."},
 	{NoHook, Warning, "", "This node has no hook that holds its pods: if its machine boots before the mark is removed, they start again beside their replacements. Disable automatic power-on until then (the BMC's power restore policy). For the next time, install the hook.",
 		"Disable automatic power-on until the mark is removed (the BMC's power restore policy). Install the hook."},
 	{OddLease, Warning, "", "The node's Lease names a duration that is not between {min} and {max}: {default} is used instead (nodeLeaseDurationSeconds of its kubelet).",

@@ -51,6 +51,7 @@ var (
 	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
 	kubeReads        = []string{"./taint/kube -short"}
 	recordsWorld     = []string{"./taint/controller -run Records|KeepItems"}
+	stuckWorld       = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
 	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
 )
 
@@ -4086,6 +4087,38 @@ var Mutants = []Mutant{
 		Name: "report: nobody is told of a node without a hook", In: "taint/controller.Reconciler.tell",
 		Old: "if s.Why == reason.Confirmed || s.Why == reason.Vouched { ... }", New: "if false { ... }",
 		Tests: []string{noHook},
+	},
+	{
+		Name: "report: a rejected step is not told (13)", In: "taint/controller.Reconciler.stepFailed",
+		Old: "st.failing.stuck || now.Sub(st.failing.since) < stuckAfter", New: "true", Tests: stuckWorld,
+	},
+	{
+		Name: "report: a rejected step is told at once", In: "taint/controller.Reconciler.stepFailed",
+		Old: "now.Sub(st.failing.since) < stuckAfter", New: "false", Tests: stuckWorld,
+	},
+	{
+		Name: "report: an outage is a failure of every node", In: "taint/controller.Reconciler.stepFailed",
+		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false", Tests: stuckWorld,
+	},
+	{
+		Name: "report: an outage ends no minute", In: "taint/controller.Reconciler.stepFailed",
+		Old: "st.failing.since = time.Time{}", New: "", Tests: stuckWorld,
+	},
+	{
+		Name: "report: a write without an answer does not count", In: "taint/controller.Reconciler.stepFailed",
+		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true", Tests: stuckWorld,
+	},
+	{
+		Name: "report: a step that succeeds ends no failure", In: "taint/controller.Reconciler.stepSucceeded",
+		Old: "st.failing = failing{}", New: "", Tests: stuckWorld,
+	},
+	{
+		Name: "report: a node whose steps fail is not stuck in the metric", In: "taint/controller.Reconciler.setState",
+		Old: "st.failing.stuck", New: "false", Tests: stuckWorld,
+	},
+	{
+		Name: "report: a stuck node that is gone stays stuck", In: "taint/controller.Reconciler.forget",
+		Old: "st.failing = failing{}", New: "", Tests: stuckWorld,
 	},
 	{
 		Name: "report: every node is one without a hook", In: "taint/controller.Reconciler.tellNoHook",

@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// stuckNodes is the metric of nodes that are stuck.
+func (w *world) stuckNodes() float64 {
+	return testutil.ToFloat64(w.r.Metrics.nodes.WithLabelValues(string(reason.StateStuck)))
+}
+
+// rejectMarks has the API server answer err to every write that sets a taint on n1; nil: to none.
+func (w *world) rejectMarks(err error) {
+	w.fail = func(o client.Object, patch string) error {
+		if err != nil && o.GetName() == "n1" && strings.Contains(patch, `"taints"`) {
+			return err
+		}
+		return nil
+	}
+}
+
+const failingN1 = string(reason.Failing) + " n1"
+
+// A write that the API server rejects for a minute is reported once, with its message, until a step succeeds.
+func TestRejectedMarkIsReported(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	refused := errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
+	for _, tc := range []struct {
+		name string
+		err  error
+		away bool   // live looks fail, too
+		text string // of the Event; "": none
+	}{
+		{"an admission policy", apierrors.NewForbidden(nodes, "n1", errors.New("this key is not ours\nto set")), false,
+			`nodes "n1" is forbidden: this key is not ours to set`},
+		{"a webhook whose backend is gone", apierrors.NewInternalError(errors.New(`failed calling webhook "w"`)), false,
+			`failed calling webhook "w"`},
+		{"a webhook that takes longer than we wait", context.DeadlineExceeded, false, "deadline exceeded"},
+		{"no room", apierrors.NewTooManyRequestsError("later"), false, ""},
+		{"the API server begins", apierrors.NewServiceUnavailable("starting"), false, ""},
+		{"the API server is away", refused, true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.mode = fence.Observe
+			w.rejectMarks(tc.err)
+			w.cut("n1")
+			if tc.away {
+				w.r.Live = liveReads{w.api, func(any, string) error { return tc.err }}
+			}
+			w.run(80 * time.Second) // its Lease is stale after 25 s, so that nothing has failed for a minute
+			if w.told.has(failingN1) || w.stuckNodes() != 0 {
+				t.Fatalf("within a minute: got %v stuck, told %q", w.stuckNodes(), w.told.said)
+			}
+			w.run(3 * time.Minute)
+			want := 0
+			if tc.text != "" {
+				want = 1
+			}
+			at := slices.Index(w.told.said, failingN1)
+			switch {
+			case w.stuckNodes() != float64(want) || (at >= 0) != (want == 1):
+				t.Fatalf("after a minute: got %v stuck, told %q, want %d", w.stuckNodes(), w.told.said, want)
+			case want == 0:
+			case slices.Contains(w.told.said[at+1:], failingN1):
+				t.Errorf("told again: %q", w.told.said)
+			case !strings.Contains(w.told.texts[at], tc.text):
+				t.Errorf("got %q, want it to contain %q", w.told.texts[at], tc.text)
+			}
+			w.r.Live = w.api
+			w.rejectMarks(nil)
+			w.untilDone("n1", taint.ResultEvicted)
+			if w.stuckNodes() != 0 {
+				t.Errorf("recovered: got %v stuck", w.stuckNodes())
+			}
+		})
+	}
+}
+
+// A new leader has seen nothing fail: it counts a minute of its own. A stuck node that is deleted is no stuck node.
+func TestStuckBeginsAnew(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Observe
+	w.rejectMarks(apierrors.NewInternalError(errors.New("no backend")))
+	w.cut("n1")
+	w.change("n1", setReady(corev1.ConditionUnknown)) // by which a new leader knows it
+	w.run(2 * time.Minute)
+	if w.stuckNodes() != 1 {
+		t.Fatalf("got %v stuck, want n1", w.stuckNodes())
+	}
+	w.lead()
+	w.told.said, w.told.texts = nil, nil
+	w.run(50 * time.Second)
+	if w.told.has(failingN1) || w.stuckNodes() != 0 {
+		t.Fatalf("a new leader, before its minute is over: got %v stuck, told %q", w.stuckNodes(), w.told.said)
+	}
+	w.run(2 * time.Minute)
+	if !w.told.has(failingN1) || w.stuckNodes() != 1 {
+		t.Fatalf("a new leader, later: got %v stuck, told %q", w.stuckNodes(), w.told.said)
+	}
+	must(t, w.api.Delete(t.Context(), w.node("n1")))
+	w.run(5 * time.Second)
+	if w.stuckNodes() != 0 {
+		t.Errorf("the node is gone: got %v stuck", w.stuckNodes())
+	}
+}
+
+// An outage that follows a failure does not count: the minute begins again after it.
+func TestOutageIsNotStuck(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Observe
+	w.rejectMarks(apierrors.NewInternalError(errors.New("no backend")))
+	w.cut("n1")
+	w.run(50 * time.Second) // it has failed for half a minute
+	w.r.Live = liveReads{w.api, func(any, string) error { return errors.New("connection refused") }}
+	w.run(5 * time.Minute)
+	w.r.Live = w.api
+	w.run(20 * time.Second)
+	if w.told.has(failingN1) || w.stuckNodes() != 0 {
+		t.Errorf("20 s after the outage: got %v stuck, told %q", w.stuckNodes(), w.told.said)
+	}
+	w.run(2 * time.Minute)
+	if !w.told.has(failingN1) || w.stuckNodes() != 1 {
+		t.Errorf("two minutes after the outage: got %v stuck, told %q", w.stuckNodes(), w.told.said)
+	}
+}
+
+// A live look that the API server refuses for one node alone is reported as well.
+func TestRefusedLookIsReported(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Observe
+	w.r.Live = liveReads{w.api, func(o any, name string) error {
+		if _, node := o.(*corev1.Node); node && name == "n1" {
+			return apierrors.NewInternalError(errors.New("unable to transform key"))
+		}
+		return nil
+	}}
+	w.cut("n1")
+	w.run(3 * time.Minute)
+	if !w.told.has(failingN1) || w.stuckNodes() != 1 {
+		t.Errorf("got %v stuck, told %q", w.stuckNodes(), w.told.said)
+	}
+}
