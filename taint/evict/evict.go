@@ -153,6 +153,9 @@ type Volume struct {
 	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
 	Driver string                  // its CSI driver; "" for one that is not CSI's
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
+	// Migrated is the name in the node's lists of a volume of an in-tree plugin, where Kubernetes serves it by a CSI driver;
+	// "" for any other volume.
+	Migrated corev1.UniqueVolumeName
 	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is not
 	// known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
 	Unread bool
@@ -564,7 +567,8 @@ func (v View) askEvery() time.Duration {
 
 // lists returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
 // stay because it is not tombstoned, must stay: after the machine's return that pod would hang on "not attached according to node
-// status" (F5). A volume that could not be read may be any entry, so all entries stay with its pod.
+// status" (F5). Which name an in-tree volume has there depends on the cluster: its entry with a CSI driver's name stays, and
+// so do all in-tree entries. A volume that could not be read may be any entry, so all entries stay with its pod.
 func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
 	keep := map[corev1.UniqueVolumeName]bool{}
 	keepOther := false
@@ -576,7 +580,7 @@ func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.Attach
 			if vol.Unread {
 				return v.Look.InUse, v.Look.Attached
 			}
-			keep[vol.Unique] = true
+			keep[vol.Unique], keep[vol.Migrated] = true, true
 			keepOther = keepOther || vol.Unique == ""
 		}
 	}

@@ -178,6 +178,11 @@ func uses(pv string, unique corev1.UniqueVolumeName) func(*Pod) {
 	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Unique: unique}) }
 }
 
+// migrated gives a pod a volume of an in-tree plugin that a CSI driver serves.
+func migrated(pv string, name corev1.UniqueVolumeName) func(*Pod) {
+	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Migrated: name}) }
+}
+
 // unread gives a pod a claim that cannot be read.
 func unread(claim string) func(*Pod) {
 	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{Claim: claim, Unread: true}) }
@@ -350,6 +355,10 @@ func TestStep(t *testing.T) {
 		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
 		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
 			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"a migrated volume keeps its CSI entry and all in-tree entries",
+			evicting(proven, pods(pod("e", exempt, migrated("m", pvB))), lists("kubernetes.io/aws-ebs/x", pvA, pvB)),
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB},
+				Attached: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB}}},
 		{"an unread claim of a pod that stays keeps all entries",
 			evicting(proven, pods(pod("e", exempt, unread("b"))), lists(pvA, "kubernetes.io/nfs/x")), finish},
 		{"an unread claim of a pod that waits keeps all entries",

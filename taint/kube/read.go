@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	csitranslation "k8s.io/csi-translation-lib"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
@@ -249,13 +251,35 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []evict.V
 		} else if of := pv.Spec.ClaimRef; of != nil && (of.Namespace != pvc.Namespace || of.Name != pvc.Name) {
 			continue
 		} else if err == nil && pv.Spec.CSI != nil {
-			// The name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
 			vol.Driver, vol.Handle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
-			vol.Unique = corev1.UniqueVolumeName("kubernetes.io/csi/" + vol.Driver + "^" + vol.Handle)
+			vol.Unique = uniqueName(pv.Spec.CSI)
+		} else if err == nil {
+			var known bool
+			vol.Migrated, known = migratedName(&pv)
+			vol.Unread = !known
 		}
 		out = append(out, vol)
 	}
 	return out, unread, nil
+}
+
+// uniqueName is the name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
+func uniqueName(v *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + v.Driver + "^" + v.VolumeHandle)
+}
+
+// migratedName is the name that they give a volume of an in-tree plugin whose work a CSI driver does; "" for a volume of any
+// other kind. They translate the PersistentVolume by this same library. known is false where it cannot be translated.
+func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, known bool) {
+	translator := csitranslation.New()
+	if !translator.IsPVMigratable(pv) {
+		return "", true
+	}
+	translated, err := translator.TranslateInTreePVToCSI(logr.Discard(), pv)
+	if err != nil || translated.Spec.CSI == nil {
+		return "", false
+	}
+	return uniqueName(translated.Spec.CSI), true
 }
 
 // Claims finds the claims, as namespace/name, that volumes are bound to; "" for one that is bound to none or is not there,

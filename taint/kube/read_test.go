@@ -286,6 +286,72 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
+// The lists name a volume of an in-tree plugin by the CSI driver that serves it. These are the names that kubernetes 1.36
+// gives them (pkg/volume/csimigration, and GetVolumeName of pkg/volume/csi).
+func TestMigratedVolumes(t *testing.T) {
+	const disk = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d"
+	zone := func(key, value string) map[string]string { return map[string]string{key: value} }
+	for _, tc := range []struct {
+		name   string
+		labels map[string]string
+		source corev1.PersistentVolumeSource
+		want   corev1.UniqueVolumeName
+		unread bool
+	}{
+		{"AWS", nil, corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
+			VolumeID: "aws://us-east-1a/vol-0123456789abcdef0",
+		}}, "kubernetes.io/csi/ebs.csi.aws.com^vol-0123456789abcdef0", false},
+		{"AWS, by its ID", nil, corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
+			VolumeID: "vol-02399794d890f9375",
+		}}, "kubernetes.io/csi/ebs.csi.aws.com^vol-02399794d890f9375", false},
+		{"AWS, no volume", nil, corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
+			VolumeID: "aws://disk",
+		}}, "", true},
+		{"GCE, zonal", zone(corev1.LabelTopologyZone, "us-central1-a"), corev1.PersistentVolumeSource{
+			GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk-1"},
+		}, "kubernetes.io/csi/pd.csi.storage.gke.io^projects/UNSPECIFIED/zones/us-central1-a/disks/disk-1", false},
+		{"GCE, regional", zone(corev1.LabelTopologyZone, "us-central1-a__us-central1-c"), corev1.PersistentVolumeSource{
+			GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk-1"},
+		}, "kubernetes.io/csi/pd.csi.storage.gke.io^projects/UNSPECIFIED/regions/us-central1/disks/disk-1", false},
+		{"GCE, without a zone", nil, corev1.PersistentVolumeSource{
+			GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk-1"},
+		}, "kubernetes.io/csi/pd.csi.storage.gke.io^projects/UNSPECIFIED/zones/UNSPECIFIED/disks/disk-1", false},
+		{"GCE, two regions", zone(corev1.LabelTopologyZone, "us-central1-a__us-east1-b"), corev1.PersistentVolumeSource{
+			GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk-1"},
+		}, "", true},
+		{"Azure", nil, corev1.PersistentVolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: disk}},
+			"kubernetes.io/csi/disk.csi.azure.com^" + disk, false},
+		{"OpenStack", nil, corev1.PersistentVolumeSource{Cinder: &corev1.CinderPersistentVolumeSource{VolumeID: "c-1"}},
+			"kubernetes.io/csi/cinder.csi.openstack.org^c-1", false},
+		{"vSphere", nil, corev1.PersistentVolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{
+			VolumePath: "[ds] kubevols/a.vmdk",
+		}}, "kubernetes.io/csi/csi.vsphere.vmware.com^[ds] kubevols/a.vmdk", false},
+		{"Portworx", nil, corev1.PersistentVolumeSource{PortworxVolume: &corev1.PortworxVolumeSource{VolumeID: "px-1"}},
+			"kubernetes.io/csi/pxd.portworx.com^px-1", false},
+		{"iSCSI", nil, corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{IQN: "iqn.2026-01.com.example:a"}}, "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := stored(t)
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-tree", Labels: tc.labels}}
+			pv.Spec.PersistentVolumeSource = tc.source
+			must(t, c.Create(t.Context(), pv))
+			must(t, c.Create(t.Context(), &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "tree"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-tree"},
+			}))
+			of, _, err := Volumes(t.Context(), c, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{
+				Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "tree"},
+				}}},
+			}}})
+			must(t, err)
+			want := []evict.Volume{{PV: "pv-tree", Claim: "tree", Migrated: tc.want, Unread: tc.unread}}
+			if diff := cmp.Diff(want, of["u"]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // More pods than are read at the same time: each gets its own volumes.
 func TestVolumesOfMany(t *testing.T) {
 	c := stored(t)

@@ -696,7 +696,7 @@ func TestForgedOrder(t *testing.T) {
 func TestReadingsComeBack(t *testing.T) {
 	w := newWorld(fence.Fence)
 	c := &w.course
-	volume := evict.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d", Unique: "u", Unread: true}
+	volume := evict.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d", Unique: "u", Migrated: "m", Unread: true}
 	pod := evict.Pod{
 		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: evict.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},

@@ -2986,6 +2986,10 @@ var Mutants = []Mutant{
 		Old: "vol.Unread", New: "false",
 	},
 	{
+		Name: "evict: a migrated volume of a pod that stays is cleared (step 10)", In: "taint/evict.View.lists",
+		Old: "keep[vol.Unique], keep[vol.Migrated] = true, true", New: "keep[vol.Unique] = true",
+	},
+	{
 		Name: "evict: the mark goes before the volumes are detached (11)", In: "taint/evict.View.evicting",
 		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)+len(left)", New: "len(ready)+len(waiting)+len(tombs)+len(resting)",
 	},
@@ -3296,6 +3300,14 @@ var Mutants = []Mutant{
 	{
 		Name: "volumes: an unread volume is known", In: "taint/kube.volumes",
 		Old: "vol.Unread = true", New: "vol.Unread = false", Tests: kubeReads,
+	},
+	{
+		Name: "volumes: an in-tree volume has no CSI name", In: "taint/kube.migratedName",
+		Old: "!translator.IsPVMigratable(pv)", New: "true", Tests: kubeReads,
+	},
+	{
+		Name: "volumes: an in-tree volume that cannot be translated is known", In: "taint/kube.migratedName",
+		Old: `"", false`, New: `"", true`, Tests: kubeReads,
 	},
 	{
 		Name: "volumes: the volume of an unread claim keeps the mark (16)", In: "taint/recovery.attribute",
