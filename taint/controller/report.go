@@ -357,8 +357,8 @@ func reference(p evict.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 
-// setState moves the node from one state to another in the metric of nodes by state; "" is none. A node whose steps fail is
-// shown as stuck until one succeeds.
+// setState moves the node from one state to another in the metric of nodes by state; "" is none. A node whose steps
+// fail is shown as stuck until one succeeds.
 func (r *Reconciler) setState(st *nodeState, state reason.State) {
 	st.told.state = state
 	if st.failing.stuck {
@@ -385,8 +385,8 @@ type failing struct {
 	stuck bool      // it was reported, and no step has succeeded since
 }
 
-// stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where the
-// API server gives no answer to the live look, or has no room, the time begins again.
+// stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where
+// the API server gives no answer to the live look, or has no room, the time begins again.
 func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, s recovery.Step, err error) {
 	look := s.Do == recovery.Read && s.Read == recovery.Life
 	now := r.Now()

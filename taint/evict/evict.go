@@ -153,11 +153,11 @@ type Volume struct {
 	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
 	Driver string                  // its CSI driver; "" for one that is not CSI's
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
-	// Migrated is the name in the node's lists of a volume of an in-tree plugin, where Kubernetes serves it by a CSI driver;
-	// "" for any other volume.
+	// Migrated is the name in the node's lists of a volume of an in-tree plugin, where Kubernetes serves it by a CSI
+	// driver; "" for any other volume.
 	Migrated corev1.UniqueVolumeName
-	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is not
-	// known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
+	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is
+	// not known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
 	Unread bool
 }
 
@@ -206,8 +206,8 @@ type View struct {
 	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
 	Attachments []Attachment  // those that name the node
 	Live        bool          // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
-	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after Look;
-	// "": bound to none; UnreadClaim: could not be read.
+	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after
+	// Look; "": bound to none; UnreadClaim: could not be read.
 	Claims  map[string]string
 	Devices []proof.Device // those that speak for the node
 	By      string         // this controller's identity
@@ -567,8 +567,9 @@ func (v View) askEvery() time.Duration {
 
 // lists returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
 // stay because it is not tombstoned, must stay: after the machine's return that pod would hang on "not attached according to node
-// status" (F5). Which name an in-tree volume has there depends on the cluster: its entry with a CSI driver's name stays, and
-// so do all in-tree entries. A volume that could not be read may be any entry, so all entries stay with its pod.
+// status" (F5). Which name an in-tree volume has there depends on the cluster: its entry with a CSI driver's name
+// stays, and so do all in-tree entries. A volume that could not be read may be any entry, so all entries stay with its
+// pod.
 func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
 	keep := map[corev1.UniqueVolumeName]bool{}
 	keepOther := false

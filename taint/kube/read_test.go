@@ -135,8 +135,8 @@ func (r unreadable) List(ctx context.Context, l client.ObjectList, opts ...clien
 	return r.Reader.List(ctx, l, opts...)
 }
 
-// readErrors are the ways in which a read fails; only the first says that there is nothing, and only the next two are about
-// the one object that was to be read.
+// readErrors are the ways in which a read fails; only the first says that there is nothing, and only the next two are
+// about the one object that was to be read.
 var readErrors = map[string]error{
 	"not found":   apierrors.NewNotFound(schema.GroupResource{}, "n1"),
 	"forbidden":   apierrors.NewForbidden(schema.GroupResource{}, "n1", errors.New("RBAC")),
@@ -286,8 +286,8 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// The lists name a volume of an in-tree plugin by the CSI driver that serves it. These are the names that kubernetes 1.36
-// gives them (pkg/volume/csimigration, and GetVolumeName of pkg/volume/csi).
+// The lists name a volume of an in-tree plugin by the CSI driver that serves it. These are the names that kubernetes
+// 1.36 gives them (pkg/volume/csimigration, and GetVolumeName of pkg/volume/csi).
 func TestMigratedVolumes(t *testing.T) {
 	const disk = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d"
 	zone := func(key, value string) map[string]string { return map[string]string{key: value} }

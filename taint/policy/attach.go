@@ -52,8 +52,8 @@ func unresolved(pods []evict.Pod) []evict.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return !p.Claims })
 }
 
-// unread reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes ends
-// the pod, and none frees a volume while the pod is unfinished.
+// unread reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes
+// ends the pod, and none frees a volume while the pod is unfinished.
 func unread(p evict.Pod) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Unread })
 }

@@ -342,8 +342,8 @@ func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
 	n.last, n.owed = at, false
 }
 
-// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to none,
-// evict.UnreadClaim of one that could not be read.
+// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to
+// none, evict.UnreadClaim of one that could not be read.
 func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
 	n.named = maps.Clone(n.named)
 	if n.named == nil {
@@ -693,8 +693,8 @@ func (n *Node) pending() Step {
 	return n.unattributed(n.pods.pods)
 }
 
-// unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume names its
-// claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
+// unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
+// names its claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
 func (n *Node) unattributed(pods []evict.Pod) Step {
 	unread := func(v evict.Volume) bool { return v.Unread && v.PV == "" }
 	uses := func(p evict.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }

@@ -827,7 +827,8 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	}
 }
 
-// A claim that cannot be read, of a pod that stays, keeps no other pod of the node from its recovery and the mark from no end.
+// A claim that cannot be read, of a pod that stays, keeps no other pod of the node from its recovery and the mark from
+// no end.
 func TestUnreadClaim(t *testing.T) {
 	mine, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
 	agent := claims(exempt(running("agent")))

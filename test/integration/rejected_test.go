@@ -56,7 +56,8 @@ func (w *world) rejectMark(value, message string) (stop func()) {
 	return stop
 }
 
-// deadWebhook has a webhook without a backend admit the updates of Nodes with the label reject=value, until stop is called.
+// deadWebhook has a webhook without a backend admit the updates of Nodes with the label reject=value, until stop is
+// called.
 func (w *world) deadWebhook(value string) (stop func()) {
 	w.t.Helper()
 	api, name := w.c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations(), "dead-"+w.ns
@@ -74,8 +75,8 @@ func (w *world) deadWebhook(value string) (stop func()) {
 	return stop
 }
 
-// The API server rejects the mark for good: an admission policy that does not know the key, and a webhook whose backend is
-// gone. After a minute an Event has its message. Once nothing rejects the mark, the nodes are recovered.
+// The API server rejects the mark for good: an admission policy that does not know the key, and a webhook whose backend
+// is gone. After a minute an Event has its message. Once nothing rejects the mark, the nodes are recovered.
 func TestRejectedMark(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	denied, hooked := w.hosts[0], w.hosts[1]
