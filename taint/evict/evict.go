@@ -128,6 +128,9 @@ type Pod struct {
 	Grace      int64    // deletionGracePeriodSeconds, if Deleting
 	Finalizers []string // foreign ones: we set none
 
+	Ready           bool // its condition Ready is True
+	ContainersReady bool // its condition ContainersReady is True
+
 	Labels      map[string]string
 	Owner       Owner
 	DeleteAt    time.Time // its deletionTimestamp; zero: nobody deleted it

@@ -206,7 +206,8 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 		Finalizers:  p.Finalizers,
 		Labels:      p.Labels,
 		Tolerations: p.Spec.Tolerations,
-		Claims:      slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
+		Ready:       isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
+		Claims: slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
 	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
 		out.Owner = evict.Owner{Kind: ref.Kind, Name: ref.Name}
@@ -221,6 +222,13 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 		out.Grace = *p.DeletionGracePeriodSeconds
 	}
 	return out
+}
+
+// isTrue reports whether a condition of the pod is True.
+func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == t && c.Status == corev1.ConditionTrue
+	})
 }
 
 // volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names

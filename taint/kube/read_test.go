@@ -470,8 +470,11 @@ func TestSeePod(t *testing.T) {
 			DeletionTimestamp: &now, DeletionGracePeriodSeconds: &grace, Annotations: map[string]string{taint.SparedAnnotation: "token"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "Other", Name: "o"}, {Kind: "StatefulSet", Name: "s", Controller: &yes}},
 		},
-		Spec:   corev1.PodSpec{Priority: &prio, Tolerations: []corev1.Toleration{{Key: "k"}}},
-		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m"},
+		Spec: corev1.PodSpec{Priority: &prio, Tolerations: []corev1.Toleration{{Key: "k"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m", Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+		}},
 	}
 	for selector, first := range map[string]bool{"tier=storage": true, "tier=web": false, "": false} {
 		s, err := metav1.ParseToLabelSelector(selector)
@@ -481,7 +484,7 @@ func TestSeePod(t *testing.T) {
 		want := evict.Pod{
 			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true, Spared: "token", Message: "m", First: first, Priority: 7,
 			Deleting: true, Grace: 30, Finalizers: []string{"f"}, Tolerations: p.Spec.Tolerations,
-			Labels: p.Labels, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time,
+			Labels: p.Labels, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time, Ready: true, ContainersReady: true,
 		}
 		if diff := cmp.Diff(want, SeePod(p, taint.DefaultKey, sel)); diff != "" {
 			t.Errorf("first %q (-want +got):\n%s", selector, diff)
@@ -490,6 +493,12 @@ func TestSeePod(t *testing.T) {
 	daemon := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}}}
 	finished := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	seen := SeePods([]corev1.Pod{*daemon, *finished}, taint.DefaultKey, nil)
+	conditions := []corev1.PodCondition{
+		{Type: corev1.PodReady, Status: corev1.ConditionFalse}, {Type: corev1.ContainersReady, Status: corev1.ConditionUnknown},
+	}
+	if p := SeePod(&corev1.Pod{Status: corev1.PodStatus{Conditions: conditions}}, taint.DefaultKey, nil); p.Ready || p.ContainersReady {
+		t.Errorf("conditions that are not True: got %+v", p)
+	}
 	if d, f := seen[0], seen[1]; d.Exempt != taint.ExemptDaemon || d.Terminal || f.Exempt != taint.NotExempt || !f.Terminal || f.Tombstone {
 		t.Errorf("a DaemonSet's pod and a finished one: got %+v", seen)
 	}

@@ -174,15 +174,31 @@ func (w Writer) nodePatch(ctx context.Context, l taint.Look, what string, pt typ
 	return w.patch(ctx, partial("Node", "", l.Name), what, pt, body, sub...)
 }
 
-// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of itself.
+// podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. One that comes back finds nothing to correct.
+const podFailed = "PodFailed"
+
+// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of itself. Database
+// operators read the conditions and not the phase, so the same write sets Ready and ContainersReady False where they were True.
 func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) error {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
 	if !p.Small {
-		status["message"] = message
-		status["conditions"] = []corev1.PodCondition{{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.Now()),
+		now := metav1.NewTime(w.Now())
+		conditions := []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now,
 			Reason: taint.TombstoneReason, Message: message,
 		}}
+		setFalse := func(t corev1.PodConditionType) {
+			conditions = append(conditions, corev1.PodCondition{
+				Type: t, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: podFailed,
+			})
+		}
+		if p.Ready {
+			setFalse(corev1.PodReady)
+		}
+		if p.ContainersReady {
+			setFalse(corev1.ContainersReady)
+		}
+		status["message"], status["conditions"] = message, conditions
 	}
 	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},

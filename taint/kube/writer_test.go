@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,81 @@ var podWrites = map[string]func(context.Context, Writer, evict.Pod) error{
 	"spare":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Spare(ctx, p, "f-1/then") },
 	"nudge":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Nudge(ctx, p) },
 	"delete": func(ctx context.Context, w Writer, p evict.Pod) error { return w.Delete(ctx, p) },
+}
+
+// transitionedBefore is when conditions of readyPod last changed.
+var transitionedBefore = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+
+// readyPod makes a running pod with these conditions.
+func readyPod(t *testing.T, c client.Client, conditions ...corev1.PodCondition) *corev1.Pod {
+	t.Helper()
+	p := newPod(t, c)
+	for i := range conditions {
+		conditions[i].LastTransitionTime = transitionedBefore
+	}
+	p.Status.Phase, p.Status.Conditions = corev1.PodRunning, conditions
+	if err := c.Status().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// conditionsOf are the pod's conditions as "type status reason", sorted. A " new" follows where the time of the last transition changed.
+func conditionsOf(t *testing.T, c client.Client, p *corev1.Pod) []string {
+	t.Helper()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, cond := range p.Status.Conditions {
+		text := strings.TrimSpace(fmt.Sprintf("%s %s %s", cond.Type, cond.Status, cond.Reason))
+		if !cond.LastTransitionTime.Equal(&transitionedBefore) {
+			text += " new"
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// A tombstone sets Ready and ContainersReady False in its own write, each only from True. Its small form leaves both.
+func TestTombstoneSetsNotReady(t *testing.T) {
+	c := cluster.Admin(t, shared)
+	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}
+	is := func(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: status, Reason: reason}
+	}
+	for _, tc := range []struct {
+		name       string
+		conditions []corev1.PodCondition
+		small      bool
+		want       []string
+	}{
+		{"both True", []corev1.PodCondition{scheduled, is(corev1.PodReady, "True", ""), is(corev1.ContainersReady, "True", "")}, false,
+			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new", "PodScheduled True", "Ready False PodFailed new"}},
+		{"Ready False already", []corev1.PodCondition{is(corev1.PodReady, "False", "NodeFenced"), is(corev1.ContainersReady, "True", "")}, false,
+			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new", "Ready False NodeFenced"}},
+		{"only the containers", []corev1.PodCondition{is(corev1.PodReady, "Unknown", "x"), is(corev1.ContainersReady, "False", "y")}, false,
+			[]string{"ContainersReady False y", "DisruptionTarget True NodeFenced new", "Ready Unknown x"}},
+		{"neither is there", []corev1.PodCondition{scheduled}, false, []string{"DisruptionTarget True NodeFenced new", "PodScheduled True"}},
+		{"small", []corev1.PodCondition{is(corev1.PodReady, "True", ""), is(corev1.ContainersReady, "True", "")}, true,
+			[]string{"ContainersReady True", "Ready True"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := readyPod(t, c, tc.conditions...)
+			p := SeePod(o, taint.DefaultKey, nil)
+			p.Small = tc.small
+			if err := (late{}).writer(c).Tombstone(t.Context(), p, taint.FenceMessage("f-1")); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, conditionsOf(t, c, o)); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if !taint.IsTombstone(o) {
+				t.Errorf("got status %+v, want a tombstone", o.Status)
+			}
+		})
+	}
 }
 
 func aRecord(l taint.Look) taint.Record {

@@ -701,6 +701,7 @@ func TestReadingsComeBack(t *testing.T) {
 		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: evict.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}}, Volumes: []evict.Volume{volume}, Claims: true,
+		Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{
 		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su", Addresses: "a", At: epoch.Add(2), Run: "r"},

@@ -116,16 +116,22 @@ type object = map[string]any
 
 // tombstone is the body that taint/controller's writer sends.
 func (l *loop) tombstone(ctx context.Context, p *corev1.Pod) error {
-	message := taint.FenceMessage(l.id)
+	message, now := taint.FenceMessage(l.id), metav1.Now()
+	conditions := []corev1.PodCondition{{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now, Reason: taint.TombstoneReason, Message: message,
+	}}
+	for _, c := range p.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodReady || c.Type == corev1.ContainersReady) {
+			conditions = append(conditions, corev1.PodCondition{
+				Type: c.Type, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: "PodFailed",
+			})
+		}
+	}
 	return l.again(ctx, p, func() error {
 		body, err := json.Marshal(object{
 			"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 			"status": object{
-				"phase": corev1.PodFailed, "reason": taint.TombstoneReason, "message": message,
-				"conditions": []corev1.PodCondition{{
-					Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
-					Reason: taint.TombstoneReason, Message: message,
-				}},
+				"phase": corev1.PodFailed, "reason": taint.TombstoneReason, "message": message, "conditions": conditions,
 			},
 		})
 		if err != nil {

@@ -3372,6 +3372,36 @@ var Mutants = []Mutant{
 		Old: `"uid": p.UID`, New: "",
 	},
 	{
+		Name: "writer: a tombstone leaves Ready True", In: "taint/kube.Writer.Tombstone",
+		Old: "if p.Ready { ... }", New: "",
+		Tests: []string{"./taint/kube -run NotReady"},
+	},
+	{
+		Name: "writer: a tombstone leaves ContainersReady True", In: "taint/kube.Writer.Tombstone",
+		Old: "if p.ContainersReady { ... }", New: "",
+		Tests: []string{"./taint/kube -run NotReady"},
+	},
+	{
+		Name: "writer: a tombstone writes Ready of a pod that has none", In: "taint/kube.Writer.Tombstone",
+		Old: "if p.Ready { ... }", New: "if true { ... }",
+		Tests: []string{"./taint/kube -run NotReady"},
+	},
+	{
+		Name: "writer: a tombstone writes ContainersReady of a pod that has none", In: "taint/kube.Writer.Tombstone",
+		Old: "if p.ContainersReady { ... }", New: "if true { ... }",
+		Tests: []string{"./taint/kube -run NotReady"},
+	},
+	{
+		Name: "reads: any condition counts as True", In: "taint/kube.isTrue",
+		Old: "c.Status == corev1.ConditionTrue", New: "true",
+		Tests: kubeReads,
+	},
+	{
+		Name: "reads: any condition counts as Ready", In: "taint/kube.isTrue",
+		Old: "c.Type == t", New: "true",
+		Tests: kubeReads,
+	},
+	{
 		Name: "writer: a pod is deleted by name (5)", In: "taint/kube.Writer.Delete",
 		Old: `
 			err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
