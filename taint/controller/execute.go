@@ -96,6 +96,7 @@ var phases = map[recovery.Do]string{recovery.Arm: "mark", recovery.Tombstone: "t
 // parts are the names of the other acts that Options.Took is told of.
 var parts = map[recovery.Do]string{
 	recovery.PowerOff: "power_off", recovery.PowerOn: "power_on", recovery.Unmark: "unmark", recovery.Spare: "spare", recovery.DeleteAttachments: "delete_attachments",
+	recovery.SetNotReady: "set_not_ready",
 }
 
 // took tells of an act of a fence. One of a policy is none.
@@ -158,6 +159,8 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, message) })
 	case recovery.Delete:
 		return r.forEach(ctx, st, s, r.writer.Delete)
+	case recovery.SetNotReady:
+		return r.forEach(ctx, st, s, r.writer.SetNotReady)
 	case recovery.DeleteAttachments:
 		return r.detach(ctx, st, s)
 	case recovery.Spare:

@@ -279,7 +279,7 @@ const stuckNames = 3
 
 // stuckPods names pods and what could not be done with them.
 func stuckPods(pods []evict.StuckPod) string {
-	verbs := map[evict.Act]string{evict.Tombstone: "ended", evict.Delete: "deleted", evict.Spare: "spared"}
+	verbs := map[evict.Act]string{evict.Tombstone: "ended", evict.Delete: "deleted", evict.Spare: "spared", evict.SetNotReady: "set not ready"}
 	var names []string
 	for i, p := range pods {
 		if i == stuckNames {
@@ -302,6 +302,8 @@ func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Po
 		r.Log.Info("Spared pods", args...)
 	case recovery.Delete:
 		r.Log.Info("Deleted pods", args...)
+	case recovery.SetNotReady:
+		r.Log.Info("Set pods not ready", args...)
 	default:
 		if s.Policy != "" {
 			r.Log.Warn("Ended pods without proof", append(args, "policy", s.Policy)...)
@@ -340,8 +342,11 @@ func (r *Reconciler) tellKept(st *nodeState, s recovery.Step) {
 	for _, p := range s.Stuck {
 		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "act", p.Act.String(), "why", p.Why.String())
 		text := "The pod was ended and can never start again, but cannot be deleted (%s)."
-		if p.Act == evict.Spare {
+		switch p.Act {
+		case evict.Spare:
 			text = "The node came back and the pod keeps running, but it could not be marked as spared (%s)."
+		case evict.SetNotReady:
+			text = "The node's machine is off, but the pod could not be set not ready (%s)."
 		}
 		r.tellPod(st, p.Pod, reason.LeftBehind, fmt.Sprintf(text, p.Why))
 	}

@@ -61,7 +61,16 @@ func TestFenceInAMixedWorld(t *testing.T) {
 		t.Errorf("its device was asked with a node heard at %s, want %s", m.heard, w.beats["n1"])
 	}
 	w.run(5 * time.Second)
-	if diff := cmp.Diff(before, snapshot()); diff != "" {
+	after := snapshot()
+	for _, name := range []string{"pod agent-n1", "pod stays-n1"} { // of these Ready alone is written
+		is, was := after[name].(corev1.Pod), before[name].(corev1.Pod)
+		if c := is.Status.Conditions; len(c) != 1 || c[0].Status != corev1.ConditionFalse || c[0].Reason != taint.TombstoneReason {
+			t.Errorf("conditions of %s: got %+v, want Ready False by the fence", name, c)
+		}
+		was.Status.Conditions, was.ResourceVersion = is.Status.Conditions, is.ResourceVersion
+		before[name] = was
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("what nobody may touch (-before +after):\n%s", diff)
 	}
 	if got, want := w.pods("n1"), []string{"agent-n1", "crashed-n1", "done-n1", "stays-n1"}; !slices.Equal(got, want) {

@@ -421,7 +421,7 @@ func (w *world) pod(node, name string, claims, ephemeral []string, change func(*
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: name, UID: types.UID("uid-of-" + name)}, Spec: corev1.PodSpec{NodeName: node}}
 	never := []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}}
 	p.Spec.Tolerations = never // the stock controllers are not in this world
-	p.Status.Phase = corev1.PodRunning
+	p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	p.Spec.Volumes = []corev1.Volume{
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
 		{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},

@@ -8,7 +8,8 @@
 // It promises: no pod is tombstoned or deleted, no volume list is cleared, without an exact Off that was asked for after the mark
 // was seen and after Ready stopped being True, at most ProofTTL ago (Proven); a person's mark on a node that no device can speak
 // for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared, and each pod
-// that lives is spared before the mark goes, so that no write still on its way can end it. The mark goes only when nothing was
+// that lives is spared before the mark goes, so that no write still on its way can end it. Pods that stay lose Ready only while the
+// machine is proven off, never on a person's word (notready.go). The mark goes only when nothing was
 // touched, or when every tombstoned pod and every volume that no bound pod uses is gone. A pod that the API server lets nobody end,
 // delete or spare (trouble.go) holds up no other: it is named, it keeps the mark of a node that is off, and not that of one that lives.
 package evict
@@ -47,12 +48,13 @@ const (
 	DeleteAttachments            // delete Decision.Detach, each with UID and resourceVersion, only while View.Holds
 	OutOfService                 // PATCH: add our out-of-service taint with the Look's resourceVersion, only while View.Holds
 	InService                    // PATCH: take it off
+	SetNotReady                  // set Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion
 )
 
 // String names the act for logs.
 func (a Act) String() string {
 	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read",
-		"DeleteAttachments", "OutOfService", "InService"}[a]
+		"DeleteAttachments", "OutOfService", "InService", "SetNotReady"}[a]
 }
 
 // Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
@@ -223,7 +225,7 @@ type Decision struct {
 	Detail   string
 	After    time.Duration // Wait
 	Record   taint.Record  // Write, Unmark
-	Pods     []Pod         // Tombstone, Delete, Spare: in the order to begin them
+	Pods     []Pod         // Tombstone, Delete, Spare, SetNotReady: in the order to begin them
 	InUse    []corev1.UniqueVolumeName
 	Attached []corev1.AttachedVolume
 	Detach   []Attachment // DeleteAttachments
@@ -277,7 +279,7 @@ func (v View) step() Decision {
 	case l.Record.Phase == taint.PhaseArmed:
 		return v.overdue(v.armed())
 	default:
-		return v.overdue(v.named(v.evicting()))
+		return v.notReadyFirst(v.overdue(v.named(v.evicting())))
 	}
 }
 

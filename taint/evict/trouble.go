@@ -28,7 +28,7 @@ func (r Refusal) String() string {
 // StuckPod is a pod, what could not be done with it, and why.
 type StuckPod struct {
 	Pod
-	Act Act // Tombstone, Delete, Spare
+	Act Act // Tombstone, Delete, Spare, SetNotReady
 	Why Refusal
 }
 
@@ -81,7 +81,8 @@ func (t trouble) hopeless() bool {
 	}
 }
 
-// Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried.
+// Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady that was not tried
+// counts as failed, because the fence must not wait for it.
 func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers.Instant) {
 	// A View holds the map that was there: it stays as it is.
 	m.troubles = maps.Clone(m.troubles)
@@ -91,6 +92,9 @@ func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers
 	maps.DeleteFunc(m.troubles, func(_ attempt, t trouble) bool { return at.Sub(t.at) > troubled })
 	for _, p := range pods {
 		why, tried := how[p.UID]
+		if !tried && act == SetNotReady {
+			why, tried = Failed, true
+		}
 		a := attempt{p.UID, act}
 		t := m.troubles[a]
 		switch {
@@ -99,7 +103,7 @@ func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers
 			m.troubles[a] = trouble{at: at, small: true, before: p.ResourceVersion}
 		case why == Accepted:
 			delete(m.troubles, a)
-		case why == TooLarge && act != Delete && !p.Small:
+		case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small:
 			m.troubles[a] = trouble{at: at, small: true} // at once
 		default:
 			t = trouble{why: why, times: t.times + 1, at: at, small: t.small}

@@ -465,6 +465,11 @@ func (p *play) act(s recovery.Step, how map[string]evict.Refusal) {
 			how[pod.UID] = evict.Accepted
 			p.pod(pod.UID, func(o *evict.Pod) { o.Spared = p.look().Record.Token() })
 		}
+	case recovery.SetNotReady:
+		for _, pod := range s.Pods {
+			how[pod.UID] = evict.Accepted
+			p.pod(pod.UID, func(o *evict.Pod) { o.Ready = false })
+		}
 	case recovery.DeleteAttachments:
 		for _, a := range s.Attachments {
 			how[a.UID] = evict.Accepted

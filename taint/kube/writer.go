@@ -206,6 +206,18 @@ func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) erro
 	}, "status")
 }
 
+// SetNotReady sets Ready of a pod that stays False. It takes the pod out of EndpointSlices, as the node lifecycle controller does on a
+// node that is not Ready. A kubelet that comes back writes Ready anew. It may be repeated.
+func (w Writer) SetNotReady(ctx context.Context, p evict.Pod) error {
+	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "setting pod not ready", types.StrategicMergePatchType, object{
+		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+		"status": object{"conditions": []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
+			Reason: taint.TombstoneReason, Message: "The machine of the pod's node is off.",
+		}}},
+	}, "status")
+}
+
 // Spare marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
 // through the status, which takes annotations, so that no grant of patch on pods is needed.
 func (w Writer) Spare(ctx context.Context, p evict.Pod, token string) error {

@@ -45,6 +45,8 @@ var podWrites = map[string]func(context.Context, Writer, evict.Pod) error{
 	"spare":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Spare(ctx, p, "f-1/then") },
 	"nudge":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Nudge(ctx, p) },
 	"delete": func(ctx context.Context, w Writer, p evict.Pod) error { return w.Delete(ctx, p) },
+
+	"set not ready": func(ctx context.Context, w Writer, p evict.Pod) error { return w.SetNotReady(ctx, p) },
 }
 
 // transitionedBefore is when conditions of readyPod last changed.
@@ -80,6 +82,24 @@ func conditionsOf(t *testing.T, c client.Client, p *corev1.Pod) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// SetNotReady changes Ready and nothing else of the pod. The kubelet's own words come back with its next status.
+func TestSetNotReady(t *testing.T) {
+	c := cluster.Admin(t, shared)
+	o := readyPod(t, c, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+		corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionTrue})
+	want := o.DeepCopy()
+	if err := (late{}).writer(c).SetNotReady(t.Context(), SeePod(o, taint.DefaultKey, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"ContainersReady True", "Ready False NodeFenced new"}, conditionsOf(t, c, o)); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	want.Status.Conditions, want.ResourceVersion, want.ManagedFields = o.Status.Conditions, o.ResourceVersion, o.ManagedFields
+	if diff := cmp.Diff(want, o); diff != "" {
+		t.Errorf("the rest of the pod (-want +got):\n%s", diff)
+	}
 }
 
 // A tombstone sets Ready and ContainersReady False in its own write, each only from True. Its small form leaves both.

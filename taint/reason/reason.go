@@ -78,6 +78,7 @@ const (
 	StockEviction    Reason = "WaitingForStockEviction"
 	Clearing         Reason = "ClearingVolumes"
 	Deleting         Reason = "DeletingPods"
+	SettingNotReady  Reason = "SettingPodsNotReady"
 	ProofLost        Reason = "ProofLost"    // in the middle, and the device no longer says Off
 	Returned         Reason = "NodeReturned" // in the middle, and the node is alive
 	Sparing          Reason = "SparingPods"  // the node returned: what is not tombstoned lives
@@ -326,6 +327,7 @@ var table = []Row{
 	{StockEviction, Info, StateEvicting, "Waiting for Kubernetes' own eviction to reach pods that it is about to delete.", ""},
 	{Clearing, Warning, StateEvicting, "Clearing the evicted pods' volumes from the node's volume lists.", ""},
 	{Deleting, Warning, StateEvicting, "Deleting {pods}.", ""},
+	{SettingNotReady, Info, StateEvicting, "Setting {pods} that stay on the node not Ready: its machine is off.", ""},
 	{ProofLost, Warning, StateProofLost, "The machine is no longer proven off ({detail}): no more pods are ended until it is.",
 		"Look at the device."},
 	{Returned, Warning, StateEvicting, "The machine is back: no more pods are ended. Those that were ended are deleted, then the mark is removed.", ""},
@@ -383,7 +385,7 @@ var table = []Row{
 	{DrainNotGuarded, Warning, "", "No PodDisruptionBudget can hold up a drain of this node for its storage: {detail}.",
 		"Correct `identity` and `pods` of the drain item. A DaemonSet's pods are not evicted by `kubectl drain`: a drain does not wait for them."},
 	{LeftBehind, Warning, "", "{detail}",
-		"Its node came back, and the pod could not be deleted (it was ended, and never starts again) or marked as spared (it lives). Look at its size and at admission webhooks."},
+		"Its node came back, and the pod could not be deleted (it was ended, and never starts again) or marked as spared (it lives). Or its node is off, and the pod, which stays there, could not be set not ready. Look at its size and at admission webhooks."},
 }
 
 // Guards are the reasons for which a power-off of ours is refused, or put off, for other nodes' sake.

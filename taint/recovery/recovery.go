@@ -65,12 +65,13 @@ const (
 	OutOfService                // PATCH: add our out-of-service taint with the look's resourceVersion
 	InService                   // PATCH: take it off
 	PowerOn                     // power the machine on, through Step.Devices
+	SetNotReady                 // set Ready False on Step.Pods, which stay, each with UID and resourceVersion
 )
 
 // String names it for logs.
 func (d Do) String() string {
 	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone", "ClearVolumes",
-		"Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn"}[d]
+		"Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn", "SetNotReady"}[d]
 }
 
 // Reading is one thing to read.
@@ -106,7 +107,7 @@ type Step struct {
 	Record taint.Record  // Write, Arm, Unmark; with Would the one that would be written, without an id
 	On     bool          // Condition
 
-	Pods     []evict.Pod               // Tombstone, Delete, Spare: in the order to begin them; Read of Volumes and Owners
+	Pods     []evict.Pod               // Tombstone, Delete, Spare, SetNotReady: in the order to begin them; Read of Volumes and Owners
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
@@ -130,7 +131,7 @@ type Step struct {
 	Devices []int // PowerOn: the same, of those to send it through, one after the other
 
 	Alert string           // "" or why a person should look; the mark stays
-	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete or spare
+	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete, spare or set not ready
 	Kept  []evict.Pod      // Unmark: ended pods that only somebody else's finalizers keep
 }
 
@@ -417,7 +418,8 @@ type Outcome struct {
 	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
 	Sent providers.Instant // PowerOff: when it was sent
 	Late bool              // the act did not hold any more: nothing was sent
-	// Tombstone, Delete, Spare, DeleteAttachments: how the writes of pods or attachments ended, by UID; one that is not in it was not tried
+	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID; one that is not in it
+	// was not tried
 	How map[string]evict.Refusal
 }
 
@@ -448,7 +450,7 @@ func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
 			n.evict.Cleared++
 			n.kept = n.pods
 		}
-	case Tombstone, Delete, Spare, DeleteAttachments:
+	case Tombstone, Delete, Spare, SetNotReady, DeleteAttachments:
 		if n.step.Policy != "" {
 			n.policy.Wrote(n.byPol, o.How, now)
 			return
@@ -462,7 +464,7 @@ func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
 }
 
 // acts are evict's names of the acts on pods.
-var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare}
+var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare, SetNotReady: evict.SetNotReady}
 
 // Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
@@ -819,6 +821,8 @@ func (n *Node) does(v evict.View, d evict.Decision) Step {
 		s.Do = Delete
 	case evict.Spare:
 		s.Do = Spare
+	case evict.SetNotReady:
+		s.Do = SetNotReady
 	case evict.DeleteAttachments:
 		s.Do, s.Attachments = DeleteAttachments, d.Detach
 	case evict.OutOfService:
@@ -936,7 +940,7 @@ func (n *Node) Holds(now providers.Instant) Hold {
 		return Yes
 	case Spare, InService:
 		return Yes
-	case Tombstone, ClearVolumes, Delete, DeleteAttachments, OutOfService:
+	case Tombstone, ClearVolumes, Delete, DeleteAttachments, OutOfService, SetNotReady:
 	default:
 		return No
 	}
@@ -951,6 +955,16 @@ func (n *Node) Holds(now providers.Instant) Hold {
 	}
 	v := n.view
 	v.Memory, v.Answers = n.evict, n.answers
+	if n.step.Do == SetNotReady { // never on a person's word
+		switch {
+		case v.Proven(now):
+			return Yes
+		case v.Answer.State != providers.PowerOff:
+			return No
+		default:
+			return AskFirst
+		}
+	}
 	switch {
 	case v.Holds(now):
 		return Yes

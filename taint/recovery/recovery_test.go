@@ -183,6 +183,8 @@ func ended(name string) evict.Pod {
 
 func claims(p evict.Pod) evict.Pod { p.Claims = true; return p }
 
+func readsReady(p evict.Pod) evict.Pod { p.Ready = true; return p }
+
 func exempt(p evict.Pod) evict.Pod { p.Exempt = taint.ExemptDaemon; return p }
 
 // Each destructive act may be done under a proof that holds at that moment, or not at all (invariant 1).
@@ -212,6 +214,7 @@ func TestHolds(t *testing.T) {
 		Tombstone:    func(c *course) { c.pods = []evict.Pod{running("a")} },
 		ClearVolumes: func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
 		Delete:       func(c *course) { c.pods = []evict.Pod{ended("a")} },
+		SetNotReady:  func(c *course) { c.pods = []evict.Pod{readsReady(exempt(running("a")))} },
 	}
 	for _, tc := range []struct {
 		name   string
@@ -230,6 +233,9 @@ func TestHolds(t *testing.T) {
 		{"a person's word", nobody, 0, Yes, unknown, Yes},
 	} {
 		for do, change := range acts {
+			if do == SetNotReady && tc.change != nil {
+				continue // it is not decided on a person's word
+			}
 			t.Run(tc.name+"/"+do.String(), func(t *testing.T) {
 				c := midst(t, taint.PhaseEvicting)
 				if change(c); tc.change != nil {
@@ -257,6 +263,20 @@ func TestHolds(t *testing.T) {
 		c.upTo(Tombstone, off)
 		if got := c.node.Holds(c.now.Add(proof.TTL + time.Second)); got != No {
 			t.Errorf("got %d: there is nobody to ask", got)
+		}
+	})
+	t.Run("a person's word does not take Ready", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods = []evict.Pod{readsReady(exempt(running("a")))}
+		person(c)
+		c.upTo(SetNotReady, off)
+		c.now = c.now.Add(proof.TTL + time.Second)
+		if got := c.node.Holds(c.now); got != AskFirst {
+			t.Errorf("an old proof: got %d, want AskFirst", got)
+		}
+		c.see()
+		if c.answer(unknown); c.node.Holds(c.now) != No {
+			t.Errorf("the device cannot tell any more: got %d, want No", c.node.Holds(c.now))
 		}
 	})
 	t.Run("the return path needs no proof", func(t *testing.T) {
@@ -1102,6 +1122,44 @@ func TestWritesThatFail(t *testing.T) {
 			if s := c.next(); s.Do != tc.want || s.Do == Tombstone && s.Pods[0].Small != tc.small {
 				t.Errorf("got %s (%s) of %+v, want %s", s.Do, s.Why, s.Pods, tc.want)
 			}
+		})
+	}
+}
+
+// Whatever becomes of SetNotReady, the mark goes: a run that was cut short, a run of which nothing was tried, a process that came too late.
+func TestSetNotReadyHoldsUpNothing(t *testing.T) {
+	for name, o := range map[string]Outcome{
+		"written":       {How: map[string]evict.Refusal{"a": evict.Accepted}},
+		"failed":        {How: map[string]evict.Refusal{"a": evict.Failed}},
+		"changed":       {How: map[string]evict.Refusal{"a": evict.Changed}},
+		"too large":     {How: map[string]evict.Refusal{"a": evict.TooLarge}},
+		"not tried":     {How: map[string]evict.Refusal{}},
+		"the run ended": {Err: errors.New("proof lost")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods = []evict.Pod{readsReady(exempt(running("a")))}
+			c.upTo(SetNotReady, off)
+			for range 10 {
+				if c.did(o); name == "written" {
+					c.pods[0].Ready = false
+				}
+				s := c.next()
+				if s.Do == Ask {
+					c.answer(off)
+					s = c.next()
+				}
+				if s.Do == Unmark && s.Record.Result == taint.ResultEvicted {
+					if left := len(s.Stuck) > 0; left != (name != "written") {
+						t.Errorf("got %+v named, want the pod named if it still reads Ready", s.Stuck)
+					}
+					return
+				}
+				if s.Do != SetNotReady {
+					t.Fatalf("got %s (%s), want it tried again or the mark to go", s.Do, s.Why)
+				}
+			}
+			t.Error("tried ten times, and the mark is still there")
 		})
 	}
 }

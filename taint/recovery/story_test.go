@@ -64,11 +64,12 @@ var seeds = flag.Int("seeds", 100, "how many histories TestHistories plays")
 func TestHistories(t *testing.T) {
 	events := []string{
 		"beat", "beat", "boot", "machine on", "machine off", "machine off", "machine off", "machine changing", "machine dead", "leader",
-		"pod p volume=p", "pod q", "pod i intolerant", "pod k finalizer volume=k", "pod e exempt volume=e", "pod s exempt shares=p", "pod n export=nas", "inline", "finalized", "stock-deletes i",
+		"pod p volume=p", "pod q", "pod i intolerant", "pod k finalizer volume=k", "pod e exempt ready volume=e", "pod s exempt shares=p", "pod n export=nas", "inline", "finalized", "stock-deletes i",
 		"mark manual", "mark", "unmark", "release", "label", "mode fence", "mode observe", "exclude maintenance", "exclude",
 		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored", "device power-off=refused",
 		"sleep 1s", "sleep 10s", "sleep 1m", "trust", "pod l volume=l refuses=large", "pod h volume=h refuses=huge",
 		"refuses p fails", "refuses q denied", "refuses a changes", "refuses b huge", "refuses p nothing", "refuses a nothing",
+		"refuses e fails", "refuses e nothing",
 	}
 	acts := []string{"Arm", "Write", "PowerOff", "Tombstone", "ClearVolumes", "Delete", "Spare", "Unmark", "ExpireReady", "Ask", "answer"}
 	for seed := range uint64(*seeds) {
@@ -81,7 +82,7 @@ func TestHistories(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, line := range []string{"pod a volume=a", "pod b", "pod e exempt volume=x", "sleep 60s", "machine off"} {
+		for _, line := range []string{"pod a volume=a", "pod b", "pod e exempt ready volume=x", "sleep 60s", "machine off"} {
 			happens(line)
 		}
 		if rnd.IntN(2) == 0 {

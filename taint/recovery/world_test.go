@@ -208,6 +208,7 @@ func (w *world) do(line string) error {
 		p := evict.Pod{Namespace: "ns", Name: f[1], ResourceVersion: "1", Tolerations: patient}
 		p.UID = fmt.Sprintf("%s-%d", f[1], w.rv)
 		p.First = flag("first")
+		p.Ready = flag("ready")
 		if flag("exempt") {
 			p.Exempt = taint.ExemptDaemon
 		}
@@ -379,6 +380,8 @@ func (w *world) String() string {
 			state = "(kept)"
 		case p.Tombstone:
 			state = "(tombstone)"
+		case p.Ready:
+			state = "(ready)"
 		}
 		b.WriteString(" " + p.Name + state)
 	}
@@ -571,7 +574,7 @@ func (w *world) do1(s Step, most time.Duration) bool {
 			w.power = off
 		}
 		w.pass(50 * time.Millisecond)
-	case Tombstone, Delete, Spare:
+	case Tombstone, Delete, Spare, SetNotReady:
 		o.How = w.writePods(s, l)
 	default:
 		o.Err = w.writeNode(s, l)
@@ -604,6 +607,9 @@ func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
 		if !s.Returned && s.Do != Spare {
 			w.checkProof(s.Do.String(), l)
 		}
+		if s.Do == SetNotReady && !w.proven() {
+			w.breaks("%s loses Ready without a fresh proof", p.Name)
+		}
 		w.pass(3 * time.Millisecond)
 		if how[p.UID] = w.refuse(s.Do, p); how[p.UID] != evict.Accepted {
 			continue
@@ -628,6 +634,12 @@ func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
 			}
 			q.Spared = l.Record.Token()
 			q.ResourceVersion += "s"
+		case s.Do == SetNotReady:
+			if q.Exempt == taint.NotExempt || q.Terminal || !q.Ready {
+				w.breaks("set %s not ready, which goes, is finished or is not Ready", q.Name)
+			}
+			q.Ready = false
+			q.ResourceVersion += "r"
 		case !q.Tombstone:
 			w.breaks("deleted %s without a tombstone", q.Name)
 		case len(q.Finalizers) > 0:
@@ -784,10 +796,15 @@ func (w *world) checkProof(act string, l taint.Look) {
 		}
 		return
 	}
-	for _, a := range w.offs {
-		if !a.At.Before(w.markAt) && !a.At.Before(w.unready) && w.now.Sub(a.At) <= proof.TTL+5*time.Millisecond { // the write takes that long
-			return
-		}
+	if !w.proven() {
+		w.breaks("%s without a fresh proof", act)
 	}
-	w.breaks("%s without a fresh proof", act)
+}
+
+// proven reports whether an Off proves now that the machine is off.
+func (w *world) proven() bool {
+	return slices.ContainsFunc(w.offs, func(a providers.Answer) bool {
+		// The write takes 5 ms.
+		return !a.At.Before(w.markAt) && !a.At.Before(w.unready) && w.now.Sub(a.At) <= proof.TTL+5*time.Millisecond
+	})
 }

@@ -3059,7 +3059,88 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a large pod does not get the small form", In: "taint/evict.Memory.Wrote",
-		Old: "case why == TooLarge && act != Delete && !p.Small: ...", New: "",
+		Old: "case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small: ...", New: "",
+	},
+	{
+		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/evict.Memory.Wrote",
+		Old: "act == Tombstone || act == Spare", New: "act != Delete",
+	},
+	{
+		Name: "evict: a SetNotReady that is never tried keeps the mark (16)", In: "taint/evict.Memory.Wrote",
+		Old: "!tried && act == SetNotReady", New: "false",
+	},
+	{
+		Name: "evict: a pod that could not be set not ready is not named (13)", In: "taint/evict.View.leftReady",
+		Old: "t.times > 0", New: "false",
+	},
+	{
+		Name: "evict: a pod is named as left Ready that no write failed for", In: "taint/evict.View.leftReady",
+		Old: "t.times > 0", New: "true",
+	},
+	{
+		Name: "evict: a pod is named as left Ready that is not", In: "taint/evict.View.leftReady",
+		Old: "p.staysReady()", New: "true",
+	},
+	{
+		Name: "evict: a person's word takes Ready from pods (1)", In: "taint/evict.View.notReadyFirst",
+		Old: "v.Proven(v.Now)", New: "v.Holds(v.Now)",
+	},
+	{
+		Name: "evict: pods lose Ready without proof (1)", In: "taint/evict.View.notReadyFirst",
+		Old: "v.Proven(v.Now)", New: "true",
+	},
+	{
+		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/evict.View.notReadyFirst",
+		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Act != Wait && d.Act != Unmark",
+	},
+	{
+		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)", In: "taint/evict.View.notReadyFirst",
+		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Act != Wait && !ends",
+	},
+	{
+		Name: "evict: pods that stay lose Ready before those that go are ended", In: "taint/evict.View.notReadyFirst",
+		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Returned",
+	},
+	{
+		Name: "evict: an alert ends while pods lose Ready", In: "taint/evict.View.notReadyFirst",
+		Old: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods, Alert: d.Alert, Stuck: d.Stuck}",
+		New: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods}",
+	},
+	{
+		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/evict.Pod.staysReady",
+		Old: "p.Exempt != taint.NotExempt", New: "true",
+	},
+	{
+		Name: "evict: finished pods lose Ready (9)", In: "taint/evict.Pod.staysReady",
+		Old: "!p.Terminal", New: "true",
+	},
+	{
+		Name: "evict: pods that do not read Ready are written", In: "taint/evict.Pod.staysReady",
+		Old: "p.Ready", New: "true",
+	},
+	{
+		Name: "evict: a pod that cannot be set not ready keeps the mark (16)", In: "taint/evict.View.readyPods",
+		Old: "v.rest(SetNotReady, p) > 0", New: "false",
+	},
+	{
+		Name: "evict: a pod is set not ready again and again (13)", In: "taint/evict.View.readyPods",
+		Old: "v.hopeless(SetNotReady, p)", New: "false",
+	},
+	{
+		Name: "evict: a new leader leaves pods Ready", In: "taint/evict.View.mayProve",
+		Old: "case !v.asked(): ...", New: "",
+	},
+	{
+		Name: "evict: a device whose answers come too slowly keeps the mark (16)", In: "taint/evict.View.mayProve",
+		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "true",
+	},
+	{
+		Name: "evict: a proof that grew old leaves pods Ready", In: "taint/evict.View.mayProve",
+		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "false",
+	},
+	{
+		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/recovery.Node.Holds",
+		Old: "if n.step.Do == SetNotReady { ... }", New: "",
 	},
 	{
 		Name: "evict: a spared large pod is spared for ever", In: "taint/evict.Memory.Wrote",
@@ -3370,6 +3451,19 @@ var Mutants = []Mutant{
 	{
 		Name: "writer: a tombstone without UID (5)", In: "taint/kube.Writer.Tombstone",
 		Old: `"uid": p.UID`, New: "",
+	},
+	{
+		Name: "writer: a pod is set not ready without resourceVersion (5)", In: "taint/kube.Writer.SetNotReady",
+		Old: `"resourceVersion": p.ResourceVersion`, New: "",
+	},
+	{
+		Name: "writer: a pod is set not ready without UID (5)", In: "taint/kube.Writer.SetNotReady",
+		Old: `"uid": p.UID`, New: "",
+	},
+	{
+		Name: "writer: a pod that is set not ready is made Ready", In: "taint/kube.Writer.SetNotReady",
+		Old: "corev1.ConditionFalse", New: "corev1.ConditionTrue",
+		Tests: []string{"./taint/kube -run NotReady"},
 	},
 	{
 		Name: "writer: a tombstone leaves Ready True", In: "taint/kube.Writer.Tombstone",
@@ -3800,6 +3894,12 @@ var Mutants = []Mutant{
 	{
 		Name: "evict: who writes volumesAttached back keeps the mark (16)", In: "taint/evict.View.evicting",
 		Old: "len(left) == 0 && v.Cleared < clearings", New: "len(left) == 0",
+	},
+	{
+		Name: "controller: pods that stay keep Ready", In: "taint/controller.Reconciler.act",
+		Old: "return r.forEach(ctx, st, s, r.writer.SetNotReady)", New: `
+			return r.forEach(ctx, st, s, func(context.Context, evict.Pod) error { return nil })`,
+		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
 		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.step",

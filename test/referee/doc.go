@@ -25,8 +25,9 @@
 //	proof     no pod ended or deleted, no volume list cut, of a machine whose own log shows no Off that was asked for after the mark and at
 //	          most 5 s before; an ended pod may be deleted without one once the machine has shown life
 //	deposed   no write of an instance is accepted after another took the lead
-//	exempt    pods that are static, a DaemonSet's, tolerating, finished, or another node's are not written; foreign taints, labels and
-//	          annotations stay; other nodes get no mark; the volumes of pods that stay, stay in the lists
+//	exempt    pods that are static, a DaemonSet's, tolerating, finished, or another node's are not written, but that those which stay on
+//	          the victim lose Ready under a proof; foreign taints, labels and annotations stay; other nodes get no mark; the volumes of
+//	          pods that stay, stay in the lists
 //	power     no machine whose kubelet is heard is powered off
 //	end       the mark goes, and every pod runs once, within a generous bound
 //

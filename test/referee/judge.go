@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Roles of a run's pods. The first two are to move.
@@ -180,6 +181,10 @@ func over(p *corev1.Pod) bool {
 func (c *court) pod(e effect) {
 	p := e.before.Pod
 	role := p.Labels[roleLabel]
+	if p.Spec.NodeName == c.Victim && role != rolePlain && role != roleVolume && onlyNotReady(e) {
+		c.proof(e.write, c.Victim, "sets "+e.Key+" not ready")
+		return
+	}
 	if p.Spec.NodeName != c.Victim || role != rolePlain && role != roleVolume {
 		c.found(checkExempt, "%s %s (%s) of %s, a pod of role %q on %s", e.Life, e.Verb, e.Sub, e.Key, role, p.Spec.NodeName)
 		return
@@ -194,6 +199,29 @@ func (c *court) pod(e effect) {
 	case !over(p) && over(e.after.Pod):
 		c.proof(e.write, c.Victim, "ends "+e.Key)
 	}
+}
+
+// onlyNotReady reports whether a write of a pod that has not finished changed Ready from True to False, and nothing else.
+func onlyNotReady(e effect) bool {
+	was, is := e.before.Pod.DeepCopy(), e.after.Pod.DeepCopy()
+	if e.Verb == "delete" || over(was) || statusOfReady(was) != corev1.ConditionTrue || statusOfReady(is) != corev1.ConditionFalse {
+		return false
+	}
+	for _, p := range []*corev1.Pod{was, is} {
+		p.ResourceVersion, p.ManagedFields = "", nil
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	}
+	return equality.Semantic.DeepEqual(was, is)
+}
+
+// statusOfReady is the status of a pod's condition Ready; "" if it has none.
+func statusOfReady(p *corev1.Pod) corev1.ConditionStatus {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status
+		}
+	}
+	return ""
 }
 
 // life tells whether the machine or its device had shown life after the mark, so that what was ended may go without a proof.

@@ -84,6 +84,23 @@ func change(a *account, rv string, edit func(*version)) {
 	a.Versions[i] = v
 }
 
+// losesReady has the daemon's pod, which read Ready, written under the mark, 0.2 s after the device said Off; edit changes more of it.
+func losesReady(a *account, edit func(*corev1.Pod)) {
+	ready := func(status corev1.ConditionStatus) []corev1.PodCondition {
+		return []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
+	}
+	change(a, "3", func(v *version) { v.Pod.Status.Conditions = ready(corev1.ConditionTrue) })
+	i := slices.IndexFunc(a.Versions, func(v version) bool { return v.RV == "3" })
+	v := a.Versions[i]
+	v.RV, v.Pod = "20", v.Pod.DeepCopy()
+	v.Pod.ResourceVersion, v.Pod.Status.Conditions = "20", ready(corev1.ConditionFalse)
+	if edit != nil {
+		edit(v.Pod)
+	}
+	a.Versions = append(a.Versions, v)
+	a.Writes = append(a.Writes, wrote("patch", "pods", "status", "r/daemon", "uid-daemon", "20", 2300))
+}
+
 // TestJudge doctors the story: each check must find what it is for, and nothing else may find anything.
 func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
@@ -163,6 +180,29 @@ func TestJudge(t *testing.T) {
 			v := testPodVersion("daemon", roleDaemon, "v", "20")
 			a.Versions = append(a.Versions, v)
 			a.Writes = append(a.Writes, wrote("patch", "pods", "status", "r/daemon", "uid-daemon", "20", 2250))
+		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
+		{"a daemon's pod loses Ready under a proof", func(a *account) { losesReady(a, nil) }, nil},
+		{"a daemon's pod loses Ready without a proof", func(a *account) {
+			losesReady(a, nil)
+			a.Log = a.Log[:1]
+			a.Writes = []write{a.Writes[0], a.Writes[len(a.Writes)-1]}
+		}, []string{"proof: judged-a.1 sets r/daemon not ready"}},
+		{"a daemon's pod loses Ready and a label", func(a *account) {
+			losesReady(a, func(p *corev1.Pod) { p.Labels["x"] = "x" })
+		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
+		{"a daemon's pod loses Ready and its phase", func(a *account) {
+			losesReady(a, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
+		{"a daemon's pod reads Unknown", func(a *account) {
+			losesReady(a, func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionUnknown })
+		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
+		{"a finished pod loses Ready", func(a *account) {
+			change(a, "3", func(v *version) { v.Pod.Status.Phase = corev1.PodSucceeded })
+			losesReady(a, nil)
+		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
+		{"another node's daemon's pod loses Ready", func(a *account) {
+			change(a, "3", func(v *version) { v.Pod.Spec.NodeName = "n1" })
+			losesReady(a, nil)
 		}, []string{"exempt: judged-a.1 patch (status) of r/daemon"}},
 		{"another node's pod is deleted", func(a *account) {
 			a.Writes = append(a.Writes, wrote("delete", "pods", "", "r/other", "uid-other", "4", 2250))

@@ -334,6 +334,26 @@ func isReady(n *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
+// setPodReady writes the conditions Ready and ContainersReady of a pod.
+func setPodReady(p *corev1.Pod, status corev1.ConditionStatus, reason string) {
+	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		setPodCondition(p, corev1.PodCondition{Type: kind, Status: status, Reason: reason})
+	}
+}
+
+// setPodCondition writes one condition of a pod, whose list of conditions other versions of it may share.
+func setPodCondition(p *corev1.Pod, c corev1.PodCondition) {
+	rest := slices.DeleteFunc(slices.Clone(p.Status.Conditions), func(o corev1.PodCondition) bool { return o.Type == c.Type })
+	p.Status.Conditions = append(rest, c)
+}
+
+// isTrue reports whether a condition of the pod is True.
+func isTrue(p *corev1.Pod, kind corev1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == kind && c.Status == corev1.ConditionTrue
+	})
+}
+
 func setRecord(n *corev1.Node, text string) { note(n, taint.RecordAnnotation, text) }
 
 func note(n *corev1.Node, key, text string) {

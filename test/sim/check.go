@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -119,8 +120,14 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 		w.fail("5", "%s writes pod %s without UID and resourceVersion", by, old.Name)
 	}
 	c.untouched(by, old.Spec.NodeName, "pod "+old.Name)
-	if taint.Exempt(old, taint.DefaultKey) != taint.NotExempt {
+	switch exempt, unready := taint.Exempt(old, taint.DefaultKey) != taint.NotExempt, onlyNotReady(old, p); {
+	case exempt && !unready:
 		w.fail("9", "%s writes exempt pod %s", by, old.Name)
+	case unready && !exempt:
+		w.fail("9", "%s sets pod %s not ready, which does not stay", by, old.Name)
+	}
+	if p != nil && taint.IsTombstone(p) && isTrue(p, corev1.DisruptionTarget) && (isTrue(p, corev1.PodReady) || isTrue(p, corev1.ContainersReady)) {
+		w.fail("ready", "%s ends pod %s, and it still reads Ready", by, old.Name)
 	}
 	if taint.IsTerminal(old) && !taint.IsTombstone(old) {
 		w.fail("9", "%s writes finished pod %s", by, old.Name)
@@ -128,6 +135,23 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 	if p == nil && !taint.IsTombstone(old) {
 		w.fail("1", "%s deletes pod %s, which has no tombstone", by, old.Name)
 	}
+}
+
+// setNotReady reports whether Ready of a pod is False as forcefence writes it.
+func setNotReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == taint.TombstoneReason
+	})
+}
+
+// onlyNotReady reports whether a write of a pod changes Ready from True to False and nothing else.
+func onlyNotReady(old, p *corev1.Pod) bool {
+	if p == nil || !isTrue(old, corev1.PodReady) || isTrue(p, corev1.PodReady) {
+		return false
+	}
+	want := old.DeepCopy()
+	setPodCondition(want, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: taint.TombstoneReason})
+	return equality.Semantic.DeepEqual(want, p)
 }
 
 // grounds are what a step was decided on.
@@ -204,6 +228,29 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 		}
 	}
 	return false
+}
+
+// sentNotReady holds for a pod that stays what invariant 1 holds for one that goes. A person's word never takes Ready from a pod.
+func (c *checker) sentNotReady(g grounds, p evict.Pod) {
+	what := "Ready False on " + p.Name
+	c.begun(g, what)
+	if g.answer.State != providers.PowerOff {
+		c.w.fail("1", "%s on %s, and the last answer is %s", what, g.look.Name, g.answer.State)
+	}
+	c.proof(g, what)
+	if l := g.look; l.IsReady() || l.Alive(l.Record) {
+		c.w.fail("1", "%s on %s, which shows life", what, l.Name)
+	}
+}
+
+// notReady holds that no pod of a machine that runs loses Ready, but where the machine was started since it was proven off, or lied.
+func (c *checker) notReady(g grounds, m *machine, p evict.Pod) {
+	if m.power && m.switched.Before(g.answer.At.Wall) && !m.lied {
+		c.w.fail("1", "%s loses Ready, and %s has been on since before it was asked", p.Name, m.name)
+	}
+	if m.power {
+		c.w.count("pod set not ready after a boot")
+	}
 }
 
 func (c *checker) sent(g grounds, p evict.Pod) {

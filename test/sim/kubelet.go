@@ -79,6 +79,7 @@ func (k *kubelet) heartbeat() {
 
 func (k *kubelet) statusLoop() {
 	k.status()
+	k.reconcile()
 	k.after(k.m.w.between(9*time.Second, 11*time.Second), k.statusLoop)
 }
 
@@ -213,6 +214,33 @@ func (k *kubelet) syncPods() {
 		}
 	}
 	k.volumes()
+}
+
+// reconcile corrects pods that run here and were set not ready: a kubelet compares what it reported with what is stored every ten seconds.
+func (k *kubelet) reconcile() {
+	if k.m.away() {
+		return
+	}
+	for _, p := range k.m.w.api.podsOn(k.m.name) {
+		if setNotReady(p) && !taint.IsTerminal(p) && p.DeletionTimestamp == nil && (k.m.runs(string(p.UID)) || isMirror(p)) {
+			k.tellReady(p.Name, string(p.UID))
+		}
+	}
+}
+
+// tellReady sets a pod Ready again.
+func (k *kubelet) tellReady(name, uid string) {
+	w := k.m.w
+	k.send(func() {
+		if p := w.api.pod(name); p == nil || taint.IsTerminal(p) {
+			return
+		}
+		err := w.api.patchPod("kubelet", name, uid, "", func(p *corev1.Pod) { setPodReady(p, corev1.ConditionTrue, "") })
+		if err == nil {
+			w.count("pod Ready again")
+			w.logf("%s: kubelet sets %s (%s) Ready again", k.m.name, name, uid)
+		}
+	})
 }
 
 func (k *kubelet) pod(uid string) *corev1.Pod {
@@ -371,6 +399,9 @@ func (k *kubelet) start(p *corev1.Pod) {
 			// A patch holds what differed when it was made: a phase that was Running already is not in it.
 			if was == corev1.PodPending {
 				p.Status.Phase, p.Status.Reason = corev1.PodRunning, ""
+			}
+			if !taint.IsTerminal(p) {
+				setPodReady(p, corev1.ConditionTrue, "")
 			}
 			p.Status.Message = boot
 		})

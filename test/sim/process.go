@@ -377,6 +377,8 @@ func (k *worker) next() {
 		k.each(s, k.delete)
 	case recovery.Spare:
 		k.each(s, k.spare)
+	case recovery.SetNotReady:
+		k.each(s, k.setNotReady)
 	case recovery.DeleteAttachments:
 		k.detach(s)
 	case recovery.Unmark:
@@ -843,7 +845,10 @@ func (k *worker) tombstone(g grounds, p evict.Pod, then func(error)) {
 			if g.Policy == "" {
 				o.Status.Message = taint.FenceMessage(g.look.Record.ID)
 			}
-			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+			if p.Ready && p.ContainersReady {
+				setPodReady(o, corev1.ConditionFalse, "PodFailed")
+			}
+			setPodCondition(o, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
 		})
 		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
 		if err == nil {
@@ -890,6 +895,23 @@ func (k *worker) spare(g grounds, p evict.Pod, then func(error)) {
 	}, then)
 }
 
+func (k *worker) setNotReady(g grounds, p evict.Pod, then func(error)) {
+	w := k.w
+	w.jolt(k.Process, k.m)
+	w.check.sentNotReady(g, p)
+	k.call(func() error {
+		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
+			setPodCondition(o, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: taint.TombstoneReason})
+		})
+		w.logf("%s: %s: sets %s (%s) not ready: %v", k.name, k.m.name, p.Name, p.UID, err)
+		if err == nil {
+			w.count("pod set not ready")
+			w.check.notReady(g, k.m, p)
+		}
+		return err
+	}, then)
+}
+
 // podsOf reduces pods to what Step needs.
 func podsOf(list []*corev1.Pod) []evict.Pod {
 	out := make([]evict.Pod, 0, len(list))
@@ -898,6 +920,7 @@ func podsOf(list []*corev1.Pod) []evict.Pod {
 			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
 			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
 			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
+			Ready: isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
 		}
 		if e.Deleting {
 			e.Grace, e.DeleteAt = *p.DeletionGracePeriodSeconds, p.DeletionTimestamp.Time

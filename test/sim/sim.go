@@ -232,6 +232,13 @@ func (w *World) unrest() string {
 			return fmt.Sprintf("%s runs nowhere", id.name)
 		}
 	}
+	for _, m := range w.machines {
+		for _, p := range w.api.podsOn(m.name) {
+			if m.runs(string(p.UID)) && setNotReady(p) && !taint.IsTerminal(p) {
+				return fmt.Sprintf("%s runs on %s, and still reads not Ready", p.Name, m.name)
+			}
+		}
+	}
 	return ""
 }
 

@@ -138,9 +138,10 @@ func TestPowerOns(t *testing.T) {
 
 // TestPathsAreTaken holds that the histories reach what they are there to judge.
 func TestPathsAreTaken(t *testing.T) {
-	stats, _, _ := playMany(0, 1200, ScenarioOf)
+	stats, _, _ := playMany(0, 2400, ScenarioOf)
 	for _, path := range []string{
 		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
+		"pod set not ready", "pod Ready again",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
 		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended",

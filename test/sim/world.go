@@ -171,6 +171,7 @@ func (w *World) place(p *corev1.Pod, m *machine) {
 	p.Spec.NodeName = m.name
 	if p.Status.Phase != corev1.PodSucceeded {
 		p.Status.Phase = corev1.PodRunning
+		setPodReady(p, corev1.ConditionTrue, "")
 	}
 	_ = w.api.createPod(p)
 	if p.Status.Phase == corev1.PodRunning && !isMirror(p) {
