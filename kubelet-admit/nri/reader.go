@@ -3,6 +3,7 @@ package nri
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -30,17 +31,25 @@ const (
 	readPause   = 8 * time.Second         // at most
 	watchPause  = 100 * time.Millisecond
 	watchIdle   = 10 * time.Second // without a word from the API server, before it is asked for a sign of life
+	watchFor    = 5 * time.Minute  // at least, and at most twice that: a proxy may keep a watch open that says nothing
+	pollEvery   = 5 * time.Second  // while a pod is held
 )
+
+// errReadAgain ends the watches because they may be behind.
+var errReadAgain = errors.New("the watches may be behind")
 
 // reader keeps a view in step with the API server: one quorum GET of the own Node and one quorum LIST of its pods, then a watch of
 // each. It begins anew after any failure, with connections of its own: those from before a network outage stay dead for up to
-// half a minute after its end.
+// half a minute after its end. While a pod is held it also reads the Node every pollEvery, because a watch may be open and silent.
 type reader struct {
 	kubeconfig string
 	version    string // of the program
 	node       string
 	view       *view
 	failed     func(error) // told when reading fails, and nil when it works again
+
+	polls    <-chan time.Time // for tests, instead of pollEvery
+	watchFor time.Duration    // for tests, instead of the constant
 }
 
 // run reads until ctx ends.
@@ -70,7 +79,7 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// session reads and watches until something fails. synced is called once the view is in step.
+// session reads and watches until something fails. synced is called whenever the view is in step after a read.
 func (r *reader) session(ctx context.Context, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rc, closeIdle, err := NewClient(r.kubeconfig, r.version)
@@ -80,15 +89,29 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 	}
 	defer closeIdle()
 	defer cancel() // first: the connections of running watches are not idle
-	api := client{rc}
-
-	node, err := api.node(ctx, r.node)
-	if err != nil {
-		if isGone(err) {
-			r.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now
+	api := client{rc, cmp.Or(r.watchFor, watchFor+rand.N(watchFor))}
+	for {
+		if err := r.readAndWatch(ctx, api, synced); !errors.Is(err, errReadAgain) {
+			return err
 		}
+	}
+}
+
+// readAndWatch reads once and then watches, until something fails or a poll finds that the watches may be behind (errReadAgain).
+func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	polls := r.polls
+	if polls == nil {
+		tick := time.NewTicker(pollEvery)
+		defer tick.Stop()
+		polls = tick.C
+	}
+	node, err := r.readNode(ctx, api)
+	if err != nil {
 		return err
 	}
+	version := node.ResourceVersion // of the last that was seen
 	if isMarked(node, r.view.key) {
 		r.view.seeNode(node, false, time.Now()) // at once; its absence, and what it may not hold, wait for the pods
 	}
@@ -119,6 +142,7 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 				r.view.unread()
 				return fmt.Errorf("node %s was deleted", r.node)
 			}
+			version = node.ResourceVersion
 			if isMarked(node, r.view.key) && !r.view.holdsSome() {
 				r.view.seeNode(node, false, time.Now())
 			}
@@ -131,8 +155,31 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 				}
 			}
 			r.view.seeNode(node, true, time.Now())
+		case <-polls:
+			held, unknown := r.view.holding()
+			if !held {
+				continue
+			}
+			node, err := r.readNode(ctx, api)
+			if err != nil {
+				return err
+			}
+			// This Node alone does not do: a mark may have come and gone since, and its pods may have been ended. An event of the watch that
+			// comes now may be older.
+			if unknown || node.ResourceVersion != version {
+				return errReadAgain
+			}
 		}
 	}
+}
+
+// readNode reads the own Node. The view forgets a Node that was deleted.
+func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error) {
+	node, err := api.node(ctx, r.node)
+	if isGone(err) {
+		r.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now
+	}
+	return node, err
 }
 
 // pods lists the node's pods into the view and watches them from there.
@@ -164,7 +211,10 @@ func isHeld(node *corev1.Node, key string) bool {
 }
 
 // client is the few calls that the kubelet's credentials allow and the hook needs.
-type client struct{ rest rest.Interface }
+type client struct {
+	rest     rest.Interface
+	watchFor time.Duration // how long one watch lasts; at least one second
+}
 
 // NewClient makes a client of the core group from a kubeconfig, with the content of the files it names, so that a rotated certificate
 // counts from the next client on, and with connections of its own, which end with the function that it returns. It knows no
@@ -256,7 +306,7 @@ type event struct {
 func (e event) err() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
 
 // follow watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
-// that the server ends by its time is taken up where it was.
+// that ends by its time is taken up where it was. Where the server's end of it does not get through, the client ends it a little later.
 func (c client) follow(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {
@@ -268,10 +318,13 @@ func (c client) follow(ctx context.Context, resource string, selector fields.Sel
 		}
 	}
 	once := func() error {
+		within, cancel := context.WithTimeout(ctx, c.watchFor+c.watchFor/10)
+		defer cancel()
+		seconds := int64(c.watchFor / time.Second)
 		opts := &metav1.ListOptions{
-			FieldSelector: selector.String(), ResourceVersion: version, AllowWatchBookmarks: true, Watch: true,
+			FieldSelector: selector.String(), ResourceVersion: version, AllowWatchBookmarks: true, Watch: true, TimeoutSeconds: &seconds,
 		}
-		w, err := c.rest.Get().Resource(resource).VersionedParams(opts, metav1.ParameterCodec).Watch(ctx)
+		w, err := c.rest.Get().Resource(resource).VersionedParams(opts, metav1.ParameterCodec).Watch(within)
 		if err != nil {
 			return err
 		}
@@ -279,6 +332,9 @@ func (c client) follow(ctx context.Context, resource string, selector fields.Sel
 		for ev := range w.ResultChan() {
 			obj, ok := ev.Object.(metav1.Object)
 			if !ok || ev.Type == watch.Error {
+				if within.Err() != nil {
+					return ctx.Err() // the client's own end of it
+				}
 				return apierrors.FromObject(ev.Object)
 			}
 			version = obj.GetResourceVersion()

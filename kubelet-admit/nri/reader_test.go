@@ -33,15 +33,20 @@ type server struct {
 	pods  []corev1.Pod
 	after func(question string) // called after the state was read and before it is sent, without the lock; nil: nothing
 	plain bool                  // errors are those of a proxy: no Status
+	gets  int                   // of the Node
 
 	nodeEvents, podEvents chan metav1.WatchEvent
 	watched               chan string // "nodes from 7"
+	seconds               chan string // how long each watch may last
+	polls                 chan time.Time
+	watchFor              time.Duration
 }
 
 // read starts a server and a reader of it that ends with the test.
 func read(t *testing.T, v *view, s *server) *server {
 	t.Helper()
 	s.t, s.nodeEvents, s.podEvents, s.watched = t, make(chan metav1.WatchEvent, 4), make(chan metav1.WatchEvent), make(chan string, 64)
+	s.polls, s.seconds = make(chan time.Time), make(chan string, 64)
 	web := httptest.NewServer(s)
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: web.URL}
@@ -53,7 +58,7 @@ func read(t *testing.T, v *view, s *server) *server {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, failed: func(error) {}}
+	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, failed: func(error) {}, polls: s.polls, watchFor: s.watchFor}
 	go func() { defer close(done); r.run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -87,9 +92,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}), http.StatusOK
 	if resource == "nodes" {
 		question = "get"
+		s.gets++
 		if s.node != nil {
 			n := s.node.DeepCopy()
-			n.APIVersion, n.Kind, n.ResourceVersion = "v1", "Node", "10"
+			n.APIVersion, n.Kind = "v1", "Node"
+			if n.ResourceVersion == "" {
+				n.ResourceVersion = "10"
+			}
 			answer = n
 		} else {
 			code = http.StatusNotFound
@@ -117,6 +126,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
+	s.seconds <- r.URL.Query().Get("timeoutSeconds")
 	s.watched <- resource + " from " + r.URL.Query().Get("resourceVersion")
 	events := s.podEvents
 	if resource == "nodes" {
@@ -153,16 +163,19 @@ func (s *server) changed(n *corev1.Node) {
 }
 
 // until waits for what pod a is told; "" is leave to start.
-func until(t *testing.T, v *view, word string) {
+func until(t *testing.T, v *view, word string) { t.Helper(); untilTold(t, v, "a", word) }
+
+// untilTold waits for what a pod is told; "" is leave to start.
+func untilTold(t *testing.T, v *view, pod, word string) {
 	t.Helper()
 	got := ""
 	for range 2000 {
-		if got = answer(v, askFor("a", nil)); word == "" && got == "" || word != "" && strings.Contains(got, word) {
+		if got = answer(v, askFor(pod, nil)); word == "" && got == "" || word != "" && strings.Contains(got, word) {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("pod a is told %q, want %q", got, word)
+	t.Fatalf("pod %s is told %q, want %q", pod, got, word)
 }
 
 // knowing is a view that an earlier reading left behind: pod a may start, or could but for the mark.
@@ -345,6 +358,91 @@ func TestNodeGone(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestSilentWatch: a proxy keeps the watches open and passes nothing on. While a pod is held, each poll finds out what they did not tell.
+func TestSilentWatch(t *testing.T) {
+	after := clearNode.DeepCopy()
+	after.ResourceVersion = "12"
+	for name, tt := range map[string]struct {
+		before       *corev1.Node
+		pods, later  []corev1.Pod
+		held         string
+		a, b         string // what pods a and b are told in the end
+		alreadyKnown bool   // pod a may start before, and is not held
+	}{
+		"the mark goes":                        {markedNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("a")}, "marked", "", "not known", false},
+		"the mark goes, and a pod was ended":   {markedNode, []corev1.Pod{testPod("a"), testPod("b")}, []corev1.Pod{testPod("b")}, "marked", "not known", "", false},
+		"a pod comes":                          {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false},
+		"the mark came and went while b waits": {clearNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("b")}, "not known", "not known", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView("n1", taint.DefaultKey, testBoot)
+			s := read(t, v, &server{node: tt.before, pods: tt.pods})
+			waits := "a"
+			if tt.alreadyKnown {
+				until(t, v, "")
+				waits = "b"
+			}
+			untilTold(t, v, waits, tt.held)
+			s.set(func() { s.node, s.pods = after, tt.later })
+			s.polls <- time.Time{}
+			untilTold(t, v, "a", tt.a)
+			untilTold(t, v, "b", tt.b)
+		})
+	}
+}
+
+// TestPollOnlyWhileHolding: a hook that holds nothing costs the API server its watches alone.
+func TestPollOnlyWhileHolding(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}})
+	until(t, v, "")
+	for range 3 { // each is taken once the one before is done with
+		s.polls <- time.Time{}
+	}
+	s.set(func() {
+		if s.gets != 1 {
+			t.Errorf("the Node was read %d times while nothing was held, want once", s.gets)
+		}
+	})
+	untilTold(t, v, "b", "not known")
+	s.polls <- time.Time{}
+	s.polls <- time.Time{}
+	s.set(func() {
+		if s.gets < 2 {
+			t.Error("the Node was not read while a pod is held")
+		}
+	})
+}
+
+// TestWatchesEnd: each watch names how long it may last, and ends soon after that where the server's end of it does not get through.
+func TestWatchesEnd(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}, watchFor: time.Second})
+	count := map[string]int{}
+	for late := time.After(time.Minute); count["nodes from 10"] < 2 || count["pods from 20"] < 2; {
+		select {
+		case w := <-s.watched:
+			count[w]++
+		case <-late:
+			t.Fatalf("a watch that is open and silent does not end: %v", count)
+		}
+		if got := <-s.seconds; got != "1" {
+			t.Errorf("timeoutSeconds: got %q, want 1", got)
+		}
+	}
+	s.set(func() {
+		if got := answer(v, askFor("a", nil)); got != "" || s.gets != 1 {
+			t.Errorf("the end of a watch is no failure: pod a is told %q after %d reads of the Node", got, s.gets)
+		}
+	})
+
+	s = read(t, newView("n1", taint.DefaultKey, testBoot), &server{node: clearNode})
+	got, err := strconv.Atoi(<-s.seconds)
+	if err != nil || got < int(watchFor/time.Second) || got > int(2*watchFor/time.Second) {
+		t.Errorf("timeoutSeconds: got %d, %v, want one from %s to twice that", got, err, watchFor)
 	}
 }
 

@@ -176,6 +176,16 @@ func (v *view) holdsSome() bool {
 	return v.node.Detaching
 }
 
+// holding reports whether a pod is held, and whether one is because it is not known.
+func (v *view) holding() (held, unknown bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, h := range v.held {
+		unknown = unknown || h.Why == admit.PodUnknown
+	}
+	return len(v.held) > 0, unknown
+}
+
 // unread forgets the Node: it was deleted. What is recreated under its name has lost its taints.
 func (v *view) unread() {
 	v.mu.Lock()

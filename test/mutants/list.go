@@ -9,7 +9,7 @@ import (
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
 
 // hook is the node's hook without a control plane: its memory, and its reader in front of answers in a chosen order.
-const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Volumes|Mark|NodeGone|Status|Memory|Plugin|Quorum)|FuzzView"
+const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Volumes|Mark|NodeGone|Status|Memory|Plugin|Quorum|Silent|Poll|Watches)|FuzzView"
 
 // The installer's wait for a kubelet, and what is told of a node without a hook, take no control plane either.
 const (
@@ -3259,11 +3259,11 @@ var Mutants = []Mutant{
 		Old: "v.node.Detaching = false", New: "",
 	},
 	{
-		Name: "hook: a mark that comes with its volumes waits for the pods", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: a mark that comes with its volumes waits for the pods", In: "kubelet-admit/nri.reader.readAndWatch",
 		Old: "!r.view.holdsSome()", New: "false",
 	},
 	{
-		Name: "hook: pods are listed anew only when the mark goes (10)", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: pods are listed anew only when the mark goes (10)", In: "kubelet-admit/nri.reader.readAndWatch",
 		Old: "r.view.holdsAll() && !isHeld(node, r.view.key)", New: "r.view.holdsAll() && !isMarked(node, r.view.key)",
 	},
 	{
@@ -4111,19 +4111,19 @@ var Mutants = []Mutant{
 		Old: "v.word()", New: "",
 	},
 	{
-		Name: "hook: a mark waits for the pods", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: a mark waits for the pods", In: "kubelet-admit/nri.reader.readAndWatch",
 		Old: "if isMarked(node, r.view.key) { ... }", New: "if false { ... }",
 	},
 	{
-		Name: "hook: the mark's absence does not wait for the pods", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: the mark's absence does not wait for the pods", In: "kubelet-admit/nri.reader.readAndWatch",
 		Old: "if isMarked(node, r.view.key) { ... }", New: "if true { ... }",
 	},
 	{
-		Name: "hook: pods are not listed again when the mark goes", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: pods are not listed again when the mark goes", In: "kubelet-admit/nri.reader.readAndWatch",
 		Old: "r.view.holdsAll() && !isHeld(node, r.view.key)", New: "false",
 	},
 	{
-		Name: "hook: a Node that is gone is an outage", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: a Node that is gone is an outage", In: "kubelet-admit/nri.reader.readNode",
 		Old: "isGone(err)", New: "false",
 	},
 	{
@@ -4135,10 +4135,11 @@ var Mutants = []Mutant{
 		Old: "h.written && err == nil", New: "false && err == nil",
 	},
 	{
-		Name: "hook: pods are listed before the Node is read", In: "kubelet-admit/nri.reader.session",
+		Name: "hook: pods are listed before the Node is read", In: "kubelet-admit/nri.reader.readAndWatch",
 		Old: `
-			node, err := api.node(ctx, r.node)
+			node, err := r.readNode(ctx, api)
 			if err != nil { ... }
+			version := node.ResourceVersion
 			if isMarked(node, r.view.key) { ... }
 			nodes := api.follow(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)
 			pods, stop, err := r.pods(ctx, api)
@@ -4150,10 +4151,42 @@ var Mutants = []Mutant{
 			if err != nil {
 				return err
 			}
-			node, err := api.node(ctx, r.node)
+			node, err := r.readNode(ctx, api)
 			if err != nil { ... }
+			version := node.ResourceVersion
 			if isMarked(node, r.view.key) { ... }
 			nodes := api.follow(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)`,
+	},
+	{
+		Name: "hook: a watch that is open and silent is believed", In: "kubelet-admit/nri.reader.readAndWatch",
+		Old: "unknown || node.ResourceVersion != version", New: "unknown",
+	},
+	{
+		Name: "hook: a silent watch of the pods is believed", In: "kubelet-admit/nri.reader.readAndWatch",
+		Old: "unknown || node.ResourceVersion != version", New: "node.ResourceVersion != version",
+	},
+	{
+		Name: "hook: it reads every five seconds though it holds nothing", In: "kubelet-admit/nri.reader.readAndWatch",
+		Old: "!held", New: "held && false",
+	},
+	{
+		Name: "hook: a poll does not list the pods (10)", In: "kubelet-admit/nri.reader.readAndWatch",
+		Old: `
+			if unknown || node.ResourceVersion != version {
+				return errReadAgain
+			}`,
+		New: `
+			if unknown || node.ResourceVersion != version {
+				r.view.seeNode(node, true, time.Now())
+			}`,
+	},
+	{
+		Name: "hook: a watch has no end", In: "kubelet-admit/nri.client.follow",
+		Old: "int64(c.watchFor / time.Second)", New: "int64(0)",
+	},
+	{
+		Name: "hook: a watch's end that does not get through is waited for", In: "kubelet-admit/nri.client.follow",
+		Old: "c.watchFor+c.watchFor/10", New: "time.Hour",
 	},
 	{
 		Name: "hook: an exemption that can end is remembered", In: "kubelet-admit/nri.lasts",
