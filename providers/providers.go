@@ -291,10 +291,10 @@ const Patience = 2 * time.Second
 
 // AskEach puts all questions, each under the rules of Ask, and returns the answers in their order. It puts them at the same time, but
 // where a provider is Slow: then the others are asked when it is about to answer, or has, so that no answer is old when all are there.
-// It returns when all are answered, or once one is that knows something (no PowerUnknown) and Patience is over: ErrUnreachable stands
-// for the others. What was asked goes on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It
-// blocks.
-func AskEach(ctx context.Context, qs []Question, now func() Instant) []Answer {
+// It returns when all are answered, or once Patience is over and the answers so far are enough: ErrUnreachable stands for the others.
+// enough gets an answer for each question, the zero Answer where there is none yet; it must not keep or change them. What was asked goes
+// on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It blocks for at most the longest deadline.
+func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now func() Instant) []Answer {
 	if len(qs) == 1 {
 		return []Answer{Ask(ctx, qs[0].Provider, qs[0].By, qs[0].Target, now)}
 	}
@@ -328,8 +328,8 @@ func AskEach(ctx context.Context, qs []Question, now func() Instant) []Answer {
 	ask(first)
 	timer := time.NewTimer(lead)
 	defer timer.Stop()
-	all, over, known := false, false, false
-	for left := len(qs); left > 0 && !(over && known); {
+	all, over := false, false
+	for left := len(qs); left > 0 && !(over && enough(out)); {
 		if !all && (lead == 0 || left == len(then)) { // no slow one is waited for any more
 			ask(then)
 			all = true
@@ -338,7 +338,6 @@ func AskEach(ctx context.Context, qs []Question, now func() Instant) []Answer {
 		select {
 		case n := <-came:
 			out[n.i] = n.a
-			known = known || n.a.State != PowerUnknown
 			left--
 		case <-timer.C:
 			lead, over = 0, all
@@ -346,7 +345,7 @@ func AskEach(ctx context.Context, qs []Question, now func() Instant) []Answer {
 	}
 	for i, q := range qs {
 		if out[i].Got.IsZero() {
-			late := WithClass(ErrUnreachable, fmt.Errorf("no answer within %s, and another device has one", Patience))
+			late := WithClass(ErrUnreachable, fmt.Errorf("no answer within %s, and the other devices' answers are enough", Patience))
 			out[i] = Answer{By: q.By, Observation: Observation{At: sent}, Got: now(), Err: late}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -399,19 +400,26 @@ func TestAskAll(t *testing.T) {
 	}
 }
 
-// Several devices of one machine are asked at once, and one that is slow or hangs keeps the others' answers no longer than they may wait.
-func TestAskEach(t *testing.T) {
-	takes := func(d time.Duration, s providers.PowerState, err error) scripted {
-		return func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
-			at := time.Now()
-			select {
-			case <-time.After(d):
-				return providers.Observation{State: s, At: providers.InstantOf(at)}, err
-			case <-ctx.Done():
-				return providers.Observation{}, ctx.Err()
-			}
+// known reports that one of the answers knows something.
+func known(answers []providers.Answer) bool {
+	return slices.ContainsFunc(answers, func(a providers.Answer) bool { return a.State != providers.PowerUnknown })
+}
+
+// takes is a device that answers after a while.
+func takes(d time.Duration, s providers.PowerState, err error) scripted {
+	return func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
+		at := time.Now()
+		select {
+		case <-time.After(d):
+			return providers.Observation{State: s, At: providers.InstantOf(at)}, err
+		case <-ctx.Done():
+			return providers.Observation{}, ctx.Err()
 		}
 	}
+}
+
+// Several devices of one machine are asked at once, and one that is slow or hangs keeps the others' answers no longer than they may wait.
+func TestAskEach(t *testing.T) {
 	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
 	down := providers.ErrUnreachable
 	for _, tc := range []struct {
@@ -439,7 +447,7 @@ func TestAskEach(t *testing.T) {
 					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
 				}
 				begun := time.Now()
-				got := providers.AskEach(ctx, qs, providers.Now)
+				got := providers.AskEach(ctx, qs, known, providers.Now)
 				if took := time.Since(begun); took != tc.took || len(got) != len(tc.want) {
 					t.Fatalf("%d answers after %s, want %d after %s", len(got), took, len(tc.want), tc.took)
 				}
@@ -447,6 +455,45 @@ func TestAskEach(t *testing.T) {
 					if a.State != tc.want[i] || !errors.Is(a.Err, tc.errs[i]) || a.By != qs[i].By || !a.At.Equal(providers.InstantOf(begun)) || a.Got.Before(providers.InstantOf(begun)) || a.Got.After(providers.Now()) {
 						t.Errorf("answer %d: got %+v, want %s, %v", i, a, tc.want[i], tc.errs[i])
 					}
+				}
+			})
+		})
+	}
+}
+
+// Answers that are not enough wait for the other devices, each until its own deadline.
+func TestAskEachWaitsForEnough(t *testing.T) {
+	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
+	const quick, late = 50 * time.Millisecond, 4500 * time.Millisecond
+	anOff := func(answers []providers.Answer) bool {
+		return slices.ContainsFunc(answers, func(a providers.Answer) bool { return a.State == off })
+	}
+	for _, tt := range []struct {
+		name string
+		of   []scripted
+		want []providers.PowerState
+		took time.Duration
+	}{
+		{"a slow one makes it enough", []scripted{takes(late, off, nil), takes(quick, on, nil)}, []providers.PowerState{off, on}, late},
+		{"one hangs", []scripted{takes(time.Hour, off, nil), takes(quick, on, nil)}, []providers.PowerState{unknown, on}, 5 * time.Second},
+		{"one hangs, another makes it enough", []scripted{takes(time.Hour, on, nil), takes(quick, on, nil), takes(3*time.Second, off, nil)},
+			[]providers.PowerState{unknown, on, off}, 3 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				var qs []providers.Question
+				for _, p := range tt.of {
+					qs = append(qs, providers.Question{Provider: p, By: "p", Target: providers.Target{Node: "n1"}})
+				}
+				begun := time.Now()
+				var got []providers.PowerState
+				for _, a := range providers.AskEach(ctx, qs, anOff, providers.Now) {
+					got = append(got, a.State)
+				}
+				if took := time.Since(begun); !slices.Equal(got, tt.want) || took != tt.took {
+					t.Errorf("got %v after %s, want %v after %s", got, took, tt.want, tt.took)
 				}
 			})
 		})
@@ -516,7 +563,7 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
 				}
 				begun := time.Now()
-				got := providers.AskEach(ctx, qs, providers.Now)
+				got := providers.AskEach(ctx, qs, known, providers.Now)
 				if took := time.Since(begun); took != tc.took {
 					t.Errorf("took %s, want %s", took, tc.took)
 				}

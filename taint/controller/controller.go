@@ -90,13 +90,24 @@ func (m Machine) HeardAt(at time.Time) Machine {
 	return m
 }
 
-// Ask puts the question to all devices that speak for the node at once, and returns an answer of each. It blocks for them.
-func (m Machine) Ask(ctx context.Context, now func() providers.Instant) []providers.Answer {
+// Ask puts the question to all devices that speak for the node at once, and returns an answer of each. It blocks for them, until their
+// answers decide. liar names the node whose record keeps a device from being believed: its Off must not end the wait for the others.
+func (m Machine) Ask(ctx context.Context, liar func(Machine) string, now func() providers.Instant) []providers.Answer {
+	devices, proofs := m.Devices(), m.proofs()
 	var qs []providers.Question
-	for _, d := range m.Devices() {
+	for _, d := range devices {
 		qs = append(qs, providers.Question{Provider: d.Provider, By: d.Name, Target: d.Target})
 	}
-	return providers.AskEach(ctx, qs, now)
+	enough := func(answers []providers.Answer) bool {
+		answers = slices.Clone(answers)
+		for i, a := range answers {
+			if a.State == providers.PowerOff && liar(devices[i]) != "" {
+				answers[i] = proof.Distrusted(a)
+			}
+		}
+		return proof.Decided(proofs, answers)
+	}
+	return providers.AskEach(ctx, qs, enough, now)
 }
 
 // Verdict is what answers of Ask say together.

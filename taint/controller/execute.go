@@ -173,7 +173,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 
 // ask puts the question to the machine's devices, live.
 func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
-	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat.Wall).Ask(ctx, r.now)
+	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat.Wall).Ask(ctx, r.liar, r.now)
 	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.now(), f) })
 	r.logAnswers(st, all)
 	r.noticed(st)

@@ -96,6 +96,25 @@ func first(levels []said) providers.Answer {
 	}
 }
 
+// Decided reports whether the answers so far decide what the devices say together, so that the missing ones (zero Answers) need not be
+// awaited. An Off does: it grows old, and most of TTL must be left to act on it. A disagreement does, because no further answer settles it.
+// So does what a device knows of the machine itself. The On of what feeds the machine does not: another device may say Off beside it, and
+// nothing is lost by waiting, since On proves nothing. Part of a level decides nothing either.
+func Decided(devices []Device, answers []providers.Answer) bool {
+	var a Answers
+	a.Expect(devices...)
+	a.Answered(answers...)
+	knows := func(s said) bool { return !s.device.Feeds && s.answer.State != providers.PowerUnknown }
+	switch a.Answer.State {
+	case providers.PowerOff:
+		return true
+	case providers.PowerOn, providers.PowerChanging:
+		return slices.ContainsFunc(a.of, knows)
+	default:
+		return a.Disagree()
+	}
+}
+
 // says is the place of the first that says so; negative: none does.
 func says(all []said, what providers.PowerState) int {
 	return slices.IndexFunc(all, func(s said) bool { return s.answer.State == what })

@@ -33,6 +33,59 @@ func devices(levels ...int) []Device {
 	return out
 }
 
+// Answers decide once those still missing can add nothing that is worth the wait. What only feeds the machine decides by an Off alone.
+func TestDecided(t *testing.T) {
+	feeds := func(d []Device, which ...int) []Device {
+		for _, i := range which {
+			d[i].Feeds = true
+		}
+		return d
+	}
+	bmcAndOutlets := feeds(devices(0, 1, 1), 1, 2)
+	const none = providers.PowerState(99) // no answer yet
+	for _, tt := range []struct {
+		name string
+		of   []Device
+		say  []providers.PowerState
+		want bool
+	}{
+		{"nobody has answered", devices(0, 1), []providers.PowerState{none, none}, false},
+		{"a device failed", devices(0, 1), []providers.PowerState{unknown, none}, false},
+		{"off", devices(0, 1), []providers.PowerState{off, none}, true},
+		{"on", devices(0, 1), []providers.PowerState{none, on}, true},
+		{"changing", devices(0, 1), []providers.PowerState{changing, none}, true},
+		{"a disagreement, and a third is missing", devices(0, 1, 2), []providers.PowerState{off, on, none}, true},
+		{"a level of which one is missing", devices(0, 0), []providers.PowerState{off, none}, false},
+		{"a level of which one is missing, and another that is off", devices(0, 0, 1), []providers.PowerState{off, none, off}, true},
+
+		{"an outlet is on", bmcAndOutlets, []providers.PowerState{none, on, none}, false},
+		{"both outlets are on", bmcAndOutlets, []providers.PowerState{none, on, on}, false},
+		{"both outlets are on, and the BMC failed", bmcAndOutlets, []providers.PowerState{unknown, on, on}, false},
+		{"an outlet is off", bmcAndOutlets, []providers.PowerState{none, off, none}, false},
+		{"one outlet is off, the other on", bmcAndOutlets, []providers.PowerState{none, off, on}, false},
+		{"both outlets are off", bmcAndOutlets, []providers.PowerState{none, off, off}, true},
+		{"both outlets are changing", bmcAndOutlets, []providers.PowerState{none, changing, changing}, false},
+		{"the BMC says on, and no outlet answers", bmcAndOutlets, []providers.PowerState{on, none, none}, true},
+		{"the BMC says off, and an outlet is on", bmcAndOutlets, []providers.PowerState{off, on, none}, true},
+		{"outlets in two levels, one is on", feeds(devices(0, 1), 0, 1), []providers.PowerState{on, none}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			said := make([]providers.Answer, len(tt.say))
+			for i, s := range tt.say {
+				if s != none {
+					said[i] = answer(s, time.Second)
+				}
+			}
+			if got := Decided(tt.of, said); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+	if late := answer(off, TTL+1); Decided(devices(0, 1), []providers.Answer{late, {}}) {
+		t.Error("an Off that was too long on its way decides")
+	}
+}
+
 // Of several levels the first that says anything proves, unless another gainsays it. Of one level, Off takes every device.
 func TestVerdict(t *testing.T) {
 	feeds := func(d []Device, which ...int) []Device {

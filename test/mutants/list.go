@@ -5171,11 +5171,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "devices: a device that hangs keeps the others' answers", In: "providers.AskEach",
-		Old: "over && known", New: "over && left < 0",
+		Old: "over && enough(out)", New: "over && left < 0",
 	},
 	{
-		Name: "devices: an error of one ends the question", In: "providers.AskEach",
-		Old: "known || n.a.State != PowerUnknown", New: "true",
+		Name: "devices: answers that are not enough end the question", In: "providers.AskEach",
+		Old: "over && enough(out)", New: "over && left < len(qs)",
+	},
+	{
+		Name: "devices: the On of an outlet decides", In: "taint/proof.Decided",
+		Old: "return slices.ContainsFunc(a.of, knows)", New: "return knows != nil",
+	},
+	{
+		Name: "devices: a disagreement waits for a third device", In: "taint/proof.Decided",
+		Old: "return a.Disagree()", New: "return false",
+	},
+	{
+		Name: "devices: an Off waits for a BMC that died with its machine", In: "taint/proof.Decided",
+		Old: "case providers.PowerOff: ...", New: "case providers.PowerOff: return false",
 	},
 	{
 		Name: "confirm: a word that was used counts again after another fence (1)", In: "taint.Confirmed", Tests: []string{"./taint"},

@@ -161,18 +161,21 @@ func (r arrived) State(context.Context, providers.Target) (providers.Observation
 func (arrived) PowerOff(context.Context, providers.Target, func() error) error { return nil }
 func (arrived) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
-// ask puts a question to each of the machine's devices, all at once, by the clocks of who asks, and is done once all have answered, or one has that knows something
-// and the others have had their time.
+// ask puts a question to each of the machine's devices, all at once, by the clocks of who asks. It is done once all have answered, or once
+// the answers decide and the other devices have had their time.
 func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done func([]providers.Answer)) {
 	sent := now()
 	out := make([]providers.Answer, len(to))
 	truth := make([]bool, len(to))
 	lie := make([]bool, len(to))
+	devices := make([]proof.Device, len(to))
+	for i, s := range to {
+		devices[i] = s.Device
+	}
 	over := false
 	finish := func() {
-		known := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.State != providers.PowerUnknown })
 		missing := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.Got.IsZero() })
-		if over || missing && (!known || w.now.Sub(sent.Wall) < providers.Patience) {
+		if over || missing && (w.now.Sub(sent.Wall) < providers.Patience || !proof.Decided(devices, out)) {
 			return
 		}
 		over = true
