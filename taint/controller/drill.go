@@ -200,7 +200,9 @@ func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine
 		wait.Go(func() {
 			begun := time.Now() // how long it took is no matter of the protocol's clock
 			a := providers.Ask(ctx, d.Provider, d.Name, d.Target, now)
-			s.Devices[i] = drill.Device{Name: d.Device, Target: d.Target, NoPower: d.NoPower, Liar: liar(d), Answer: a, Took: time.Since(begun)}
+			s.Devices[i] = drill.Device{
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, Liar: liar(d), Answer: a, Took: time.Since(begun),
+			}
 			if answers[i] = a; s.Devices[i].Liar != "" {
 				answers[i] = proof.Distrusted(a)
 			}

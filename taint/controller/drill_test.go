@@ -86,6 +86,8 @@ func TestDrillOfTwoDevices(t *testing.T) {
 	device := func(name string, s providers.PowerState) Machine {
 		return Machine{Provider: &oneMachine{now: time.Now, state: s}, Name: name, Device: name + "/1"}
 	}
+	outlet := device("pdus", on)
+	outlet.Feeds = true
 	for _, tc := range []struct {
 		name          string
 		first, second Machine
@@ -95,6 +97,8 @@ func TestDrillOfTwoDevices(t *testing.T) {
 		{"the second is down", device("racks", on), Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied", "Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node answers."},
 		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown", "Device racks/1 answers with an unknown word"},
 		{"both are down", Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied", "This node could not be fenced at present."},
+		{"the second gives it its power, and the first is down", Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, outlet,
+			"only_outlets", "Only outlets answer. They stay On when the machine dies, and mode observe does not switch them off."},
 		{"they disagree", device("racks", on), device("pdus", off), "disagree", "The devices of this node contradict each other (racks/1: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

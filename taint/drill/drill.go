@@ -5,7 +5,8 @@
 // It is pure: it names no client, no clock and no logger. The controller's schedule and `forcefence drill` share it.
 //
 // It promises: a node is called fenceable only where its devices together said On, Off or Changing just now and, where machines are to be
-// powered off, one that answered would take a power-off; and that no more nodes are asked in an hour than Hourly.
+// powered off, one that answered would take a power-off, or, where they are not, one that answered knows more than whether the machine is
+// fed; and that no more nodes are asked in an hour than Hourly.
 package drill
 
 import (
@@ -29,6 +30,7 @@ type Device struct {
 	Name    string // provider/device
 	Target  providers.Target
 	NoPower string           // "" or why the machine's power must not be touched through it
+	Feeds   bool             // it gives the machine its power (providers.Feeder): it says Off only once somebody switched it off
 	Liar    string           // "" or the node whose record says that it said Off of a machine that was on
 	Answer  providers.Answer // of this drill
 	Took    time.Duration
@@ -140,15 +142,16 @@ func Judge(s Seen) Finding {
 		unable = powerless(s.Devices)
 	}
 	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: s.power(), Result: result}
+	not := corev1.ConditionFalse
+	if passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "") {
+		not = corev1.ConditionUnknown
+	}
 	const cannot = "This node could not be fenced at present."
 	switch {
 	case errors.Is(s.Verdict.Err, proof.ErrDisagree):
 		f = Finding{corev1.ConditionFalse, reason.Disagree, "The devices contradict each other.", fmt.Sprintf("The devices of this node contradict each other (%s). %s", s.Verdict.Raw, cannot), "disagree"}
 	case s.Verdict.State == providers.PowerUnknown:
-		f.Fenceable, f.Reason, f.Message = corev1.ConditionFalse, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."
-		if passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "") {
-			f.Fenceable = corev1.ConditionUnknown
-		}
+		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."
 		switch result {
 		case "ok": // each answered, and together they say nothing: an Off that took too long
 			f.Result, f.Message = "unknown", "The devices' answers prove nothing."
@@ -156,6 +159,10 @@ func Judge(s Seen) Finding {
 			f.Reason = reason.Distrusted
 		}
 		f.Detail = strings.Join(append(broken, cannot), " ")
+	case !s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices):
+		text := "Only outlets answer. They stay On when the machine dies, and mode observe does not switch them off."
+		f.Fenceable, f.Reason, f.Message, f.Result = not, reason.NotAnswering, f.Message+" "+text, "only_outlets"
+		f.Detail = strings.Join(append(broken, text, cannot), " ")
 	case unable != "":
 		text := "The machine could not be powered off: " + unable + "."
 		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, f.Message+" "+text, "no_power"
@@ -226,6 +233,11 @@ func powerless(all []Device) (why string) {
 		why = cmp.Or(why, no)
 	}
 	return why
+}
+
+// fedOnly reports that all devices that answered only give the machine its power.
+func fedOnly(all []Device) bool {
+	return !slices.ContainsFunc(all, func(d Device) bool { return d.Result() == "ok" && !d.Feeds })
 }
 
 // Hourly is how many nodes are drilled in an hour at most.

@@ -34,6 +34,8 @@ func failed(class error) Device {
 func TestJudge(t *testing.T) {
 	on, off := answered(providers.PowerOn, uuid), answered(providers.PowerOff, uuid)
 	liar, barred, silent := off, on, answered(providers.PowerOn, "")
+	lit, dark := on, off
+	lit.Feeds, dark.Feeds = true, true
 	liar.Liar, barred.NoPower = "n9", "its node was never pinned"
 	listed := failed(providers.ErrDenied) // nothing against it but that it does not answer
 	listed.Target.Claimed = false
@@ -72,6 +74,19 @@ func TestJudge(t *testing.T) {
 		{"may not be powered off", Seen{Devices: []Device{barred}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "never pinned"},
 		{"another device may", Seen{Devices: []Device{barred, on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", ""},
 		{"the one that may does not answer", Seen{Devices: []Device{barred, listed}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", ""},
+		{"only an outlet answers, observe", Seen{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn)},
+			no, reason.NotAnswering, "only_outlets", "(denied: dial"},
+		{"an outlet is all there is, observe", Seen{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
+			no, reason.NotAnswering, "only_outlets", "Only outlets answer."},
+		{"only an outlet answers, the BMC is not reached, was well",
+			Seen{Devices: []Device{lit, failed(providers.ErrUnreachable)}, Verdict: known(providers.PowerOn), Before: yes},
+			perhaps, reason.NotAnswering, "only_outlets", "could not be fenced"},
+		{"only an outlet answers, fence", Seen{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn), PowerOff: true},
+			yes, reason.Answers, "denied", "Another device"},
+		{"only an outlet answers, and it is off", Seen{Devices: []Device{dark}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok", ""},
+		{"an outlet and a BMC answer, observe", Seen{Devices: []Device{on, lit}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "ok", ""},
+		{"an outlet and a liar answer, observe", Seen{Devices: []Device{liar, lit}, Verdict: known(providers.PowerOn)},
+			no, reason.NotAnswering, "only_outlets", "record of node n9"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := Judge(tt.seen)

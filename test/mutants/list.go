@@ -1024,6 +1024,14 @@ var Mutants = []Mutant{
 		Old: `d.Result() != "ok"`, New: "false",
 	},
 	{
+		Name: "drill: in observe an outlet that is on makes a node fenceable", In: "taint/drill.Judge",
+		Old: "!s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices)", New: "false",
+	},
+	{
+		Name: "drill: nobody tells the drill of outlets", In: "taint/controller.Config.Drill", Tests: glue,
+		Old: "Feeds: d.Feeds", New: "",
+	},
+	{
 		Name: "drill: one lost packet is a dead device", In: "taint/drill.Judge",
 		Old: `passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "")`, New: "false",
 	},
