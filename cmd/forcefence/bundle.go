@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -55,7 +56,9 @@ func newSupportBundle() *cobra.Command {
 			}
 			now := time.Now().UTC()
 			b := &support{client: c, logs: logs, namespace: at.overrides.Context.Namespace, key: key, now: now}
-			b.gather(cmd.Context())
+			if err := b.gather(cmd.Context()); err != nil {
+				return err
+			}
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
@@ -115,10 +118,14 @@ const hookNamespace = "forcefence-node"
 // partOf selects the pods of forcefence.
 var partOf = client.MatchingLabels{"app.kubernetes.io/part-of": "forcefence"}
 
-// gather reads all that may be read.
-func (b *support) gather(ctx context.Context) {
+// gather reads all that may be read. It is an error if no API server answers: the file would hold nothing.
+func (b *support) gather(ctx context.Context) error {
 	b.files = map[string][]byte{}
 	server, err := b.logs.Discovery().ServerVersion()
+	var answered apierrors.APIStatus
+	if err != nil && !errors.As(err, &answered) {
+		return fmt.Errorf("asking the API server for its version: %w", err)
+	}
 	b.failed("version of the API server", err)
 	b.add("versions.json", map[string]any{"forcefence": version.String(), "kubernetes": server, "at": b.now})
 	g := looker{client: b.client, namespace: b.namespace, key: b.key, all: true, now: func() time.Time { return b.now }}
@@ -153,12 +160,13 @@ func (b *support) gather(ctx context.Context) {
 	b.add("events.json", events)
 	namespace, err := home(ctx, b.client, b.namespace)
 	if b.failed("the controller's pods and configuration", err); err != nil {
-		return
+		return nil
 	}
 	b.config(ctx, namespace)
 	for _, ns := range slices.Compact([]string{namespace, hookNamespace}) {
 		b.pods(ctx, ns)
 	}
+	return nil
 }
 
 // failed notes what could not be read.

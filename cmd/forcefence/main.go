@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,8 +27,8 @@ func main() {
 	os.Exit(run(os.Args[1:], all.Types(), os.Stdout, os.Stderr))
 }
 
-// run executes one command line and returns the exit status, 0 or 1, after all it started has stopped. SIGINT and SIGTERM end
-// the command's context.
+// run executes one command line and returns the exit status after all it started has stopped: 0, 1 for an error, 2 for a command that
+// there is not. SIGINT and SIGTERM end the command's context.
 func run(args []string, types providers.Registry, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -39,6 +40,9 @@ func run(args []string, types providers.Registry, stdout, stderr io.Writer) int 
 		fmt.Fprintln(root.ErrOrStderr(), err)
 		if text := advice(cmd, err); text != "" {
 			fmt.Fprintln(root.ErrOrStderr(), text)
+		}
+		if errors.Is(err, errNoCommand) {
+			return 2
 		}
 		return 1
 	}
@@ -76,5 +80,33 @@ func newRoot(types providers.Registry) *cobra.Command {
 		}
 	}
 	root.AddCommand(version.Command())
+	root.InitDefaultCompletionCmd()
+	refuseUnknown(root)
 	return root
+}
+
+// errNoCommand says that the command line names a command that there is not.
+var errNoCommand = errors.New("unknown command")
+
+// refuseUnknown lets commands that only hold others refuse words that name none of these. cobra does so for the root alone, and prints the
+// help of a nested command as if all were well.
+func refuseUnknown(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseUnknown(sub)
+	}
+	if !cmd.HasSubCommands() || cmd.Runnable() {
+		return
+	}
+	cmd.DisableFlagsInUseLine, cmd.SuggestionsMinimumDistance = true, 2
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		err := fmt.Errorf("%w %q for %q", errNoCommand, args[0], cmd.CommandPath())
+		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+			return fmt.Errorf("%w\n\nDid you mean this?\n\t%s\n", err, strings.Join(like, "\n\t"))
+		}
+		return fmt.Errorf("%w; %s --help lists its commands", err, cmd.CommandPath())
+	}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const testdata = "../internal/config/testdata"
@@ -56,8 +59,14 @@ func TestCheckConfig(t *testing.T) {
 		{name: "no file", args: []string{"check-config"}, status: 1, stderr: "accepts 1 arg(s), received 0\n"},
 		{name: "two files", args: []string{"check-config", "full.yaml", "minimal.yaml"}, status: 1,
 			stderr: "accepts 1 arg(s), received 2\n"},
-		{name: "no such command", args: []string{"chek-config"}, status: 1,
+		{name: "no such command", args: []string{"chek-config"}, status: 2,
 			stderr: "unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n\tcheck-config\n\n"},
+		{name: "no such command of power", args: []string{"power", "cycle", "node-1"}, status: 2,
+			stderr: "unknown command \"cycle\" for \"forcefence power\"; forcefence power --help lists its commands\n"},
+		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
+			stderr: "unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n\n"},
+		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
+			stderr: "unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help lists its commands\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			status, stdout, stderr := exec(tc.args...)
@@ -66,6 +75,35 @@ func TestCheckConfig(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A command that only holds others prints them.
+func TestCommandsOfPower(t *testing.T) {
+	status, stdout, stderr := exec("power")
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "\n  state ") || !strings.Contains(stdout, "Usage:\n  forcefence power\n") {
+		t.Errorf("got %d, %q, %q, want its commands", status, stdout, stderr)
+	}
+}
+
+// A bundle without an API server would hold nothing: no file is written.
+func TestBundleWithoutAPIServer(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	status, stdout, stderr := exec("support-bundle", file, "--kubeconfig", kubeconfigOf(t, gone.URL))
+	if _, err := os.Stat(file); status != 1 || stdout != "" || !strings.Contains(stderr, "asking the API server for its version: ") || !os.IsNotExist(err) {
+		t.Errorf("got %d, %q, %q, and the file: %v; want status 1 and no file", status, stdout, stderr, err)
+	}
+}
+
+// kubeconfigOf writes a kubeconfig for a server.
+func kubeconfigOf(t *testing.T, server string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
+		"clusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {token: t}}]\n", server)
+	kit.Must(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
 }
 
 // A file is checked where it is written, too: what its settings name may exist only where it is used.
