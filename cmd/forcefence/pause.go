@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -249,10 +250,23 @@ func (o pauser) rest(n *corev1.Node) string {
 	return ""
 }
 
+// configMap returns the ConfigMap that pauses the cluster. No controller reads one outside of its Lease's namespace, so another namespace
+// is an error: a pause there would pause nothing.
 func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error) {
-	namespace, err := home(ctx, o.client, o.namespace)
+	all, err := leading(ctx, o.client)
+	namespace := o.namespace
+	if namespace == "" {
+		namespace, err = homeOf(all, err)
+	}
 	if err != nil {
 		return client.ObjectKey{}, "", err
+	}
+	if !slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace }) {
+		if len(all) == 0 {
+			return client.ObjectKey{}, "", errors.New("no controller has made its Lease in this cluster: there is nothing to pause")
+		}
+		return client.ObjectKey{}, "", fmt.Errorf("no controller runs in namespace %s: nothing there pauses the cluster. Use -n %s",
+			namespace, strings.Join(namespacesOf(all), ", or -n "))
 	}
 	return pauseIn(ctx, o.client, namespace)
 }

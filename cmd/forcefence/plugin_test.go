@@ -377,6 +377,11 @@ func TestPauseByRights(t *testing.T) {
 	d.run(few, 1, []string{"resume"}, "You lack the right: delete configmaps -n forcefence-system")
 	d.run(pauser, 1, []string{"pause", "--for", "1h", "--reason", "a disk"}, "the whole cluster is paused already, and for longer", `"new switches (alice)" until`, "take it back first (resume)")
 	paused("new switches (alice)")
+	// A pause in another namespace would pause nothing.
+	for _, args := range [][]string{{"pause", "-n", "default", "--for", "2h", "--reason", "x"}, {"resume", "-n", "default"}} {
+		d.run(shared.Kubeconfig(), 1, args, "no controller runs in namespace default", "Use -n "+homeSpace)
+		d.run(shared.Kubeconfig(), 0, []string{"status"}, "PAUSED for all nodes")
+	}
 	d.run(pauser, 0, []string{"pause", "--for", "forever", "--reason", "a disk"}, `"a disk (alice)".`)
 	d.run(pauser, 1, []string{"pause", "--for", "1000h", "--reason", "x"}, "for longer")
 	paused("a disk (alice)")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,11 +85,17 @@ func home(ctx context.Context, c client.Reader, named string) (string, error) {
 	return homeOf(all, err)
 }
 
-func homeOf(all []leader, err error) (string, error) {
-	var found []string
+// namespacesOf are the namespaces of Leases, each once.
+func namespacesOf(all []leader) (out []string) {
 	for _, l := range all {
-		found = append(found, l.Namespace)
+		out = append(out, l.Namespace)
 	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func homeOf(all []leader, err error) (string, error) {
+	found := namespacesOf(all)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", errHome, err)
