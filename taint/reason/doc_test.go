@@ -17,7 +17,7 @@ func TestDoc(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Events
 
-What forcefence reports as Events on a Node (` + "`kubectl describe node NODE`" + `), or on a pod where it says so. The log has the same reasons
+What forcefence reports as Events on a Node (` + "`kubectl describe node NODE`" + `), or on a pod, a storage object or the leader's Lease. The log has the same reasons
 under the key ` + "`why`" + `. Words in braces stand for what the Event fills in. This page is made from the table in ` + "`taint/reason`" + `.
 
 | Event | kind | it says | do |

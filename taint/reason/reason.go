@@ -121,6 +121,7 @@ const (
 	PolicySkipped  Reason = "PolicySkippedPods"        // pods that a policy leaves alone: their volumes are not known to be healthy
 	PolicyTimedOut Reason = "PolicyTimedOut"           // what a policy wanted to do with a node was refused for too long
 	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
+	ConfigRejected Reason = "ConfigurationRejected"    // on the leader's Lease: a changed file is not in force
 	LeftBehind     Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
 )
 
@@ -372,6 +373,8 @@ var table = []Row{
 		"The cause is in the log: an admission webhook, or a right that the controller lacks. Until then these pods wait for the proof that their machine is off, as all others."},
 	{FinalizersKeep, Warning, "", "The pod was ended and deleted, and can never start again. Its name stays taken until its finalizers are removed: {detail}.",
 		"Look at who set the finalizers."},
+	{ConfigRejected, Warning, "", "The changed configuration file is rejected, and the one before it stays in force: {detail}.",
+		"`forcefence check-config FILE` prints every fault with its line. Correct the file: it is read again by itself."},
 	{DrainHeld, Warning, "", "A drain of this node waits for data that would be lost with it (drain guard {by}): {detail}. How far it is: forcefence drain-status {node}.",
 		"Wait, or see with `forcefence drain-status` which volumes hold it up. A policy that evicts replicas moves them by itself; else move them, or make the volumes' other replicas healthy."},
 	{DrainAllowed, Info, "", "A drain of this node waits for its data no more (drain guard {by}): {detail}.", ""},

@@ -102,7 +102,7 @@ func TestRows(t *testing.T) {
 // Every reason is given by somebody: it stands in the decisions' or the controller's source, other than to be compared with.
 func TestEveryReasonIsGiven(t *testing.T) {
 	given := map[string]bool{}
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	look := func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -117,9 +117,11 @@ func TestEveryReasonIsGiven(t *testing.T) {
 		}
 		note(file, given)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, dir := range []string{"..", "../../cmd/internal/app"} {
+		if err := filepath.WalkDir(dir, look); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, value := range constants(t, "Reason") {
 		if !given[name] {

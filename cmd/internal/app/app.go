@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -23,6 +25,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -41,6 +44,7 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/keeper"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
@@ -120,6 +124,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	confs.live = mgr.GetAPIReader()
+	confs.report = reporter(mgr.GetEventRecorder("forcefence"), leading, o.Namespace, cfg.LeaderElection)
 	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
 		return err
 	}
@@ -186,7 +191,8 @@ func Run(ctx context.Context, o Options) error {
 		REST: restConfig, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(), Dynamic: api,
 		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: keeper.NewMetrics(reg),
 		Guards: func() []keeper.Guarded { return *confs.drains.Load() }, Adapters: func() []*storage.Adapter { return *confs.asked.Load() },
-		Leading: leading, Now: time.Now,
+		Leading: leading, LeftAlone: rec.LeftAlone, Now: time.Now,
+		Begins: func(n *corev1.Node) bool { return confs.current().Mode(n).Mode.Begins() },
 	})
 	if err := errors.Join(
 		mgr.Add(&controller.Drills{Reconciler: rec}),
@@ -302,6 +308,18 @@ func namespace(names ...string) string {
 		return string(b)
 	}
 	return metav1.NamespaceSystem
+}
+
+// reporter returns a function that sends an Event about the leader's Lease, if this process leads. All replicas read the same file, and one
+// Event is enough.
+func reporter(to events.EventRecorder, leading func() error, own string, e config.LeaderElection) func(reason.Reason, ...string) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(e.Namespace, own), Name: e.Name}}
+	return func(why reason.Reason, words ...string) {
+		if leading() != nil {
+			return
+		}
+		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), "Reload", "%s", reason.Of(why).Note(words...))
+	}
 }
 
 // serveMetrics serves our metrics and controller-runtime's at /metrics until ctx ends.

@@ -29,6 +29,7 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/keeper"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
 )
@@ -45,6 +46,8 @@ type configs struct {
 	reloads   *prometheus.CounterVec
 	good      prometheus.Gauge
 	storage   *watch.Watcher // nil: no policy is carried out
+	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
+	report func(reason.Reason, ...string)
 
 	inForce atomic.Pointer[controller.Config]
 	drains  atomic.Pointer[[]keeper.Guarded]
@@ -498,11 +501,14 @@ func (p *configs) reload(cfg *config.Config) {
 	}
 }
 
-// refuse keeps the old configuration in force.
+// refuse keeps the old configuration in force, and reports why.
 func (p *configs) refuse(err error) {
 	p.reloads.WithLabelValues("refused").Inc()
 	p.good.Set(0)
 	p.log.Error("Changed configuration refused; the old one stays in force", "error", err)
+	if p.report != nil {
+		p.report(reason.ConfigRejected, "{detail}", strings.Join(strings.Fields(err.Error()), " "))
+	}
 }
 
 // close closes every provider that is still open, and waits.

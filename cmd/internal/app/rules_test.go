@@ -23,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // device is a provider type whose instances note what happens to them.
@@ -464,7 +465,12 @@ func TestReload(t *testing.T) {
 			t.Errorf("the same file again: got %d providers, want the three", len(r.made))
 		}
 
+		var reported []string
+		r.p.report = func(why reason.Reason, words ...string) { reported = append(reported, reason.Of(why).Note(words...)) }
 		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", true)))
+		if len(reported) != 1 || !strings.Contains(reported[0], "the one before it stays in force: making provider two: ") {
+			t.Errorf("a provider that cannot be made: reported %q, want it once, with the cause", reported)
+		}
 		if mode() != fence.Observe || testutil.ToFloat64(r.p.good) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
 			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
 		}
@@ -473,6 +479,9 @@ func TestReload(t *testing.T) {
 		}
 
 		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", false)))
+		if len(reported) != 1 {
+			t.Errorf("a good file: reported %q", reported[1:])
+		}
 		if mode() != fence.Fence || testutil.ToFloat64(r.p.good) != 1 || testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
 			t.Errorf("a good file: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
 		}
