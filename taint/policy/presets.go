@@ -48,6 +48,19 @@ func PresetOf(name string) (Preset, bool) {
 	return Presets[i], true
 }
 
+// Unfenced returns the first of the CSI drivers whose storage is known not to cut off a node that looks dead, "" if there is none.
+// storage-fences must not be said of it, whatever the policy is called.
+func Unfenced(drivers []string) string {
+	for _, p := range Presets {
+		for _, d := range p.Policy.Drivers {
+			if !p.Fences && slices.Contains(drivers, d) {
+				return d
+			}
+		}
+	}
+	return ""
+}
+
 // Deletion is a value of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods it ends.
 var Deletion = []struct {
 	Value  string

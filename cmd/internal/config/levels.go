@@ -220,9 +220,13 @@ func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool
 			return
 		}
 	}
-	c.warnings = append(c.warnings, Error{File: r.file, Line: max(r.lines[path], 1), Path: path, Problem: "warning: " +
-		"where a machine loses its power, its BMC is silent with it, and silence is not off: such a node waits for a person. " +
-		"Give the rule a level that outlives the machine's power, such as the outlets that feed it"})
+	r.warn(c, path, "where a machine loses its power, its BMC is silent with it, and silence is not off: such a node waits for a person. "+
+		"Give the rule a level that outlives the machine's power, such as the outlets that feed it")
+}
+
+// warn notes what is valid at a path and still no good idea.
+func (r *reader) warn(c *Config, path, problem string) {
+	c.warnings = append(c.warnings, Error{File: r.file, Line: max(r.lines[path], 1), Path: path, Problem: "warning: " + problem})
 }
 
 // Warnings are what is not wrong in the file, and still no good idea; each says so.

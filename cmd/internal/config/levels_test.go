@@ -127,6 +127,7 @@ providers:
 - {name: cloud, cloudtaint: {trust: nobody}}
 nodes:
 `
+	const policies = "- {name: a, machine: {from: template, template: '{{ .Name }}/1'}, provider: strips}\npolicies:\n- name: db\n  namespaces: [db]\n  "
 	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{{ .Name }}'}\n"
 	level := func(provider, id string) string {
 		return fmt.Sprintf("  - devices: [{provider: %s, machine: {from: template, template: '%s'}}]\n", provider, id)
@@ -137,6 +138,10 @@ nodes:
 	}{
 		{"a BMC alone", "- name: a\n  " + bmc, []string{"nodes[0]"}},
 		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}"), []string{"nodes[0]"}},
+		{"storage-fences for StatefulSets", policies + "owners: [StatefulSet]\n  drivers: [csi.example.net]\n  withoutProof: storage-fences\n", []string{"policies[0]"}},
+		{"storage-fences that detaches", policies + "drivers: [csi.example.net]\n  volumeAttachmentRecoveryPolicy: wait\n  withoutProof: storage-fences\n", nil},
+		{"no volumes matter", policies + "withoutProof: storage-fences\n", nil},
+		{"accept-duplicates", policies + "drivers: [csi.example.net]\n  withoutProof: accept-duplicates\n", nil},
 		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}/1"), nil},
 		{"the second of two rules", "- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + level("strips", "{{ .Name }}/1") + "- name: b\n  selector: node-role.kubernetes.io/b\n  " + bmc, []string{"nodes[1]"}},
 	} {
