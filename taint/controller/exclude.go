@@ -167,6 +167,23 @@ func (r *Reconciler) saidElsewhere(ctx context.Context, at Elsewhere, node *core
 	return w, err
 }
 
+// LeftAlone is "" or why nothing may be begun about a node, as of now; for "" as the name, in the whole cluster. A Node that is not there is
+// left to whoever asks. It blocks for the API server, and may be repeated.
+func (r *Reconciler) LeftAlone(ctx context.Context, name string) (string, error) {
+	config, node, why := r.Config(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}}, ""
+	if name != "" {
+		switch err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", fmt.Errorf("reading node %s live: %w", name, err)
+		}
+		why = cmp.Or(config.Excluded(node), fence.Excluded(node, r.Now()))
+	}
+	said, err := r.saidElsewhere(ctx, config.Elsewhere, node)
+	return cmp.Or(why, said.Excluded), err
+}
+
 // checkExcluded tells once, when a configuration is new, that everything is paused, or that nobody can read whether it is.
 func (p *Policies) checkExcluded(ctx context.Context, config *Config) error {
 	w, err := p.Reconciler.saidElsewhere(ctx, config.Elsewhere, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}})

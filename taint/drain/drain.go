@@ -39,6 +39,9 @@ func (p Policy) Evicts() bool { return p == BlockForEviction || p == BlockForEvi
 type Node struct {
 	Cordoned bool
 	Down     bool // Ready is not True
+	// Withdrawn: the node's mode begins nothing. What a guard made there goes, as under AlwaysAllow, and nothing new is made: a budget that
+	// nobody lets go of would hold its drain up for ever.
+	Withdrawn bool
 }
 
 // View is what was seen, for one guard. Step reads it and changes nothing.
@@ -68,6 +71,10 @@ const (
 func (d Do) String() string {
 	return [...]string{"nothing", "protect", "restore", "let go", "ask", "take back"}[d]
 }
+
+// Begins reports that the act begins something. It is not done where a pause or an exclusion says that nothing is begun; what was begun
+// before ends all the same.
+func (d Do) Begins() bool { return d == Protect || d == Restore || d == Ask }
 
 // Careful reports that the act must be found by a live look again before it is done.
 func (d Do) Careful() bool { return d >= LetGo }
@@ -129,7 +136,7 @@ func Step(v View, name string) Decision {
 	if d.Unknown == "" {
 		replicas, d.Seen = v.Storage.On(name), true
 	}
-	if v.Guard.Policy == AlwaysAllow {
+	if v.policyOn(n) == AlwaysAllow {
 		d.Unknown = "" // it asks nobody
 	}
 	if !n.Cordoned {
@@ -152,11 +159,19 @@ func Step(v View, name string) Decision {
 	return d
 }
 
+// policyOn is the policy that holds on a node.
+func (v View) policyOn(n Node) Policy {
+	if n.Withdrawn {
+		return AlwaysAllow
+	}
+	return v.Guard.Policy
+}
+
 // evict is what to do about the eviction of a replica.
 func (v View) evict(n Node, r storage.Replica, blocks bool) Do {
 	// While the node is cordoned a request stands: to take it back because the copy that it led to is healthy would leave it to the storage
 	// system which of the two it drops.
-	want := n.Cordoned && !n.Down && v.Guard.Policy.Evicts() && (blocks || r.Ours)
+	want := n.Cordoned && !n.Down && v.policyOn(n).Evicts() && (blocks || r.Ours)
 	switch {
 	case r.Unknown != "": // whether it stands, and who wants it
 		return Nothing
@@ -170,10 +185,11 @@ func (v View) evict(n Node, r storage.Replica, blocks bool) Do {
 
 // blocks is why a replica on a cordoned node holds its drain up; "" if it does not.
 func (v View) blocks(r storage.Replica) string {
-	if r.Unknown != "" && v.Guard.Policy != AlwaysAllow {
+	policy := v.policyOn(v.Nodes[r.Node])
+	if r.Unknown != "" && policy != AlwaysAllow {
 		return "not all of it is known: " + r.Unknown
 	}
-	switch v.Guard.Policy {
+	switch policy {
 	case AlwaysAllow:
 		return ""
 	case BlockForEviction:
@@ -280,7 +296,7 @@ func (b sighted) sound(p Pod) bool {
 
 // guard decides about the budgets before the node's storage pods.
 func (v View) guard(name string, n Node, d *Decision) {
-	keep := v.Guard.Policy != AlwaysAllow && (!n.Cordoned || d.Blocked())
+	keep := v.policyOn(n) != AlwaysAllow && (!n.Cordoned || d.Blocked())
 	odd := map[reason.Reason][]string{}
 	for _, p := range v.on(name) {
 		c := v.cover(p)

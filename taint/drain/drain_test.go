@@ -171,6 +171,11 @@ func TestPolicies(t *testing.T) {
 				{"blocked by v-n1: the volume's replica on node n2 is not safe either: the node is cordoned, too"}, {letGo},
 				{ask, there}, {ask, "blocked by v-n1: the volume's replica on node n2 is not safe either: the node is cordoned, too"},
 			}},
+		{"the node's mode begins nothing", []storage.Replica{replica("v", "n1", ours)}, func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Withdrawn: true} },
+			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}}},
+		{"its mode begins nothing, and nothing is known", []storage.Replica{replica("v", "n1")}, func(v *View) {
+			v.Nodes["n1"], v.Storage.(*memory).missing = Node{Cordoned: true, Withdrawn: true}, "not listed yet"
+		}, [5][]string{{letGo}, {letGo}, {letGo}, {letGo}, {letGo}}},
 		{"asked already", []storage.Replica{replica("v", "n1", ours)}, nil,
 			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo}, {there}, {last}}},
 		{"asked, and its copy elsewhere is healthy: the request stands", []storage.Replica{replica("v", "n1", ours), replica("v", "n2")}, nil,
@@ -621,6 +626,9 @@ func TestDelegate(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for d, want := range map[Do]bool{Nothing: false, Protect: false, Restore: false, LetGo: true, Ask: true, TakeBack: true} {
+		if begins := d == Protect || d == Restore || d == Ask; d.Begins() != begins {
+			t.Errorf("%s begins something: got %t", d, d.Begins())
+		}
 		if d.Careful() != want || d.String() == "" {
 			t.Errorf("%s is careful: got %t, want %t", d, d.Careful(), want)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -55,6 +56,7 @@ func (k *Keeper) delegate(ctx context.Context, g Guarded) {
 	now := drain.Delegate(g.Policy, s, g.Setting.Default)
 	held := 0.0
 	switch {
+	case now.Write && (!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")):
 	case now.Write:
 		k.again = true
 		err = k.set(ctx, g, o)

@@ -8,6 +8,7 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -51,7 +52,11 @@ type Options struct {
 	// Adapters are the storage systems of the configuration whose replicas a guard may ask to leave a node, guarded or not.
 	Adapters func() []*storage.Adapter
 	Leading  func() error // nil while this process is sure to be the leader
-	Now      func() time.Time
+	// Begins reports whether the mode of a node lets anything be begun there; of an empty Node, that of the configuration.
+	Begins func(*corev1.Node) bool
+	// LeftAlone is "" or why a pause or an exclusion lets nothing be begun on the node of that name, or, for "", in the cluster. It reads live.
+	LeftAlone func(ctx context.Context, node string) (string, error)
+	Now       func() time.Time
 }
 
 // Keeper keeps the guards. It is a Runnable of the leader.
@@ -70,6 +75,7 @@ type Keeper struct {
 	looked  bool              // all Nodes were looked at once
 	begun   time.Time         // the first pass
 	swept   bool              // what guards left that are no more is gone
+	alone   map[string]bool   // in this pass: whether nothing may be begun on a node, "" for the cluster
 	slow    time.Duration     // the constant, but in tests
 }
 
@@ -102,7 +108,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 		UpdateFunc: func(before, now any) {
 			b, was := before.(*corev1.Node)
 			n, is := now.(*corev1.Node)
-			if was && is && drain.SeeNode(b) != drain.SeeNode(n) { // a heartbeat is no news
+			if was && is && k.seeNode(b) != k.seeNode(n) { // a heartbeat is no news
 				k.poke()
 			}
 		},
@@ -256,7 +262,7 @@ func same(before, now any) bool {
 
 // pass looks at everything once and does what there is to do.
 func (k *Keeper) pass(ctx context.Context) {
-	k.again = false
+	k.again, k.alone = false, map[string]bool{}
 	guards := k.Guards()
 	k.sweep(ctx, guards)
 	if len(guards) == 0 && len(k.watches) == 0 && len(k.drained) == 0 && k.looked {
@@ -355,7 +361,7 @@ func (k *Keeper) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, de
 		blind()
 		return
 	}
-	v, err := see(ctx, w.cache, g, nodes)
+	v, err := k.see(ctx, w.cache, g, nodes)
 	if k.say(ctx, g.Name, "Cannot see what a drain guard guards", err); err != nil {
 		blind()
 		return
@@ -374,14 +380,17 @@ func (k *Keeper) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, de
 			}
 		}
 	}
-	careful, acts := map[string]bool{}, 0
+	careful, acts := map[string][]drain.Act{}, 0
 	var failed []error
 	for _, name := range names {
 		d := drain.Step(v, name)
 		for _, a := range d.Acts {
+			if a.Do.Begins() && k.leftAlone(ctx, name) {
+				continue
+			}
 			acts++
 			if a.Do.Careful() {
-				careful[name] = true
+				careful[name] = append(careful[name], a)
 			} else if err := k.write(ctx, g, name, a); err != nil {
 				failed = append(failed, err)
 			}
@@ -390,7 +399,7 @@ func (k *Keeper) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, de
 	}
 	left := drain.Left(v)
 	for _, name := range slices.Sorted(maps.Keys(careful)) {
-		if err := k.lookAgain(ctx, g, name, func(v drain.View) []drain.Act { return drain.Step(v, name).Acts }, drain.Step(v, name).Acts); err != nil {
+		if err := k.lookAgain(ctx, g, name, func(v drain.View) []drain.Act { return drain.Step(v, name).Acts }, careful[name]); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -456,16 +465,39 @@ func (k *Keeper) look(ctx context.Context, g Guarded) (drain.View, error) {
 	if err := k.Live.List(ctx, &nodes); err != nil {
 		return drain.View{}, fmt.Errorf("listing nodes live: %w", err)
 	}
-	v, err := see(ctx, k.Live, g, &nodes)
+	v, err := k.see(ctx, k.Live, g, &nodes)
 	v.Storage = system
 	return v, err
 }
 
+// leftAlone reports, once a pass, whether nothing may be begun on a node, or in the cluster (""). What cannot be read may say so.
+func (k *Keeper) leftAlone(ctx context.Context, node string) bool {
+	alone, known := k.alone[node]
+	if known {
+		return alone
+	}
+	why, err := k.LeftAlone(ctx, node)
+	k.again = k.again || err != nil
+	if err == nil && why != "" {
+		err = errors.New(why)
+	}
+	k.say(ctx, "", strings.TrimSuffix("A drain guard begins nothing on node "+node, " on node "), err)
+	k.alone[node] = err != nil
+	return err != nil
+}
+
+// seeNode reduces a Node. Its mode says whether guards act there.
+func (k *Keeper) seeNode(n *corev1.Node) drain.Node {
+	out := drain.SeeNode(n)
+	out.Withdrawn = !k.Begins(n)
+	return out
+}
+
 // see is what c has of nodes, pods and budgets.
-func see(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
+func (k *Keeper) see(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
 	v := drain.View{Guard: g.Guard, Nodes: map[string]drain.Node{}}
 	for i := range nodes.Items {
-		v.Nodes[nodes.Items[i].Name] = drain.SeeNode(&nodes.Items[i])
+		v.Nodes[nodes.Items[i].Name] = k.seeNode(&nodes.Items[i])
 	}
 	selector, err := g.Selector()
 	if err != nil {

@@ -51,6 +51,8 @@ type world struct {
 	ask     []*storage.Adapter // Options.Adapters
 	leading error
 	later   time.Duration // how far the keeper's clock is ahead
+	still   bool          // the mode begins nothing
+	alone   string        // why nothing may be begun
 	events  *events.FakeRecorder
 	ns      string
 }
@@ -126,6 +128,7 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 		REST: shared.RESTConfig(), Live: admin, Cache: c, Client: admin, Dynamic: dyn, Events: w.events, Log: slog.New(slog.DiscardHandler),
 		Metrics: NewMetrics(prometheus.NewRegistry()), Guards: func() []Guarded { return w.guards }, Leading: func() error { return w.leading },
 		Adapters: func() []*storage.Adapter { return w.ask }, Now: func() time.Time { return time.Now().Add(w.later) },
+		Begins: func(*corev1.Node) bool { return !w.still }, LeftAlone: func(context.Context, string) (string, error) { return w.alone, nil },
 	})
 	t.Cleanup(func() {
 		for _, all := range []map[string]*watch{w.k.watches, w.k.follows} {
@@ -267,6 +270,43 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
+// A pause or an exclusion lets a guard begin nothing; what it began before ends. In a mode that begins nothing, all of it goes.
+func TestPausedAndDisabled(t *testing.T) {
+	w := newWorld(t, drain.BlockForEviction, "a", "b")
+	w.seen.Replace(storage.Replicas, nil)
+	w.copy("v", "a", true)
+	w.alone = "ConfigMap forcefence-pause: new switches"
+	w.cordon("a", true)
+	w.passes()
+	if w.guarded() != "" || w.asked() != "" {
+		t.Fatalf("paused: got budgets before %q, %q asked to go, want none", w.guarded(), w.asked())
+	}
+	w.alone = ""
+	w.until("resumed: budgets, and the copy is asked to go", func() bool {
+		w.refresh()
+		return w.guarded() == "a b" && w.asked() == "v-a"
+	})
+	w.alone = "annotation forcefence.io/paused"
+	w.cordon("a", false)
+	w.until("paused: the request is taken back", func() bool {
+		w.refresh()
+		return w.asked() == ""
+	})
+	w.passes()
+	if w.guarded() != "a b" {
+		t.Errorf("paused: got budgets before %q, want both, which stand", w.guarded())
+	}
+	w.alone, w.still = "", true
+	w.cordon("a", true)
+	w.until("disabled: nothing is left", func() bool { return w.guarded() == "" })
+	w.passes()
+	if w.guarded() != "" || w.asked() != "" {
+		t.Errorf("disabled: got budgets before %q, %q asked to go, want none", w.guarded(), w.asked())
+	}
+	w.still = false
+	w.until("enabled again", func() bool { return w.guarded() == "a b" })
+}
+
 // Nothing known of the storage holds a drain up, says so, and asks for nothing.
 func TestBlind(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction, "a")
@@ -384,6 +424,14 @@ func TestSetting(t *testing.T) {
 		t.Errorf("not leading: got it set to %s", v)
 	}
 	w.leading = nil
+	for _, w.alone = range []string{"ConfigMap forcefence-pause", ""} {
+		w.still = w.alone == ""
+		w.passes()
+		if v := value(); v != string(drain.BlockIfLast) {
+			t.Errorf("paused (%q), or in a mode that begins nothing: got it set to %s", w.alone, v)
+		}
+	}
+	w.still = false
 	w.until("it is ours", func() bool { return value() == string(drain.BlockForEviction) })
 	_, err = w.api.Namespace(w.ns).Patch(w.ctx, "policy", types.MergePatchType, []byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
 	w.must(err)

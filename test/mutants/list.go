@@ -741,6 +741,43 @@ var Mutants = []Mutant{
 		Old: `case "running", "paused", "restarting": ...`, New: `case "paused": return providers.PowerOff, raw; case "running", "restarting": return providers.PowerOn, raw`,
 	},
 	{
+		Name: "app: a rejected configuration is not reported", In: "cmd/internal/app.configs.refuse",
+		Old: "p.report != nil", New: "false",
+	},
+	{
+		Name: "cmd: a pause where no controller runs", In: "cmd/forcefence.pauser.configMap",
+		Old: "!slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace })", New: "false",
+	},
+	{
+		Name: "cmd: an unknown command of a command passes", In: "cmd/forcefence.refuseUnknown",
+		Old: "len(args) == 0", New: "true", Tests: []string{"./cmd/forcefence -run TestCheckConfig"},
+	},
+	{
+		Name: "cmd: a bundle of nothing", In: "cmd/forcefence.support.gather",
+		Old: "err != nil && !errors.As(err, &answered)", New: "false", Tests: []string{"./cmd/forcefence -run TestBundle"},
+	},
+	{
+		Name: "policy: storage-fences of Longhorn's driver", In: "taint/policy.Unfenced",
+		Old: "!p.Fences && slices.Contains(drivers, d)", New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+	},
+	{
+		Name: "config: attachments that stay for six minutes are not warned of", In: "cmd/internal/config.reader.checkPolicy",
+		Old: "len(rule.Drivers) > 0 && !slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach })", New: "false",
+		Tests: []string{"./cmd/internal/config -run TestWarnings"},
+	},
+	{
+		Name: "drain: a mode that begins nothing keeps its budgets", In: "taint/drain.View.policyOn",
+		Old: "n.Withdrawn", New: "false",
+	},
+	{
+		Name: "keeper: a pause lets guards begin", In: "taint/keeper.Keeper.keep",
+		Old: "a.Do.Begins() && k.leftAlone(ctx, name)", New: "false", Tests: []string{"./taint/keeper -run TestPausedAndDisabled"},
+	},
+	{
+		Name: "keeper: a pause lets a setting be written", In: "taint/keeper.Keeper.delegate",
+		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false", Tests: []string{"./taint/keeper -run TestSetting"},
+	},
+	{
 		Name: "tally: harm is played again", In: "test/tally.unsafeOutput",
 		Old: "kit.HarmPrefix", New: `kit.HarmPrefix + "?"`,
 	},
