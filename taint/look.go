@@ -116,6 +116,15 @@ func (l Look) Alive(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
 }
 
+// PoweredOff returns the devices that accepted a power-off of ours, or may have, since the node's last sign of life:
+// those that its record names. nil if there is no record, or the node has shown life since.
+func (l Look) PoweredOff() []Speaker {
+	if l.Record == nil || l.Alive(l.Record) {
+		return nil
+	}
+	return l.Record.PowerOffTo
+}
+
 // Older reports whether a resourceVersion is known to come before another.
 func Older(rv, than string) bool {
 	c, err := resourceversion.CompareResourceVersion(rv, than)

@@ -74,9 +74,13 @@ type Record struct {
 	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See Liars.
 	Lied []Speaker `json:"lied,omitempty"`
 	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone off otherwise.
-	OffBy    []Speaker   `json:"offBy,omitempty"`
-	PowerOns []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, those after earlier fences of the node, too
-	After    After       `json:"after,omitempty"`    // of phase Done
+	OffBy []Speaker `json:"offBy,omitempty"`
+	// PowerOffTo names the devices that accepted a power-off of ours, or may have, since the node's last sign of life.
+	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
+	// a device is named here before a power-off is sent through it.
+	PowerOffTo []Speaker   `json:"powerOffTo,omitempty"`
+	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, those after earlier fences of the node, too
+	After      After       `json:"after,omitempty"`    // of phase Done
 	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every record of this fence,
 	// so that the version that knows them finds them again. A new fence begins without them.
 	Newer map[string]json.RawMessage `json:"-"`
@@ -86,6 +90,14 @@ type Record struct {
 type Speaker struct {
 	Device  string   `json:"device"`            // provider/device
 	Machine *Machine `json:"machine,omitempty"` // whom it was asked about; nil: a record of an older version
+}
+
+// Is reports whether both are the same device, asked about the same machine.
+func (s Speaker) Is(o Speaker) bool {
+	if s.Machine == nil || o.Machine == nil {
+		return s.Device == o.Device && s.Machine == o.Machine
+	}
+	return s.Device == o.Device && *s.Machine == *o.Machine
 }
 
 // After is what became of the machine of a fence that is Done. It is empty until something does.
@@ -122,6 +134,10 @@ const (
 	// MaxDevices is how many devices may speak for a node, in all its levels: a BMC, the two outlets of two power supplies, a cloud or a
 	// hypervisor, a person.
 	MaxDevices = 6
+
+	// MaxPowerOffTo is how many devices a record may name in PowerOffTo: the configuration may give the node others in
+	// the middle.
+	MaxPowerOffTo = 2 * MaxDevices
 )
 
 // WithEvidence returns the record with the evidence added; the first entry and the newest stay when there are too many.

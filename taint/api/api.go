@@ -48,6 +48,7 @@ const (
 	MaxNames    = 256 // of pods, of volumes
 	MaxTimeline = 32
 	MaxEvidence = 32
+	MaxDevices  = 12 // in PowerOffTo
 )
 
 // AddToScheme makes the types known to a scheme.
@@ -155,6 +156,12 @@ type FencingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Evidence []Answer `json:"evidence,omitempty"`
+	// the devices, as provider/device, that accepted a power-off of this fence, or may have, and those of earlier
+	// fences since the node's last sign of life; until phase Done also those that a power-off is about to be sent
+	// through. If one is still off, turn it on again, unless afterFence does
+	// +optional
+	// +kubebuilder:validation:MaxItems=12
+	PowerOffTo []string `json:"powerOffTo,omitempty"`
 	// what became of the node's pods
 	// +optional
 	Pods Pods `json:"pods,omitempty"`

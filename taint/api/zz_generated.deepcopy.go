@@ -121,6 +121,11 @@ func (in *FencingStatus) DeepCopyInto(out *FencingStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.PowerOffTo != nil {
+		in, out := &in.PowerOffTo, &out.PowerOffTo
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	in.Pods.DeepCopyInto(&out.Pods)
 	in.Volumes.DeepCopyInto(&out.Volumes)
 	if in.Conditions != nil {

@@ -21,7 +21,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -310,6 +312,9 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		return false, 0, nil
 	}
 	r.stepSucceeded(st)
+	if l.Record != nil { // a cache that is behind may not have it yet
+		r.reportPowerOffs(&node, st, l.Record)
+	}
 	r.setState(st, reason.StateHealthy)
 	mode := config.mode(&node, fence.Fence).Mode
 	r.inMode(st, mode)
@@ -343,6 +348,10 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 	}
 	if rec := st.course.Look().Record; rec.Open() {
 		r.chronicle(name, st, journal.Told{Record: *rec, Gone: true})
+	}
+	if rec := st.told.openFence; rec != nil {
+		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(rec.NodeUID)}}
+		r.eventPowerOffs(gone, rec, string(resultGone))
 	}
 	r.send(&st.told.later)
 	r.send(&st.told.pods)

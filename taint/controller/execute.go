@@ -42,6 +42,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	r.flush(&st.told.later, false)
 	r.alert(st, s)
 	r.chronicleLook(st)
+	r.reportPowerOffs(st.node, st, st.course.Look().Record)
 	r.tellNotes(st, s)
 	begun := r.Now()
 	if !writes(s.Do) { // what is written is told once it is: a conflict leaves a fence that never was one

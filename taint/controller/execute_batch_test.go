@@ -171,6 +171,9 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 	})
 	x.pass(70 * time.Second)
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
+	if phase == taint.PhasePoweringOff {
+		rec.PowerOffTo = []taint.Speaker{{Device: "bmc/n1"}}
+	}
 	if phase != "" {
 		node.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
 	}

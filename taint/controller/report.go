@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -40,6 +41,7 @@ type reported struct {
 	later      []later       // Events of the Node that wait for the writes that they tell of
 	pods       []later       // Events of pods, which wait for the fence's end
 	oddLease   bool          // the Lease's duration is out of bounds
+	openFence  *taint.Record // the fence that was last seen open, until its end is reported; nil if there is none
 	slow       time.Time     // when it was last told that the API server is slow
 }
 
@@ -272,6 +274,41 @@ func (r *Reconciler) eventOn(about, related runtime.Object, why reason.Reason, a
 		kind = corev1.EventTypeWarning
 	}
 	r.Events.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
+}
+
+// reportPowerOffs reports once, when a fence has ended, which devices accepted a power-off of it, whoever ended it:
+// what is still off stays off. It does so only for fences that this process saw open, so that a new leader does not
+// repeat it.
+func (r *Reconciler) reportPowerOffs(node *corev1.Node, st *nodeState, rec *taint.Record) {
+	before := st.told.openFence
+	st.told.openFence = nil
+	if rec.Open() {
+		st.told.openFence = rec
+	}
+	switch {
+	case before == nil:
+	case rec != nil && before.Token() == rec.Token():
+		if !rec.Open() {
+			r.eventPowerOffs(node, rec, string(rec.Result))
+		}
+	case !rec.Open() || len(rec.PowerOffTo) == 0:
+		// Otherwise a fence by a person's mark took its place, and names the devices at its own end.
+		r.eventPowerOffs(node, before, journal.ResultUnknown)
+	}
+}
+
+// eventPowerOffs sends the Event that names the record's powered-off devices, if there are any.
+func (r *Reconciler) eventPowerOffs(node *corev1.Node, rec *taint.Record, result string) {
+	var names []string
+	for _, d := range rec.PowerOffTo {
+		names = append(names, providers.Text(errors.New(d.Device))) // the Node's kubelet can write it
+	}
+	if len(names) == 0 {
+		return
+	}
+	detail := strings.Join(names, ", ")
+	r.Log.Warn("Devices accepted a power-off", "node", node.Name, "fence", rec.ID, "result", result, "devices", detail)
+	r.event(node, reason.PoweredOff, "PowerOff", "{fence}", rec.ID, "{why}", result, "{detail}", detail)
 }
 
 // stuckNames is how many stuck pods an Event names.

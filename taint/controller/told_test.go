@@ -230,7 +230,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 
 // Every word in braces that the text of a decision's reason has is replaced.
 func TestEventsHaveNoBraces(t *testing.T) {
-	others := []reason.Reason{reason.OddLease, reason.Fenced} // they are no decisions, and have words of their own
+	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff} // they are no decisions, and have words of their own
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 	x.upTo(recovery.Unmark)
 	for _, row := range reason.Table() {

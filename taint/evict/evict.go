@@ -314,7 +314,7 @@ func (v View) adopt() Decision {
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.Wall.UTC().Truncate(time.Millisecond),
-		By: cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(),
+		By: cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(), PowerOffTo: l.PoweredOff(),
 	}
 	if l.Record != nil {
 		r.PowerOns = l.Record.PowerOns

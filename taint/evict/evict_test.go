@@ -917,3 +917,24 @@ func TestConfirmTellsTheRun(t *testing.T) {
 		t.Errorf("no run told: got %s with run %q by %q", d.Act, d.Record.Run, d.Record.RunBy)
 	}
 }
+
+// A person's mark in the middle of a power-off ends that fence. The record of the person's fence still names what
+// accepted the power-off, as long as the node shows no life.
+func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		phase taint.Phase
+		lease string
+		want  int
+	}{
+		"powering off": {taint.PhasePoweringOff, "7", 1}, "armed": {taint.PhaseArmed, "7", 1}, "evicting": {taint.PhaseEvicting, "7", 1},
+		"alive since then": {taint.PhasePoweringOff, "8", 0},
+	} {
+		v := marked(tc.phase, func(v *View) {
+			v.Look.Mark.Value, v.Look.LeaseRV = "manual", tc.lease
+			v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
+		})
+		if d := Step(v); d.Why != reason.Adopting || len(d.Record.PowerOffTo) != tc.want {
+			t.Errorf("%s: got %s (%s) naming %v, want %d devices", name, d.Act, d.Why, d.Record.PowerOffTo, tc.want)
+		}
+	}
+}

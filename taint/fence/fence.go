@@ -13,6 +13,7 @@ package fence
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,9 @@ type Memory struct {
 	proof.PowerOffs            // that were sent in this fence
 	PowerOns                   // that are to be sent after it, or were
 
+	announced string          // the fence whose power-offs these are; "" if no power-off is announced
+	inherited []taint.Speaker // devices that its record named before: this process cannot know which of them accepted
+
 	Told []reason.Reason // mode Shadow: what was said of this life that would have been done
 }
 
@@ -70,12 +74,35 @@ type Memory struct {
 // before is not asked any more.
 func (m *Memory) Saw(l taint.Look) (anew bool) {
 	if anew = !m.Begin.Exists || !m.Begin.SameLife(l); anew {
-		*m = Memory{Begin: l}
+		// A node that came back ends the fence, whose record must still name what accepted a power-off.
+		*m = Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record)}
 	}
-	if l.Record == nil || l.Record.Phase != taint.PhasePoweringOff {
-		m.PowerOffs = proof.PowerOffs{}
+	switch rec := l.Record; {
+	case rec == nil || rec.Phase != taint.PhasePoweringOff:
+		m.PowerOffs, m.announced, m.inherited = proof.PowerOffs{}, "", nil
+	case rec.ID != m.announced: // another process announced it
+		m.announced, m.inherited = rec.ID, rec.PowerOffTo
 	}
 	return anew
+}
+
+// accepted returns the devices of the record that accepted a power-off, or may have, as far as this process knows.
+func (m *Memory) accepted(rec *taint.Record) (out []taint.Speaker) {
+	if rec == nil {
+		return nil
+	}
+	for _, d := range rec.PowerOffTo {
+		if m.MayHaveAccepted(d.Device) || slices.ContainsFunc(m.inherited, d.Is) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// AnnouncedOff folds in that this process wrote the record that announces a power-off; l is the look that it was
+// decided on. From then on this process knows of every power-off of that fence.
+func (m *Memory) AnnouncedOff(l taint.Look, rec taint.Record) {
+	m.announced, m.inherited = rec.ID, l.PoweredOff()
 }
 
 // Settings are the configured limits. All must be positive.
@@ -296,6 +323,7 @@ func (v View) byAnswer(powering bool) Decision {
 		rec := v.begin(powering).WithEvidence(v.Evidence()...)
 		if powering {
 			rec.OffBy = v.Took(v.Devices)
+			rec.PowerOffTo = v.accepted(v.Look.Record)
 		}
 		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now.Wall)}
 	case providers.PowerOn:
@@ -379,6 +407,9 @@ func (v View) on(powering bool) Decision {
 	if !powering {
 		rec := v.begin(false).WithEvidence(v.Evidence()...)
 		rec.PowerOff, rec.OffBy, rec.After = true, nil, ""
+		if m := v.Next(v.Now, v.Now, v.Devices, v.Answers); m.Wait == 0 {
+			rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Devices, m.Device))
+		}
 		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now.Wall)}
 	}
 	next := v.Next(v.Now, v.when(v.Look.Record.At), v.Devices, v.Answers)
@@ -412,6 +443,13 @@ func (v View) on(powering bool) Decision {
 	if next.Why != "" {
 		d.Why, d.Detail = reason.NextLevel, fmt.Sprintf("%s; now through %s", next.Why, v.Devices[next.Device].Name)
 	}
+	// The record names the device first: a leader that dies right after the power-off must not leave it off unnamed.
+	rec, level := *v.Look.Record, proof.SameLevel(v.Devices, next.Device)
+	unnamed := func(d taint.Speaker) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.Is) }
+	if slices.ContainsFunc(level, unnamed) {
+		rec.PowerOffTo = withDevices(rec.PowerOffTo, level)
+		d.Act, d.Record, d.Move = Write, rec, proof.Move{}
+	}
 	return d
 }
 
@@ -424,6 +462,17 @@ func (v View) identified() bool {
 		at = v.Look.Sent
 	}
 	return v.Answer.At.Age(at) <= identityHolds
+}
+
+// withDevices returns the list with those devices that it does not have yet; the newest stay when there are too many.
+func withDevices(list, more []taint.Speaker) []taint.Speaker {
+	list = slices.Clone(list)
+	for _, d := range more {
+		if !slices.ContainsFunc(list, d.Is) {
+			list = append(list, d)
+		}
+	}
+	return list[max(len(list)-taint.MaxPowerOffTo, 0):]
 }
 
 // maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or
@@ -448,6 +497,7 @@ func (v View) begin(powering bool) taint.Record {
 	case powering:
 		r = *old
 	case old != nil && !v.Look.Alive(old):
+		r.PowerOffTo = v.Look.PoweredOff()
 		if r.Repeats = old.Repeats; wasMarked(old) {
 			r.Repeats++
 		}
@@ -466,7 +516,11 @@ func (v View) begin(powering bool) taint.Record {
 
 // close ends the fence that the record tells of.
 func (v View) close(res taint.Result, why reason.Reason) Decision {
-	return Decision{Act: Write, Why: why, Record: v.Look.Record.Enter(taint.PhaseDone, res, v.Now.Wall)}
+	rec := *v.Look.Record
+	if rec.Phase == taint.PhasePoweringOff {
+		rec.PowerOffTo = v.accepted(v.Look.Record)
+	}
+	return Decision{Act: Write, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now.Wall)}
 }
 
 // neverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.

@@ -82,7 +82,14 @@ func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 	}
 }
 
-var powering = recorded(taint.PhasePoweringOff, "", 3*time.Second)
+// powering is an announced power-off, whose record names both devices that two gives the node.
+func powering(v *View) {
+	recorded(taint.PhasePoweringOff, "", 3*time.Second)(v)
+	for _, rack := range []string{"rack-a", "rack-b"} {
+		d := taint.Speaker{Device: rack + "/7", Machine: &taint.Machine{Provider: rack, ID: "7"}}
+		v.Look.Record.PowerOffTo = append(v.Look.Record.PowerOffTo, d)
+	}
+}
 
 func sent(d time.Duration) func(*View) { return sentBy(0, d, nil) }
 

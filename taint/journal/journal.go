@@ -149,6 +149,9 @@ func (e Entry) Add(t Told) Entry {
 	s.Phase, s.Result = last.Phase, last.Result
 	if r.Phase == taint.PhaseDone { // one that was told late is of before
 		s.After = cmp.Or(string(r.After), s.After)
+		s.PowerOffTo = devices(nil, r.PowerOffTo)
+	} else if Open(&f) {
+		s.PowerOffTo = devices(s.PowerOffTo, r.PowerOffTo)
 	}
 	for _, v := range r.Evidence {
 		s.Evidence = append(s.Evidence, api.Answer{At: at(v.At), From: v.From, State: v.State, Raw: v.Raw})
@@ -301,6 +304,12 @@ func (e Entry) Join(found *api.Fencing) Entry {
 		o.Spec.Why = why
 	}
 	s.After = cmp.Or(s.After, b.After)
+	switch {
+	case Open(&o) && !Open(found):
+		s.PowerOffTo = b.PowerOffTo
+	case Open(&o):
+		s.PowerOffTo = names(b.PowerOffTo, s.PowerOffTo)
+	}
 	s.Timeline, s.Evidence = timeline(append(b.Timeline, s.Timeline...)), evidence(append(b.Evidence, s.Evidence...))
 	cut := int(b.Pods.Ended) > len(b.Pods.Names) // whether it counts ours among those that it does not name is not known
 	s.Pods.Names = pods(b.Pods.Names, s.Pods.Names)
@@ -336,6 +345,7 @@ func (e Entry) Bounded(found *api.Fencing) *api.Fencing {
 	}
 	s := &o.Status
 	s.Pods.Names = cut(s.Pods.Names)
+	s.PowerOffTo = s.PowerOffTo[:min(len(s.PowerOffTo), api.MaxDevices)]
 	s.Volumes.Names, s.Volumes.Left = cut(s.Volumes.Names), cut(s.Volumes.Left)
 	return o
 }
@@ -394,6 +404,15 @@ func pods(have, more []api.Pod) []api.Pod {
 		}
 	}
 	return have
+}
+
+// devices adds the devices' names.
+func devices(have []string, more []taint.Speaker) []string {
+	var all []string
+	for _, d := range more {
+		all = append(all, d.Device)
+	}
+	return names(have, all)
 }
 
 func names(have, more []string) []string {

@@ -414,3 +414,45 @@ func TestAfterwards(t *testing.T) {
 		before.Status.After = ""
 	}
 }
+
+// TestPowerOffTo: the object names what the record names. Until the end that may be more than accepted a power-off; the
+// end tells.
+func TestPowerOffTo(t *testing.T) {
+	named := func(p taint.Phase, res taint.Result, at time.Duration, devices ...string) Told {
+		r := record().Enter(p, res, after(at))
+		for _, d := range devices {
+			r.PowerOffTo = append(r.PowerOffTo, taint.Speaker{Device: d})
+		}
+		return told(r, after(at))
+	}
+	check := func(what string, e Entry, want ...string) {
+		t.Helper()
+		if got := e.Object.Status.PowerOffTo; !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	one := named(taint.PhasePoweringOff, "", 0, "strip/1", "strip/2")
+	more := named(taint.PhasePoweringOff, "", 0, "strip/1", "strip/2", "bmc/1")
+	end := named(taint.PhaseDone, taint.ResultCancelled, second, "strip/1")
+	check("announced", tell(Entry{}, one), "strip/1", "strip/2")
+	check("the next level", tell(Entry{}, one, more), "bmc/1", "strip/1", "strip/2")
+	check("a look that was overtaken", tell(Entry{}, more, one), "bmc/1", "strip/1", "strip/2")
+	done := tell(Entry{}, one, more, end)
+	check("ended", done, "strip/1")
+	check("told late", tell(done, more), "strip/1")
+	check("none accepted it", tell(Entry{}, one, named(taint.PhaseDone, taint.ResultCancelled, second)))
+	check("the Node is gone", tell(Entry{}, one, Told{Node: "n1", At: after(second), Record: one.Record, Gone: true}), "strip/1", "strip/2")
+
+	open, other := tell(Entry{}, one).Object, tell(Entry{}, more)
+	check("another process told of more", other.Join(&open), "bmc/1", "strip/1", "strip/2")
+	check("another process saw the end", other.Join(&done.Object), "strip/1")
+	check("this one saw the end", done.Join(&other.Object), "strip/1")
+	var many []string
+	for i := range 2 * api.MaxDevices {
+		many = append(many, fmt.Sprintf("strip/%02d", i))
+	}
+	bounded := tell(Entry{}, named(taint.PhasePoweringOff, "", 0, many...)).Bounded(&api.Fencing{})
+	if got := bounded.Status.PowerOffTo; len(got) != api.MaxDevices {
+		t.Errorf("got %d devices, want %d", len(got), api.MaxDevices)
+	}
+}

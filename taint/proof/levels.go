@@ -208,6 +208,17 @@ func (p PowerOffs) levels(devices []Device) []level {
 	return out
 }
 
+// SameLevel returns the devices of the level to which the device at that place belongs, in their order.
+func SameLevel(devices []Device, place int) []taint.Speaker {
+	var out []taint.Speaker
+	for _, d := range devices {
+		if d.Level == devices[place].Level {
+			out = append(out, d.speaker())
+		}
+	}
+	return out
+}
+
 // Powerable reports whether the machine may be powered off by one of the levels.
 func Powerable(devices []Device) bool {
 	return slices.ContainsFunc(PowerOffs{}.levels(devices), func(l level) bool { return l.may })
@@ -250,13 +261,20 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 	}
 }
 
+// MayHaveAccepted reports whether the device of that name accepted a power-off, or may have: an answer that was lost
+// may have been a yes.
+func (p PowerOffs) MayHaveAccepted(name string) bool {
+	t, sent := p.tried[name]
+	return sent && (t.took || !RefusedForGood(t.err))
+}
+
 // Took are the devices that power-offs were sent through and that may have taken them, in their order; nil where none is known to have.
 func (p PowerOffs) Took(devices []Device) []taint.Speaker {
 	var out []taint.Speaker
 	took := false
 	for _, d := range devices {
-		if t, sent := p.tried[d.Name]; sent && (t.took || !RefusedForGood(t.err)) { // an answer that was lost may have been a yes
-			took = took || t.took
+		if p.MayHaveAccepted(d.Name) {
+			took = took || p.tried[d.Name].took
 			out = append(out, d.speaker())
 		}
 	}

@@ -109,6 +109,7 @@ const (
 	NeedsPerson    Reason = "FenceNeedsPerson"         // a mark that does not come to its end
 	Failing        Reason = "RecoveryStepFails"        // a step of a node's recovery has failed for a minute
 	NoHook         Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
+	PoweredOff     Reason = "PowerOffAccepted"         // the fence ended, and these devices accepted a power-off of it
 	OddLease       Reason = "LeaseDurationOutOfBounds" // the Lease names a duration that is not believed
 	NotBelieved    Reason = "MachineNotBelieved"       // what leads a healthy node to its machine is not believed
 	Repinned       Reason = "MachineRepinned"          // a healthy node is led to another machine than before
@@ -353,6 +354,8 @@ var table = []Row{
 		"The Event has the API server's answer. Often a webhook's backend ran on the dead node, an admission policy rejects the write, or forcefence lacks a right. Repair or delete what rejects it: the recovery continues by itself."},
 	{NoHook, Warning, "", "This node has no hook that holds its pods: if its machine boots before the mark is removed, they start again beside their replacements. Disable automatic power-on until then (the BMC's power restore policy). For the next time, install the hook.",
 		"Disable automatic power-on until the mark is removed (the BMC's power restore policy). Install the hook."},
+	{PoweredOff, Warning, "", "Fence {fence} ended ({why}). These devices accepted a power-off, or may have: {detail}. If one is still off, turn it on again, unless afterFence turns it on.",
+		"`forcefence power state NODE` shows each device. An outlet that stayed off leaves a running machine on one power supply: turn it on at the device. A machine that is off is turned on by `forcefence power on NODE --yes`."},
 	{OddLease, Warning, "", "The node's Lease names a duration that is not between {min} and {max}: {default} is used instead (nodeLeaseDurationSeconds of its kubelet).",
 		"Correct `nodeLeaseDurationSeconds` of its kubelet."},
 	{NotBelieved, Warning, "", "The node could not be fenced now: {detail}.",

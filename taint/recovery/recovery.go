@@ -437,6 +437,9 @@ func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
 		if on := n.step.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
 			n.fence.Announced = on
 		}
+		if rec := n.step.Record; o.Err == nil && rec.Phase == taint.PhasePoweringOff && !n.look.Record.Open() {
+			n.fence.AnnouncedOff(n.look, rec)
+		}
 	case PowerOn:
 		n.fence.SentOn(o.Err)
 	case PowerOff:
@@ -540,7 +543,8 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 	case fence.ReadMembers:
 		s.Do, s.Read = Read, Members
 	case fence.Write:
-		if s.Do = Write; d.Record.Phase == taint.PhasePoweringOff && !f.Reserve(l.Name, now) {
+		announces := d.Record.Phase == taint.PhasePoweringOff && !l.Record.Open()
+		if s.Do = Write; announces && !f.Reserve(l.Name, now) {
 			return Step{Do: Wait, Why: reason.PowerOffLimit, After: time.Second}
 		}
 	case fence.PowerOff:

@@ -360,8 +360,46 @@ func announced(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = []evict.Pod{running("a")}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
+	pdu := taint.Speaker{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
+	rec.PowerOffTo = append(proof.Speakers(c.facts.Devices), pdu)
 	c.look.Record = &rec
 	return c
+}
+
+// A device that accepted a power-off is named when the node comes back: by the process that sent it, and by a new
+// leader. One that refused is named by the new leader alone, which cannot know.
+func TestAcceptedPowerOffIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err       error
+		newLeader bool
+		named     bool
+	}{
+		"accepted":                           {nil, false, true},
+		"refused for good":                   {providers.ErrDenied, false, false},
+		"accepted, and another process ends": {nil, true, true},
+		"refused, and another process ends":  {providers.ErrDenied, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.pods = []evict.Pod{running("a")}
+			s := c.upTo(Write, on)
+			if len(s.Record.PowerOffTo) != 1 {
+				t.Fatalf("got %s (%s) with record %+v, want it to name the device", s.Do, s.Why, s.Record)
+			}
+			c.did(Outcome{})
+			c.look.Record = &s.Record
+			c.upTo(PowerOff, on)
+			c.did(Outcome{Sent: c.now, Err: tc.err})
+			if tc.newLeader {
+				c.node = Node{}
+			}
+			c.look.LeaseRV, c.look.Ready = "2", corev1.ConditionTrue
+			end := c.next()
+			if named := len(end.Record.PowerOffTo) > 0; end.Do != Write || end.Record.Result != taint.ResultCancelled || named != tc.named {
+				t.Errorf("got %s (%s) with record %+v, named %v, want %v", end.Do, end.Why, end.Record, named, tc.named)
+			}
+		})
+	}
 }
 
 // The power is cut only right after a look (step 3): a process that was stopped since looks again.

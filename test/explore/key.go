@@ -277,6 +277,7 @@ var skipped = map[field]bool{
 	{typ[taint.Look](), "Name"}: true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true, {typ[taint.Look](), "MarkedBy"}: true,
 	{typ[taint.Look](), "Unproven"}: true, {typ[taint.Look](), "RecordErr"}: true, {typ[taint.Look](), "Taints"}: true,
 	{typ[evict.Pod](), "Namespace"}: true, {typ[evict.Pod](), "Name"}: true, {typ[evict.Pod](), "Labels"}: true, {typ[evict.Pod](), "Owner"}: true,
+	{typ[fence.Memory](), "announced"}: true, {typ[fence.Memory](), "inherited"}: true,
 	{typ[evict.Pod](), "Message"}: true, {typ[evict.Pod](), "Tolerations"}: true,
 }
 

@@ -6449,7 +6449,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: shadow says nothing of the next life", In: "taint/fence.Memory.Saw",
-		Old: "*m = Memory{Begin: l}", New: "*m = Memory{Begin: l, Told: m.Told}",
+		Old: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record)}",
+		New: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Told: m.Told}",
 	},
 	{
 		Name: "modes: a fence that was begun hangs in shadow (11)", In: "taint/fence.Step",
@@ -6573,6 +6574,63 @@ var Mutants = []Mutant{
 		Old: "r != nil && r.Result == taint.ResultEvicted && !v.Look.Alive(r)", New: "r != nil && !v.Look.Alive(r)",
 	},
 	{
+		Name: "power-off: a fence that ends forgets what accepted a power-off", In: "taint/fence.View.close",
+		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
+	},
+	{
+		Name: "power-off: a fence that ends names what refused", In: "taint/fence.View.close",
+		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "",
+	},
+	{
+		Name: "power-off: a mark forgets what accepted a power-off", In: "taint/fence.View.byAnswer",
+		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
+	},
+	{
+		Name: "power-off: a node that came back hides what accepted a power-off", In: "taint/fence.Memory.Saw",
+		Old: "inherited: m.accepted(l.Record)", New: "inherited: nil",
+	},
+	{
+		Name: "power-off: a new leader forgets what another sent", In: "taint/fence.Memory.Saw",
+		Old: "m.announced, m.inherited = rec.ID, rec.PowerOffTo", New: "m.announced = rec.ID",
+	},
+	{
+		Name: "power-off: the announcer counts its own names as another's", In: "taint/recovery.Node.Did",
+		Old: "n.fence.AnnouncedOff(n.look, rec)", New: "",
+	},
+	{
+		Name: "power-off: a lost answer is no", In: "taint/proof.PowerOffs.MayHaveAccepted",
+		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent && t.took",
+	},
+	{
+		Name: "power-off: sent through a device that the record does not name", In: "taint/fence.View.on",
+		Old: "slices.ContainsFunc(level, unnamed)", New: "false",
+	},
+	{
+		Name: "power-off: the next fence forgets what the last one turned off", In: "taint/fence.View.begin",
+		Old: "r.PowerOffTo = v.Look.PoweredOff()", New: "",
+	},
+	{
+		Name: "power-off: a life that is over is still blamed for an outlet", In: "taint.Look.PoweredOff",
+		Old: "l.Record == nil || l.Alive(l.Record)", New: "l.Record == nil",
+		Tests: []string{"./taint/fence"},
+	},
+	{
+		Name: "power-off: a person's mark hides what accepted a power-off", In: "taint/evict.View.adopt",
+		Old: "PowerOffTo: l.PoweredOff()", New: "",
+	},
+	{
+		Name: "power-off: an Event for each look", In: "taint/controller.Reconciler.reportPowerOffs",
+		Old: "st.told.openFence = nil", New: "",
+	},
+	{
+		Name: "power-off: a record that is gone ends no fence", In: "taint/controller.Reconciler.reportPowerOffs",
+		Old: "!rec.Open() || len(rec.PowerOffTo) == 0", New: "false",
+	},
+	{
+		Name: "power-off: the Fencing keeps what did not accept it", In: "taint/journal.Entry.Add",
+		Old: "s.PowerOffTo = devices(nil, r.PowerOffTo)", New: "s.PowerOffTo = devices(s.PowerOffTo, r.PowerOffTo)",
+	},
+	{
 		Name: "after: a machine is powered on though nobody said so", In: "taint/fence.View.afterwards",
 		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()",
 	},
@@ -6691,7 +6749,7 @@ var Mutants = []Mutant{
 		Old: "r.Lied, r.PowerOns = old.Liars(), old.PowerOns", New: "r.Lied = old.Liars()",
 	},
 	{
-		Name: "after: a device that refused for good is named", In: "taint/proof.PowerOffs.Took",
+		Name: "after: a device that refused for good is named", In: "taint/proof.PowerOffs.MayHaveAccepted",
 		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent",
 	},
 	{

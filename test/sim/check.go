@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
@@ -37,6 +38,7 @@ type checker struct {
 	alerts   map[string][]string
 	freed    map[string]map[corev1.UniqueVolumeName]bool // node -> volumes of pods that a policy ended there
 	powered  map[string]bool                             // fences whose power-off was sent
+	accepted map[string][]taint.Speaker                  // the devices that accepted one, by the fence's id
 	offs     map[string]offSent                          // by node
 	sends    map[[2]string]*sends                        // by process and node
 
@@ -56,6 +58,7 @@ func (c *checker) begin() {
 	c.late, c.fooled = map[string]bool{}, map[string]string{}
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 	c.freed = map[string]map[corev1.UniqueVolumeName]bool{}
+	c.accepted = map[string][]taint.Speaker{}
 	c.powered, c.offs, c.sends = map[string]bool{}, map[string]offSent{}, map[[2]string]*sends{}
 	c.announced, c.sentOn = map[string]bool{}, map[string][]time.Time{}
 }
@@ -107,6 +110,16 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 	if r, err := taint.RecordOf(n); err == nil && r != nil {
 		c.phases[r.ID+"/"+string(r.Phase)] = true
 		c.announced[string(n.UID)+"/"+r.LastPowerOn().String()] = true
+		c.namesAccepted(*r, n.Name)
+	}
+}
+
+// namesAccepted holds that a record names every device that accepted a power-off of its fence.
+func (c *checker) namesAccepted(r taint.Record, node string) {
+	for _, d := range c.accepted[r.ID] {
+		if !slices.ContainsFunc(r.PowerOffTo, d.Is) {
+			c.w.fail("record", "%s accepted a power-off, and the record of %s (%s %s) does not name it", d.Device, node, r.Phase, r.Result)
+		}
 	}
 }
 
@@ -560,6 +573,16 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 func (c *checker) sentOff(l taint.Look, p *Process) {
 	c.powered[l.Record.ID] = true
 	c.offs[l.Name] = offSent{p, p.life, l.Record.ID}
+}
+
+// acceptedOff notes that a device accepted a power-off, and holds that the Node's record names it by then.
+func (c *checker) acceptedOff(l taint.Look, by speaker) {
+	c.accepted[l.Record.ID] = append(c.accepted[l.Record.ID], proof.Speakers([]proof.Device{by.Device})...)
+	if n := c.w.api.node(l.Name); n != nil {
+		if r, err := taint.RecordOf(n); err == nil && r != nil && r.ID == l.Record.ID {
+			c.namesAccepted(*r, l.Name)
+		}
+	}
 }
 
 // powerOn holds that a machine is powered on only after a fence that is done, in the middle of nothing, if we turned it off; that it was

@@ -561,12 +561,19 @@ func (k *worker) ask(then func()) {
 }
 
 func (k *worker) powerOff(s recovery.Step) {
-	w, by := k.w, k.led.to[s.Device]
+	w, l, by := k.w, k.course.Look(), k.led.to[s.Device]
 	if !k.may() {
 		return
 	}
 	var sent providers.Instant
-	k.act(by, "power-off", by.of.orderOff, func(l taint.Look) {
+	order := func(t providers.Target, which int) error {
+		err := by.of.orderOff(t, which)
+		if err == nil {
+			w.check.acceptedOff(l, by)
+		}
+		return err
+	}
+	k.act(by, "power-off", order, func(l taint.Look) {
 		sent = k.now()
 		w.count("PowerOff")
 		w.check.powerOff(l, k.Process)
