@@ -67,6 +67,9 @@ func floor(p fleet.Part) string {
 	if p.Floor >= p.Nodes {
 		text += ", which no power-off can keep"
 	}
+	if p.Unhealthy != "" {
+		text += ": " + p.Unhealthy
+	}
 	return text
 }
 

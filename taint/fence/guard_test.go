@@ -71,6 +71,8 @@ func TestGuard(t *testing.T) {
 		{"half of the devices", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Mute = 5 }), "", "", 0, ""},
 		{"the floor", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy, p.Cool = 7, time.Minute }), reason.TooFewHealthy,
 			"3 of 10 nodes of " + zone + " are not healthy, the floor is 8", pollOn, ""},
+		{"the floor, and who is not healthy", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy, p.Unhealthy = 7, "n2 (silent)" }),
+			reason.TooFewHealthy, "3 of 10 nodes of " + zone + " are not healthy, the floor is 8: n2 (silent)", pollOn, ""},
 		{"just the floor", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy = 8 }), "", "", 0, ""},
 		{"a floor above the number of nodes", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Floor = 12 }), reason.TooFewHealthy,
 			"1 of 10 nodes of " + zone + " are not healthy, the floor is 12, which no power-off can keep", pollOn, ""},

@@ -92,8 +92,9 @@ type node struct {
 	uid     string
 	seen    string // the Node's resourceVersion when it was folded in last
 	seenAt  providers.Instant
+	name    string
 	unready bool              // not Ready
-	sick    bool              // that, or marked, or being fenced
+	fenced  bool              // marked, or with an open fence
 	etcd    bool              // a control-plane node with the label of an etcd member
 	homes   []string          // the values of its domains' labels that count
 	scopes  []*scope          // its domains; nil where it has no such label
@@ -202,7 +203,9 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Ins
 		duration = DefaultDuration
 	}
 	if n.rv != "" {
+		f.tally(n, -1) // the first renewal that this process sees makes it one that renews
 		n.beat = now
+		f.tally(n, 1)
 	}
 	if !f.renewed.IsZero() && f.renewed.Age(now) > share(DefaultDuration, missedAfter) {
 		f.outage = f.renewed
@@ -395,7 +398,7 @@ func (f *Fleet) node(name string, now providers.Instant) *node {
 		if f.nodes == nil {
 			f.nodes = map[string]*node{}
 		}
-		n = &node{at: now, since: now, duration: DefaultDuration}
+		n = &node{name: name, at: now, since: now, duration: DefaultDuration}
 		f.nodes[name] = n
 		f.expect(n)
 	}

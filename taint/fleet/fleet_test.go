@@ -213,9 +213,12 @@ func TestTickMissesNothing(t *testing.T) {
 			got, want := f.Tick(now), full.Tick(now)
 			slices.Sort(got)
 			slices.Sort(want)
-			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh || f.beating != full.beating || f.heard != full.heard || f.all != full.all {
+			f.all.floor, full.all.floor = Amount{Percent: 100}, Amount{Percent: 100} // who is not healthy is named
+			part, wantPart := f.part(&f.all, now), full.part(&full.all, now)
+			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh || f.beating != full.beating ||
+				f.heard != full.heard || part != wantPart {
 				t.Fatalf("seed %d, step %d: got changed %v, %d fresh, %d beating, heard since %s, %+v; want %v, %d, %d, %s, %+v",
-					seed, step, got, f.fresh, f.beating, f.heard, f.all, want, full.fresh, full.beating, full.heard, full.all)
+					seed, step, got, f.fresh, f.beating, f.heard, part, want, full.fresh, full.beating, full.heard, wantPart)
 			}
 		}
 	}

@@ -93,8 +93,10 @@ const (
 type scope struct {
 	name    string // "the cluster", or label=value
 	floor   Amount
+	domain  bool // a node that is not Ready counts as healthy while it renews its Lease
 	nodes   int
 	healthy int
+	sick    map[*node]bool // those of its nodes that are not healthy
 	stale   int
 	spoke   int // nodes that a device spoke for, once
 	mute    int // of these, those that none answered for since, and lately did
@@ -119,6 +121,7 @@ type Storm struct {
 type Part struct {
 	Of                    string
 	Nodes, Healthy, Floor int
+	Unhealthy             string // which nodes are not healthy, and why, for a person; "" while Healthy keeps to Floor
 	Stale                 int
 	Lost                  providers.Instant // since when most of a domain are silent, that were last heard within one Lease; zero: they are not
 	Spoke, Mute           int               // nodes whose devices answered once; of these, those that lately stopped to
@@ -221,7 +224,7 @@ func (f *Fleet) See(l taint.Look, now providers.Instant) {
 		n.suspect(Ready, now)
 	}
 	n.unready = !l.IsReady()
-	n.sick = n.unready || l.Mark != nil || l.Record.Open()
+	n.fenced = l.Mark != nil || l.Record.Open()
 	f.home(n, l.Labels)
 	f.tally(n, 1)
 	switch plane, etcd := IsControlPlane(l.Labels); {
@@ -261,7 +264,7 @@ func (f *Fleet) scope(d Domain, value string) *scope {
 		if f.scopes == nil {
 			f.scopes = map[string]*scope{}
 		}
-		s = &scope{name: name, floor: d.MinHealthy}
+		s = &scope{name: name, floor: d.MinHealthy, domain: true}
 		f.scopes[name] = s
 	}
 	return s
@@ -270,11 +273,19 @@ func (f *Fleet) scope(d Domain, value string) *scope {
 // tally takes a node out of the counts, or into them.
 func (s *scope) tally(n *node, by int) {
 	s.nodes += by
-	switch {
-	case n.stale:
+	if n.stale {
 		s.stale += by
-	case !n.sick:
+	}
+	switch sick := n.sickness(s.domain) != ""; {
+	case !sick:
 		s.healthy += by
+	case by < 0:
+		delete(s.sick, n)
+	default:
+		if s.sick == nil {
+			s.sick = map[*node]bool{}
+		}
+		s.sick[n] = true
 	}
 	if n.spoke {
 		s.spoke += by
@@ -282,6 +293,47 @@ func (s *scope) tally(n *node, by int) {
 	if !n.mute.IsZero() {
 		s.mute += by
 	}
+}
+
+// sickness returns why the node is not healthy, "" if it is. In a failure domain a node that is not Ready is healthy
+// while it renews its Lease: it shows that the domain and the way to it work, and no power-off of another node there
+// makes it worse. In the whole cluster it is not: the floor of the cluster keeps nodes that can take pods.
+func (n *node) sickness(inDomain bool) string {
+	renews := !n.missed && !n.beat.IsZero()
+	switch {
+	case n.stale:
+		return "silent"
+	case n.fenced:
+		return "marked, or being fenced"
+	case !n.unready || inDomain && renews:
+		return ""
+	case renews:
+		return "not Ready, though its kubelet renews its Lease"
+	default:
+		return "not Ready"
+	}
+}
+
+// sickNamed is how many nodes that are not healthy are named.
+const sickNamed = 5
+
+// unhealthy names the first nodes of the scope that are not healthy, and says why.
+func (s *scope) unhealthy() string {
+	var few []*node
+	for n := range s.sick {
+		i, _ := slices.BinarySearchFunc(few, n.name, func(o *node, name string) int { return strings.Compare(o.name, name) })
+		if i < sickNamed {
+			few = slices.Insert(few, i, n)[:min(len(few)+1, sickNamed)]
+		}
+	}
+	var out []string
+	for _, n := range few {
+		out = append(out, fmt.Sprintf("%s (%s)", n.name, n.sickness(s.domain)))
+	}
+	if more := len(s.sick) - len(few); more > 0 {
+		out = append(out, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(out, ", ")
 }
 
 // Reached notes what asking a node's devices brought, in a fence or while nothing is wrong: whether any of them can be reached.
@@ -336,7 +388,7 @@ func (f *Fleet) storm(name string, n *node, now providers.Instant) Storm {
 	}
 	if f.plane[name] != nil {
 		for other, m := range f.plane {
-			s.Plane = append(s.Plane, Member{Name: other, Healthy: m.exists && !m.sick && !m.stale, Etcd: m.etcd, Turn: f.has(other, now)})
+			s.Plane = append(s.Plane, Member{Name: other, Healthy: m.exists && m.sickness(false) == "", Etcd: m.etcd, Turn: f.has(other, now)})
 		}
 	}
 	return s
@@ -351,6 +403,9 @@ func (f *Fleet) part(s *scope, now providers.Instant) Part {
 	if s != &f.all {
 		f.losing(s, now)
 		p.Lost = s.lost
+	}
+	if p.Undercut() {
+		p.Unhealthy = s.unhealthy()
 	}
 	switch under := p.Undercut() || p.Cut() || !p.Lost.IsZero(); {
 	case under:

@@ -101,14 +101,14 @@ func TestHealthIsCounted(t *testing.T) {
 	want("the marked one is deleted", 7, 2, 4)
 	c.silence("n2")
 	c.pass(40 * time.Second)
-	want("one of zone b is silent", 6, 2, 4)
+	want("one of zone b is silent, and the one that is not Ready renews its Lease", 6, 3, 4)
 	c.silence()
 	c.pass(20 * time.Second)
-	want("it is back", 7, 2, 4)
+	want("it is back", 7, 3, 4)
 	c.f.Drop("n9", c.now)
 	c.f.Know("n9", c.now)
 	c.see("n9", map[string]string{"topology.kubernetes.io/zone": "b"}, true)
-	want("one comes back elsewhere, as another Node", 7, 1, 3)
+	want("one comes back elsewhere, as another Node", 7, 2, 3)
 }
 
 // No more power-offs than the limit are under way, of whatever number of nodes.
@@ -181,6 +181,61 @@ func TestFloors(t *testing.T) {
 		"topology.kubernetes.io/zone=a has 5 nodes, and the floor is 5", "topology.kubernetes.io/zone=b has 5 nodes, and the floor is 5",
 	}; !slices.Equal(got, want) {
 		t.Errorf("floors that nothing can keep: %q", got)
+	}
+}
+
+// A node that is not Ready and renews its Lease counts as healthy in its zone, and not in the cluster. The refusal
+// names who is not healthy.
+func TestNotReadyThatRenews(t *testing.T) {
+	c := zones(t, 6, "a", "b", "c") // of two nodes each: n1 and n4 are zone a's
+	check := func(what string, all, zone int, sickInAll, sickInZone string) {
+		t.Helper()
+		got, a := c.part("n1", 0), c.part("n1", 1)
+		if got.Healthy != all || a.Healthy != zone || got.Unhealthy != sickInAll || a.Unhealthy != sickInZone {
+			t.Errorf("%s: got %+v and %+v, want %d (%q) and %d (%q)", what, got, a, all, sickInAll, zone, sickInZone)
+		}
+	}
+	c.see("n4", nil, false)
+	check("not Ready, and not seen to renew", 5, 1, "", "")
+	c.pass(10 * time.Second)
+	check("not Ready, and renews", 5, 2, "", "")
+	c.silence("n1")
+	c.pass(40 * time.Second)
+	check("the other of its zone is silent", 4, 1, "", "")
+	if c.part("n1", 1).Undercut() {
+		t.Error("a zone of two is below its floor though one of them renews")
+	}
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now.Wall)
+	l := taint.Look{Exists: true, Name: "n4", UID: "u-n4", ResourceVersion: "900", Ready: corev1.ConditionUnknown, Record: &rec}
+	c.f.See(l, c.now)
+	check("it is being fenced", 4, 0, "", "n1 (silent), n4 (marked, or being fenced)")
+	l.ResourceVersion, l.Record = "901", nil
+	c.f.See(l, c.now)
+	check("that fence is over", 4, 1, "", "")
+	c.silence("n1", "n4")
+	c.pass(20 * time.Second)
+	check("it missed a renewal", 4, 0, "", "n1 (silent), n4 (not Ready)")
+	c.silence("n1")
+	c.pass(10 * time.Second)
+	check("it renews again", 4, 1, "", "")
+	c.f.Drop("n4", c.now)
+	check("it is deleted", 4, 0, "", "")
+
+	c = newCluster(t, 3)
+	for _, n := range c.names {
+		c.see(n, nil, n != "n2")
+	}
+	c.silence("n1")
+	c.pass(50 * time.Second)
+	if all := c.part("n1", 0); !all.Undercut() || all.Unhealthy != "n1 (silent), n2 (not Ready, though its kubelet renews its Lease)" {
+		t.Errorf("a cluster of three: got %+v", all)
+	}
+	c = newCluster(t, 12)
+	for i, n := range c.names {
+		c.see(n, nil, i > 8)
+	}
+	if all := c.part("n1", 0); all.Unhealthy != "n1 (not Ready), n2 (not Ready), n3 (not Ready), n4 (not Ready), n5 (not Ready), 4 more" {
+		t.Errorf("many: got %+v", all)
 	}
 }
 
@@ -349,9 +404,15 @@ func TestCoolDown(t *testing.T) {
 			t.Errorf("%s, part %d: %s, want %s", n, i, got, want)
 		}
 	}
+	mark := func(n string) {
+		c.rv++
+		l := taint.Look{Exists: true, Name: n, UID: "u-" + n, ResourceVersion: strconv.Itoa(c.rv), Ready: corev1.ConditionTrue}
+		l.Mark = &taint.Mark{Value: "x"}
+		c.f.See(l, c.now)
+	}
 	cool("n1", 0, 0)
 	for _, n := range []string{"n1", "n3", "n5"} {
-		c.see(n, nil, false)
+		mark(n)
 	}
 	cool("n1", 1, 0) // the limit itself refuses
 	c.pass(time.Hour)
@@ -362,7 +423,7 @@ func TestCoolDown(t *testing.T) {
 	cool("n2", 1, 0)
 	c.pass(20 * time.Second)
 	cool("n1", 1, 40*time.Second)
-	c.see("n5", nil, false)
+	mark("n5")
 	cool("n1", 1, 0)
 	c.see("n5", nil, true)
 	cool("n1", 1, time.Minute)

@@ -284,7 +284,8 @@ var skipped = map[field]bool{
 // skippedByName are the same of types that are not exported.
 var skippedByName = map[string]bool{"fleet.node.folded": true, "fleet.node.seen": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
 	"fleet.node.node": true, "fleet.node.beat": true, "fleet.node.sights": true, "fleet.node.since": true,
-	"fleet.node.first": true, "fleet.node.counted": true, "fleet.node.unready": true}
+	"fleet.node.first": true, "fleet.node.counted": true, "fleet.node.unready": true,
+	"fleet.node.name": true, "fleet.scope.sick": true}
 
 // ofLook are fields that the next look overwrites.
 var ofLook = map[field]bool{

@@ -1796,6 +1796,34 @@ var Mutants = []Mutant{
 		Old: "v.ControlPlane && !v.Quorum", New: "false",
 	},
 	{
+		Name: "guard: a node that is not Ready lowers its domain though it renews its Lease", In: "taint/fleet.node.sickness",
+		Old: "!n.unready || inDomain && renews", New: "!n.unready",
+	},
+	{
+		Name: "guard: a node that is not Ready counts in the cluster (6)", In: "taint/fleet.node.sickness",
+		Old: "!n.unready || inDomain && renews", New: "!n.unready || renews",
+	},
+	{
+		Name: "guard: a node that is not Ready counts in its domain though it missed a renewal (6)", In: "taint/fleet.node.sickness",
+		Old: "!n.missed && !n.beat.IsZero()", New: "!n.beat.IsZero()",
+	},
+	{
+		Name: "guard: a node that was never seen to renew counts in its domain (6)", In: "taint/fleet.node.sickness",
+		Old: "!n.missed && !n.beat.IsZero()", New: "!n.missed",
+	},
+	{
+		Name: "guard: a node that is being fenced counts in its domain (6)", In: "taint/fleet.node.sickness",
+		Old: `case n.fenced: return "marked, or being fenced"`, New: "",
+	},
+	{
+		Name: "guard: the refusal names nobody", In: "taint/fleet.Fleet.part",
+		Old: "p.Unhealthy = s.unhealthy()", New: "",
+	},
+	{
+		Name: "guard: the refusal keeps the names to itself", In: "taint/fence.floor",
+		Old: `text += ": " + p.Unhealthy`, New: "",
+	},
+	{
 		Name: "guard: no floor of healthy nodes (6)", In: "taint/fence.View.guard",
 		Old: "p.Undercut()", New: "false",
 	},
@@ -1867,8 +1895,8 @@ var Mutants = []Mutant{
 		Old: "l.Record.Open()", New: "false",
 	},
 	{
-		Name: "fleet: a silent node is healthy (6)", In: "taint/fleet.scope.tally",
-		Old: "case n.stale: ...", New: "",
+		Name: "fleet: a silent node is healthy (6)", In: "taint/fleet.node.sickness",
+		Old: `case n.stale: return "silent"`, New: "",
 	},
 	{
 		Name: "fleet: a floor is rounded down (6)", In: "taint/fleet.Amount.atLeast",

@@ -207,10 +207,11 @@ func (c *checker) floors(l taint.Look) {
 		if same {
 			size++
 		}
-		if n.Name != l.Name && !w.sickFor(n) {
-			if healthy++; same {
-				here++
-			}
+		if n.Name != l.Name && !w.sickFor(n, false) {
+			healthy++
+		}
+		if n.Name != l.Name && same && !w.sickFor(n, true) {
+			here++
 		}
 	}
 	if floor := w.storm.limits.MinHealthy.Number; healthy < floor {
@@ -292,7 +293,7 @@ func (c *checker) quorum(l taint.Look, turns map[string]bool) {
 		if plane, etcd := fleet.IsControlPlane(n.Labels); !plane || labelled && !etcd {
 			continue
 		}
-		if members++; n.Name != l.Name && !w.sickFor(n) {
+		if members++; n.Name != l.Name && !w.sickFor(n, false) {
 			well++
 		}
 	}
@@ -307,17 +308,23 @@ func (c *checker) quorum(l taint.Look, turns map[string]bool) {
 	w.count("PowerOff of the control plane")
 }
 
-// sickFor reports a node that has long not been healthy.
-func (w *World) sickFor(n *corev1.Node) bool {
+// sickFor reports a node that has long not been healthy. In its zone one that is not Ready is healthy while it renews
+// its Lease.
+func (w *World) sickFor(n *corev1.Node, inZone bool) bool {
 	long := func(at time.Time) bool { return w.now.Sub(at) > old }
+	lease := w.api.lease(n.Name)
+	renews := lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) < 15*time.Second+old
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && long(c.LastTransitionTime.Time) {
+		unready := c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && long(c.LastTransitionTime.Time)
+		if unready && !(inZone && renews) {
 			return true
+		}
+		if unready && inZone {
+			w.count("not Ready, and counts in its zone")
 		}
 	}
 	if r, err := taint.RecordOf(n); err == nil && r.Open() && long(r.At) {
 		return true
 	}
-	lease := w.api.lease(n.Name)
 	return lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > 25*time.Second+old
 }
