@@ -80,6 +80,7 @@ type drilledNode struct {
 	Fenceable corev1.ConditionStatus `json:"fenceable"`
 	Reason    string                 `json:"reason"`
 	Detail    string                 `json:"detail"`
+	Warning   string                 `json:"warning,omitempty"`
 	Devices   []drilledDevice        `json:"devices"`
 }
 
@@ -108,7 +109,7 @@ func drillAll(ctx context.Context, open *app.Desk, names []string) ([]drilledNod
 				return
 			}
 			f := drill.Judge(seen)
-			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail, Devices: []drilledDevice{}}
+			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail, Warning: f.Warning, Devices: []drilledDevice{}}
 			for _, d := range seen.Devices {
 				n.Devices = append(n.Devices, drilledDevice{
 					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.Identity(),
@@ -141,6 +142,9 @@ func drillTable(cmd *cobra.Command, all []drilledNode) error {
 	for _, n := range all {
 		if n.Fenceable != corev1.ConditionTrue {
 			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s", n.Node, n.Detail)
+		}
+		if n.Warning != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: warning: %s", n.Node, n.Warning)
 		}
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout())

@@ -179,6 +179,9 @@ func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine
 	}
 	m, err := p.Believed(node, rec)
 	s := drill.Seen{None: err, NotBelieved: errors.Is(err, ErrNotBelieved), PowerOff: mode.Mode == fence.Fence || mode.Mode == fence.Shadow}
+	if fence.IsVMHost(node.Labels) && !p.Fence.VMHosts {
+		s.KeptOn = "it is a host of KubeVirt (stormGuard.kubeVirtHosts: never)"
+	}
 	for _, c := range node.Status.Conditions {
 		switch {
 		case c.Type == taint.FenceableCondition:

@@ -85,6 +85,7 @@ type Seen struct {
 	NotBelieved bool             // None is that what leads to the machine is not believed
 	Verdict     providers.Answer // what the devices say together
 	PowerOff    bool             // the node's machine is to be powered off where it is On (mode fence)
+	KeptOn      string           // "" or why that is not done with this node's machine as long as the configuration stays
 	Before      corev1.ConditionStatus
 	Disabled    string // "" or what chose that nobody is asked of this node: nobody was
 }
@@ -99,6 +100,7 @@ type Finding struct {
 	Reason    reason.Reason
 	Message   string
 	Detail    string
+	Warning   string // "" or what is not done about this node, though it can be fenced
 	Result    string // a word of a closed set, for the metric of nodes: "ok", or what is wrong first
 }
 
@@ -109,7 +111,7 @@ func (f Finding) OK() bool { return f.Result == "ok" || f.Result == Disabled }
 func Judge(s Seen) Finding {
 	if s.Disabled != "" {
 		text := fmt.Sprintf("Its mode is disabled (%s): nobody is asked, and this node is not fenced.", s.Disabled)
-		return Finding{corev1.ConditionFalse, reason.ModeDisabled, text, text, Disabled}
+		return Finding{Fenceable: corev1.ConditionFalse, Reason: reason.ModeDisabled, Message: text, Detail: text, Result: Disabled}
 	}
 	if len(s.Devices) == 0 {
 		why := reason.NoMachine
@@ -120,7 +122,8 @@ func Judge(s Seen) Finding {
 		if s.None != nil {
 			text = providers.Text(s.None)
 		}
-		return Finding{corev1.ConditionFalse, why, text + ".", fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", s.None), "no_machine"}
+		detail := fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", s.None)
+		return Finding{Fenceable: corev1.ConditionFalse, Reason: why, Message: text + ".", Detail: detail, Result: "no_machine"}
 	}
 	result, broken := "ok", []string{}
 	var short []string // for the message: classes alone, since a cause has ports and times in it
@@ -137,8 +140,10 @@ func Judge(s Seen) Finding {
 		broken = append(broken, fmt.Sprintf("Device %s %s.", d.Name, d.why()))
 		short = append(short, fmt.Sprintf("%s: %s", d.Name, word))
 	}
-	unable := ""
-	if s.PowerOff {
+	unable, warning := "", ""
+	if s.PowerOff && s.KeptOn != "" {
+		warning = fmt.Sprintf("If it dies while its machine is on, it is not powered off: %s.", s.KeptOn)
+	} else if s.PowerOff {
 		unable = powerless(s.Devices)
 	}
 	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: s.power(), Result: result}
@@ -149,7 +154,10 @@ func Judge(s Seen) Finding {
 	const cannot = "This node could not be fenced at present."
 	switch {
 	case errors.Is(s.Verdict.Err, proof.ErrDisagree):
-		f = Finding{corev1.ConditionFalse, reason.Disagree, "The devices contradict each other.", fmt.Sprintf("The devices of this node contradict each other (%s). %s", s.Verdict.Raw, cannot), "disagree"}
+		detail := fmt.Sprintf("The devices of this node contradict each other (%s). %s", s.Verdict.Raw, cannot)
+		f = Finding{
+			Fenceable: corev1.ConditionFalse, Reason: reason.Disagree, Message: "The devices contradict each other.", Detail: detail, Result: "disagree",
+		}
 	case s.Verdict.State == providers.PowerUnknown:
 		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."
 		switch result {
@@ -175,6 +183,9 @@ func Judge(s Seen) Finding {
 			said = append(said, fmt.Sprintf("Device %s answers: %s.", d.Name, d.Answer.State))
 		}
 		f.Detail = strings.Join(said, " ")
+	}
+	if f.Warning = warning; warning != "" {
+		f.Message += " " + warning
 	}
 	return f
 }

@@ -243,3 +243,34 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 		t.Errorf("no node: got %q, %s", node, wait)
 	}
 }
+
+// A machine that the configuration keeps on can be fenced once it is off: that is a warning, and no fault.
+func TestKeptOnIsAWarning(t *testing.T) {
+	on := answered(providers.PowerOn, uuid)
+	seen := Seen{
+		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}, PowerOff: true,
+		KeptOn: "it is a host of KubeVirt",
+	}
+	f := Judge(seen)
+	if f.Fenceable != yes || !f.OK() || !strings.Contains(f.Warning, "it is not powered off: it is a host of KubeVirt.") || !strings.HasSuffix(f.Message, f.Warning) {
+		t.Errorf("got %+v, want a warning", f)
+	}
+	if state, each := Power(f.Message); state != "On" || each != "racks/1: On" {
+		t.Errorf("got power %q of %q from %q", state, each, f.Message)
+	}
+	barred := seen
+	barred.Devices = []Device{on}
+	barred.Devices[0].NoPower = "its node was never pinned"
+	if f := Judge(barred); f.Fenceable != yes {
+		t.Errorf("no power-off is wanted, and the device takes none: got %+v", f)
+	}
+	seen.PowerOff = false
+	if f := Judge(seen); f.Warning != "" {
+		t.Errorf("mode observe: got warning %q", f.Warning)
+	}
+	seen.PowerOff, seen.Verdict = true, providers.Answer{}
+	seen.Devices = []Device{failed(providers.ErrDenied)}
+	if f := Judge(seen); f.Fenceable != no || f.Warning == "" {
+		t.Errorf("no device answers: got %+v, want both", f)
+	}
+}

@@ -107,6 +107,17 @@ func KeptOn(node *corev1.Node, cordoned bool) string {
 	return ""
 }
 
+// vmHostLabel is on every node that KubeVirt may run virtual machines on, with whatever value. KubeVirt's own handler
+// sets it to "false" when its heartbeat is late, as on a node whose kubelet died.
+const vmHostLabel = "kubevirt.io/schedulable"
+
+// IsVMHost reports a host of KubeVirt, by its Node's labels. Its kubelet can write this one: on its own Node, about its
+// own machine.
+func IsVMHost(labels map[string]string) bool {
+	_, ok := labels[vmHostLabel]
+	return ok
+}
+
 // PauseOf is the pause that a ConfigMap's data holds, in the keys reason and until. Whoever wrote it meant to hold everything up.
 func PauseOf(data map[string]string) Pause { return NewPause(data["reason"], data["until"]) }
 

@@ -144,3 +144,18 @@ func TestExcludedElsewhere(t *testing.T) {
 		t.Errorf("its Lease: got %s", got)
 	}
 }
+
+// A host of KubeVirt is one by the label alone: KubeVirt sets it to "false" where its own heartbeat is late, and that
+// is when it matters.
+func TestIsVMHost(t *testing.T) {
+	for _, value := range []string{"true", "false", "", "anything"} {
+		if !IsVMHost(map[string]string{"kubevirt.io/schedulable": value}) {
+			t.Errorf("value %q: got no host of KubeVirt", value)
+		}
+	}
+	for _, labels := range []map[string]string{nil, {"kubevirt.io": "schedulable"}, {"kubevirt.io/schedulable.x": "true"}} {
+		if IsVMHost(labels) {
+			t.Errorf("%v: got a host of KubeVirt", labels)
+		}
+	}
+}

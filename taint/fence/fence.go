@@ -112,6 +112,7 @@ type Settings struct {
 	Retry           time.Duration // how long to leave a node alone after a power-off that failed
 	Cordoned        bool          // a cordoned node's machine is not powered off
 	Quorum          bool          // control-plane nodes may be powered off, if etcd keeps its quorum; else they never are
+	VMHosts         bool          // hosts of KubeVirt may be powered off; else they never are
 	After           AfterFence    // what becomes of a machine that we turned off
 }
 
@@ -149,6 +150,7 @@ type View struct {
 	Fleet        fleet.View
 	Distrusted   string // the node whose record says that none of the devices is to be believed; "": one is
 	ControlPlane bool
+	VMHost       bool            // a host of KubeVirt: its virtual machines may serve while its kubelet is dead
 	Members      map[string]bool // the nodes on which a pod of etcd is bound, and whether it is Ready; nil: not read after this look
 	Work         Work
 }

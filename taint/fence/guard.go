@@ -18,13 +18,16 @@ type refusal struct {
 	after  time.Duration // when to ask again
 }
 
-// guard is the storm guard, the control plane's and that of nodes whose drain is under way: the first of its rules that refuses a power-off
-// of ours (invariants 6, 7 and 8). It is
-// asked before a power-off is announced, and before each that is sent. A machine that is off is recovered in any case.
+// guard is the storm guard, and the rules for control-plane nodes, hosts of KubeVirt and nodes whose drain is under
+// way. It returns the first rule that refuses a power-off of ours (invariants 6, 7 and 8). It is asked before a
+// power-off is announced, and before each that is sent. A machine that is off is recovered in any case.
 func (v View) guard() refusal {
 	s := v.Fleet.Storm
 	if v.ControlPlane && !v.Quorum {
 		return refusal{why: reason.ControlPlane, after: pollOn}
+	}
+	if v.VMHost && !v.VMHosts {
+		return refusal{why: reason.VMHost, after: pollOn}
 	}
 	if v.KeptOn != "" {
 		return refusal{why: reason.KeptOn, detail: v.KeptOn, after: pollOn}

@@ -29,6 +29,9 @@ func parts(change func(s *fleet.Storm, zone *fleet.Part), more ...func(*View)) f
 	}
 }
 
+// vmHost makes the node a host of KubeVirt.
+func vmHost(v *View) { v.VMHost = true }
+
 // plane makes the node one of a control plane: it and these.
 func plane(members map[string]bool, others ...fleet.Member) func(*View) {
 	return func(v *View) {
@@ -60,6 +63,9 @@ func TestGuard(t *testing.T) {
 		{"a calm day", parts(func(*fleet.Storm, *fleet.Part) {}), "", "", 0, ""},
 		{"no fleet is known", func(*View) {}, "", "", 0, ""},
 		{"control plane", controlPlane, reason.ControlPlane, "", pollOn, ""},
+		{"a host of KubeVirt", vmHost, reason.VMHost, "", pollOn, ""},
+		{"a host of KubeVirt, and it may be", parts(func(*fleet.Storm, *fleet.Part) {}, vmHost, func(v *View) { v.VMHosts = true }), "", "", 0, ""},
+		{"no host of KubeVirt, and they may be", func(v *View) { v.VMHosts = true }, "", "", 0, ""},
 		{"a drain is under way", parts(func(s *fleet.Storm, _ *fleet.Part) { s.Back = time.Second }, func(v *View) { v.KeptOn = "condition DrainInProgress" }), reason.KeptOn,
 			"condition DrainInProgress", pollOn, ""},
 		{"cut off", parts(func(s *fleet.Storm, p *fleet.Part) { s.Failed, s.Back, p.Lost = 4, 1500*time.Millisecond, now }), reason.CutOff,
@@ -156,6 +162,12 @@ func TestGuardBeforeTheGrace(t *testing.T) {
 	}
 	if got := Step(dead(on, under, func(v *View) { v.Fleet.Stale = false })); got.Why != reason.StillBeating {
 		t.Errorf("a kubelet that beats: %+v", got)
+	}
+	if got := Step(dead(on, justNow, vmHost)); got.Why != reason.VMHost {
+		t.Errorf("a host of KubeVirt, in the grace: %+v", got)
+	}
+	if got := Step(dead(on, vmHost, beating)); got.Why != reason.StillBeating {
+		t.Errorf("a host of KubeVirt whose kubelet beats: %+v", got)
 	}
 	if got := Step(dead(on, under, observe)); got.Why != reason.PoweredOn {
 		t.Errorf("in mode observe nothing is refused: %+v", got)

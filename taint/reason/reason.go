@@ -34,6 +34,7 @@ const (
 	Changing         Reason = "PowerChanging"
 	PoweredOn        Reason = "PoweredOnNotReady" // observe mode
 	ControlPlane     Reason = "ControlPlaneNode"  // not powered off: the configuration does not allow it
+	VMHost           Reason = "KubeVirtHost"      // not powered off: its virtual machines may serve, and the configuration does not allow it
 	KeptOn           Reason = "PowerOffHeldUp"    // not powered off: a drain or a shutdown of the node is under way, or it is cordoned
 	StillBeating     Reason = "KubeletHeartbeats" // NotReady, but its kubelet renews its Lease: it can stop its pods itself
 	InGrace          Reason = "WaitingForGrace"
@@ -265,6 +266,8 @@ var table = []Row{
 		"The machine is not dead: look at its kubelet and network. Mode `fence` powers such a machine off. If the Event ends in `never pinned`, the node names its machine itself and was not healthy since forcefence began: power it off by hand, or map it by `list`."},
 	{ControlPlane, Warning, StateSuspect, "The node looks dead and its machine is on. Control-plane nodes are not powered off.",
 		"Power it off by hand if the others are enough for etcd's quorum, or set `stormGuard.controlPlane: quorum`."},
+	{VMHost, Warning, StateSuspect, "The node looks dead ({why}) and its machine is on. It is a host of KubeVirt, whose virtual machines may still serve: it is not powered off (stormGuard.kubeVirtHosts: never).",
+		"Look at the virtual machines of the node. If they are dead, or may be cut, power it off by hand (`forcefence power off`). `stormGuard.kubeVirtHosts: powerOff` powers such hosts off as any node."},
 	{KeptOn, Warning, StateSuspect, "The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
 		"If the drain or the shutdown is over: set the condition to False, `kubectl uncordon`, or power it off by hand (`forcefence power`)."},
 	{StillBeating, Info, StateSuspect, "The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",

@@ -511,6 +511,7 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 		Members: n.etcd,
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
+	v.VMHost = fence.IsVMHost(l.Labels)
 	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Mode != fence.Disabled || l.Record.Open()) {
 		work, s := n.worth(now)
 		if s.Do == Read {

@@ -1442,3 +1442,26 @@ func TestTwoDevices(t *testing.T) {
 		t.Errorf("refused: through device %d after %s, want the first at once", d, c.now.Sub(before))
 	}
 }
+
+// A host of KubeVirt is not powered off where nobody said so: its virtual machines may serve. One that is off is
+// recovered as any node.
+func TestHostOfKubeVirt(t *testing.T) {
+	host := func(may bool) *course {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.facts.VMHosts = []evict.Pod{running("a")}, may
+		c.look.Labels = map[string]string{"kubevirt.io/schedulable": "false"}
+		return c
+	}
+	c := host(false)
+	c.next()
+	c.answer(on)
+	if s := c.next(); s.Do != Wait || s.Why != reason.VMHost {
+		t.Errorf("it is on: got %s (%s), want it left on", s.Do, s.Why)
+	}
+	if s := host(true).upTo(Write, on); s.Why != reason.Announcing {
+		t.Errorf("it is on, and may be powered off: got %s (%s)", s.Do, s.Why)
+	}
+	if s := host(false).upTo(Arm, off); s.Why != reason.ProvenOff {
+		t.Errorf("it is off: got %s (%s), want it marked", s.Do, s.Why)
+	}
+}

@@ -1824,6 +1824,34 @@ var Mutants = []Mutant{
 		Old: `text += ": " + p.Unhealthy`, New: "",
 	},
 	{
+		Name: "guard: hosts of KubeVirt are powered off where nobody said so", In: "taint/fence.View.guard",
+		Old: "v.VMHost && !v.VMHosts", New: "false",
+	},
+	{
+		Name: "guard: hosts of KubeVirt are never powered off", In: "taint/fence.View.guard",
+		Old: "v.VMHost && !v.VMHosts", New: "v.VMHost",
+	},
+	{
+		Name: "guard: a host of KubeVirt whose handler is late is none", In: "taint/fence.IsVMHost",
+		Old: "return ok", New: `return ok && labels[vmHostLabel] == "true"`,
+	},
+	{
+		Name: "guard: nobody looks for hosts of KubeVirt", In: "taint/recovery.Node.unmarked",
+		Old: "v.VMHost = fence.IsVMHost(l.Labels)", New: "",
+	},
+	{
+		Name: "drill: hosts of KubeVirt are not told", In: "taint/controller.Config.Drill",
+		Old: "fence.IsVMHost(node.Labels) && !p.Fence.VMHosts", New: "false",
+	},
+	{
+		Name: "config: kubeVirtHosts is read and not obeyed", In: "cmd/internal/app.rulesOf",
+		Old: "cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff", New: "false",
+	},
+	{
+		Name: "config: no warning of hosts of KubeVirt", In: "cmd/internal/config.reader.warnOfVMHosts",
+		Old: "given || !c.fences()", New: "true",
+	},
+	{
 		Name: "guard: no floor of healthy nodes (6)", In: "taint/fence.View.guard",
 		Old: "p.Undercut()", New: "false",
 	},
@@ -6812,7 +6840,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: powerOn without mode fence", In: "cmd/internal/config.reader.checkAfter",
-		Old: "!fences", New: "!fences && false",
+		Old: "!c.fences()", New: "false",
 	},
 	{
 		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/recovery.Node.Did",

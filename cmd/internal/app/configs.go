@@ -184,6 +184,7 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 		Fence: fence.Settings{
 			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
 			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
+			VMHosts: cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff,
 			After: fence.AfterFence{
 				PowerOn: cfg.AfterFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
 			},

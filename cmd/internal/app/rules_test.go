@@ -366,15 +366,21 @@ func TestPolicyIsTheFile(t *testing.T) {
 			}
 		}
 	}
+	if r.p.current().Fence.VMHosts {
+		t.Error("hosts of KubeVirt are powered off, and the file does not say so")
+	}
 	if cordoned := r.p.current().Fence.Cordoned; cordoned {
 		t.Error("cordoned nodes are kept on, and the file does not say so")
 	}
 	if got := r.p.current().Elsewhere; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "medik8s-leases" {
 		t.Errorf("elsewhere: got %+v", got)
 	}
-	r.use(fmt.Sprintf("excludeCordoned: true\npauseConfigMap: stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
+	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\npauseConfigMap: stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
 	if got := r.p.current().Elsewhere; got.Pause.String() != "fencing/stop" || got.Leases != "ops" {
 		t.Errorf("elsewhere: got %+v, want what the file says", got)
+	}
+	if !r.p.current().Fence.VMHosts {
+		t.Error("hosts of KubeVirt are not powered off, and the file says so")
 	}
 	if !r.p.current().Fence.Cordoned {
 		t.Error("cordoned nodes are not kept on, and the file says so")

@@ -32,6 +32,7 @@ func (r *reader) check(c *Config) {
 		r.report("maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	}
 	r.checkStorm(c.StormGuard)
+	r.warnOfVMHosts(c)
 	if c.Lines.Port < 0 || c.Lines.Port > 65535 {
 		r.report("lines.port", "must be a port, from 1 to 65535, or 0 for no lines")
 	}

@@ -116,6 +116,36 @@ nodes:
 	}
 }
 
+// check-config warns where machines may be powered off and the file does not say whether hosts of KubeVirt are.
+func TestWarningOfKubeVirtHosts(t *testing.T) {
+	const people = "providers: [{name: people, confirm: {}}]\nnodes: [{name: all, provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"
+	for name, tc := range map[string]struct {
+		file string
+		want bool
+	}{
+		"fence":           {people + "mode: fence\n", true},
+		"fence, of some":  {people + "modes: [{selector: a=b, mode: fence}]\n", true},
+		"fence and never": {people + "mode: fence\nstormGuard: {kubeVirtHosts: never}\n", false},
+		"fence and yes":   {people + "mode: fence\nstormGuard: {kubeVirtHosts: powerOff}\n", false},
+		"fence and other": {people + "mode: fence\nstormGuard: {coolDown: 1m}\n", true},
+		"observe":         {people, false},
+		"shadow":          {people + "mode: shadow\n", false},
+	} {
+		cfg, err := config.Parse("f", []byte(tc.file), all.Types())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := false
+		for _, w := range cfg.Warnings() {
+			got = got || w.Path == "stormGuard.kubeVirtHosts" && strings.HasPrefix(w.Problem, "warning: ") && w.Line > 0
+		}
+		if got != tc.want {
+			t.Errorf("%s: warned %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
 // check-config warns, once for a rule, where silence is all that is left once the power is gone.
 func TestWarnings(t *testing.T) {
 	t.Setenv("PW", "12345678")

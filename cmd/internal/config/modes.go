@@ -159,9 +159,7 @@ func (r *reader) checkAfter(c *Config) {
 			}
 		}
 	}
-	fences := c.Mode == Fence || slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode == Fence }) ||
-		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode == Fence })
-	if c.AfterFence == PowerOn && !fences && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"] {
+	if c.AfterFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"] {
 		r.report("afterFence", "powerOn without mode fence: only a machine that forcefence powered off is powered on, and no node's mode is fence")
 	}
 }
@@ -210,4 +208,10 @@ func candidates(all []labels.Requirement) []*string {
 	}
 	add(other)
 	return out
+}
+
+// fences reports whether the mode of any node may be Fence.
+func (c *Config) fences() bool {
+	return c.Mode == Fence || slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode == Fence }) ||
+		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode == Fence })
 }

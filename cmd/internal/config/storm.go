@@ -16,6 +16,8 @@ type StormGuard struct {
 	Domains      []FailureDomain    `yaml:"domains"`      // default topology.kubernetes.io/zone
 	CoolDown     time.Duration      `yaml:"coolDown"`     // default 1m
 	ControlPlane ControlPlanePolicy `yaml:"controlPlane"` // default never
+	// KubeVirtHosts says whether nodes with the label kubevirt.io/schedulable may be powered off; default never.
+	KubeVirtHosts KubeVirtPolicy `yaml:"kubeVirtHosts"`
 }
 
 // FailureDomain are the nodes with one value of a label, such as a zone or a rack.
@@ -33,10 +35,22 @@ const (
 	Quorum ControlPlanePolicy = "quorum" // if etcd keeps a majority of healthy members beside it
 )
 
+// KubeVirtPolicy says whether hosts of KubeVirt may be powered off. Their virtual machines may serve while their
+// kubelet is dead.
+type KubeVirtPolicy string
+
+// The policies. A machine that is off is recovered under each of them.
+const (
+	KubeVirtNever    KubeVirtPolicy = "never"
+	KubeVirtPowerOff KubeVirtPolicy = "powerOff"
+)
+
 // defaultStorm is what holds where the file says nothing.
 func defaultStorm() StormGuard {
 	l := fleet.DefaultLimits()
-	g := StormGuard{MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, CoolDown: l.CoolDown, ControlPlane: Never}
+	g := StormGuard{
+		MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, CoolDown: l.CoolDown, ControlPlane: Never, KubeVirtHosts: KubeVirtNever,
+	}
 	for _, d := range l.Domains {
 		g.Domains = append(g.Domains, FailureDomain{Label: d.Label, MinHealthy: &d.MinHealthy})
 	}
@@ -66,6 +80,7 @@ func (r *reader) checkStorm(g StormGuard) {
 		r.report(path+".coolDown", "must be from 0s to 24h")
 	}
 	oneOf(r, path+".controlPlane", g.ControlPlane, Never, Quorum)
+	oneOf(r, path+".kubeVirtHosts", g.KubeVirtHosts, KubeVirtNever, KubeVirtPowerOff)
 	r.floor(path+".minHealthy", g.MinHealthy)
 	for i, d := range g.Domains {
 		at := item(path+".domains", i)
@@ -84,6 +99,19 @@ func (r *reader) checkStorm(g StormGuard) {
 			r.floor(at+".minHealthy", *d.MinHealthy)
 		}
 	}
+}
+
+// warnOfVMHosts warns where machines are powered off and the file does not say whether hosts of KubeVirt are. It cannot
+// see nodes.
+func (r *reader) warnOfVMHosts(c *Config) {
+	const path = "stormGuard.kubeVirtHosts"
+	if _, given := r.lines[path]; given || !c.fences() {
+		return
+	}
+	c.warnings = append(c.warnings, Error{File: r.file, Line: max(r.lines["stormGuard"], 1), Path: path, Problem: "warning: " +
+		"nodes that run virtual machines of KubeVirt (label kubevirt.io/schedulable) are not powered off unless this is " +
+		"powerOff. " +
+		"If there are such nodes, their virtual machines may serve while the kubelet is dead. Write never or powerOff"})
 }
 
 // floor refuses what is no floor, or one that no power-off can keep: the node that is powered off is not healthy.
