@@ -7,26 +7,29 @@ import (
 	"time"
 )
 
-// Instant is a moment by both clocks of this process. Neither clock alone tells how old something is: the monotonic clock stands still
-// while a virtual machine is suspended, and the wall clock can be set. The zero value is no moment, before all others.
+// Instant is a moment by both clocks of this process. Neither clock alone tells how old something is: the monotonic
+// clock stands still while a virtual machine is suspended, and the wall clock can be set. The zero value is no moment,
+// before all others.
 //
-// Before, After, Compare and Sub use the monotonic clock: they order what this process saw, and measure how long a state has lasted.
-// Only instants of the same process, or of one recording, may be compared. A time that another clock wrote is no Instant.
+// Before, After, Compare and Sub use the monotonic clock: they order what this process saw, and measure how long a
+// state has lasted. Only instants of the same process, or of one recording, may be compared. A time that another clock
+// wrote is no Instant.
 type Instant struct {
 	Wall time.Time // the wall clock, without Go's monotonic reading
-	// Mono is the monotonic clock, since 1970 as the wall clock told it when the process started: the clocks agree until one is set, or the
-	// machine is suspended.
+	// Mono is the monotonic clock, since 1970 as the wall clock told it when the process started: the clocks agree
+	// until one is set, or the machine is suspended.
 	Mono time.Duration
 }
 
-// processStart is where Instant.Mono is counted from. Its monotonic reading makes the difference to another time.Now monotonic, too.
+// processStart is where Instant.Mono is counted from. Its monotonic reading makes the difference to another time.Now
+// monotonic, too.
 var processStart = time.Now()
 
 // Now reads both clocks.
 func Now() Instant { return InstantOf(time.Now()) }
 
-// InstantOf returns the instant of a time that time.Now returned in this process. For a time without a monotonic reading both clocks
-// agree. The zero time is the zero Instant.
+// InstantOf returns the instant of a time that time.Now returned in this process. For a time without a monotonic
+// reading both clocks agree. The zero time is the zero Instant.
 func InstantOf(t time.Time) Instant {
 	if t.IsZero() {
 		return Instant{}
@@ -40,13 +43,13 @@ func (i Instant) IsZero() bool { return i.Wall.IsZero() }
 // Add returns the instant d later by both clocks.
 func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(d), Mono: i.Mono + d} }
 
-// Sub returns how long before i the instant o was, by the monotonic clock. It is for what must have lasted for a while. Since the zero
-// Instant decades have passed.
+// Sub returns how long before i the instant o was, by the monotonic clock. It is for what must have lasted for a while.
+// Since the zero Instant decades have passed.
 func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 
-// Age returns how old i is at now: the larger of what the two clocks say. It is for what must be fresh, such as an answer that is acted on:
-// after a suspension, or once a clock was set, a thing counts as too old rather than as too new. It is never negative: what was
-// read after now is new, and its age is 0.
+// Age returns how old i is at now: the larger of what the two clocks say. It is for what must be fresh, such as an
+// answer that is acted on: after a suspension, or once a clock was set, a thing counts as too old rather than as too
+// new. It is never negative: what was read after now is new, and its age is 0.
 func (i Instant) Age(now Instant) time.Duration { return max(now.Sub(i), now.Wall.Sub(i.Wall), 0) }
 
 // Before reports whether i was before o.
@@ -70,7 +73,8 @@ func (i Instant) Compare(o Instant) int {
 	}
 }
 
-// MarshalJSON writes the wall clock's time, and by how much the monotonic clock differs from it where it does: "2026-03-01T12:00:00Z -10m0s".
+// MarshalJSON writes the wall clock's time, and by how much the monotonic clock differs from it where it does:
+// "2026-03-01T12:00:00Z -10m0s".
 func (i Instant) MarshalJSON() ([]byte, error) {
 	text, err := i.Wall.MarshalText()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// A time that another clock wrote counts from its first sight: on from as long ago as the wall clock said then, and never from the future.
+// A time that another clock wrote counts from its first sight: on from as long ago as the wall clock said then, and
+// never from the future.
 func TestSightings(t *testing.T) {
 	first := providers.InstantOf(noon)
 	later := func(wall, mono time.Duration) providers.Instant {
@@ -67,7 +68,10 @@ func TestSightingsOfARecord(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at   time.Time
 		want providers.Instant
-	}{"since": {at(0), first}, "the last power-on": {at(2), first}, "the new phase": {at(time.Second), second}, "the phase before": {at(1), second}} {
+	}{
+		"since": {at(0), first}, "the last power-on": {at(2), first},
+		"the new phase": {at(time.Second), second}, "the phase before": {at(1), second},
+	} {
 		if got := s.When(tt.at, second); got != tt.want {
 			t.Errorf("%s: got %s after the first look, want %s", name, got.Sub(first), tt.want.Sub(first))
 		}

@@ -5,34 +5,34 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // clocks is now after the process's machine was suspended for so long, or after its wall clock was set by so much.
 func clocks(d time.Duration) with { return func(v *View) { v.Now.Wall = v.Now.Wall.Add(d) } }
 
-// What must be fresh is as old as the older of both clocks says: a process that was suspended asks again before it goes on.
+// What must be fresh is as old as the older of both clocks says: a process that was suspended asks again before it goes
+// on.
 func TestFreshByBothClocks(t *testing.T) {
 	const long = 10 * time.Minute
-	ask := Decision{Act: Ask, Why: reason.Confirming}
+	listed := func(v *View) { v.Live, v.Listed = false, ago(time.Second) }
 	for _, tt := range []struct {
 		name string
 		view View
 		act  Act
 	}{
 		{"confirmed", armed(proven), Write},
-		{"confirmed before a suspension", armed(proven, clocks(long)), ask.Act},
+		{"confirmed before a suspension", armed(proven, clocks(long)), Ask},
 		{"confirmed, and the wall clock was set back", armed(proven, clocks(-long)), Write},
 		{"Ready is stale", armed(ready, proven), ExpireReady},
 		{"Ready is stale, by an Off of before a suspension", armed(ready, proven, clocks(long)), Ask},
 		{"pods to end", evicting(proven, pods(pod("p"))), Tombstone},
 		{"pods to end after a suspension", evicting(proven, pods(pod("p")), clocks(long)), Ask},
 		{"a person's word", evicting(person, noDevice, pods(pod("p"))), Tombstone},
-		{"a person's word, looked at before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)), Wait},
+		{"a person's word before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)), Wait},
 		{"on lately", evicting(saying(on, 100*time.Millisecond), pods(pod("p"))), Spare},
 		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)), Ask},
-		{"volumes, listed lately", evicting(proven, attached("a"), func(v *View) { v.Live, v.Listed = false, ago(time.Second) }), Wait},
-		{"volumes, listed before a suspension", evicting(attached("a"), func(v *View) { v.Live, v.Listed = false, ago(time.Second) }, clocks(long)), Read},
+		{"volumes, listed lately", evicting(proven, attached("a"), listed), Wait},
+		{"volumes, listed before a suspension", evicting(attached("a"), listed, clocks(long)), Read},
 	} {
 		if d := Step(tt.view); d.Act != tt.act {
 			t.Errorf("%s: got %s (%s), want %s", tt.name, d.Act, d.Why, tt.act)

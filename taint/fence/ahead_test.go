@@ -24,9 +24,11 @@ func ahead(seen time.Duration) func(*View) {
 	}
 }
 
-// What counts from a time of the record counts from when this process saw it first, where the clock that wrote it runs ahead.
+// What counts from a time of the record counts from when this process saw it first, where the clock that wrote it runs
+// ahead.
 func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
+	const s, m, h = time.Second, time.Minute, time.Hour
 	delayed := func(v *View) { v.Devices[0].Limits.Delay = 5 * time.Second }
 	failed := recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)
 	lifted := recorded(taint.PhaseDone, taint.ResultLifted, 0)
@@ -34,31 +36,39 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	wait := func(why reason.Reason, after time.Duration) Decision {
 		return Decision{Act: Wait, Why: why, After: after}
 	}
+	write := func(why reason.Reason) Decision { return Decision{Act: Write, Why: why} }
+	arm := Decision{Act: Arm, Why: reason.ProvenOff}
+	send := Decision{Act: PowerOff, Why: reason.SendingOff}
+	minutes := func(n int) func(*View) { return ahead(time.Duration(n) * time.Minute) }
+	on1, on2 := ons(taint.AfterPoweredOn, time.Minute), ons(taint.AfterPowerOn, 2, 1)
+	limit := detailed(wait(reason.PowerOnLimit, recheck), "2 times in the last 24 hours")
+	evicted := recorded(taint.PhaseDone, taint.ResultEvicted, 0)
+	offBy := func(v *View) { v.Look.Record.OffBy = proof.Speakers(v.Devices) }
+	announced := []func(*View){powering, sent(5 * time.Second), saying(on, 0)}
+	after := func(d time.Duration, changes ...func(*View)) View { return dead(append(changes, ahead(d))...) }
 	for _, tt := range []struct {
 		name string
 		view View
 		want Decision // of Record nothing is compared
 	}{
-		{"the power-off has time", dead(powering, sent(5*time.Second), saying(on, 0), ahead(59*time.Second)), wait(reason.AwaitingOff, pollOff)},
-		{"the power-off times out", dead(powering, sent(5*time.Second), saying(on, 0), ahead(61*time.Second)), Decision{Act: Write, Why: reason.PowerOffFailed}},
-		{"the level's delay", dead(delayed, powering, saying(on, 0), ahead(3*time.Second)), wait(reason.LevelDelay, 2*time.Second)},
-		{"the level's delay is over", dead(delayed, powering, saying(on, time.Second), ahead(6*time.Second)), Decision{Act: PowerOff, Why: reason.SendingOff}},
-		{"a power-off that failed rests", dead(failed, saying(on, 0), ahead(5*time.Minute-time.Second)), wait(reason.BackingOff, time.Second)},
-		{"a power-off that failed has rested", dead(failed, saying(on, 0), ahead(5*time.Minute+time.Second)), Decision{Act: Write, Why: reason.Announcing}},
-		{"the mark was lifted lately", dead(lifted, fresh, ahead(rearm-time.Second)), wait(reason.Rearming, time.Second)},
-		{"the mark was lifted before", dead(lifted, fresh, ahead(rearm)), Decision{Act: Arm, Why: reason.ProvenOff}},
-		{"the power-on's delay", fenced(fresh, ahead(59*time.Second)), wait(reason.PowerOnDelay, time.Second)},
-		{"the power-on's delay is over", fenced(fresh, ahead(2*time.Minute)), Decision{Act: Write, Why: reason.PoweringOn}},
-		{"somebody turned it on since", fenced(fresh, wasOn(time.Minute), ahead(2*time.Minute)), Decision{Act: Write, Why: reason.CameOn}},
-		{"it was on before", fenced(fresh, wasOn(3*time.Minute), ahead(2*time.Minute)), Decision{Act: Write, Why: reason.PoweringOn}},
-		{"it may be booting", fenced(fresh, ons(taint.AfterPoweredOn, time.Minute), ahead(5*time.Minute-time.Second)), wait(reason.CameUp, time.Second)},
-		{"it did not come back", fenced(fresh, ons(taint.AfterPoweredOn, time.Minute), ahead(5*time.Minute)), wait(reason.NotBack, recheck)},
-		{"as many power-ons as a day may have", fenced(fresh, ons(taint.AfterPowerOn, 2, 1), ahead(23*time.Hour)),
-			detailed(wait(reason.PowerOnLimit, recheck), "2 times in the last 24 hours")},
-		{"they were a day ago", fenced(fresh, ons(taint.AfterPowerOn, 2, 1), ahead(24*time.Hour)), Decision{Act: Write, Why: reason.PoweringOn}},
-		{"it is off since that fence", dead(fresh, recorded(taint.PhaseDone, taint.ResultEvicted, 0), wasOn(3*time.Minute), ahead(2*time.Minute), func(v *View) {
-			v.Look.Record.OffBy = proof.Speakers(v.Devices)
-		}), Decision{Act: Arm, Why: reason.ProvenOff}},
+		{"the power-off has time", after(59*s, announced...), wait(reason.AwaitingOff, pollOff)},
+		{"the power-off times out", after(61*s, announced...), write(reason.PowerOffFailed)},
+		{"the level's delay", after(3*s, delayed, powering, saying(on, 0)), wait(reason.LevelDelay, 2*s)},
+		{"the level's delay is over", after(6*s, delayed, powering, saying(on, s)), send},
+		{"a failed power-off rests", after(5*m-s, failed, saying(on, 0)), wait(reason.BackingOff, s)},
+		{"a failed power-off has rested", after(5*m+s, failed, saying(on, 0)), write(reason.Announcing)},
+		{"the mark was lifted lately", after(rearm-s, lifted, fresh), wait(reason.Rearming, s)},
+		{"the mark was lifted before", after(rearm, lifted, fresh), arm},
+		{"the power-on's delay", fenced(fresh, ahead(59*s)), wait(reason.PowerOnDelay, s)},
+		{"the power-on's delay is over", fenced(fresh, minutes(2)), write(reason.PoweringOn)},
+		{"somebody turned it on since", fenced(fresh, wasOn(m), minutes(2)), write(reason.CameOn)},
+		{"it was on before", fenced(fresh, wasOn(3*m), minutes(2)), write(reason.PoweringOn)},
+		{"it may be booting", fenced(fresh, on1, ahead(5*m-s)), wait(reason.CameUp, s)},
+		{"it did not come back", fenced(fresh, on1, minutes(5)), wait(reason.NotBack, recheck)},
+		{"as many power-ons as a day may have", fenced(fresh, on2, ahead(23*h)), limit},
+		{"they were a day ago", fenced(fresh, on2, ahead(24*h)), write(reason.PoweringOn)},
+		{"it ran since that fence", dead(fresh, evicted, wasOn(m), minutes(2), offBy), arm},
+		{"it is off since that fence", dead(fresh, evicted, wasOn(3*m), minutes(2), offBy), arm},
 	} {
 		got := Step(tt.view)
 		rec := got.Record
@@ -70,6 +80,10 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 		case "they were a day ago":
 			if len(rec.PowerOns) != 1 || !rec.PowerOns[0].Equal(now.Wall) {
 				t.Errorf("%s: the record has power-ons of %v, want the new one", tt.name, rec.PowerOns)
+			}
+		case "it ran since that fence":
+			if rec.OffBy != nil {
+				t.Errorf("%s: the record names %v", tt.name, rec.OffBy)
 			}
 		case "it is off since that fence":
 			if len(rec.OffBy) != 1 {

@@ -7,10 +7,12 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// A turn by a record of a clock that runs ahead ends as long after its first sight as any other, however often the Node changes.
+// A turn by a record of a clock that runs ahead ends as long after its first sight as any other, however often the Node
+// changes.
 func TestTurnOfAClockThatRunsAhead(t *testing.T) {
 	c := newCluster(t, 3)
-	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: true}.Enter(taint.PhaseEvicting, "", c.now.Wall.Add(time.Hour))
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: true}
+	rec = rec.Enter(taint.PhaseEvicting, "", c.now.Wall.Add(time.Hour))
 	c.f.Record("n1", "10", &rec, c.now)
 	c.now = c.now.Add(turnTTL)
 	c.f.Record("n1", "11", &rec, c.now)

@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// A power-off that was announced by a clock that runs ahead has its time-out from when it was first seen, over all looks that follow.
+// A power-off that was announced by a clock that runs ahead has its time-out from when it was first seen, over all
+// looks that follow.
 func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 	c := announced(t)
 	rec := *c.look.Record
@@ -49,11 +49,12 @@ func TestBegan(t *testing.T) {
 	if got, want := c.node.Began(), c.node.Look().Sent; got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	rec := taint.Record{ID: "f-1", NodeUID: "u", Since: c.now.Wall.Add(-time.Minute)}.Enter(taint.PhaseArmed, "", c.now.Wall)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", Since: c.now.Wall.Add(-time.Minute)}
+	rec = rec.Enter(taint.PhaseArmed, "", c.now.Wall)
 	c.look.Record = &rec
 	want := c.now.Add(-time.Minute)
 	c.see()
 	if got := c.node.Began(); got.Sub(want).Abs() > time.Millisecond {
-		t.Errorf("got %s ago, want a minute", providers.Instant.Sub(c.now, got))
+		t.Errorf("got %s ago, want a minute", c.now.Sub(got))
 	}
 }
