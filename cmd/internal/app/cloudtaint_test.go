@@ -95,7 +95,7 @@ nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Na
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := m.Ask(ctx, providers.Now)[0]
+			a := m.Ask(ctx, nobodyLies, providers.Now)[0]
 			if word := a.Raw; a.State != want || a.Err == nil && word != says || a.Err != nil && providers.Class(a.Err) != says {
 				t.Errorf("got %s (%q), %v, want %s (%s)", a.State, a.Raw, a.Err, want, says)
 			}
