@@ -168,7 +168,7 @@ func TestDrillOfKubeVirtHost(t *testing.T) {
 		}
 		n := node.DeepCopy()
 		n.Labels = tc.labels
-		f := drill.Judge(config.Drill(t.Context(), n, nobodyLies, time.Now))
+		f := drill.Judge(config.Drill(t.Context(), n, nobodyLies, providers.Now))
 		if warns := strings.Contains(f.Warning, "KubeVirt"); warns != tc.warns || f.Fenceable != corev1.ConditionTrue {
 			t.Errorf("%+v: got %+v, want a warning: %v", tc, f, tc.warns)
 		}
