@@ -30,11 +30,11 @@ const (
 type input struct {
 	text    bytes.Buffer
 	secrets []string // values that no message may repeat
-	acts    bool     // the action is not status
+	acts    bool     // the action is neither status nor metadata
 }
 
 func newInput(action string) *input {
-	in := &input{acts: action != "status"}
+	in := &input{acts: action != "status" && action != "metadata"}
 	in.text.WriteString("action=" + action + "\n")
 	return in
 }
