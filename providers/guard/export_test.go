@@ -21,5 +21,6 @@ func ConfirmedAt(sent, now providers.Instant) bool {
 	var i identities
 	n1 := providers.Target{Node: "n1"}
 	i.learn(n1, sent, providers.Observation{At: sent}, nil)
+	i.swept = now // what is forgotten is another matter
 	return i.use(n1, now)
 }

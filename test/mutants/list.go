@@ -301,11 +301,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "remote: no request of a power action asks", In: "providers/remote.Permitted.RoundTrip",
-		Old: "if acts { ... }", New: "",
+		Old: "if acts { ... }", New: "if acts && false { ... }",
 	},
 	{
 		Name: "remote: a request that nothing permits is sent", In: "providers/remote.MaySend",
-		Old: "if !ok { ... }", New: "if !ok { return nil }",
+		Old: "if !ok { ... }", New: "if !ok { _ = errors.New; return nil }",
 	},
 	{
 		Name: "redfish: a reset does not ask whether it may be sent", In: "providers/redfish.pool.through",
