@@ -633,7 +633,7 @@ func (k *worker) act(
 	by speaker, what string, order func(providers.Target, int) error, sent func(taint.Look), then func(error),
 ) {
 	w, life := k.w, k.life
-	k.within(life, w.wires.busy(w, k.m), func() {
+	k.within(life, w.wires.busy(k), func() {
 		if err := k.still(); err != nil && !w.Unchecked {
 			w.count("not sent")
 			w.logf("%s: %s: nothing is sent: %v", k.name, k.m.name, err)
@@ -643,7 +643,7 @@ func (k *worker) act(
 		last := lastCheck{k.Process, k.course.Look(), w.now, k.heardAt, what}
 		w.check.allowed(last)
 		sent(last.look)
-		w.after(w.wires.way(w, k.m), func() {
+		w.after(w.wires.way(k), func() {
 			w.check.arrives(last)
 			err := order(by.target, by.which)
 			k.within(life, w.latency(), func() { then(err) })

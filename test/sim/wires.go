@@ -24,26 +24,33 @@ func (x wires) between(lo, hi time.Duration) time.Duration {
 }
 
 // busy is how long a provider needs before it asks for the last check: its turn, the machine's identity, a failed attempt.
-func (x wires) busy(w *World, m *machine) time.Duration {
-	return x.held(w, m, 0.5, 10*time.Second, "power action held up before its last check")
+// The process may be stopped in the middle of it, until another leads.
+func (x wires) busy(k *worker) time.Duration {
+	d, held := x.held(k, 0.5, 10*time.Second, "power action held up before its last check")
+	if stopped := x.between(5*time.Second, 25*time.Second); held && x.rng.Float64() < 0.2 {
+		k.w.after(x.between(0, d), func() { k.pause(stopped) })
+	}
+	return d
 }
 
 // way is how long the request takes to reach the device after the last check.
-func (x wires) way(w *World, m *machine) time.Duration {
-	return x.held(w, m, 0.4, actDeadline, "power action held up on its way")
+func (x wires) way(k *worker) time.Duration {
+	d, _ := x.held(k, 0.4, actDeadline, "power action held up on its way")
+	return d
 }
 
 // held is a moment, or with that chance up to the longest time. Then the node may come back meanwhile.
-func (x wires) held(w *World, m *machine, chance float64, longest time.Duration, what string) time.Duration {
+func (x wires) held(k *worker, chance float64, longest time.Duration, what string) (d time.Duration, held bool) {
+	w := k.w
 	if w.calm || x.rng.Float64() >= chance {
-		return x.between(time.Millisecond, 25*time.Millisecond)
+		return x.between(time.Millisecond, 25*time.Millisecond), false
 	}
 	w.count(what)
-	d := x.between(0, longest)
+	d = x.between(0, longest)
 	if x.rng.Float64() < 0.4 {
-		w.after(x.between(0, d), func() { w.heal(m) })
+		w.after(x.between(0, d), func() { w.heal(k.m) })
 	}
-	return d
+	return d, true
 }
 
 // lastCheck is a power action as it was when its last check allowed it.
