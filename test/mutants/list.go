@@ -57,7 +57,7 @@ var (
 
 // lastChecks are the tests of what is checked right before a power action; uncheckedPower plays histories without that.
 var (
-	lastChecks     = []string{"./taint/controller -run TestLastCheck|TestPowerOffNeedsLeader"}
+	lastChecks     = []string{"./taint/controller -short -run TestLastCheck|TestPowerOffNeedsLeader"}
 	uncheckedPower = []string{"./test/sim -run TestUncheckedPowerActionsAreFoundOut"}
 )
 
@@ -6785,12 +6785,12 @@ var Mutants = []Mutant{
 	{
 		Name: "after: a device's push of On is not remembered", In: "taint/controller.Reconciler.watchDevice",
 		Old: "r.across(func(f *fleet.Fleet) { f.HeardOn(t.Node, r.now()) })", New: "",
-		Tests: []string{"./taint/controller -run TestWatchDevices"},
+		Tests: []string{"./taint/controller -short -run TestWatchDevices"},
 	},
 	{
 		Name: "after: a polled On is not remembered", In: "taint/controller.poller.turn",
 		Old: "a.State == providers.PowerOn && !ms[i].Feeds", New: "false",
-		Tests: []string{"./taint/controller -run TestPollHints"},
+		Tests: []string{"./taint/controller -short -run TestPollHints"},
 	},
 	{
 		Name: "after: a new power-off keeps what became of the last", In: "taint/fence.View.on",
