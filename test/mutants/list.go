@@ -339,7 +339,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fenceagent: an agent is run without asking", In: "providers/fenceagent.run",
-		Old: "if in.acts { ... }", New: "",
+		Old: "in.acts", New: "in.acts && false",
 		Tests: []string{"./providers/fenceagent -run TestConformance/refused"},
 	},
 	{
@@ -742,7 +742,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cmd: a pause where no controller runs", In: "cmd/forcefence.pauser.configMap",
-		Old: "!slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace })", New: "false",
+		Old: "!slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace })", New: "false && slices.Contains([]string{}, namespace)",
 	},
 	{
 		Name: "cmd: an unknown command of a command passes", In: "cmd/forcefence.refuseUnknown",
@@ -750,7 +750,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cmd: a bundle of nothing", In: "cmd/forcefence.support.gather",
-		Old: "err != nil && !errors.As(err, &answered)", New: "false", Tests: []string{"./cmd/forcefence -run TestBundle"},
+		Old: "err != nil && !errors.As(err, &answered)", New: "err != nil && errors.As(err, &answered)", Tests: []string{"./cmd/forcefence -run TestBundle"},
 	},
 	{
 		Name: "policy: storage-fences of Longhorn's driver", In: "taint/policy.Unfenced",
@@ -758,7 +758,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: attachments that stay for six minutes are not warned of", In: "cmd/internal/config.reader.checkPolicy",
-		Old: "len(rule.Drivers) > 0 && !slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach })", New: "false",
+		Old: "!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach })", New: "false",
 		Tests: []string{"./cmd/internal/config -run TestWarnings"},
 	},
 	{
@@ -771,7 +771,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "keeper: a pause lets a setting be written", In: "taint/keeper.Keeper.delegate",
-		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false", Tests: []string{"./taint/keeper -run TestSetting"},
+		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.Begins(&corev1.Node{})", Tests: []string{"./taint/keeper -run TestSetting"},
 	},
 	{
 		Name: "tally: harm is played again", In: "test/tally.unsafeOutput",
@@ -1765,7 +1765,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a power-off long after the device told which machine it is (step 3)", In: "taint/fence.View.identified",
-		Old: "v.Answer.At.Age(at) <= identityHolds", New: "true",
+		Old: "v.Answer.At.Age(at) <= identityHolds", New: "v.Answer.At.Age(at) <= 1000*identityHolds",
 	},
 	{
 		Name: "fence: the look does not count as the time of the act (step 3)", In: "taint/fence.View.identified",
@@ -1845,7 +1845,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: no warning of hosts of KubeVirt", In: "cmd/internal/config.reader.warnOfVMHosts",
-		Old: "given || !c.fences()", New: "true",
+		Old: "given || !c.fences()", New: "given || true",
 	},
 	{
 		Name: "guard: no floor of healthy nodes (6)", In: "taint/fence.View.guard",
@@ -2511,7 +2511,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a taint counts by the controller-manager's clock alone (F2)", In: "taint/evict.Stock.Due",
-		Old: "range s.starts(t)", New: "range s.starts(t)[1:]",
+		Old: "s.starts(t)", New: "s.starts(t)[1:]",
 		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
 	},
 	{
@@ -2521,7 +2521,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: each look sees a taint for the first time (F2)", In: "taint/evict.TaintTimes.See",
-		Old: "!known", New: "true",
+		Old: "!known", New: "!known || true",
 		Tests: []string{"./taint/evict -run TestTaintTimes"},
 	},
 	{
@@ -3229,11 +3229,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a device whose answers come too slowly keeps the mark (16)", In: "taint/evict.View.mayProve",
-		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "true",
+		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= 1000*proof.TTL",
 	},
 	{
 		Name: "evict: a proof that grew old leaves pods Ready", In: "taint/evict.View.mayProve",
-		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "false",
+		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answer.At.Age(v.Answer.Got)+v.Reads > 1000*proof.TTL",
 	},
 	{
 		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/recovery.Node.Holds",
@@ -3708,7 +3708,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: the cache drops what keeps a machine on", In: "taint/controller.slim",
-		Old: "fence.LeavesAlone(c.Type)", New: "false", Tests: lastChecks,
+		Old: "fence.LeavesAlone(c.Type)", New: "false && fence.LeavesAlone(c.Type)", Tests: lastChecks,
 	},
 	{
 		Name: "controller: a refused power action does not end with the leadership", In: "taint/controller.Reconciler.step",
@@ -4256,11 +4256,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: a watch that is open and silent is believed", In: "kubelet-admit/nri.reader.readAndWatch",
-		Old: "unknown || node.ResourceVersion != version", New: "unknown",
+		Old: "unknown || node.ResourceVersion != version", New: "unknown || node.ResourceVersion == version && false",
 	},
 	{
 		Name: "hook: a silent watch of the pods is believed", In: "kubelet-admit/nri.reader.readAndWatch",
-		Old: "unknown || node.ResourceVersion != version", New: "node.ResourceVersion != version",
+		Old: "unknown || node.ResourceVersion != version", New: "unknown && false || node.ResourceVersion != version",
 	},
 	{
 		Name: "hook: it reads every five seconds though it holds nothing", In: "kubelet-admit/nri.reader.readAndWatch",
@@ -4370,7 +4370,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: an outage is a failure of every node", In: "taint/controller.Reconciler.stepFailed",
-		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false", Tests: stuckWorld,
+		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false && look && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", Tests: stuckWorld,
 	},
 	{
 		Name: "report: an outage ends no minute", In: "taint/controller.Reconciler.stepFailed",
@@ -4378,7 +4378,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: a write without an answer does not count", In: "taint/controller.Reconciler.stepFailed",
-		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true", Tests: stuckWorld,
+		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true || look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", Tests: stuckWorld,
 	},
 	{
 		Name: "report: a step that succeeds ends no failure", In: "taint/controller.Reconciler.stepSucceeded",
@@ -4419,7 +4419,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "look: a claim that cannot be read has no volume", In: "taint/kube.volumes",
-		Old: `return nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)`, New: "continue",
+		Old: `return nil, nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)`, New: "continue",
 	},
 	{
 		Name: "look: other nodes' attachments are this one's (11)", In: "taint/kube.SeeAttachments",
@@ -5783,7 +5783,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a replica that nobody knows holds up nothing", In: "taint/drain.View.blocks",
-		Old: `r.Unknown != "" && v.Guard.Policy != AlwaysAllow`, New: "false",
+		Old: `r.Unknown != "" && policy != AlwaysAllow`, New: "false",
 	},
 	{
 		Name: "drain: a replica that nobody knows counts as a copy", In: "taint/drain.View.blocks",
@@ -5843,7 +5843,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a policy that does not evict asks", In: "taint/drain.View.evict",
-		Old: "v.Guard.Policy.Evicts()", New: "true",
+		Old: "v.policyOn(n).Evicts()", New: "true",
 	},
 	{
 		Name: "drain: a request that somebody took back is sent again", In: "taint/drain.View.evict",
@@ -5951,7 +5951,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a budget goes without a live look", In: "taint/keeper.Keeper.lookAgain",
-		Old: "v, err = k.look(ctx, g)", New: "v, err = see(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
+		Old: "v, err = k.look(ctx, g)", New: "v, err = k.see(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
 	},
 	{
 		Name: "drain: somebody who does not lead changes budgets", In: "taint/keeper.Keeper.write",
@@ -6655,7 +6655,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "power-off: sent through a device that the record does not name", In: "taint/fence.View.on",
-		Old: "slices.ContainsFunc(level, unnamed)", New: "false",
+		Old: "slices.ContainsFunc(level, unnamed)", New: "false && slices.ContainsFunc(level, unnamed)",
 	},
 	{
 		Name: "power-off: the next fence forgets what the last one turned off", In: "taint/fence.View.begin",
@@ -6802,7 +6802,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a device that refused for good is named", In: "taint/proof.PowerOffs.MayHaveAccepted",
-		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent",
+		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent && (t.took || true)",
 	},
 	{
 		Name: "after: an outlet that is on says that the machine runs", In: "taint/proof.Answers.Runs",
