@@ -51,6 +51,7 @@ type tomb struct {
 	fence string
 	at    time.Time // when it was sent
 	ready bool      // the node was Ready on the look: a policy's, for its storage's sake
+	led   time.Time // since when the process that sent it leads
 }
 
 func (c *checker) begin() {
@@ -332,12 +333,12 @@ func (c *checker) detach(g grounds, a evict.Attachment) {
 
 func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 	if g.Policy != "" {
-		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady()}
+		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady(), g.by.since}
 		c.replaceable(g, p)
 		c.free(g.look.Name, p)
 		return
 	}
-	c.ended[p.UID] = tomb{g.look.Record.ID, sent, false}
+	c.ended[p.UID] = tomb{g.look.Record.ID, sent, false, g.by.since}
 	r := g.look.Record
 	if m := c.w.machine(g.look.Name); m.lied && m.power && (m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
 		c.fooled[m.name] = r.ID + "/" + m.run
@@ -635,7 +636,8 @@ func (c *checker) accused(m *machine, r taint.Record) {
 
 // stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended when it was due within half a minute.
 // What it queued under a taint that has gone since, or for a pod it had deleted already, cannot be known to anybody, nor can a taint that
-// lands when a policy has looked at a node that was Ready.
+// lands when a policy has looked at a node that was Ready. A process that begins to lead after the taint landed has the
+// controller-manager's clock alone (docs/promises.md, "Kubernetes' own eviction"): where that is wrong, it is counted.
 func (c *checker) stockDelete(p *corev1.Pod, t *timer) {
 	if string(p.UID) == t.uid {
 		return
@@ -648,6 +650,10 @@ func (c *checker) stockDelete(p *corev1.Pod, t *timer) {
 	ended, ours := c.ended[t.uid]
 	if ended.ready {
 		c.w.count("became NotReady after a policy's look")
+		return
+	}
+	if landed := t.since.Add(-c.w.skew); c.w.skew != 0 && ended.led.After(landed) {
+		c.w.count("stock eviction under a wrong clock, which a new leader cannot know")
 		return
 	}
 	if ours && !t.again && t.due.Sub(ended.at) <= stockSoon && n != nil && slices.ContainsFunc(n.Spec.Taints, same) {
