@@ -293,8 +293,7 @@ func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
 		w.change(n, setReady(corev1.ConditionUnknown))
 	}
 	rec := w.record("n1")
-	rec.At = rec.At.Add(5 * time.Minute) // it goes on for longer than the new leader's grace
-	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.RecordAnnotation] = rec.Encode() })
+	w.offTimeout = 5 * time.Minute // it goes on for longer than the new leader's grace
 	w.lead()
 	w.run(110 * time.Second)
 	if !w.told.has("PowerOffLimit n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff || w.record("n1").ID != rec.ID {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,13 +39,14 @@ import (
 // No two things of it are alike, so that none can be taken for another: a volume's claim, PersistentVolume, handle and attachment all
 // have names of their own, each node tells its system UUID in another spelling than its device, and every node has pods of every kind.
 type world struct {
-	t        *testing.T
-	api      client.Client
-	r        *Reconciler
-	mode     fence.Mode
-	chosen   func(*corev1.Node) fence.Chosen // nil: mode
-	excluded string                          // a node that is left alone
-	limits   *fleet.Limits
+	offTimeout time.Duration // powerOffTimeout; 0: 30s
+	t          *testing.T
+	api        client.Client
+	r          *Reconciler
+	mode       fence.Mode
+	chosen     func(*corev1.Node) fence.Chosen // nil: mode
+	excluded   string                          // a node that is left alone
+	limits     *fleet.Limits
 
 	mu  sync.Mutex // guards now and changes
 	now time.Time
@@ -242,7 +244,7 @@ func (w *world) lead() {
 		Config: func() *Config {
 			return &Config{
 				Machine: w.machine, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,
-				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: 30 * time.Second, Retry: 150 * time.Second},
+				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second), Retry: 150 * time.Second},
 				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 			}
 		},
