@@ -21,8 +21,9 @@ func TestInstantOf(t *testing.T) {
 	if got := b.Sub(a); got != time.Minute || !b.After(a) || !a.Before(b) {
 		t.Errorf("got %s between two instants, want 1m0s", got)
 	}
-	if a.Compare(b) != -1 || a.Compare(a) != 0 || b.Compare(a) != 1 {
-		t.Errorf("got %d, %d and %d, want -1, 0 and 1", a.Compare(b), a.Compare(a), b.Compare(a))
+	same := a
+	if a.Compare(b) != -1 || a.Compare(same) != 0 || b.Compare(a) != 1 {
+		t.Errorf("got %d, %d and %d, want -1, 0 and 1", a.Compare(b), a.Compare(same), b.Compare(a))
 	}
 	if got := a.Add(time.Minute); got != b {
 		t.Errorf("got %+v, want %+v", got, b)
