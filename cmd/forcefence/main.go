@@ -105,7 +105,7 @@ func refuseUnknown(cmd *cobra.Command) {
 		}
 		err := fmt.Errorf("%w %q for %q", errNoCommand, args[0], cmd.CommandPath())
 		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-			return fmt.Errorf("%w\n\nDid you mean this?\n\t%s\n", err, strings.Join(like, "\n\t"))
+			return fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(like, "\n\t"))
 		}
 		return fmt.Errorf("%w; %s --help lists its commands", err, cmd.CommandPath())
 	}

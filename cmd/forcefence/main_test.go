@@ -60,11 +60,11 @@ func TestCheckConfig(t *testing.T) {
 		{name: "two files", args: []string{"check-config", "full.yaml", "minimal.yaml"}, status: 1,
 			stderr: "accepts 1 arg(s), received 2\n"},
 		{name: "no such command", args: []string{"chek-config"}, status: 2,
-			stderr: "unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n\tcheck-config\n\n"},
+			stderr: "unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n\tcheck-config\n"},
 		{name: "no such command of power", args: []string{"power", "cycle", "node-1"}, status: 2,
 			stderr: "unknown command \"cycle\" for \"forcefence power\"; forcefence power --help lists its commands\n"},
 		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
-			stderr: "unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n\n"},
+			stderr: "unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
 		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
 			stderr: "unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help lists its commands\n"},
 	} {

@@ -376,7 +376,7 @@ func TestPowerOffIsNoError(t *testing.T) {
 			}
 			x.c.now = x.c.now.Add(time.Millisecond)
 		}
-		again := tc.refuses == providers.ErrNotSent // it is decided on again, on another look
+		again := errors.Is(tc.refuses, providers.ErrNotSent) // it is decided on again, on another look
 		if (m.off != tc.offs) != again || x.st.told.said != tc.says || !errors.Is(err, tc.err) {
 			t.Errorf("%s: got %d power-offs, then %s, error %v; want %d, %s, %v",
 				name, m.off, x.st.told.said, err, tc.offs, tc.says, tc.err)
