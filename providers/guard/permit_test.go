@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,12 +142,12 @@ func list[T any](of ...T) []T { return of }
 // other action.
 func TestOlderQuestionConfirmsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		var asked atomic.Int64
 		g := guard.New(&fake{
 			state: func(context.Context, providers.Target) (providers.Observation, error) {
-				asked++
+				first := asked.Add(1) == 1
 				at := providers.Now()
-				if asked == 1 {
+				if first {
 					time.Sleep(3 * time.Second)
 				}
 				return providers.Observation{State: providers.PowerOn, At: at}, nil
@@ -165,8 +166,8 @@ func TestOlderQuestionConfirmsNothing(t *testing.T) {
 			}
 			<-answered
 		}
-		if asked != 3 {
-			t.Errorf("asked %d times, want one question before each power action", asked-1)
+		if asked.Load() != 3 {
+			t.Errorf("asked %d times, want one question before each power action", asked.Load()-1)
 		}
 	})
 }

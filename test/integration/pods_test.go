@@ -107,7 +107,7 @@ func TestStockEvictionHitsNoReplacement(t *testing.T) {
 	at := w.workload("once", 12)
 	at.Tolerations = leavingWithin(0)
 	soon := w.workload("soon", 4)
-	soon.Tolerations = leavingWithin(3)
+	soon.Tolerations = leavingWithin(10) // longer than all else takes, so that the fence waits for this alone
 	w.fill(h, 18, at.StatefulSet(), soon.StatefulSet(), w.plain("web", 2))
 	before := w.pods()
 	w.start(settings{})
