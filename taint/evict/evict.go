@@ -364,7 +364,11 @@ func (v View) armed() Decision {
 	case !v.asked() || v.Answer.State == providers.PowerOff:
 		return Decision{Act: Ask, Why: reason.Confirming}
 	case !person:
-		return v.unmark(taint.ResultLifted, reason.NotConfirmed)
+		d := v.unmark(taint.ResultLifted, reason.NotConfirmed)
+		if v.Answer.State == providers.PowerOn { // then it is not off by our power-off
+			d.Record.OffBy = nil
+		}
+		return d
 	case v.letsPerson():
 		return v.beginEviction(reason.Vouched, v.Evidence()...)
 	case v.due():

@@ -910,6 +910,13 @@ func TestConfirmTellsTheRun(t *testing.T) {
 			t.Errorf("run %q at our power-off, 2 now: got it off by %v, want %d devices", run, d.Record.OffBy, want)
 		}
 	}
+	// It came on between mark and confirmation: a later fence of it must not take it for one that we turned off.
+	for state, want := range map[providers.PowerState]int{on: 0, unknown: 1} {
+		d := Step(armed(func(v *View) { v.Look.Record.OffBy = by; heard(v, answer(state, time.Second)) }))
+		if d.Act != Unmark || len(d.Record.OffBy) != want {
+			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, d.Act, d.Record.OffBy, want)
+		}
+	}
 	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.
 	a.Run = ""
 	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))

@@ -23,7 +23,8 @@ import (
 )
 
 // A kubelet renews its Lease every quarter of its duration (10 s of 40). A Lease is stale after two missed renewals and half of a
-// third, and has missed one after half of the second.
+// third, and has missed one after half of the second. A renewal that comes after a missed one may have been sent at any
+// time since the one before.
 const (
 	DefaultDuration = 40 * time.Second // of a Lease that names none, or one out of bounds
 	MinDuration     = 10 * time.Second
@@ -31,6 +32,7 @@ const (
 
 	staleAfter  = 2.5 / 4
 	missedAfter = 1.5 / 4
+	tooSoon     = 0.5 / 4 // two renewals within that were held up, by an outage or while this process was stopped
 )
 
 // hintTTL is how long a hint keeps the node suspected. By then its Lease is stale, or the hint was wrong.
@@ -53,8 +55,6 @@ type Fleet struct {
 	heard   providers.Instant            // since when at least half of all beat; zero: they do not
 	scanned providers.Instant            // when the flags were last compared with the clock
 	due     providers.Instant            // before that the clock alone changes no flag
-	renewed providers.Instant            // when any Lease was last seen to change
-	outage  providers.Instant            // when the last outage began: no Lease was seen to change in it; zero: none
 	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
 	liars   map[string]*taint.Record     // by the node whose record says that a device said Off of a machine that was on
@@ -71,10 +71,11 @@ type Fleet struct {
 type node struct {
 	exists   bool
 	stale    bool // its flags
-	missed   bool
+	missed   bool // by what others may count on: since
 	rv       string
 	at       providers.Instant // when this process saw the Lease change: never the node's own clock
-	since    providers.Instant // the same, but for a renewal that may be older than an outage: the outage's start
+	since    providers.Instant // no later than when the node sent that renewal, which may have been on its way for long
+	anchor   providers.Instant // when a renewal was seen that did not come too soon after the one before
 	beat     providers.Instant // the same as at, but for the first sight of it, which is no heartbeat; zero: it did not change
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
@@ -207,14 +208,12 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Ins
 		n.beat = now
 		f.tally(n, 1)
 	}
-	if !f.renewed.IsZero() && f.renewed.Age(now) > share(DefaultDuration, missedAfter) {
-		f.outage = f.renewed
+	switch quiet := n.anchor.Age(now); {
+	case quiet > share(duration, missedAfter): // of an outage that the node may not have outlived
+		n.since, n.anchor = n.anchor, now
+	case quiet >= share(duration, tooSoon):
+		n.since, n.anchor = now, now
 	}
-	n.since = now
-	if !n.at.After(f.outage) { // the node may have sent it before the outage, and died in it
-		n.since = f.outage
-	}
-	f.renewed = now
 	n.rv, n.at, n.duration = rv, now, duration
 	f.flag(name, n, now)
 	f.count(now)
@@ -367,7 +366,8 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 				v.Fresh--
 			}
 		}
-		v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat
+		v.Stale, v.Missed = n.stale, now.Sub(n.at) > share(n.duration, missedAfter)
+		v.OddLease, v.Beat = n.odd, n.beat
 		v.OnAt = n.on
 		if n.hinted(now) {
 			v.Hint, v.HintAt = n.hintBy, n.hint
@@ -398,20 +398,20 @@ func (f *Fleet) node(name string, now providers.Instant) *node {
 		if f.nodes == nil {
 			f.nodes = map[string]*node{}
 		}
-		n = &node{name: name, at: now, since: now, duration: DefaultDuration}
+		n = &node{name: name, at: now, since: now, anchor: now, duration: DefaultDuration}
 		f.nodes[name] = n
-		f.expect(n)
+		f.expect(n, now)
 	}
 	return n
 }
 
-// flag compares a node's Lease with the clock.
+// flag compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That others are
+// heard must be news: by both clocks, and from when they sent it.
 func (f *Fleet) flag(name string, n *node, now providers.Instant) {
-	quiet := now.Sub(n.at)
-	stale, missed := quiet > share(n.duration, staleAfter), quiet > share(n.duration, missedAfter)
+	stale, missed := now.Sub(n.at) > share(n.duration, staleAfter), n.since.Age(now) > share(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
 	if stale == n.stale && missed == n.missed && !broken {
-		f.expect(n)
+		f.expect(n, now)
 		return
 	}
 	if stale && !n.stale {
@@ -423,17 +423,18 @@ func (f *Fleet) flag(name string, n *node, now providers.Instant) {
 		n.spoke, n.mute = false, providers.Instant{}
 	}
 	f.tally(n, 1)
-	f.expect(n)
+	f.expect(n, now)
 	if n.stale != before && n.exists {
 		f.changed = append(f.changed, name)
 	}
 }
 
 // expect notes when the clock alone changes a node's flags next.
-func (f *Fleet) expect(n *node) {
+func (f *Fleet) expect(n *node, now providers.Instant) {
 	if !n.missed {
-		f.dueAt(n.at.Add(share(n.duration, missedAfter)))
-	} else if !n.stale {
+		f.dueAt(now.Add(share(n.duration, missedAfter) - n.since.Age(now)))
+	}
+	if !n.stale {
 		f.dueAt(n.at.Add(share(n.duration, staleAfter)))
 	}
 	if !n.mute.IsZero() {
@@ -482,7 +483,7 @@ func (f *Fleet) count(now providers.Instant) {
 // awake scans where a flag may have changed: where the process was stopped, the first heartbeat that it hears must not pass for one among
 // many. A clock that was set back is compared with anew.
 func (f *Fleet) awake(now providers.Instant) {
-	if f.scanned.IsZero() || now.After(f.due) || now.Before(f.scanned) {
+	if f.scanned.IsZero() || now.Before(f.scanned) || f.scanned.Age(now) > f.due.Sub(f.scanned) {
 		f.scan(now)
 	}
 }

@@ -139,6 +139,10 @@ func TestOutageEnds(t *testing.T) {
 	}
 	c.silence("n3")
 	c.beat("n2")
+	if v := c.view("n3"); v.Heard {
+		t.Errorf("n3, what two of three sent may be as old as the outage: %+v", v)
+	}
+	c.pass(6 * time.Second)
 	if v := c.view("n3"); !v.Heard || c.counts("n3") != -25*time.Second {
 		t.Errorf("n3, two of three are back: %+v", v)
 	}
@@ -159,6 +163,13 @@ func TestShortOutage(t *testing.T) {
 	if v := c.view("n4"); !v.Stale || v.Heard || v.Fresh != 3 || c.counts("n4") != -1 {
 		t.Errorf("in the outage: %+v", v)
 	}
+	c.silence("n3", "n4")
+	c.beat("n1")
+	c.beat("n2")
+	if got := c.counts("n4"); got != -1 {
+		t.Errorf("renewals that may be older than its end: n4's silence counted for %s", got)
+	}
+	c.pass(6 * time.Second)
 	c.beat("n1")
 	c.beat("n2")
 	if got := c.counts("n4"); got != -25*time.Second {
@@ -166,15 +177,54 @@ func TestShortOutage(t *testing.T) {
 	}
 }
 
-// A process that was stopped finds everybody silent, and the first heartbeats do not open the gate for the rest.
+// A process that was stopped, or suspended, finds everybody silent. What it then sees of Leases first, and all at once,
+// may be as old as its pause: two of four have died in it.
 func TestProcessStopped(t *testing.T) {
-	c := newCluster(t, 4)
-	c.pass(10 * time.Second)
-	c.now = c.now.Add(time.Hour)
-	c.beat("n1")
-	c.beat("n2")
-	if got := c.counts("n3"); got != -25*time.Second {
-		t.Errorf("after an hour's pause n3's silence counted for %s, want -25s", got)
+	for _, tt := range []struct {
+		name       string
+		wall, mono time.Duration
+	}{
+		{"stopped", time.Hour, time.Hour},
+		{"suspended", time.Hour, time.Second},
+		{"its clock was set ahead", time.Hour, time.Second},
+		{"the wall clock stood still", 0, time.Hour},
+	} {
+		c := newCluster(t, 4)
+		c.pass(10 * time.Second)
+		c.now = providers.Instant{Wall: c.now.Wall.Add(tt.wall), Mono: c.now.Mono + tt.mono}
+		if v := c.view("n3"); v.Heard || v.Stale != (tt.mono == time.Hour) {
+			t.Errorf("%s: heard %t, n3 stale %t", tt.name, v.Heard, v.Stale)
+		}
+		for range 3 { // what the watch held back
+			c.beat("n1")
+			c.beat("n2")
+			c.now = c.now.Add(time.Millisecond)
+		}
+		if v := c.view("n3"); v.Heard {
+			t.Errorf("%s: renewals from the pause count", tt.name)
+		}
+		c.now = c.now.Add(26 * time.Second)
+		c.beat("n1")
+		c.beat("n2")
+		c.now = c.now.Add(10 * time.Second)
+		c.beat("n1")
+		c.beat("n2")
+		if got := c.counts("n3"); got != -25*time.Second {
+			t.Errorf("%s: n3's silence counted for %s, want -25s", tt.name, got)
+		}
+	}
+}
+
+// TestRenewsOften: a node that renews more often than most is heard all the same.
+func TestRenewsOften(t *testing.T) {
+	c := newCluster(t, 2)
+	for range 30 {
+		c.now = c.now.Add(2 * time.Second)
+		c.renew()
+		c.f.Tick(c.now)
+	}
+	if v := c.view("n1"); !v.Heard {
+		t.Errorf("got %+v", v)
 	}
 }
 

@@ -886,6 +886,10 @@ var Mutants = []Mutant{
 		Old: `run != ""`, New: "false",
 	},
 	{
+		Name: "after: what is on before its mark is confirmed is still off by our power-off", In: "taint/evict.View.armed",
+		Old: "v.Answer.State == providers.PowerOn {", New: "false {",
+	},
+	{
 		Name: "after: what was started since our power-off is still off by it", In: "taint/evict.View.armed",
 		Old: "d.Record.Run != run", New: "false",
 	},
@@ -1936,15 +1940,27 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/fleet.Fleet.Lease",
-		Old: "!n.at.After(f.outage)", New: "false",
+		Old: "quiet > share(duration, missedAfter)", New: "false",
 	},
 	{
-		Name: "fleet: whoever is heard after an outage died in it", In: "taint/fleet.Fleet.Lease",
-		Old: "!n.at.After(f.outage)", New: "!f.outage.IsZero()",
+		Name: "fleet: what a watch held back counts as heard (6)", In: "taint/fleet.Fleet.Lease",
+		Old: "quiet >= share(duration, tooSoon)", New: "true",
 	},
 	{
-		Name: "fleet: any pause between two renewals is an outage", In: "taint/fleet.Fleet.Lease",
-		Old: "f.renewed.Age(now) > share(DefaultDuration, missedAfter)", New: "now.After(f.renewed)",
+		Name: "fleet: a node that renews often is never heard", In: "taint/fleet.Fleet.Lease",
+		Old: "quiet := n.anchor.Age(now)", New: "quiet := n.at.Age(now)",
+	},
+	{
+		Name: "fleet: after a suspension all are heard (15)", In: "taint/fleet.Fleet.flag",
+		Old: "n.since.Age(now) > share", New: "now.Sub(n.since) > share",
+	},
+	{
+		Name: "fleet: a suspension is silence (15)", In: "taint/fleet.Fleet.flag",
+		Old: "now.Sub(n.at) > share", New: "n.at.Age(now) > share",
+	},
+	{
+		Name: "fleet: a suspension is not looked at in time", In: "taint/fleet.Fleet.awake",
+		Old: "f.scanned.Age(now) > f.due.Sub(f.scanned)", New: "now.After(f.due)",
 	},
 	{
 		Name: "fleet: a device that was silent for long is news for ever (16)", In: "taint/fleet.Fleet.flag",
@@ -2135,8 +2151,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a line that broke is silence (15)", In: "taint/fleet.Fleet.View",
-		Old: "v.Stale, v.Missed, v.OddLease, v.Beat = n.stale, n.missed, n.odd, n.beat",
-		New: "v.Stale, v.Missed, v.OddLease, v.Beat = n.stale || n.hinted(now), n.missed, n.odd, n.beat",
+		Old: "v.Stale, v.Missed = n.stale, ", New: "v.Stale, v.Missed = n.stale || n.hinted(now), ",
 	},
 	{
 		Name: "line: a refusal is told as the machine's end", In: "taint/line.outcomeOf",
@@ -3017,12 +3032,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: an Off that is not confirmed keeps the mark (11)", In: "taint/evict.View.armed",
-		Old: `
-			case !person:
-				return v.unmark(taint.ResultLifted, reason.NotConfirmed)`,
-		New: `
-			case !person:
-				return v.wait(reason.Confirming)`,
+		Old: "d := v.unmark(taint.ResultLifted, reason.NotConfirmed)", New: "d := v.wait(reason.Confirming)",
 	},
 	{
 		Name: "evict: a person's word beats a device that says On", In: "taint/evict.View.armed",
@@ -4515,7 +4525,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a Lease that stops to change is not looked at in time", In: "taint/fleet.Fleet.expect",
-		Old: "f.dueAt(n.at.Add(share(n.duration, missedAfter)))", New: "",
+		Old: "f.dueAt(now.Add(share(n.duration, missedAfter) - n.since.Age(now)))", New: "_ = now",
 	},
 	{
 		Name: "fleet: a Lease that missed a renewal is not looked at in time", In: "taint/fleet.Fleet.expect",
