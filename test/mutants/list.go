@@ -887,7 +887,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: what is on before its mark is confirmed is still off by our power-off", In: "taint/evict.View.armed",
-		Old: "v.Answer.State == providers.PowerOn {", New: "false {",
+		Old: "v.Answer.State == providers.PowerOn", New: "false",
 	},
 	{
 		Name: "after: what was started since our power-off is still off by it", In: "taint/evict.View.armed",
@@ -1952,11 +1952,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: after a suspension all are heard (15)", In: "taint/fleet.Fleet.flag",
-		Old: "n.since.Age(now) > share", New: "now.Sub(n.since) > share",
+		Old: "n.since.Age(now)", New: "now.Sub(n.since)",
 	},
 	{
 		Name: "fleet: a suspension is silence (15)", In: "taint/fleet.Fleet.flag",
-		Old: "now.Sub(n.at) > share", New: "n.at.Age(now) > share",
+		Old: "now.Sub(n.at)", New: "n.at.Age(now)",
 	},
 	{
 		Name: "fleet: a suspension is not looked at in time", In: "taint/fleet.Fleet.awake",
@@ -2151,7 +2151,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a line that broke is silence (15)", In: "taint/fleet.Fleet.View",
-		Old: "v.Stale, v.Missed = n.stale, ", New: "v.Stale, v.Missed = n.stale || n.hinted(now), ",
+		Old: "v.Stale, v.Missed = n.stale, now.Sub(n.at) > share(n.duration, missedAfter)",
+		New: "v.Stale, v.Missed = n.stale || n.hinted(now), now.Sub(n.at) > share(n.duration, missedAfter)",
 	},
 	{
 		Name: "line: a refusal is told as the machine's end", In: "taint/line.outcomeOf",
