@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Instant is a moment by both clocks of this process. Neither clock alone tells how old something is: the monotonic
-// clock stands still while a virtual machine is suspended, and the wall clock can be set. The zero value is no moment,
-// before all others.
+// Instant is a moment by both clocks of this process. One clock is not enough to know how old something is. The
+// monotonic clock stops while a virtual machine is suspended, and the wall clock can be set. The zero value is no
+// moment, before all others.
 //
 // Before, After, Compare and Sub use the monotonic clock: they order what this process saw, and measure how long a
 // state has lasted. Only instants of the same process, or of one recording, may be compared. A time that another clock
 // wrote is no Instant.
 type Instant struct {
 	Wall time.Time // the wall clock, without Go's monotonic reading
-	// Mono is the monotonic clock, since 1970 as the wall clock told it when the process started: the clocks agree
+	// Mono is the monotonic clock, counted from 1970 by the wall clock at the start of the process. The clocks agree
 	// until one is set, or the machine is suspended.
 	Mono time.Duration
 }
@@ -47,8 +47,8 @@ func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(
 // Since the zero Instant decades have passed.
 func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 
-// Age returns how old i is at now: the larger of what the two clocks say. It is for what must be fresh, such as an
-// answer that is acted on: after a suspension, or once a clock was set, a thing counts as too old rather than as too
+// Age returns how old i is at now: the larger of what the two clocks say. Use it for what must be fresh, such as an
+// answer that is acted on. After a suspension, or once a clock was set, a thing then counts as too old rather than too
 // new. It is never negative: what was read after now is new, and its age is 0.
 func (i Instant) Age(now Instant) time.Duration { return max(now.Sub(i), now.Wall.Sub(i.Wall), 0) }
 

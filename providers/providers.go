@@ -84,9 +84,10 @@ type Provider interface {
 	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Who the machine is was
 	// confirmed before (Confirm); a type compares again only where what it identifies is what it then acts on.
 	//
-	// still tells whether the request may still be sent. It is never nil, returns quickly, and is safe for concurrent use.
-	// A type wraps it once per call (PermitSends) and calls it right before every request that acts, on every attempt.
-	// After an error from still the type sends nothing that acts, and returns that error, wrapped.
+	// still returns an error if the request must not be sent any more. It is never nil, returns quickly, and is safe
+	// for concurrent use. A type wraps it once per call (PermitSends) and calls it right before every request that
+	// acts, on every attempt. After an error from still the type sends nothing that acts, and returns that error,
+	// wrapped.
 	PowerOff(ctx context.Context, t Target, still func() error) error
 	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated. still is as for PowerOff.
 	PowerOn(ctx context.Context, t Target, still func() error) error
@@ -289,11 +290,12 @@ type Question struct {
 // what an answer is worth, in which it is to be acted on, must be left.
 const Patience = 2 * time.Second
 
-// AskEach puts all questions, each under the rules of Ask, and returns the answers in their order. It puts them at the same time, but
-// where a provider is Slow: then the others are asked when it is about to answer, or has, so that no answer is old when all are there.
-// It returns when all are answered, or once Patience is over and the answers so far are enough: ErrUnreachable stands for the others.
-// enough gets an answer for each question, the zero Answer where there is none yet; it must not keep or change them. What was asked goes
-// on until its own deadline or ctx ends, so that a slow log-in is not cut off again and again. It blocks for at most the longest deadline.
+// AskEach puts all questions, each under the rules of Ask, and returns the answers in their order. It puts them at the
+// same time, but where a provider is Slow: then the others are asked when it is about to answer, or has, so that no
+// answer is old when all are there. It returns when all are answered, or once Patience is over and the answers so far
+// are enough. The others then get ErrUnreachable. enough receives one answer per question, the zero Answer where there
+// is none yet; it must not keep or change them. A question runs on until its own deadline or ctx ends, so that a slow
+// log-in is not cut off each time. It blocks for at most the longest deadline.
 func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now func() Instant) []Answer {
 	if len(qs) == 1 {
 		return []Answer{Ask(ctx, qs[0].Provider, qs[0].By, qs[0].Target, now)}

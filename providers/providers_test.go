@@ -418,7 +418,8 @@ func takes(d time.Duration, s providers.PowerState, err error) scripted {
 	}
 }
 
-// Several devices of one machine are asked at once, and one that is slow or hangs keeps the others' answers no longer than they may wait.
+// Several devices of one machine are asked at the same time. A slow or hanging one delays the others' answers only as
+// long as they may wait.
 func TestAskEach(t *testing.T) {
 	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
 	down := providers.ErrUnreachable

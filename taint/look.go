@@ -116,8 +116,8 @@ func (l Look) Alive(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
 }
 
-// PoweredOff returns the devices that accepted a power-off of ours, or may have, since the node's last sign of life:
-// those that its record names. nil if there is no record, or the node has shown life since.
+// PoweredOff returns the devices that the record names: they accepted a power-off of ours, or may have, since the
+// node's last sign of life. It is nil if there is no record, or the node has shown life since.
 func (l Look) PoweredOff() []Speaker {
 	if l.Record == nil || l.Alive(l.Record) {
 		return nil

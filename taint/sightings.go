@@ -2,9 +2,9 @@ package taint
 
 import "time"
 
-// Sightings are a record's times, each with when this process first saw it. Whoever wrote the record did so by another
-// wall clock, which may be set and may run ahead, so the wall clock alone tells only once how long ago that was. The
-// zero value has seen nothing.
+// Sightings are a record's times, each with when this process first saw it. Another wall clock may have written the
+// record, and it may be set, or run ahead. So our wall clock is compared with it once, at the first sight. The zero
+// value has seen nothing.
 type Sightings []sighting
 
 type sighting struct {
@@ -24,7 +24,7 @@ func (s Sightings) Saw(r *Record, now Instant) Sightings {
 	return out
 }
 
-// When returns when a time of the record was, by the clocks of this process: as long before its first sight as the wall
+// When returns a time of the record by the clocks of this process. It is as long before its first sight as the wall
 // clock said then. A time that was in the future then counts from its first sight. One that was not seen is seen now.
 func (s Sightings) When(at time.Time, now Instant) Instant {
 	if at.IsZero() {

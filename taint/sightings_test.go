@@ -7,8 +7,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// A time that another clock wrote counts from its first sight: on from as long ago as the wall clock said then, and
-// never from the future.
+// A time that another clock wrote counts from its first sight: it is as old as the wall clock said then, and never in
+// the future.
 func TestSightings(t *testing.T) {
 	first := providers.InstantOf(noon)
 	later := func(wall, mono time.Duration) providers.Instant {

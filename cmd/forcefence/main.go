@@ -27,8 +27,8 @@ func main() {
 	os.Exit(run(os.Args[1:], all.Types(), os.Stdout, os.Stderr))
 }
 
-// run executes one command line and returns the exit status after all it started has stopped: 0, 1 for an error, 2 for a command that
-// there is not. SIGINT and SIGTERM end the command's context.
+// run executes one command line and returns the exit status after everything that it started has stopped. It is 0, or 1
+// for an error, or 2 for a command that does not exist. SIGINT and SIGTERM end the command's context.
 func run(args []string, types providers.Registry, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -85,11 +85,11 @@ func newRoot(types providers.Registry) *cobra.Command {
 	return root
 }
 
-// errNoCommand says that the command line names a command that there is not.
+// errNoCommand says that the command line names a command that does not exist.
 var errNoCommand = errors.New("unknown command")
 
-// refuseUnknown lets commands that only hold others refuse words that name none of these. cobra does so for the root alone, and prints the
-// help of a nested command as if all were well.
+// refuseUnknown makes commands that only have subcommands refuse any other word. cobra does so for the root alone. For
+// a nested command it prints the help and exits with 0.
 func refuseUnknown(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		refuseUnknown(sub)

@@ -250,8 +250,8 @@ func (o pauser) rest(n *corev1.Node) string {
 	return ""
 }
 
-// configMap returns the ConfigMap that pauses the cluster. No controller reads one outside of its Lease's namespace, so another namespace
-// is an error: a pause there would pause nothing.
+// configMap returns the ConfigMap that pauses the cluster. No controller reads one outside of its Lease's namespace, so
+// another namespace is an error: a pause there would pause nothing.
 func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error) {
 	all, err := leading(ctx, o.client)
 	namespace := o.namespace

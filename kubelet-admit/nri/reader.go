@@ -40,7 +40,8 @@ var errReadAgain = errors.New("the watches may be behind")
 
 // reader keeps a view in step with the API server: one quorum GET of the own Node and one quorum LIST of its pods, then a watch of
 // each. It begins anew after any failure, with connections of its own: those from before a network outage stay dead for up to
-// half a minute after its end. While a pod is held it also reads the Node every pollEvery, because a watch may be open and silent.
+// half a minute after its end. While a pod is held it also reads the Node every pollEvery, because a watch may be open
+// and silent.
 type reader struct {
 	kubeconfig string
 	version    string // of the program
@@ -97,7 +98,8 @@ func (r *reader) session(ctx context.Context, synced func()) error {
 	}
 }
 
-// readAndWatch reads once and then watches, until something fails or a poll finds that the watches may be behind (errReadAgain).
+// readAndWatch reads once and then watches, until something fails or a poll finds that the watches may be behind
+// (errReadAgain).
 func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,8 +166,8 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			if err != nil {
 				return err
 			}
-			// This Node alone does not do: a mark may have come and gone since, and its pods may have been ended. An event of the watch that
-			// comes now may be older.
+			// This Node alone does not do: a mark may have come and gone since, and its pods may have been ended. An
+			// event of the watch that comes now may be older.
 			if unknown || node.ResourceVersion != version {
 				return errReadAgain
 			}
@@ -306,7 +308,8 @@ type event struct {
 func (e event) err() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
 
 // follow watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
-// that ends by its time is taken up where it was. Where the server's end of it does not get through, the client ends it a little later.
+// that ends by its time is taken up where it was. Where the server's end of it does not get through, the client ends it
+// a little later.
 func (c client) follow(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {

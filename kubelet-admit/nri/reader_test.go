@@ -165,7 +165,7 @@ func (s *server) changed(n *corev1.Node) {
 // until waits for what pod a is told; "" is leave to start.
 func until(t *testing.T, v *view, word string) { t.Helper(); untilTold(t, v, "a", word) }
 
-// untilTold waits for what a pod is told; "" is leave to start.
+// untilTold waits until the plugin answers word for a pod; "" lets it start.
 func untilTold(t *testing.T, v *view, pod, word string) {
 	t.Helper()
 	got := ""
@@ -175,7 +175,7 @@ func untilTold(t *testing.T, v *view, pod, word string) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("pod %s is told %q, want %q", pod, got, word)
+	t.Fatalf("pod %s: got answer %q, want %q", pod, got, word)
 }
 
 // knowing is a view that an earlier reading left behind: pod a may start, or could but for the mark.
@@ -361,7 +361,8 @@ func TestNodeGone(t *testing.T) {
 	}
 }
 
-// TestSilentWatch: a proxy keeps the watches open and passes nothing on. While a pod is held, each poll finds out what they did not tell.
+// TestSilentWatch: a proxy keeps the watches open and passes nothing on. While a pod is held, each poll finds what they
+// did not deliver.
 func TestSilentWatch(t *testing.T) {
 	after := clearNode.DeepCopy()
 	after.ResourceVersion = "12"
@@ -369,7 +370,7 @@ func TestSilentWatch(t *testing.T) {
 		before       *corev1.Node
 		pods, later  []corev1.Pod
 		held         string
-		a, b         string // what pods a and b are told in the end
+		a, b         string // the last answers for pods a and b
 		alreadyKnown bool   // pod a may start before, and is not held
 	}{
 		"the mark goes":                        {markedNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("a")}, "marked", "", "not known", false},
@@ -426,7 +427,8 @@ func TestPollOnlyWhileHolding(t *testing.T) {
 	})
 }
 
-// TestWatchesEnd: each watch names how long it may last, and ends soon after that where the server's end of it does not get through.
+// TestWatchesEnd: each watch names how long it may last, and ends soon after that where the server's end of it does not
+// get through.
 func TestWatchesEnd(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}, watchFor: time.Second})
@@ -444,7 +446,7 @@ func TestWatchesEnd(t *testing.T) {
 	}
 	s.set(func() {
 		if got := answer(v, askFor("a", nil)); got != "" || s.gets != 1 {
-			t.Errorf("the end of a watch is no failure: pod a is told %q after %d reads of the Node", got, s.gets)
+			t.Errorf("the end of a watch is no failure: pod a got answer %q after %d reads of the Node", got, s.gets)
 		}
 	})
 

@@ -16,7 +16,7 @@ func Identities(g *Provider) int {
 	return len(g.identities.known)
 }
 
-// ConfirmedAt tells whether an identity that was confirmed at sent counts at now.
+// ConfirmedAt reports whether an identity that was confirmed at sent counts at now.
 func ConfirmedAt(sent, now providers.Instant) bool {
 	var i identities
 	n1 := providers.Target{Node: "n1"}

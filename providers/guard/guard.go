@@ -2,11 +2,11 @@
 // concurrency limits per device, batches, metrics, and a fence around providers that hang or panic. It imports the contract,
 // Prometheus and x/time/rate.
 //
-// It promises that no power action reaches a provider unless the machine's own device told who it is
-// (providers.Confirm) at most confirmedFor before that action, and for no other action; that still allows it after
-// that, and is never called once the action has returned; that a call returns by its deadline whatever the provider
-// does; that a device is never asked by more calls at a time than its limit (calls that ignored their context
-// included); and that the answer itself is untouched: Observation.At stays the moment the provider sent the question.
+// It promises this: No power action reaches a provider unless the machine's own device has confirmed its identity
+// (providers.Confirm). That was at most confirmedFor before, serves one action, and still has allowed the action since.
+// still is not called once the action has returned. A call returns by its deadline, also if the provider hangs. A
+// device never has more calls at a time than its limit, including calls that ignored their context. The answer is
+// unchanged: Observation.At is the moment when the provider sent the question.
 package guard
 
 import (
@@ -127,7 +127,7 @@ func (g *Provider) Place(ctx context.Context, hypervisor string, t providers.Tar
 }
 
 // PowerOff makes sure who the machine is, asks still, and passes the request on. After an error the request may still
-// have reached the device, but for one about the machine's identity and for ErrNotSent.
+// have reached the device. Only an identity error and ErrNotSent mean that it did not.
 func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return g.act(ctx, callPowerOff, t, still, g.inner.PowerOff)
 }
@@ -137,9 +137,9 @@ func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	return g.act(ctx, callPowerOn, t, still, g.inner.PowerOn)
 }
 
-// act is the only way to the inner provider's power actions. It confirms the identity first, then waits for a slot, and
-// only then asks still: nothing that takes time may lie between still and the act. A question who the machine is has a
-// deadline of its own: a BMC that takes two seconds for each request could not be powered off within one.
+// act is the only way to the inner provider's power actions. It confirms the identity, then waits for a slot, and then
+// asks still, because nothing slow may happen between still and the act. The identity question has a deadline of its
+// own: with a shared one, a BMC that takes two seconds per request could not be powered off.
 func (g *Provider) act(ctx context.Context, c call, t providers.Target, still func() error,
 	f func(context.Context, providers.Target, func() error) error) error {
 	if !g.identities.use(t, providers.Now()) {

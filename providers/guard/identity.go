@@ -9,12 +9,12 @@ import (
 )
 
 // confirmedFor is how long a machine's identity counts as confirmed, from when the question was sent. The controller
-// asks for the state, decides, and writes its record before it acts: an answer of that length of time ago spares the
+// asks for the state, decides, and writes its record before it acts. An answer that is at most this old spares the
 // device another question. A cable that is moved takes longer.
 const confirmedFor = 15 * time.Second
 
-// identities remembers which targets' devices told lately that they speak of the right machine. Each confirmation
-// serves one action.
+// identities remembers which targets' devices have recently confirmed that they control the right machine. Each
+// confirmation serves one action.
 type identities struct {
 	mu    sync.Mutex // guards what follows
 	known map[string]identity
@@ -51,7 +51,7 @@ func (i *identities) learn(t providers.Target, sent providers.Instant, obs provi
 	i.known[t.Key()] = was
 }
 
-// use tells whether t's identity is confirmed at now, and uses that up.
+// use reports whether t's identity is confirmed at now, and uses that up.
 func (i *identities) use(t providers.Target, now providers.Instant) bool {
 	t.Heard = time.Time{}
 	i.mu.Lock()

@@ -39,7 +39,7 @@ func TestStillIsAskedLast(t *testing.T) {
 		if got := strings.Join(order, ", "); err != nil || got != "identity 0s, still 4s, act 4s, still 4s" {
 			t.Errorf("got %s, %v", got, err)
 		}
-		// Deposed while the device tells who it is: the provider is not called.
+		// Deposed while the device answers the identity question: the provider is not called.
 		order, began = nil, time.Now()
 		err = g.PowerOff(t.Context(), n1, func() error {
 			if time.Since(began) > 3*time.Second {
@@ -53,8 +53,8 @@ func TestStillIsAskedLast(t *testing.T) {
 	})
 }
 
-// TestConfirmedLately: an answer of at most 15 s ago that told who the machine is spares a power action the question,
-// once.
+// TestConfirmedLately: an answer that is at most 15 s old and confirmed the identity spares one power action the
+// question.
 func TestConfirmedLately(t *testing.T) {
 	machine := providers.Target{Node: "n1", ID: "m1", SystemUUID: uuid}
 	moved := machine

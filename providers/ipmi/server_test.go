@@ -51,7 +51,7 @@ func (s *soft) count(c types.Command) (n int) {
 	return n
 }
 
-// requests tells of each command whether it acts.
+// requests reports for each command whether it acts.
 func (s *soft) requests() (acts []bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -138,8 +138,8 @@ func (w *wire) permitted(b []byte) error {
 
 var errNoPermit = providers.WithClass(providers.ErrPermanent, errors.New("a Chassis Control request without a permit"))
 
-// acts tells whether a packet of ours in an open session is a Chassis Control request (IPMI 2.0, 28.3). What cannot be
-// decrypted counts as one.
+// acts reports whether a packet of ours in an open session is a Chassis Control request (IPMI 2.0, 28.3). What cannot
+// be decrypted counts as one.
 func (w *wire) acts(b []byte) bool {
 	p, ok := parsePacket(b)
 	if w.k2 == nil || ok && p.kind != payloadIPMI {

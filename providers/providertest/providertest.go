@@ -93,7 +93,7 @@ type Options struct {
 	Elsewhere []Fault
 	NoProxy   string // why no Bench has a Proxy: the family is not reached over TCP, another run of the suite has it
 	NoLogIns  string // why no Bench counts LogIns: no account can be locked, another run of the suite counts
-	// NoRequests is why no Bench records Requests: nobody sees what is encrypted, another run of the suite records.
+	// NoRequests is why no Bench records Requests: its traffic is encrypted, or another run of the suite records them.
 	NoRequests string
 
 	Timeout time.Duration // per call; default 5s

@@ -11,8 +11,8 @@ import (
 
 var errRefused = errors.New("the suite refuses")
 
-// acting runs f for PowerOff of a machine that is on and for PowerOn of one that is off, each after a question that
-// was answered: a provider that keeps a session has one.
+// acting runs f for PowerOff of a machine that is on and for PowerOn of one that is off, each after a question that was
+// answered. So a provider that keeps a session has one.
 func acting(ctx context.Context, b *Bench, o Options, f func(call action) error) error {
 	if b.Requests == nil {
 		return leftOut("Requests", o.NoRequests)
@@ -38,8 +38,8 @@ func acting(ctx context.Context, b *Bench, o Options, f func(call action) error)
 	return nil
 }
 
-// asksBeforeActing: each request that acts has a call of still of its own, and between the two the device received
-// nothing but other requests that act. A type that asks before its last read fails.
+// asksBeforeActing: each request that acts has its own call of still. Between the two the device received only other
+// requests that act. A type that asks before its last read fails.
 func asksBeforeActing(ctx context.Context, b *Bench, o Options) error {
 	return acting(ctx, b, o, func(call action) error {
 		var mu sync.Mutex
@@ -116,8 +116,8 @@ func refusedSendsNothing(ctx context.Context, b *Bench, o Options) error {
 	})
 }
 
-// refusedAtRetry: still allows one request, so the device receives one that acts at most, also where it fails in a
-// way that the type tries again. Where it received one the error does not say that nothing was sent.
+// refusedAtRetry: still allows one request, so the device receives at most one that acts. This holds also where it
+// fails in a way that the type tries again. If it received one, the error does not say that nothing was sent.
 func refusedAtRetry(ctx context.Context, b *Bench, o Options) error {
 	for _, f := range []Fault{NoFault, Unreachable} {
 		if f != NoFault && o.Without[f] != "" {

@@ -10,7 +10,7 @@ import (
 
 type permitKey struct{}
 
-// WithStill returns the context of one power action. Whatever sends for that action asks MaySend first.
+// WithStill returns the context of one power action. Code that sends for that action calls MaySend first.
 func WithStill(ctx context.Context, still func() error) context.Context {
 	return context.WithValue(ctx, permitKey{}, providers.PermitSends(still))
 }

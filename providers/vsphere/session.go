@@ -200,8 +200,8 @@ func call[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res 
 	return res, nil
 }
 
-// act is call for a request that acts on a VM's power. Every request of SOAP is a POST, so the transport cannot tell
-// them.
+// act is call for a request that acts on a VM's power. Every request of SOAP is a POST, so the transport cannot
+// distinguish them.
 func act[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) error {
 	if err := remote.MaySend(ctx); err != nil {
 		return err

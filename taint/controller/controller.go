@@ -92,8 +92,9 @@ func (m Machine) HeardAt(at time.Time) Machine {
 	return m
 }
 
-// Ask puts the question to all devices that speak for the node at once, and returns an answer of each. It blocks for them, until their
-// answers decide. liar names the node whose record keeps a device from being believed: its Off must not end the wait for the others.
+// Ask sends the question to all devices of the node at the same time, and returns one answer of each. It blocks until
+// their answers decide. liar names the node whose record keeps a device from being believed. The Off of such a device
+// must not end the wait for the others.
 func (m Machine) Ask(ctx context.Context, liar func(Machine) string, now func() providers.Instant) []providers.Answer {
 	devices, proofs := m.Devices(), m.proofs()
 	var qs []providers.Question

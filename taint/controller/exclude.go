@@ -167,8 +167,9 @@ func (r *Reconciler) saidElsewhere(ctx context.Context, at Elsewhere, node *core
 	return w, err
 }
 
-// LeftAlone is "" or why nothing may be begun about a node, as of now; for "" as the name, in the whole cluster. A Node that is not there is
-// left to whoever asks. It blocks for the API server, and may be repeated.
+// LeftAlone returns why nothing may be begun on a node now, "" if something may. The name "" means the whole cluster. A
+// Node that does not exist is not left alone: the caller has to decide. It blocks for the API server, and may be
+// repeated.
 func (r *Reconciler) LeftAlone(ctx context.Context, name string) (string, error) {
 	config, node, why := r.Config(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}}, ""
 	if name != "" {

@@ -70,8 +70,8 @@ func (r *Reconciler) refused(s recovery.Step) (told bool) {
 	return s.Once == "" || r.firstToTell(s.Why, s.Once)
 }
 
-// firstToTell reports whether something that is the same for many nodes has not been told for a while, and notes that
-// it is told now.
+// firstToTell reports whether something that is the same for many nodes was not reported for onceFor, and notes that it
+// is reported now.
 func (r *Reconciler) firstToTell(why reason.Reason, once string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,5 +91,5 @@ func (r *Reconciler) firstToTell(why reason.Reason, once string) bool {
 	return true
 }
 
-// onceFor is how long what is the same for many nodes is not told again.
+// onceFor is how long something that is the same for many nodes is not reported again.
 const onceFor = 10 * time.Minute

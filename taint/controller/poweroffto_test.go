@@ -38,7 +38,7 @@ func (x *midst) write(rec taint.Record) {
 	x.cached.node = x.live.node
 }
 
-// does does a step that the course said, tells the course, and has the API server hold what it wrote.
+// does carries out a step of the course, reports the result to the course, and stores what it wrote in the API server.
 func (x *midst) does(s recovery.Step) {
 	x.t.Helper()
 	o := x.act(x.t.Context(), x.st, s)
@@ -111,7 +111,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	}
 }
 
-// Whoever ends a fence, its powered-off devices are named once, by a process that saw it open.
+// However a fence ends, its powered-off devices are named once, by a process that saw it open.
 func TestPowerOffsAreReportedOnce(t *testing.T) {
 	rec := func(p taint.Phase, res taint.Result, devices ...string) *taint.Record {
 		r := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "other", Since: newYear}.Enter(p, res, newYear)

@@ -102,8 +102,8 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 	}
 }
 
-// tellAside tells once why policies end nothing that they would end otherwise. What is the same for many nodes is an
-// Event of the first.
+// tellAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
+// the first has the Event.
 func (r *Reconciler) tellAside(st *nodeState, s recovery.Step) {
 	a, before := s.Aside, st.told.aside
 	st.told.aside = a
@@ -276,9 +276,9 @@ func (r *Reconciler) eventOn(about, related runtime.Object, why reason.Reason, a
 	r.Events.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
 }
 
-// reportPowerOffs reports once, when a fence has ended, which devices accepted a power-off of it, whoever ended it:
-// what is still off stays off. It does so only for fences that this process saw open, so that a new leader does not
-// repeat it.
+// reportPowerOffs reports once, when a fence has ended, which devices accepted a power-off of it. It does not matter
+// who ended the fence: a device that is off stays off. It reports only fences that this process saw open, so that a new
+// leader does not repeat it.
 func (r *Reconciler) reportPowerOffs(node *corev1.Node, st *nodeState, rec *taint.Record) {
 	before := st.told.openFence
 	st.told.openFence = nil
@@ -418,7 +418,7 @@ func (r *Reconciler) setState(st *nodeState, state reason.State) {
 	st.told.shown = state
 }
 
-// stuckAfter is how long a node's steps must have failed before a person is told.
+// stuckAfter is how long a node's steps must have failed before an Event reports it.
 const stuckAfter = time.Minute
 
 // failing is what this process knows of a node's steps that fail. The zero value: the last one succeeded.

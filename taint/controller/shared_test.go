@@ -144,8 +144,8 @@ func (s slowPause) Get(ctx context.Context, k client.ObjectKey, o client.Object,
 	return s.server.Get(ctx, k, o, opts...)
 }
 
-// The pause is part of a look, however long it takes to read, and the last check does not wait for it: a power-off is sent all
-// the same.
+// The pause is part of a look, however long it takes to read. The last check does not wait for it, so the power-off is
+// sent.
 func TestSlowPauseKeepsNoPowerOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOn}

@@ -90,7 +90,8 @@ func TestStandsAsideOnce(t *testing.T) {
 	}
 }
 
-// That policies wait is told once for all nodes, though the count in it changes. Another incident is told again.
+// That policies wait is reported once for all nodes, even if the count in it changes. Another incident is reported
+// again.
 func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
 	x.st.node = x.live.node

@@ -37,8 +37,8 @@ func (r liveReads) List(ctx context.Context, l client.ObjectList, opts ...client
 	return r.Reader.List(ctx, l, opts...)
 }
 
-// A claim that cannot be read, of a pod that stays, keeps all entries of the volume lists and nothing else: the other
-// pods are recovered, and the mark goes once their volumes are detached.
+// An unreadable claim of a pod that stays keeps all entries of the volume lists, and nothing else. The other pods are
+// recovered, and the mark goes once their volumes are detached.
 func TestUnreadClaimOfStayingPod(t *testing.T) {
 	for name, err := range map[string]error{
 		"500": apierrors.NewInternalError(errors.New("unable to transform key")),

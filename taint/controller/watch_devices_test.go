@@ -159,7 +159,7 @@ func TestWatchDevices(t *testing.T) {
 		r.across(func(f *fleet.Fleet) { f.Know("a", r.now()) })
 		p.f(providers.Target{Node: "a"}, providers.Observation{State: providers.PowerOn})
 		if at := r.fleetView("a").OnAt; !at.Equal(r.now()) {
-			t.Errorf("a tells of On: got On at %s, want now", at.Wall)
+			t.Errorf("a says On: got On at %s, want now", at.Wall)
 		}
 		p.f(providers.Target{Node: "b"}, providers.Observation{State: providers.PowerOff})
 		if len(wake) != 1 {

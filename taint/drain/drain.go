@@ -39,8 +39,8 @@ func (p Policy) Evicts() bool { return p == BlockForEviction || p == BlockForEvi
 type Node struct {
 	Cordoned bool
 	Down     bool // Ready is not True
-	// Withdrawn: the node's mode begins nothing. What a guard made there goes, as under AlwaysAllow, and nothing new is made: a budget that
-	// nobody lets go of would hold its drain up for ever.
+	// Withdrawn reports that the node's mode begins nothing. What a guard made there goes, as under AlwaysAllow, and
+	// nothing new is made. A budget that stayed would block its drain for ever.
 	Withdrawn bool
 }
 
@@ -72,8 +72,8 @@ func (d Do) String() string {
 	return [...]string{"nothing", "protect", "restore", "let go", "ask", "take back"}[d]
 }
 
-// Begins reports that the act begins something. It is not done where a pause or an exclusion says that nothing is begun; what was begun
-// before ends all the same.
+// Begins reports whether the act begins something. A pause or an exclusion stops such acts; what was begun before still
+// ends.
 func (d Do) Begins() bool { return d == Protect || d == Restore || d == Ask }
 
 // Careful reports that the act must be found by a live look again before it is done.

@@ -4,9 +4,9 @@
 //
 // It is pure: it names no client, no clock and no logger. The controller's schedule and `forcefence drill` share it.
 //
-// It promises: a node is called fenceable only where its devices together said On, Off or Changing just now and, where machines are to be
-// powered off, one that answered would take a power-off, or, where they are not, one that answered knows more than whether the machine is
-// fed; and that no more nodes are asked in an hour than Hourly.
+// It promises: a node is called fenceable only if its devices together said On, Off or Changing just now, and one that
+// answered is of use. In a mode that powers machines off, that one would take a power-off. In other modes it knows more
+// than whether the machine gets power. At most Hourly nodes are asked in an hour.
 package drill
 
 import (
@@ -30,7 +30,7 @@ type Device struct {
 	Name    string // provider/device
 	Target  providers.Target
 	NoPower string           // "" or why the machine's power must not be touched through it
-	Feeds   bool             // it gives the machine its power (providers.Feeder): it says Off only once somebody switched it off
+	Feeds   bool             // it gives the machine its power (providers.Feeder): it says Off only after it was switched off
 	Liar    string           // "" or the node whose record says that it said Off of a machine that was on
 	Answer  providers.Answer // of this drill
 	Took    time.Duration

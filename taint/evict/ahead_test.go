@@ -15,16 +15,16 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 			v.Seen = v.Seen.Saw(v.Look.Record, ago(seen))
 		}
 	}
-	stands := func(change with) View { return onOvertime(ForceDetach, change) }
+	late := func(change with) View { return onOvertime(ForceDetach, change) }
 	for _, tt := range []struct {
 		name  string
 		view  View
 		alert string
 		act   Act
 	}{
-		{"seen for five minutes", stands(ahead(5 * time.Minute)), "", Wait},
-		{"seen for seven minutes", stands(ahead(7 * time.Minute)), string(reason.WaitingDetach), DeleteAttachments},
-		{"seen just now", stands(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", Wait},
+		{"seen for five minutes", late(ahead(5 * time.Minute)), "", Wait},
+		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach), DeleteAttachments},
+		{"seen just now", late(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", Wait},
 	} {
 		d := Step(tt.view)
 		if d.Alert != tt.alert || d.Act != tt.act {

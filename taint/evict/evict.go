@@ -8,10 +8,11 @@
 // It promises: no pod is tombstoned or deleted, no volume list is cleared, without an exact Off that was asked for after the mark
 // was seen and after Ready stopped being True, at most ProofTTL ago (Proven); a person's mark on a node that no device can speak
 // for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared, and each pod
-// that lives is spared before the mark goes, so that no write still on its way can end it. Pods that stay lose Ready only while the
-// machine is proven off, never on a person's word (notready.go). The mark goes only when nothing was
-// touched, or when every tombstoned pod and every volume that no bound pod uses is gone. A pod that the API server lets nobody end,
-// delete or spare (trouble.go) holds up no other: it is named, it keeps the mark of a node that is off, and not that of one that lives.
+// that lives is spared before the mark goes, so that no write still on its way can end it. Pods that stay lose Ready
+// only while the machine is proven off, never on a person's word (notready.go). The mark goes only when nothing was
+// touched, or when every tombstoned pod and every volume that no bound pod uses is gone. A pod that the API server lets
+// nobody end, delete or spare (trouble.go) holds up no other: it is named, it keeps the mark of a node that is off, and
+// not that of one that lives.
 package evict
 
 import (
@@ -158,15 +159,16 @@ type Volume struct {
 	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
 	Driver string                  // its CSI driver; "" for one that is not CSI's
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
-	// Migrated is the name in the node's lists of a volume of an in-tree plugin, where Kubernetes serves it by a CSI
-	// driver; "" for any other volume.
+	// Migrated is the second name in the node's lists of an in-tree volume that Kubernetes serves by a CSI driver; ""
+	// for any other volume.
 	Migrated corev1.UniqueVolumeName
 	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is
 	// not known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
 	Unread bool
 }
 
-// UnreadClaim stands for the claim of a PersistentVolume that could not be read. It is no claim's namespace/name.
+// UnreadClaim is used as the claim of a PersistentVolume that could not be read. No namespace/name of a claim equals
+// it.
 const UnreadClaim = "?"
 
 // goes reports whether the pod is to be moved: it is neither exempt nor finished.

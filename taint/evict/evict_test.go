@@ -593,7 +593,7 @@ func TestEvidence(t *testing.T) {
 		want taint.Evidence
 	}{
 		{"proof", armed(proven), taint.Evidence{At: ago(1100 * time.Millisecond).Wall, From: "rack-a", State: "Off", Raw: "Off"}},
-		{"nobody to ask", armed(person, noDevice), taint.Evidence{At: now.Wall, From: "person", State: "None", Raw: "no device speaks for the node"}},
+		{"no device to ask", armed(person, noDevice), taint.Evidence{At: now.Wall, From: "person", State: "None", Raw: "no device speaks for the node"}},
 		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)), taint.Evidence{At: ago(400 * time.Millisecond).Wall, From: "rack-a", State: "On", Raw: "On"}},
 	} {
 		d := Step(tt.view)

@@ -9,9 +9,10 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// notReadyFirst puts SetNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a dead node then leave
-// EndpointSlices, as the node lifecycle controller would have it: it does nothing for a node whose Ready step 5 ended. Pods that go come
-// first, and nothing depends on this act: without a proof, or after a failure, d goes on. A person's word is no proof.
+// notReadyFirst puts SetNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a dead
+// node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5 ended
+// (F19). Pods that go come first. Nothing depends on this act: without a proof, or after a failure, d goes on. A
+// person's word is no proof.
 func (v View) notReadyFirst(d Decision) Decision {
 	ends := d.Act == Unmark && d.Record.Result == taint.ResultEvicted
 	if d.Returned || d.Act != Wait && !ends {
@@ -40,7 +41,8 @@ func (v View) leftReady() (left []StuckPod) {
 	return left
 }
 
-// readyPods are the pods that stay on the node and read Ready, without those whose write failed a moment ago or is hopeless.
+// readyPods are the pods that stay on the node and read Ready, without those whose write failed a moment ago or is
+// hopeless.
 func (v View) readyPods() []Pod {
 	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p Pod) bool {
 		return !p.staysReady() || v.rest(SetNotReady, p) > 0 || v.hopeless(SetNotReady, p)
@@ -52,8 +54,9 @@ func (v View) readyPods() []Pod {
 // staysReady reports whether the pod stays on its node, has not finished and reads Ready.
 func (p Pod) staysReady() bool { return p.Exempt != taint.NotExempt && !p.Terminal && p.Ready }
 
-// mayProve reports whether one more question is expected to bring a proof in time for a decision: nothing was asked since the mark, or
-// the last Off would still count after the reads that follow a question. So no device is asked again and again for the sake of this act.
+// mayProve reports whether one more question is likely to bring a proof in time. That is so if nothing was asked since
+// the mark, or if the last Off would still count after the reads that follow a question. So no device is asked
+// repeatedly for this act.
 func (v View) mayProve() bool {
 	switch {
 	case v.nobody():

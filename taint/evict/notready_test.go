@@ -26,7 +26,8 @@ func oldOff(took time.Duration) with {
 	}
 }
 
-// Pods that stay lose Ready after all pods that go are dealt with, with a proof alone. A failure keeps nothing from its end.
+// Pods that stay lose Ready after all pods that go are dealt with, with a proof alone. A failure keeps nothing from its
+// end.
 func TestSetNotReady(t *testing.T) {
 	stays := pod("stays", exempt, readsReady)
 	sets := func(names ...string) want {
@@ -97,7 +98,7 @@ func TestSetNotReady(t *testing.T) {
 		{"failed: the others", evicting(proven, pods(stays, pod("e", exempt, readsReady)), tried(SetNotReady, stays, Failed, 1, 0)), sets("e"), 0},
 		{"failed: the mark goes, and the pod is named", evicting(proven, pods(stays), tried(SetNotReady, stays, Failed, 1, 0)), finish, 1},
 		{"denied: the mark goes, and the pod is named", evicting(proven, pods(stays), tried(SetNotReady, stays, Denied, 1, 0)), finish, 1},
-		{"failed, and went not ready since: nobody is named",
+		{"failed, and went not ready since: no pod is named",
 			evicting(proven, pods(pod("stays", exempt)), tried(SetNotReady, stays, Failed, 1, 0)), finish, 0},
 		{"failed: volumes are waited for", evicting(proven, attached("a"), pods(stays), tried(SetNotReady, stays, Failed, 1, 0)), detach, 0},
 		{"failed: again after a second", evicting(proven, attached("a"), pods(stays), tried(SetNotReady, stays, Failed, 1, time.Second)), sets("stays"), 0},

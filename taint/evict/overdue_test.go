@@ -70,7 +70,7 @@ func TestOvertime(t *testing.T) {
 		{"out of service already", onOvertime(TakeOutOfService, outOfService), Wait, reason.WaitingDetach},
 		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), Wait, reason.WaitingDetach},
 		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), OutOfService, reason.OutOfService},
-		{"nobody looked", onOvertime(TakeOutOfService, func(v *View) { v.emptied = providers.Instant{} }), Wait, reason.WaitingDetach},
+		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.emptied = providers.Instant{} }), Wait, reason.WaitingDetach},
 		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), OutOfService, reason.OutOfService},
 		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), Wait, reason.WaitingDetach},
 		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), Wait, reason.WaitingDetach},

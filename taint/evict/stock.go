@@ -95,8 +95,8 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 	return ends && s.near(due, now)
 }
 
-// starts are the times from which the stock controller may count the taint: when we first saw it, when the
-// controller-manager says that it added it, and when the API server was back after that.
+// starts returns the times from which the stock controller may count the taint. They are when this process first saw
+// it, its TimeAdded, and when the API server was back after that.
 func (s Stock) starts(t corev1.Taint) []time.Time {
 	seen, known := s.Seen.seen(t)
 	if !known {

@@ -10,8 +10,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// A taint keeps the time at which this process first saw it, whatever its TimeAdded says and whichever mark comes. A
-// taint that was removed and added again is another.
+// A taint keeps the time at which this process first saw it, under any TimeAdded and any mark. A taint that was removed
+// and added again is another.
 func TestTaintTimes(t *testing.T) {
 	look := func(at time.Duration, mark string, added ...time.Duration) taint.Look {
 		seen := now.Add(at)

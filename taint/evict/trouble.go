@@ -81,8 +81,8 @@ func (t trouble) hopeless() bool {
 	}
 }
 
-// Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady that was not tried
-// counts as failed, because the fence must not wait for it.
+// Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady
+// that was not tried counts as failed, because the fence must not wait for it.
 func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers.Instant) {
 	// A View holds the map that was there: it stays as it is.
 	m.troubles = maps.Clone(m.troubles)

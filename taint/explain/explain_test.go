@@ -298,7 +298,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Why policies end nothing is told once: a setting of the storage's own does it, or most other nodes are silent, too.
+// The reason why policies end nothing is reported once: the storage system's own setting does it, or most other nodes
+// are silent, too.
 func TestPoliciesThatWait(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(s *Snapshot)

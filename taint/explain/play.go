@@ -35,7 +35,7 @@ type play struct {
 	says  providers.PowerState
 	off   []bool // of each device: a power-off of ours went through it
 	began providers.Instant
-	until providers.Instant // nobody looks further
+	until providers.Instant // the play ends here
 	node  *corev1.Node
 	rv    int
 	pods  []evict.Pod

@@ -37,7 +37,7 @@ func mine(v *View) { v.Announced = v.Look.Record.LastPowerOn() }
 
 func wasOn(d time.Duration) func(*View) { return func(v *View) { v.LastOn = ago(d) } }
 
-// onAt is a device that told of On by itself so long ago.
+// onAt makes a device report On by itself, that long ago.
 func onAt(d time.Duration) func(*View) { return func(v *View) { v.Fleet.OnAt = ago(d) } }
 
 func becomes(after taint.After, why reason.Reason) Decision {

@@ -61,7 +61,7 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 		{"the mark was lifted before", after(rearm, lifted, fresh), arm},
 		{"the power-on's delay", fenced(fresh, ahead(59*s)), wait(reason.PowerOnDelay, s)},
 		{"the power-on's delay is over", fenced(fresh, minutes(2)), write(reason.PoweringOn)},
-		{"somebody turned it on since", fenced(fresh, wasOn(m), minutes(2)), write(reason.CameOn)},
+		{"it was turned on since", fenced(fresh, wasOn(m), minutes(2)), write(reason.CameOn)},
 		{"it was on before", fenced(fresh, wasOn(3*m), minutes(2)), write(reason.PoweringOn)},
 		{"it may be booting", fenced(fresh, on1, ahead(5*m-s)), wait(reason.CameUp, s)},
 		{"it did not come back", fenced(fresh, on1, minutes(5)), wait(reason.NotBack, recheck)},

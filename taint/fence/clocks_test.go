@@ -18,8 +18,8 @@ func clocks(d time.Duration) func(*View) {
 	}
 }
 
-// What must be fresh is as old as the older of both clocks says; what must have lasted has lasted for as long as the
-// process ran.
+// What must be fresh is as old as the larger age of both clocks. What must have lasted counts only the time in which
+// the process ran.
 func TestFreshByBothClocks(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	const long = 10 * time.Minute

@@ -107,8 +107,8 @@ func KeptOn(node *corev1.Node, cordoned bool) string {
 	return ""
 }
 
-// vmHostLabel is on every node that KubeVirt may run virtual machines on, with whatever value. KubeVirt's own handler
-// sets it to "false" when its heartbeat is late, as on a node whose kubelet died.
+// vmHostLabel is on every node that KubeVirt may run virtual machines on, with any value. KubeVirt's own handler sets
+// it to "false" when its heartbeat is late, as on a node whose kubelet died.
 const vmHostLabel = "kubevirt.io/schedulable"
 
 // IsVMHost reports a host of KubeVirt, by its Node's labels. Its kubelet can write this one: on its own Node, about its

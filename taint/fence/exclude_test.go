@@ -145,8 +145,8 @@ func TestExcludedElsewhere(t *testing.T) {
 	}
 }
 
-// A host of KubeVirt is one by the label alone: KubeVirt sets it to "false" where its own heartbeat is late, and that
-// is when it matters.
+// The label alone makes a node a host of KubeVirt. Its value does not matter: KubeVirt sets "false" when its own
+// heartbeat is late.
 func TestIsVMHost(t *testing.T) {
 	for _, value := range []string{"true", "false", "", "anything"} {
 		if !IsVMHost(map[string]string{"kubevirt.io/schedulable": value}) {

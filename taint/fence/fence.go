@@ -456,7 +456,7 @@ func (v View) on(powering bool) Decision {
 }
 
 // identified reports whether the look was sent at most identityHolds after the question to the devices. Then the
-// devices' guards need not ask again which machine it is, and nothing slow stands between the look and the power
+// devices' guards need not ask again which machine it is, and nothing slow happens between the look and the power
 // action. Before that look is taken, its time is now.
 func (v View) identified() bool {
 	at := v.Now

@@ -44,8 +44,8 @@ func cameBack(v *View) {
 	v.Saw(v.Look)
 }
 
-// A fence that ends names every device that accepted a power-off, or may have. Whoever was asked and refused for good
-// is not named.
+// A fence that ends names every device that accepted a power-off, or may have. A device that refused permanently is not
+// named.
 func TestPowerOffTo(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	ends := func(f func(*View)) func(*View) { return f }
@@ -122,7 +122,7 @@ func TestPowerOffToOfAnEarlierFence(t *testing.T) {
 		v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
 	}
 	if d := Step(dead(earlier, saying(on, 100*time.Millisecond))); d.Why != reason.Announcing || !slices.Equal(names(d.Record.PowerOffTo), []string{"strip/7", "rack-a/7"}) {
-		t.Errorf("announced anew: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))
+		t.Errorf("announced again: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))
 	}
 	if d := Step(dead(earlier, saying(off, 100*time.Millisecond))); d.Act != Arm || !slices.Equal(names(d.Record.PowerOffTo), []string{"strip/7"}) {
 		t.Errorf("off by itself: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))

@@ -7,8 +7,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// A turn by a record of a clock that runs ahead ends as long after its first sight as any other, however often the Node
-// changes.
+// A clock that runs ahead wrote the record of a turn. The turn still ends as long after its first sight as any other.
 func TestTurnOfAClockThatRunsAhead(t *testing.T) {
 	c := newCluster(t, 3)
 	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: true}

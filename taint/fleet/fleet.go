@@ -76,7 +76,7 @@ type node struct {
 	at       providers.Instant // when this process saw the Lease change: never the node's own clock
 	since    providers.Instant // no later than when the node sent that renewal, which may have been on its way for long
 	anchor   providers.Instant // when a renewal was seen that did not come too soon after the one before
-	beat     providers.Instant // the same as at, but for the first sight of it, which is no heartbeat; zero: it did not change
+	beat     providers.Instant // as at, but zero at first sight: that is no heartbeat
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
 	hint     providers.Instant

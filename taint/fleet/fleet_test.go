@@ -438,7 +438,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// On is remembered from whichever device told it, by the time when it was heard.
+// On is remembered from any device that reports it, with the time when it was heard.
 func TestOnIsRemembered(t *testing.T) {
 	c := newCluster(t, 2)
 	at := func(d time.Duration) providers.Instant { return c.now.Add(d) }

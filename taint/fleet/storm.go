@@ -296,8 +296,8 @@ func (s *scope) tally(n *node, by int) {
 }
 
 // sickness returns why the node is not healthy, "" if it is. In a failure domain a node that is not Ready is healthy
-// while it renews its Lease: it shows that the domain and the way to it work, and no power-off of another node there
-// makes it worse. In the whole cluster it is not: the floor of the cluster keeps nodes that can take pods.
+// while it renews its Lease. It shows that the domain and the way to it work. In the whole cluster it is not healthy:
+// that floor keeps nodes that can take pods.
 func (n *node) sickness(inDomain bool) string {
 	renews := !n.missed && !n.beat.IsZero()
 	switch {
@@ -419,9 +419,10 @@ func (f *Fleet) part(s *scope, now providers.Instant) Part {
 	return p
 }
 
-// losing notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each other. That is one
-// event, a site or the way to it. Nodes that die one by one are not. What was first heard after an outage of the API
-// server counts from its start: otherwise two nodes that died in the outage would look as if they had died one by one.
+// losing notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each
+// other. That is one event, a site or the way to it. Nodes that die one by one are not. A renewal that was first seen
+// after an outage of the API server counts from the start of the outage. Otherwise nodes that died together in the
+// outage would seem to have died one by one.
 func (f *Fleet) losing(s *scope, now providers.Instant) {
 	if s.nodes < 2 || 2*s.stale <= s.nodes {
 		s.lost, s.count = providers.Instant{}, 0

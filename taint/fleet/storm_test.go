@@ -325,7 +325,7 @@ func TestLostDomain(t *testing.T) {
 }
 
 // In an outage of the API server two of a zone's three nodes died. The renewal that one of them sent before the outage
-// is first seen after it: it counts from the start of the outage, so the zone is lost. A second renewal shows that the
+// is first seen after it. It counts from the start of the outage, so the zone is lost. A second renewal shows that the
 // node outlived the outage.
 func TestRenewalFromBeforeAnOutage(t *testing.T) {
 	for _, tt := range []struct {

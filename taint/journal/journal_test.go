@@ -415,8 +415,8 @@ func TestAfterwards(t *testing.T) {
 	}
 }
 
-// TestPowerOffTo: the object names what the record names. Until the end that may be more than accepted a power-off; the
-// end tells.
+// TestPowerOffTo: the object names what the record names. Until the end they may be more than those that accepted a
+// power-off.
 func TestPowerOffTo(t *testing.T) {
 	named := func(p taint.Phase, res taint.Result, at time.Duration, devices ...string) Told {
 		r := record().Enter(p, res, after(at))

@@ -52,9 +52,11 @@ type Options struct {
 	// Adapters are the storage systems of the configuration whose replicas a guard may ask to leave a node, guarded or not.
 	Adapters func() []*storage.Adapter
 	Leading  func() error // nil while this process is sure to be the leader
-	// Begins reports whether the mode of a node lets anything be begun there; of an empty Node, that of the configuration.
+	// Begins reports whether the mode of a node lets anything be begun there; of an empty Node, that of the
+	// configuration.
 	Begins func(*corev1.Node) bool
-	// LeftAlone is "" or why a pause or an exclusion lets nothing be begun on the node of that name, or, for "", in the cluster. It reads live.
+	// LeftAlone returns why a pause or an exclusion forbids to begin anything on the node, or in the cluster (""). It
+	// returns "" if none does, and reads live.
 	LeftAlone func(ctx context.Context, node string) (string, error)
 	Now       func() time.Time
 }
@@ -470,7 +472,8 @@ func (k *Keeper) look(ctx context.Context, g Guarded) (drain.View, error) {
 	return v, err
 }
 
-// leftAlone reports, once a pass, whether nothing may be begun on a node, or in the cluster (""). What cannot be read may say so.
+// leftAlone reports, once a pass, whether nothing may be begun on a node, or in the cluster (""). What cannot be read
+// may say so.
 func (k *Keeper) leftAlone(ctx context.Context, node string) bool {
 	alone, known := k.alone[node]
 	if known {

@@ -270,7 +270,8 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// A pause or an exclusion lets a guard begin nothing; what it began before ends. In a mode that begins nothing, all of it goes.
+// A pause or an exclusion lets a guard begin nothing; what it began before ends. In a mode that begins nothing, all of
+// it goes.
 func TestPausedAndDisabled(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction, "a", "b")
 	w.seen.Replace(storage.Replicas, nil)

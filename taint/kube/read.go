@@ -112,9 +112,9 @@ func SeePods(list []corev1.Pod, key string, first labels.Selector) []evict.Pod {
 const resolvers = 16
 
 // Volumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. A claim or
-// volume whose read the API server refuses is Unread in the result, so that it does not hide the others; unread says
-// why, and is nil where all were read. err means that the API server did not answer, or has no room: nothing is known
-// then.
+// volume whose read the API server refuses is Unread in the result, so that it does not hide the others. unread says
+// why; it is nil if all were read. err means that the API server did not answer, or was overloaded; then nothing is
+// known.
 func Volumes(ctx context.Context, c client.Reader, pods []corev1.Pod) (of map[string][]evict.Volume, unread, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -278,9 +278,8 @@ func uniqueName(v *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + v.Driver + "^" + v.VolumeHandle)
 }
 
-// migratedName is the name that they give a volume of an in-tree plugin whose work a CSI driver does; "" for a volume
-// of any other kind. They translate the PersistentVolume by this same library. known is false where it cannot be
-// translated.
+// migratedName is the name that they give an in-tree volume that a CSI driver serves; "" for any other volume. They
+// translate the PersistentVolume by this same library. known is false where it cannot be translated.
 func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, known bool) {
 	translator := csitranslation.New()
 	if !translator.IsPVMigratable(pv) {
@@ -293,8 +292,8 @@ func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, kn
 	return uniqueName(translated.Spec.CSI), true
 }
 
-// Claims finds the claims, as namespace/name, that volumes are bound to; "" for one that is bound to none or is not
-// there, evict.UnreadClaim for one whose read the API server refuses. Each volume costs one read.
+// Claims finds the claims, as namespace/name, that volumes are bound to. It is "" for a volume that is unbound or does
+// not exist. It is evict.UnreadClaim if the API server refuses the read. Each volume costs one read.
 func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -135,8 +135,8 @@ func (r unreadable) List(ctx context.Context, l client.ObjectList, opts ...clien
 	return r.Reader.List(ctx, l, opts...)
 }
 
-// readErrors are the ways in which a read fails; only the first says that there is nothing, and only the next two are
-// about the one object that was to be read.
+// readErrors are the ways in which a read fails. Only the first says that the object does not exist. Only the next two
+// are about that one object.
 var readErrors = map[string]error{
 	"not found":   apierrors.NewNotFound(schema.GroupResource{}, "n1"),
 	"forbidden":   apierrors.NewForbidden(schema.GroupResource{}, "n1", errors.New("RBAC")),

@@ -174,11 +174,13 @@ func (w Writer) nodePatch(ctx context.Context, l taint.Look, what string, pt typ
 	return w.patch(ctx, partial("Node", "", l.Name), what, pt, body, sub...)
 }
 
-// podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. One that comes back finds nothing to correct.
+// podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. One that comes back finds
+// nothing to correct.
 const podFailed = "PodFailed"
 
-// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of itself. Database
-// operators read the conditions and not the phase, so the same write sets Ready and ContainersReady False where they were True.
+// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of
+// itself. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
+// False where they were True.
 func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) error {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
 	if !p.Small {
@@ -206,8 +208,9 @@ func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) erro
 	}, "status")
 }
 
-// SetNotReady sets Ready of a pod that stays False. It takes the pod out of EndpointSlices, as the node lifecycle controller does on a
-// node that is not Ready. A kubelet that comes back writes Ready anew. It may be repeated.
+// SetNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
+// node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again. It may be
+// repeated.
 func (w Writer) SetNotReady(ctx context.Context, p evict.Pod) error {
 	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "setting pod not ready", types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},

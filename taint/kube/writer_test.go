@@ -66,7 +66,8 @@ func readyPod(t *testing.T, c client.Client, conditions ...corev1.PodCondition) 
 	return p
 }
 
-// conditionsOf are the pod's conditions as "type status reason", sorted. A " new" follows where the time of the last transition changed.
+// conditionsOf are the pod's conditions as "type status reason", sorted. A " new" follows where the time of the last
+// transition changed.
 func conditionsOf(t *testing.T, c client.Client, p *corev1.Pod) []string {
 	t.Helper()
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {

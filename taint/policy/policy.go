@@ -5,11 +5,10 @@
 // It is pure: Step is a function from a View to a Decision. The caller looks live before each, and gives it the pods listed after that
 // look.
 //
-// It promises: a policy without a word for WithoutProof ends nothing; no policy ends anything while fewer than half of
-// all nodes are heard, or one of the node's failure domains is lost; a node that is Ready, or that was not seen Ready
-// where the trigger
-// is the change, loses no pod; what is deleted was ended before; exempt pods are left alone, and so are pods that Kubernetes' own eviction is about to
-// delete by name (F2).
+// It promises: A policy without a word for WithoutProof ends nothing. No policy ends anything while fewer than half of
+// all nodes are heard, or one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one
+// that was not seen Ready where the trigger is the change. What is deleted was ended before. Exempt pods are left
+// alone, and so are pods that Kubernetes' own eviction is about to delete by name (F2).
 package policy
 
 import (

@@ -48,8 +48,8 @@ func PresetOf(name string) (Preset, bool) {
 	return Presets[i], true
 }
 
-// Unfenced returns the first of the CSI drivers whose storage is known not to cut off a node that looks dead, "" if there is none.
-// storage-fences must not be said of it, whatever the policy is called.
+// Unfenced returns the first driver whose storage is known not to cut off a node that looks dead, "" if there is none.
+// No policy may claim storage-fences for it.
 func Unfenced(drivers []string) string {
 	for _, p := range Presets {
 		for _, d := range p.Policy.Drivers {

@@ -39,7 +39,7 @@ var Document = Intervals{Poll: 5 * time.Second, Expiry: time.Hour, Timeout: 25 *
 // spell is what one policy remembers of a node's storage.
 type spell struct {
 	healthy bool              // as the storage said last, when it said anything
-	since   providers.Instant // since when, or since it was looked at anew
+	since   providers.Instant // since when, or since it was looked at again
 	open    bool              // not done yet
 	begun   providers.Instant // when its pods were first looked at; zero: something else went first
 }

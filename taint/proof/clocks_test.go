@@ -7,7 +7,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// An Off that was on its way during a suspension proves nothing, and a wall clock that was set back takes nothing from one.
+// An Off that was on its way during a suspension proves nothing, and a wall clock that was set back takes nothing from
+// one.
 func TestCountedByBothClocks(t *testing.T) {
 	for wall, want := range map[time.Duration]providers.PowerState{
 		time.Second: providers.PowerOff, -time.Hour: providers.PowerOff, TTL + time.Second: providers.PowerUnknown,

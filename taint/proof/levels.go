@@ -96,10 +96,11 @@ func first(levels []said) providers.Answer {
 	}
 }
 
-// Decided reports whether the answers so far decide what the devices say together, so that the missing ones (zero Answers) need not be
-// awaited. An Off does: it grows old, and most of TTL must be left to act on it. A disagreement does, because no further answer settles it.
-// So does what a device knows of the machine itself. The On of what feeds the machine does not: another device may say Off beside it, and
-// nothing is lost by waiting, since On proves nothing. Part of a level decides nothing either.
+// Decided reports whether the answers so far decide what the devices say together, so that the missing ones (zero
+// Answers) need not be awaited. An Off does: it grows old, and most of TTL must be left to act on it. A disagreement
+// does, because no further answer settles it. So does what a device knows of the machine itself. The On of what feeds
+// the machine does not, because another device may still say Off. On proves nothing, so nothing is lost by waiting.
+// Part of a level decides nothing either.
 func Decided(devices []Device, answers []providers.Answer) bool {
 	var a Answers
 	a.Expect(devices...)

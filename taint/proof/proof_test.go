@@ -33,7 +33,8 @@ func devices(levels ...int) []Device {
 	return out
 }
 
-// Answers decide once those still missing can add nothing that is worth the wait. What only feeds the machine decides by an Off alone.
+// Answers decide once those still missing can add nothing that is worth the wait. What only feeds the machine decides
+// by an Off alone.
 func TestDecided(t *testing.T) {
 	feeds := func(d []Device, which ...int) []Device {
 		for _, i := range which {
@@ -49,7 +50,7 @@ func TestDecided(t *testing.T) {
 		say  []providers.PowerState
 		want bool
 	}{
-		{"nobody has answered", devices(0, 1), []providers.PowerState{none, none}, false},
+		{"no device has answered", devices(0, 1), []providers.PowerState{none, none}, false},
 		{"a device failed", devices(0, 1), []providers.PowerState{unknown, none}, false},
 		{"off", devices(0, 1), []providers.PowerState{off, none}, true},
 		{"on", devices(0, 1), []providers.PowerState{none, on}, true},

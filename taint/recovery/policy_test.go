@@ -297,11 +297,11 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		storm func(c *course)
-		want  string // part of what is said; "": the policy acts
+		want  string // part of the reported reason; "": the policy acts
 	}{
 		{"this node alone", func(c *course) { zone(c, "p1"); silence(c, time.Minute, "p1", "p2", "p3") }, ""},
 		{"one of three others is heard", func(c *course) { silence(c, time.Minute, "p1") }, "fewer than half of the nodes are heard"},
-		{"nobody is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
+		{"no node is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
 		{"the only other node is silent, and this one beats", func(c *course) {
 			c.fleet.Drop("p2", c.now)
 			c.fleet.Drop("p3", c.now)

@@ -131,7 +131,7 @@ type Step struct {
 	Devices []int // PowerOn: the same, of those to send it through, one after the other
 
 	Alert string           // "" or why a person should look; the mark stays
-	Stuck []evict.StuckPod // pods that the API server lets nobody end, delete, spare or set not ready
+	Stuck []evict.StuckPod // pods that the API server does not let us end, delete, spare or set not ready
 	Kept  []evict.Pod      // Unmark: ended pods that only somebody else's finalizers keep
 }
 
@@ -159,7 +159,7 @@ type Node struct {
 	view   evict.View        // what was decided on last, under a mark
 	byPol  policy.Decision   // the last act of a policy
 	step   Step              // the last
-	owed   bool              // it is a read, and nobody has said yet what that brought
+	owed   bool              // it is a read, and its result is not here yet
 
 	// What is kept from look to look.
 	work     fence.Work
@@ -222,7 +222,8 @@ func (n *Node) Look() taint.Look { return n.look }
 // Devices are those that speak for the node, by the last look.
 func (n *Node) Devices() []proof.Device { return n.facts.Devices }
 
-// Began is when the fence of the look's record began, by this process's clocks; without an open record when the look was sent.
+// Began is when the fence of the look's record began, by this process's clocks; without an open record when the look
+// was sent.
 func (n *Node) Began() providers.Instant {
 	if !n.look.Record.Open() {
 		return n.look.Sent
@@ -343,8 +344,8 @@ func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
 	n.last, n.owed = at, false
 }
 
-// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about; "" of one that is bound to
-// none, evict.UnreadClaim of one that could not be read.
+// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
+// volume, and evict.UnreadClaim for one that could not be read.
 func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
 	n.named = maps.Clone(n.named)
 	if n.named == nil {
@@ -418,8 +419,8 @@ type Outcome struct {
 	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
 	Sent providers.Instant // PowerOff: when it was sent
 	Late bool              // the act did not hold any more: nothing was sent
-	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID; one that is not in it
-	// was not tried
+	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
+	// one that is not in it was not tried
 	How map[string]evict.Refusal
 }
 
@@ -857,7 +858,7 @@ const (
 	NotThis       // HoldsFor: this pod is left to the next look; other writes of the step may be sent
 )
 
-// Recheck is what an executor knows right before a power action is sent, beside the look that the action was decided
+// Recheck is what an executor knows right before a power action is sent, besides the look that the action was decided
 // on.
 type Recheck struct {
 	Leading error       // why this process may not be the leader any more; nil: it is
@@ -916,8 +917,8 @@ func (n *Node) changed(r Recheck) error {
 }
 
 // HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before
-// each. Beside what Holds says, it ends no pod that Kubernetes' own eviction is about to delete by name (F2): the write
-// may have waited for its turn since it was decided.
+// each. It does what Holds does. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete
+// by name (F2): the write may have waited since it was decided.
 func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
 	if n.step.Do == Tombstone {
 		stock := n.evict.Stock(n.look)
@@ -931,9 +932,8 @@ func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
 	return n.Holds(now)
 }
 
-// Holds says whether what Next said last may be done at now: of a destructive act it is asked right before, for pods by
-// HoldsFor.
-// A pause of the process, or a batch that takes long, must not let it act on what was true once.
+// Holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
+// act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
 func (n *Node) Holds(now providers.Instant) Hold {
 	switch n.step.Do {
 	case PowerOff, PowerOn:

@@ -885,8 +885,7 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	}
 }
 
-// A claim that cannot be read, of a pod that stays, keeps no other pod of the node from its recovery and the mark from
-// no end.
+// An unreadable claim of a pod that stays delays no other pod of the node, and does not keep the mark.
 func TestUnreadClaim(t *testing.T) {
 	mine, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
 	agent := claims(exempt(running("agent")))
@@ -1164,7 +1163,7 @@ func TestWritesThatFail(t *testing.T) {
 	}
 }
 
-// Whatever becomes of SetNotReady, the mark goes: a run that was cut short, a run of which nothing was tried, a process that came too late.
+// The mark goes however SetNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
 func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 	for name, o := range map[string]Outcome{
 		"written":       {How: map[string]evict.Refusal{"a": evict.Accepted}},
@@ -1443,8 +1442,8 @@ func TestTwoDevices(t *testing.T) {
 	}
 }
 
-// A host of KubeVirt is not powered off where nobody said so: its virtual machines may serve. One that is off is
-// recovered as any node.
+// A host of KubeVirt is not powered off unless the configuration says so: its virtual machines may serve. One that is
+// off is recovered as any node.
 func TestHostOfKubeVirt(t *testing.T) {
 	host := func(may bool) *course {
 		c := begin(t, &fleet.Fleet{}, "n1")

@@ -293,7 +293,8 @@ func (e event) into(n *recovery.Node, f recovery.Fleet) {
 	}
 }
 
-// slack is by how much a wait may differ: a recording of an older version has one clock, and the process counted time by another.
+// slack is by how much a wait may differ: a recording of an older version has one clock, and the process counted time
+// by another.
 const slack = 10 * time.Millisecond
 
 // unlike is in what two decisions differ, by the names of Step's JSON; nil: they are the same.

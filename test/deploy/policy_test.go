@@ -362,7 +362,7 @@ func setCondition(kind corev1.PodConditionType, status corev1.ConditionStatus, r
 // notReady is what the controller writes of a pod that stays on a dead node.
 var notReady = setCondition(corev1.PodReady, corev1.ConditionFalse, taint.TombstoneReason)
 
-// notReadyAnd writes something beside it.
+// notReadyAnd writes something besides it.
 func notReadyAnd(edits ...func(*corev1.Pod)) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for _, edit := range append([]func(*corev1.Pod){notReady}, edits...) {

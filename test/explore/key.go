@@ -269,7 +269,7 @@ func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 var skipped = map[field]bool{
 	{typ[recovery.Node](), "policy"}: true, {typ[recovery.Node](), "facts"}: true, {typ[recovery.Node](), "view"}: true,
 	{typ[recovery.Node](), "byPol"}: true, {typ[recovery.Node](), "step"}: true, {typ[recovery.Node](), "last"}: true,
-	{typ[recovery.Node](), "sights"}: true, // the clocks agree: they tell what the record tells
+	{typ[recovery.Node](), "sights"}: true, // the clocks agree: they have the record's times
 	{typ[recovery.Node](), "rival"}:  true, {typ[recovery.Node](), "wait"}: true, {typ[recovery.Node](), "workTook"}: true,
 	{typ[evict.Memory](), "looked"}: true, {typ[fleet.Fleet](), "heard"}: true, {typ[proof.Answers](), "of"}: true,
 	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "liars"}: true,

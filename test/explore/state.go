@@ -199,8 +199,8 @@ func (n *node) look(lease id, sent, got providers.Instant) taint.Look {
 	return l
 }
 
-// podsOn are the pods that a live list of the first node brings, without their volumes. None reads Ready: the writes that change it would
-// multiply the states, and no decision about other pods depends on them.
+// podsOn are the pods that a live list of the first node brings, without their volumes. None reads Ready: the writes
+// that change it would multiply the states, and no decision about other pods depends on them.
 func (s *state) podsOn() []evict.Pod {
 	out := []evict.Pod{{Namespace: "default", Name: "cni", UID: daemon, ResourceVersion: "1", Exempt: taint.ExemptDaemon}}
 	for i, p := range s.pods {

@@ -55,8 +55,9 @@ func podCondition(t *testing.T, p corev1.Pod, kind corev1.PodConditionType) core
 	return p.Status.Conditions[i]
 }
 
-// An ingress pod of a DaemonSet stays on its dead node. Its endpoint goes with the fence, which ends the node's Ready before the node
-// lifecycle controller would, and so keeps it from setting the pods not ready. The endpoint is back when the node is.
+// An ingress pod of a DaemonSet stays on its dead node. The fence ends the node's Ready first, so the node lifecycle
+// controller does not set the pods not ready (F19). The fence does, and their endpoints go. The endpoint is back when
+// the node is.
 func TestEndpointsOfDeadNode(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3, own: &cluster.Options{}})
 	h := w.hosts[0]

@@ -75,8 +75,8 @@ func (w *world) deadWebhook(value string) (stop func()) {
 	return stop
 }
 
-// The API server rejects the mark for good: an admission policy that does not know the key, and a webhook whose backend
-// is gone. After a minute an Event has its message. Once nothing rejects the mark, the nodes are recovered.
+// The API server rejects the mark at every attempt: an admission policy that does not know the key, and a webhook whose
+// backend is gone. After a minute an Event has its message. Once nothing rejects the mark, the nodes are recovered.
 func TestRejectedMark(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	denied, hooked := w.hosts[0], w.hosts[1]

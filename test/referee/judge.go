@@ -201,7 +201,8 @@ func (c *court) pod(e effect) {
 	}
 }
 
-// onlyNotReady reports whether a write of a pod that has not finished changed Ready from True to False, and nothing else.
+// onlyNotReady reports whether a write of a pod that has not finished changed Ready from True to False, and nothing
+// else.
 func onlyNotReady(e effect) bool {
 	was, is := e.before.Pod.DeepCopy(), e.after.Pod.DeepCopy()
 	if e.Verb == "delete" || over(was) || statusOfReady(was) != corev1.ConditionTrue || statusOfReady(is) != corev1.ConditionFalse {

@@ -84,7 +84,8 @@ func change(a *account, rv string, edit func(*version)) {
 	a.Versions[i] = v
 }
 
-// losesReady has the daemon's pod, which read Ready, written under the mark, 0.2 s after the device said Off; edit changes more of it.
+// losesReady has the daemon's pod, which read Ready, written under the mark, 0.2 s after the device said Off; edit
+// changes more of it.
 func losesReady(a *account, edit func(*corev1.Pod)) {
 	ready := func(status corev1.ConditionStatus) []corev1.PodCondition {
 		return []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}

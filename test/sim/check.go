@@ -179,7 +179,7 @@ type grounds struct {
 	device bool                   // one speaks for the node
 	trust  bool                   // in a person's word
 	by     *Process
-	hinted bool // something beside the device's answers told of the machine's end
+	hinted bool // something besides the device's answers reported the machine's end
 }
 
 // begun is the record before the act.
@@ -244,7 +244,8 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 	return false
 }
 
-// sentNotReady holds for a pod that stays what invariant 1 holds for one that goes. A person's word never takes Ready from a pod.
+// sentNotReady checks invariant 1 for a pod that stays, as for one that goes. A person's word never takes Ready from a
+// pod.
 func (c *checker) sentNotReady(g grounds, p evict.Pod) {
 	what := "Ready False on " + p.Name
 	c.begun(g, what)
@@ -257,7 +258,8 @@ func (c *checker) sentNotReady(g grounds, p evict.Pod) {
 	}
 }
 
-// notReady holds that no pod of a machine that runs loses Ready, but where the machine was started since it was proven off, or lied.
+// notReady holds that no pod of a machine that runs loses Ready, but where the machine was started since it was proven
+// off, or lied.
 func (c *checker) notReady(g grounds, m *machine, p evict.Pod) {
 	if m.power && m.switched.Before(g.answer.At.Wall) && !m.lied {
 		c.w.fail("1", "%s loses Ready, and %s has been on since before it was asked", p.Name, m.name)
@@ -634,10 +636,11 @@ func (c *checker) accused(m *machine, r taint.Record) {
 	}
 }
 
-// stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended when it was due within half a minute.
-// What it queued under a taint that has gone since, or for a pod it had deleted already, cannot be known to anybody, nor can a taint that
-// lands when a policy has looked at a node that was Ready. A process that begins to lead after the taint landed has the
-// controller-manager's clock alone (docs/promises.md, "Kubernetes' own eviction"): where that is wrong, it is counted.
+// stockDelete is F2: the stock controller must not hit the replacement of a pod that we ended when it was due within
+// half a minute. What it queued under a taint that has gone since, or for a pod it had deleted already, cannot be known
+// to anybody, nor can a taint that lands when a policy has looked at a node that was Ready. A process that begins to
+// lead after the taint landed has only the controller-manager's clock (docs/promises.md, "Kubernetes' own eviction").
+// If that is wrong, the case is counted.
 func (c *checker) stockDelete(p *corev1.Pod, t *timer) {
 	if string(p.UID) == t.uid {
 		return

@@ -216,7 +216,8 @@ func (k *kubelet) syncPods() {
 	k.volumes()
 }
 
-// reconcile corrects pods that run here and were set not ready: a kubelet compares what it reported with what is stored every ten seconds.
+// reconcile corrects pods that run here and were set not ready: a kubelet compares what it reported with what is stored
+// every ten seconds.
 func (k *kubelet) reconcile() {
 	if k.m.away() {
 		return

@@ -161,8 +161,8 @@ func (r arrived) State(context.Context, providers.Target) (providers.Observation
 func (arrived) PowerOff(context.Context, providers.Target, func() error) error { return nil }
 func (arrived) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
-// ask puts a question to each of the machine's devices, all at once, by the clocks of who asks. It is done once all have answered, or once
-// the answers decide and the other devices have had their time.
+// ask puts a question to each of the machine's devices, all at once, by the clocks of who asks. It is done once all
+// have answered, or once the answers decide and the other devices have had their time.
 func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done func([]providers.Answer)) {
 	sent := now()
 	out := make([]providers.Answer, len(to))

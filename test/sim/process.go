@@ -108,7 +108,7 @@ func (p *Process) begin() {
 	p.after(0, p.tick)
 }
 
-// now is this moment by the process's clocks. The monotonic one stands still while its machine is suspended.
+// now is this moment by the process's clocks. The monotonic one stops while its machine is suspended.
 func (p *Process) now() providers.Instant {
 	now := p.w.instant()
 	if now.Mono -= p.slept; !p.asleep.IsZero() {
@@ -626,9 +626,9 @@ func (k *worker) powerOn(s recovery.Step) {
 	w.jolt(k.Process, k.m)
 }
 
-// act has a device carry out a power action as a provider does: after what keeps the provider busy it asks StillHolds,
-// and then sends the request, which takes at most actDeadline. sent runs when the request is sent, then runs with the
-// answer.
+// act has a device carry out a power action as a provider does. First the provider is busy for a while, then it asks
+// StillHolds, and then it sends the request, which takes at most actDeadline. sent runs when the request is sent, then
+// runs with the answer.
 func (k *worker) act(
 	by speaker, what string, order func(providers.Target, int) error, sent func(taint.Look), then func(error),
 ) {
@@ -1034,8 +1034,8 @@ func (p *Process) crash() {
 	p.w.elect(p)
 }
 
-// pause stops the process where it is, for d; if that is long enough another one leads meanwhile. Some processes are suspended with their
-// machine: these have no other beside them, and lead on.
+// pause stops the process where it is, for d; if that is long enough another one leads meanwhile. Some processes are
+// suspended with their machine. No other leads meanwhile, so these lead on.
 func (p *Process) pause(d time.Duration) {
 	if p.paused || !p.leading {
 		return

@@ -11,10 +11,11 @@
 // somebody wants to be left alone (rules.go), and that the storm guard's limits are kept where several nodes fall silent (storm.go).
 // Beside the devices' own word lines that break and polls begin fences, rightly and falsely (hints.go).
 //
-// Some processes are suspended with their machines, and go on with a monotonic clock that stood still.
+// Some processes are suspended with their machines, and go on with a monotonic clock that had stopped.
 //
 // What is left out of the model, so that nobody reads more into it: gateways before many devices, the guard's cool-down, device-specific
-// providers, wall clocks that are set or run ahead, and client machinery (informers, work queues), which have tests of their own.
+// providers, wall clocks that are set or run ahead, and client machinery (informers, work queues), which have tests of
+// their own.
 package sim
 
 import (

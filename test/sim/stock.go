@@ -327,7 +327,7 @@ func drawSkew(seed uint64) time.Duration {
 	return time.Duration(r.IntN(151)-90) * time.Second
 }
 
-// lifecycle is the node lifecycle controller: Ready becomes Unknown when the Lease stands still, and taints follow
+// lifecycle is the node lifecycle controller: Ready becomes Unknown when the Lease is not renewed, and taints follow
 // Ready within three seconds.
 type lifecycle struct {
 	w    *World

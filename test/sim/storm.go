@@ -24,7 +24,7 @@ type storm struct {
 	plane   int  // so many nodes, from the first on, are of the control plane
 	quorum  bool // which may be powered off while etcd keeps its quorum
 	pods    bool // etcd's pods can be listed
-	etcd    bool // the first three nodes have the label of k3s' and RKE2's members: else nobody knows them where no pod can be listed
+	etcd    bool // the first three nodes have the label of k3s' and RKE2's members: otherwise they are unknown where no pod can be listed
 	many    bool // several nodes fall silent, and their machines run
 	severed bool // all but one of them: a partition, while policies end pods without proof
 	after   fence.AfterFence
@@ -251,9 +251,9 @@ func (w *World) silentTogether(zone string) (most int) {
 	return most
 }
 
-// inStorm holds that no policy acts while fewer than half of all nodes are heard, or most of the node's zone fell
-// silent together, by what the stored objects have said for a while. One that was replaced knows less, and a new one
-// hears first.
+// inStorm checks that no policy acts while fewer than half of all nodes are heard, or most of the node's zone fell
+// silent together. It goes by what the stored objects have said for a while. One that was replaced knows less, and a
+// new one hears first.
 func (c *checker) inStorm(g grounds, what string) {
 	w, zone := c.w, g.look.Labels[zoneLabel]
 	if w.leader != g.by.index || w.now.Sub(g.by.since) < old {

@@ -23,8 +23,8 @@ func (x wires) between(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(x.rng.Float64()*float64(hi-lo))
 }
 
-// busy is how long a provider needs before it asks for the last check: its turn, the machine's identity, a failed attempt.
-// The process may be stopped in the middle of it, until another leads.
+// busy is how long a provider needs before it asks for the last check: its turn, the machine's identity, a failed
+// attempt. The process may be stopped in the middle of it, until another leads.
 func (x wires) busy(k *worker) time.Duration {
 	d, held := x.held(k, 0.5, 10*time.Second, "power action held up before its last check")
 	if stopped := x.between(5*time.Second, 25*time.Second); held && x.rng.Float64() < 0.2 {
@@ -39,7 +39,7 @@ func (x wires) way(k *worker) time.Duration {
 	return d
 }
 
-// held is a moment, or with that chance up to the longest time. Then the node may come back meanwhile.
+// held is a moment, or with that chance up to the longest time. In that time the node may come back.
 func (x wires) held(k *worker, chance float64, longest time.Duration, what string) (d time.Duration, held bool) {
 	w := k.w
 	if w.calm || x.rng.Float64() >= chance {
@@ -62,8 +62,8 @@ type lastCheck struct {
 	what  string
 }
 
-// allowed holds that the last check knew of nothing against the power action: what the look saw, what the watches had
-// brought, and the pause of all nodes, which is read once more.
+// allowed checks that the last check knew nothing against the power action. It knows what the look saw, what the
+// watches had brought, and the pause of all nodes, which it reads once more.
 func (c *checker) allowed(k lastCheck) {
 	w, l := c.w, k.look
 	c.keptOn(l, k.what)
@@ -86,8 +86,9 @@ func (c *checker) allowed(k lastCheck) {
 	}
 }
 
-// arrives judges a power action when the device gets it. What happened after the last check, or just before it so that
-// no watch had brought it, is nobody's fault; it is counted, and bounded by the age of the look and the deadline.
+// arrives judges a power action when the device gets it. What happened after the last check is no fault, nor what
+// happened so shortly before it that no watch had brought it. It is counted. The age of the look and the deadline bound
+// it.
 func (c *checker) arrives(k lastCheck) {
 	w, l := c.w, k.look
 	if way := w.now.Sub(k.at); way > actDeadline {

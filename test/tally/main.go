@@ -1,12 +1,14 @@
-// Command tally runs `go test -json` commands, one after the other, and prints what `go test` prints without -json: a closing line per
-// package, and the output of tests that failed. Then it lists skipped tests with their reasons, the slowest tests, and flaky tests.
+// Command tally runs `go test -json` commands, one after the other, and prints what `go test` prints without -json.
+// That is a closing line per package, and the output of tests that failed. Then it lists skipped tests with their
+// reasons, the slowest tests, and flaky tests.
 //
-// -skips=PACKAGE.TEST,... (packages without the module's name) names the only tests that may be skipped; -skips=- allows none. A test
-// skips itself where a program is missing, and a run that must prove something fails then.
+// -skips=PACKAGE.TEST,... (packages without the module's name) names the only tests that may be skipped; -skips=-
+// allows none. A test skips itself where a program is missing, and a run that must prove something fails then.
 //
-// -stories=PACKAGE,... names the packages whose tests play stories against real programs. A story that failed is run once more, alone, by
-// the command of -rerun. If it passes then, the run passes and the last lines name the story as flaky: each is a bug to fix. A story that
-// reported harm (kit.Harm), raced, panicked or did not end is never run again, nor is any test of another package.
+// -stories=PACKAGE,... names the packages whose tests play stories against real programs. A story that failed is run
+// once more, alone, by the command of -rerun. If it passes then, the run passes and the last lines name the story as
+// flaky: each is a bug to fix. A story that reported harm (kit.Harm), raced, panicked or did not end is never run
+// again, nor is any test of another package.
 //
 //	tally -slowest 20 -stories test/integration -rerun 'go test -json -race' -- go test -json -race ./... -- go test -json ./test/sim
 package main
@@ -105,8 +107,8 @@ func startCommand(args []string) (io.ReadCloser, func() error, error) {
 	return output, cmd.Wait, cmd.Start()
 }
 
-// run runs the commands, which `--` separates, and reports whether all is well: every package ended, none failed but for stories that
-// passed alone, and no test was skipped that may not be.
+// run runs the commands, which `--` separates, and reports whether all is well. That means: every package ended; what
+// failed were stories that passed alone; and only allowed tests were skipped.
 func (t *tally) run(args []string) bool {
 	t.skipped = map[string]string{}
 	ok := true
@@ -156,7 +158,7 @@ func (t *tally) reportFlaky(flaky []story) bool {
 	return err == nil
 }
 
-// runCommand runs one command and reports whether all is well but for the stories that it adds to t.failed.
+// runCommand runs one command and reports whether all is well, apart from the stories that it adds to t.failed.
 func (t *tally) runCommand(args []string) bool {
 	output, wait, err := t.start(args)
 	if err != nil {
@@ -165,7 +167,7 @@ func (t *tally) runCommand(args []string) bool {
 	}
 	before := len(t.failed)
 	ok := t.read(output)
-	// Without a failed package the exit status tells of a fault outside of the tests.
+	// Without a failed package the exit status means a fault outside of the tests.
 	if err := wait(); err != nil && ok && len(t.failed) == before {
 		fmt.Fprintf(t.out, "FAIL: %s: %v\n", strings.Join(args, " "), err)
 		return false
@@ -221,7 +223,8 @@ func (t *tally) read(in io.Reader) bool {
 	return ok
 }
 
-// endPackage prints a package that ended and reports whether it passed, or failed by stories alone, which it adds to t.failed.
+// endPackage prints a package that ended and reports whether it passed, or failed by stories alone, which it adds to
+// t.failed.
 func (t *tally) endPackage(end event, p *pkg) bool {
 	for _, d := range p.durations {
 		t.durations = append(t.durations, duration{strings.TrimPrefix(end.Package, module) + "." + d.test, d.seconds})
@@ -244,8 +247,8 @@ func (t *tally) endPackage(end event, p *pkg) bool {
 	return len(failed) > 0
 }
 
-// retryStories runs the failed stories once more, each alone, and returns those that passed. It runs none where another fault fails the
-// run anyway.
+// retryStories runs the failed stories once more, each alone, and returns those that passed. It runs none where another
+// fault fails the run anyway.
 func (t *tally) retryStories(ok bool) (flaky []story) {
 	if !ok || len(t.failed) > maxStories {
 		return nil
@@ -304,10 +307,12 @@ func (p *pkg) add(e event) bool {
 	return false
 }
 
-// unsafeOutput are words in the output of a package whose tests are not run again: what they tell is no matter of time.
+// unsafeOutput are words in the output of a package whose tests are not run again: such a fault is not a matter of
+// timing.
 var unsafeOutput = []string{kit.HarmPrefix, "DATA RACE", "panic: ", "fatal error: "}
 
-// failedStories are the failed tests without failed subtests; none if running them again could hide a fault of the product.
+// failedStories are the failed tests without failed subtests; none if running them again could hide a fault of the
+// product.
 func (p *pkg) failedStories() (out []string) {
 	for _, e := range p.output {
 		if slices.ContainsFunc(unsafeOutput, func(word string) bool { return strings.Contains(e.Output, word) }) {
