@@ -27,7 +27,7 @@ annotation ` + "`forcefence.io/policy`" + ` tells it for good: it is written bef
 
 A policy touches no static pod, no pod of a DaemonSet, no finished pod and no excluded node. Like power-offs it ends
 nothing while fewer than half of all nodes are heard, or one of the node's failure domains is lost
-(Event ` + "`PolicyWaits`" + `, once for all nodes): that is most often a partition, and its nodes run. It goes on by itself
+(Event ` + "`PolicyWaits`" + `, once for all nodes). That is most often a partition, and its nodes run. It goes on by itself
 once most nodes have been heard for 25 s.
 The volumes of the ended pods stay attached until Kubernetes detaches them, six minutes after the node was last heard, unless the policy
 deletes their VolumeAttachments; with a proof they are detached at once. Pods of a Node that was deleted are left to Kubernetes, which deletes
