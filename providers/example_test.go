@@ -63,7 +63,8 @@ func Example() {
 	}
 
 	allow, refuse := func() error { return nil }, func() error { return errors.New("no longer the leader") }
-	err := p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1", Claimed: true}, allow) // found by what the node's kubelet wrote
+	// found by what the node's kubelet wrote
+	err := p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1", Claimed: true}, allow)
 	fmt.Println("claimed:", errors.Is(err, providers.ErrIdentity))
 	err = p.PowerOff(ctx, providers.Target{Node: "n1", ID: "n1"}, refuse)
 	fmt.Println("refused:", errors.Is(err, providers.ErrNotSent), p.plugs["n1"])

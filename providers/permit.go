@@ -47,5 +47,6 @@ func refusal(err error, sent bool) error {
 	case errors.Is(err, ErrNotSent): // true of this request only
 		err = errors.New(err.Error())
 	}
-	return WithClass(ErrUnreachable, fmt.Errorf("not sent again, an earlier request may have reached the device: %w", err))
+	return WithClass(ErrUnreachable,
+		fmt.Errorf("not sent again, an earlier request may have reached the device: %w", err))
 }

@@ -18,7 +18,8 @@ func TestPermitSends(t *testing.T) {
 	}{
 		{name: "permitted on every attempt", still: []error{nil, nil, nil}, want: []string{"ok", "ok", "ok"}},
 		{name: "refused at once, and for good", still: []error{late, nil}, want: []string{"not_sent", "not_sent"}},
-		{name: "refused at the retry", still: []error{nil, late, nil}, want: []string{"ok", "unreachable", "unreachable"}},
+		{name: "refused at the retry", still: []error{nil, late, nil},
+			want: []string{"ok", "unreachable", "unreachable"}},
 		{name: "a caller's not sent at the retry", still: []error{nil, providers.WithClass(providers.ErrNotSent, late)},
 			want: []string{"ok", "unreachable"}},
 		{name: "panics", panic: true, want: []string{"not_sent", "not_sent"}},

@@ -26,7 +26,8 @@ func TestAskPlace(t *testing.T) {
 		absent bool
 		want   error
 	}{
-		"absent":           {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))}, absent: true},
+		"absent": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))},
+			absent: true},
 		"there":            {say: providers.Placement{At: providers.InstantOf(start.Add(time.Hour))}},
 		"absent, long ago": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(-1))}, want: providers.ErrStale},
 		"absent, and when": {say: providers.Placement{Absent: true}, want: providers.ErrStale},
@@ -40,7 +41,8 @@ func TestAskPlace(t *testing.T) {
 				}
 				return tt.say, tt.err
 			}), "hv1", providers.Target{}, providers.Now)
-			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.Answered() != (tt.want == nil) || p.At.Before(providers.InstantOf(start)) || p.Got.Before(p.At) {
+			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.Answered() != (tt.want == nil) ||
+				p.At.Before(providers.InstantOf(start)) || p.Got.Before(p.At) {
 				t.Errorf("got %+v", p)
 			}
 		})

@@ -177,7 +177,8 @@ var (
 	ErrPermanent   = errors.New("permanent failure")  // trying again will not help until somebody changes something
 	ErrIdentity    = errors.New("identity mismatch")  // the device spoke of another machine
 	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
-	ErrNotSent     = errors.New("not sent")           // still refused the power action, and the device received no part of it
+	// still refused the power action, and the device received no part of it
+	ErrNotSent = errors.New("not sent")
 )
 
 // WithClass returns err in that class: errors.Is finds both, the text stays err's own. Nil stays nil.
@@ -347,7 +348,8 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 	}
 	for i, q := range qs {
 		if out[i].Got.IsZero() {
-			late := WithClass(ErrUnreachable, fmt.Errorf("no answer within %s, and the other devices' answers are enough", Patience))
+			late := WithClass(ErrUnreachable,
+				fmt.Errorf("no answer within %s, and the other devices' answers are enough", Patience))
 			out[i] = Answer{By: q.By, Observation: Observation{At: sent}, Got: now(), Err: late}
 		}
 	}
@@ -395,7 +397,8 @@ func judge(by string, t Target, sent, got Instant, obs Observation, err error) A
 }
 
 func stale(sent, at Instant) error {
-	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Wall.Format(time.RFC3339Nano), at.Wall.Format(time.RFC3339Nano))
+	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Wall.Format(time.RFC3339Nano),
+		at.Wall.Format(time.RFC3339Nano))
 }
 
 // Confirm asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:

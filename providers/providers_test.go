@@ -74,7 +74,8 @@ func TestAsk(t *testing.T) {
 				tt.obs.At = providers.InstantOf(start.Add(tt.after))
 				return tt.obs, tt.err
 			})
-			a := providers.Ask(t.Context(), p, "rack-a", providers.Target{Node: "n1", SystemUUID: tt.node}, func() providers.Instant { return providers.InstantOf(start) })
+			a := providers.Ask(t.Context(), p, "rack-a", providers.Target{Node: "n1", SystemUUID: tt.node},
+				func() providers.Instant { return providers.InstantOf(start) })
 			if a.State != tt.want {
 				t.Errorf("state: got %s, want %s", a.State, tt.want)
 			}
@@ -104,7 +105,8 @@ func TestAskRun(t *testing.T) {
 		{"beside an error", uuid, 0, errors.New("boom"), ""},
 	} {
 		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1", At: providers.InstantOf(start.Add(tt.after))}, tt.err
+			return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1",
+				At: providers.InstantOf(start.Add(tt.after))}, tt.err
 		}), "p", providers.Target{SystemUUID: uuid}, func() providers.Instant { return providers.InstantOf(start) })
 		if a.Run != tt.want {
 			t.Errorf("%s: got run %q, want %q", tt.name, a.Run, tt.want)
@@ -128,7 +130,8 @@ func TestAskTimes(t *testing.T) {
 			clock = start.Add(2 * time.Second)
 			return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(start.Add(tt.at))}, nil
 		}), "p", providers.Target{}, now)
-		if got := a.At.Sub(providers.InstantOf(start)); got != tt.want || a.State != providers.PowerOff || !a.Got.Equal(providers.InstantOf(clock)) {
+		if got := a.At.Sub(providers.InstantOf(start)); got != tt.want || a.State != providers.PowerOff ||
+			!a.Got.Equal(providers.InstantOf(clock)) {
 			t.Errorf("%s: got At +%s, state %s, Got %s; want +%s", tt.name, got, a.State, a.Got, tt.want)
 		}
 	}
@@ -342,7 +345,8 @@ func (batch) MaxStates() int { return 10 }
 func TestAskAll(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	off := func(word, uuid string, at time.Time) providers.Observation {
-		return providers.Observation{State: providers.PowerOff, Raw: word, SystemUUID: uuid, At: providers.InstantOf(at)}
+		return providers.Observation{State: providers.PowerOff, Raw: word, SystemUUID: uuid,
+			At: providers.InstantOf(at)}
 	}
 	answers := map[string]providers.Observation{
 		"a": off("Off", uuid, start), uuid: off("Off", swapped, start), "n3": off("Off", "", start), "liar": off("Off", other, start),
@@ -374,7 +378,8 @@ func TestAskAll(t *testing.T) {
 			return answers[t.Key()], nil
 		})},
 	} {
-		got := providers.AskAll(t.Context(), tt.p, "rack-a", targets, func() providers.Instant { return providers.InstantOf(start) })
+		got := providers.AskAll(t.Context(), tt.p, "rack-a", targets,
+			func() providers.Instant { return providers.InstantOf(start) })
 		for i, want := range []struct {
 			state providers.PowerState
 			err   error
@@ -386,7 +391,8 @@ func TestAskAll(t *testing.T) {
 				want.state, want.err = providers.PowerUnknown, tt.none
 			}
 			a := got[i]
-			if a.State != want.state || !errors.Is(a.Err, want.err) || (a.Err == nil) != (want.err == nil) || a.By != "rack-a" || a.At.Before(providers.InstantOf(start)) || len(a.Raw) > 240 {
+			if a.State != want.state || !errors.Is(a.Err, want.err) || (a.Err == nil) != (want.err == nil) ||
+				a.By != "rack-a" || a.At.Before(providers.InstantOf(start)) || len(a.Raw) > 240 {
 				t.Errorf("%s: %s: got %+v, want %s, %v", tt.name, targets[i].Node, a, want.state, want.err)
 			}
 		}
@@ -475,8 +481,10 @@ func TestAskEachWaitsForEnough(t *testing.T) {
 		want []providers.PowerState
 		took time.Duration
 	}{
-		{"a slow one makes it enough", []scripted{takes(late, off, nil), takes(quick, on, nil)}, []providers.PowerState{off, on}, late},
-		{"one hangs", []scripted{takes(time.Hour, off, nil), takes(quick, on, nil)}, []providers.PowerState{unknown, on}, 5 * time.Second},
+		{"a slow one makes it enough", []scripted{takes(late, off, nil), takes(quick, on, nil)},
+			[]providers.PowerState{off, on}, late},
+		{"one hangs", []scripted{takes(time.Hour, off, nil), takes(quick, on, nil)},
+			[]providers.PowerState{unknown, on}, 5 * time.Second},
 		{"one hangs, another makes it enough", []scripted{takes(time.Hour, on, nil), takes(quick, on, nil), takes(3*time.Second, off, nil)},
 			[]providers.PowerState{unknown, on, off}, 3 * time.Second},
 	} {
@@ -569,7 +577,8 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 					t.Errorf("took %s, want %s", took, tc.took)
 				}
 				for i, a := range got {
-					if at := a.At.Sub(providers.InstantOf(begun)); a.State != tc.want[i].state || a.State != unknown && at != tc.want[i].at {
+					if at := a.At.Sub(providers.InstantOf(begun)); a.State != tc.want[i].state ||
+						a.State != unknown && at != tc.want[i].at {
 						t.Errorf("answer %d: got %s of %s, %v; want %s of %s", i, a.State, at, a.Err, tc.want[i].state, tc.want[i].at)
 					}
 				}

@@ -194,7 +194,8 @@ func TestSee(t *testing.T) {
 		return n
 	}
 	plain := Look{
-		Sent: providers.InstantOf(sent), Got: providers.InstantOf(got), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1", SystemUUID: "s1",
+		Sent: providers.InstantOf(sent), Got: providers.InstantOf(got), Exists: true, Name: "n1", UID: "u1",
+		ResourceVersion: "42", BootID: "b1", SystemUUID: "s1",
 		Labels: map[string]string{"zone": "a"}, Ready: corev1.ConditionUnknown, ReadySince: noon, Taints: []corev1.Taint{cordon},
 		InUse: []corev1.UniqueVolumeName{"v1"}, Attached: []corev1.AttachedVolume{{Name: "v1"}},
 	}

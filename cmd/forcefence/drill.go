@@ -109,7 +109,8 @@ func drillAll(ctx context.Context, open *app.Desk, names []string) ([]drilledNod
 				return
 			}
 			f := drill.Judge(seen)
-			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail, Warning: f.Warning, Devices: []drilledDevice{}}
+			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail,
+				Warning: f.Warning, Devices: []drilledDevice{}}
 			for _, d := range seen.Devices {
 				n.Devices = append(n.Devices, drilledDevice{
 					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.Identity(),

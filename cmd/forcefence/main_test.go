@@ -80,7 +80,8 @@ func TestCheckConfig(t *testing.T) {
 // A command that only holds others prints them.
 func TestCommandsOfPower(t *testing.T) {
 	status, stdout, stderr := exec("power")
-	if status != 0 || stderr != "" || !strings.Contains(stdout, "\n  state ") || !strings.Contains(stdout, "Usage:\n  forcefence power\n") {
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "\n  state ") ||
+		!strings.Contains(stdout, "Usage:\n  forcefence power\n") {
 		t.Errorf("got %d, %q, %q, want its commands", status, stdout, stderr)
 	}
 }
@@ -91,7 +92,8 @@ func TestBundleWithoutAPIServer(t *testing.T) {
 	gone.Close()
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	status, stdout, stderr := exec("support-bundle", file, "--kubeconfig", kubeconfigOf(t, gone.URL))
-	if _, err := os.Stat(file); status != 1 || stdout != "" || !strings.Contains(stderr, "asking the API server for its version: ") || !os.IsNotExist(err) {
+	if _, err := os.Stat(file); status != 1 || stdout != "" ||
+		!strings.Contains(stderr, "asking the API server for its version: ") || !os.IsNotExist(err) {
 		t.Errorf("got %d, %q, %q, and the file: %v; want status 1 and no file", status, stdout, stderr, err)
 	}
 }

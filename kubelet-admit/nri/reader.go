@@ -179,7 +179,8 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error) {
 	node, err := api.node(ctx, r.node)
 	if isGone(err) {
-		r.view.unread() // as where the watch tells it: it may have been marked before, and its pods are ended by others now
+		// as where the watch tells it: it may have been marked before, and its pods are ended by others now
+		r.view.unread()
 	}
 	return node, err
 }
@@ -325,7 +326,8 @@ func (c client) follow(ctx context.Context, resource string, selector fields.Sel
 		defer cancel()
 		seconds := int64(c.watchFor / time.Second)
 		opts := &metav1.ListOptions{
-			FieldSelector: selector.String(), ResourceVersion: version, AllowWatchBookmarks: true, Watch: true, TimeoutSeconds: &seconds,
+			FieldSelector: selector.String(), ResourceVersion: version, AllowWatchBookmarks: true, Watch: true,
+			TimeoutSeconds: &seconds,
 		}
 		w, err := c.rest.Get().Resource(resource).VersionedParams(opts, metav1.ParameterCodec).Watch(within)
 		if err != nil {

@@ -58,7 +58,8 @@ func read(t *testing.T, v *view, s *server) *server {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, failed: func(error) {}, polls: s.polls, watchFor: s.watchFor}
+	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, failed: func(error) {}, polls: s.polls,
+		watchFor: s.watchFor}
 	go func() { defer close(done); r.run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -373,7 +374,8 @@ func TestSilentWatch(t *testing.T) {
 		a, b         string // the last answers for pods a and b
 		alreadyKnown bool   // pod a may start before, and is not held
 	}{
-		"the mark goes":                        {markedNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("a")}, "marked", "", "not known", false},
+		"the mark goes": {markedNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("a")},
+			"marked", "", "not known", false},
 		"the mark goes, and a pod was ended":   {markedNode, []corev1.Pod{testPod("a"), testPod("b")}, []corev1.Pod{testPod("b")}, "marked", "not known", "", false},
 		"a pod comes":                          {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false},
 		"the mark came and went while b waits": {clearNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("b")}, "not known", "not known", "", true},

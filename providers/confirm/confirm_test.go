@@ -45,7 +45,8 @@ func TestState(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := providers.Ask(t.Context(), p, "people", providers.Target{Node: "n1", ID: "n1"}, func() providers.Instant { return providers.InstantOf(now) })
+			a := providers.Ask(t.Context(), p, "people", providers.Target{Node: "n1", ID: "n1"},
+				func() providers.Instant { return providers.InstantOf(now) })
 			if a.State != tc.want || a.Raw != tc.raw || !errors.Is(a.Err, tc.err) {
 				t.Errorf("got %s (%q), %v, want %s (%q), %v", a.State, a.Raw, a.Err, tc.want, tc.raw, tc.err)
 			}

@@ -176,7 +176,8 @@ type inspected struct {
 
 func (c inspected) observation(at time.Time) providers.Observation {
 	state, raw := c.see()
-	return providers.Observation{State: state, Raw: raw, At: providers.InstantOf(at), Run: c.ID[:12] + " " + c.State.StartedAt}
+	return providers.Observation{State: state, Raw: raw, At: providers.InstantOf(at),
+		Run: c.ID[:12] + " " + c.State.StartedAt}
 }
 
 // see maps the engine's words; it is the only place where an Off is made.

@@ -59,7 +59,8 @@ func throughGuard(t *testing.T, e *engine) {
 	defer func() { must(t, g.Close(context.Background())) }()
 	claimed := m.target()
 	claimed.Claimed = true
-	if err := g.PowerOff(t.Context(), claimed, providertest.Allow); !errors.Is(err, providers.ErrIdentity) || !m.runs() {
+	if err := g.PowerOff(t.Context(), claimed, providertest.Allow); !errors.Is(err, providers.ErrIdentity) ||
+		!m.runs() {
 		t.Errorf("the node chose its container: got %v", err)
 	}
 	must(t, g.PowerOff(t.Context(), m.target(), providertest.Allow))
@@ -163,7 +164,8 @@ func sharedNamespace(t *testing.T, e *engine, p providers.Provider) {
 	expect(t, p, m.target(), providers.PowerOn, "running")
 	m.power(false)
 	expect(t, p, m.target(), providers.PowerUnknown, "exited, but it shared its processes' namespace")
-	if err := p.PowerOn(t.Context(), m.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) || m.runs() {
+	if err := p.PowerOn(t.Context(), m.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) ||
+		m.runs() {
 		t.Errorf("PowerOn: got %v", err)
 	}
 }

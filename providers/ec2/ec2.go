@@ -392,7 +392,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case s.word() == stopped && s.saved() != "":
 			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.saved()))
 		}
-		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}}, permitted)
+		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}},
+			permitted)
 		return explain(err)
 	})
 }

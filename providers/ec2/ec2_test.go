@@ -164,7 +164,8 @@ func TestTwoAnswersAgree(t *testing.T) {
 				t.Errorf("%d answers, %s apart; want 2, at least %s", said, second.Sub(first), agree)
 			}
 			if a.Err == nil && (a.At.Before(providers.InstantOf(first)) || a.At.After(providers.InstantOf(second))) {
-				t.Errorf("the proof is of %s after the first answer, the second was given after %s", a.At.Sub(providers.InstantOf(first)), second.Sub(first))
+				t.Errorf("the proof is of %s after the first answer, the second was given after %s",
+					a.At.Sub(providers.InstantOf(first)), second.Sub(first))
 			}
 		})
 	}
@@ -488,7 +489,8 @@ func TestOneInstanceUnderTwoZones(t *testing.T) {
 		if !errors.Is(answers[0].Err, providers.ErrIdentity) || answers[1].State != providers.PowerOn {
 			t.Errorf("got %v and %s, %v", answers[0].Err, answers[1].State, answers[1].Err)
 		}
-		if err := g.PowerOff(t.Context(), wrong, providertest.Allow); !errors.Is(err, providers.ErrIdentity) || !i.Running() {
+		if err := g.PowerOff(t.Context(), wrong, providertest.Allow); !errors.Is(err, providers.ErrIdentity) ||
+			!i.Running() {
 			t.Errorf("power off: got %v, runs %t", err, i.Running())
 		}
 		if err := g.Close(t.Context()); err != nil {

@@ -105,7 +105,8 @@ func (p *Provider) judge(q question, s sighting) (obs providers.Observation, dou
 	if zone := placed(s); zone != q.zone {
 		return obs, false, fmt.Errorf("%w: the node's providerID says that the instance is in zone %s, EC2 that it is in %q", providers.ErrIdentity, q.zone, zone)
 	}
-	obs = providers.Observation{State: powerState(word), Raw: string(word), Addresses: s.addresses(), At: providers.InstantOf(s.at)}
+	obs = providers.Observation{State: powerState(word), Raw: string(word), Addresses: s.addresses(),
+		At: providers.InstantOf(s.at)}
 	switch word {
 	case terminated: // for good, so it is never stale; its addresses are another's by now
 		p.forget(q.id)

@@ -358,7 +358,8 @@ func (p *Provider) hear(messages []sqstypes.Message) (bad int) {
 		if !goingOff(e.Detail.State) || now.Sub(e.Time) > tooOld {
 			continue
 		}
-		o := providers.Observation{State: powerState(e.Detail.State), Raw: "event: " + string(e.Detail.State), At: providers.InstantOf(now)}
+		o := providers.Observation{State: powerState(e.Detail.State), Raw: "event: " + string(e.Detail.State),
+			At: providers.InstantOf(now)}
 		p.mu.Lock()
 		for w := range p.watches {
 			for _, i := range w.of[e.Detail.ID] {

@@ -391,7 +391,8 @@ func TestPlace(t *testing.T) {
 			t.Errorf("got %+v, want no answer", p)
 		}
 		none := guard.New(struct{ providers.Provider }{}, guard.Options{Name: "racks"})
-		if p := providers.AskPlace(t.Context(), none, "alive", target, providers.Now); p.Absent || !errors.Is(p.Err, providers.ErrPermanent) {
+		if p := providers.AskPlace(t.Context(), none, "alive", target, providers.Now); p.Absent ||
+			!errors.Is(p.Err, providers.ErrPermanent) {
 			t.Errorf("got %+v, want a refusal", p)
 		}
 	})

@@ -94,7 +94,8 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		g := guard.New(&fake{
 			state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
 				at := time.Now()
-				return providers.Observation{State: providers.PowerOn, At: providers.InstantOf(at)}, wait(ctx, 2*time.Second)
+				return providers.Observation{State: providers.PowerOn, At: providers.InstantOf(at)},
+					wait(ctx, 2*time.Second)
 			},
 			power: func(ctx context.Context, _ providers.Target) error { return wait(ctx, 4*time.Second) },
 		}, options(guard.Options{Rate: 0.1, Burst: 1}))

@@ -47,7 +47,8 @@ func TestStillIsAskedLast(t *testing.T) {
 			}
 			return nil
 		})
-		if !errors.Is(err, providers.ErrNotSent) || !errors.Is(err, errDeposed) || strings.Join(order, ", ") != "identity 0s" {
+		if !errors.Is(err, providers.ErrNotSent) || !errors.Is(err, errDeposed) ||
+			strings.Join(order, ", ") != "identity 0s" {
 			t.Errorf("deposed: got %v after %s", err, order)
 		}
 	})
@@ -83,7 +84,8 @@ func TestConfirmedLately(t *testing.T) {
 		{name: "asked 15 s ago", answers: list(right), wait: 14 * time.Second, of: machine, asks: 0},
 		{name: "asked 16 s ago", answers: list(right), wait: 15 * time.Second, of: machine, asks: 1},
 		{name: "used up", answers: list(right), of: machine, before: 1, asks: 1},
-		{name: "of whom power cannot be read", answers: list(tells(uuid, providers.ErrUnreachable)), of: machine, asks: 0},
+		{name: "of whom power cannot be read", answers: list(tells(uuid, providers.ErrUnreachable)), of: machine,
+			asks: 0},
 		{name: "did not answer", answers: list(tells("", providers.ErrUnreachable)), of: machine, asks: 1},
 		{name: "did not answer later", answers: list(right, tells("", providers.ErrUnreachable)), of: machine, asks: 0},
 		{name: "another machine", answers: list(wrong), of: machine, asks: 1},
@@ -246,10 +248,12 @@ func TestNotSentIsTrue(t *testing.T) {
 		{"claims it after it was allowed", func(_ context.Context, still func() error) error {
 			return errors.Join(still(), providers.ErrNotSent)
 		}, providertest.Allow, "unreachable"},
-		{"claims it, and never asked", func(context.Context, func() error) error { return providers.ErrNotSent }, providertest.Allow, "not_sent"},
+		{"claims it, and never asked", func(context.Context, func() error) error { return providers.ErrNotSent },
+			providertest.Allow, "not_sent"},
 		{"still panics", func(context.Context, func() error) error { t.Error("the provider was called"); return nil },
 			func() error { panic("a bug") }, "not_sent"},
-		{"no still", func(context.Context, func() error) error { t.Error("the provider was called"); return nil }, nil, "not_sent"},
+		{"no still", func(context.Context, func() error) error { t.Error("the provider was called"); return nil }, nil,
+			"not_sent"},
 	} {
 		g := guard.New(&fake{state: now, acts: tt.acts}, options(guard.Options{}))
 		if err := g.PowerOff(t.Context(), n1, tt.still); providers.Class(err) != tt.want {

@@ -25,7 +25,8 @@ func expectSoon(t testing.TB, p providers.Provider, of providers.Target) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if a := providers.Ask(ctx, p, "test", of, providers.Now); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrUnreachable) {
+	if a := providers.Ask(ctx, p, "test", of, providers.Now); a.State != providers.PowerUnknown ||
+		!errors.Is(a.Err, providers.ErrUnreachable) {
 		t.Errorf("got %s (%q), %v; want %v", a.State, a.Raw, a.Err, providers.ErrUnreachable)
 	}
 }

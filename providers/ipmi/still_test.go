@@ -53,7 +53,9 @@ func TestRefusalNeedsNoNewSession(t *testing.T) {
 	}
 	logins := x.logins()
 	err := p.PowerOff(t.Context(), n1, func() error { return errors.New("no longer the leader") })
-	if n := s.count(types.CommandChassisControl); n != 0 || !errors.Is(err, providers.ErrNotSent) || x.logins() != logins {
-		t.Errorf("%d commands were sent, %d log-ins more, %v; want none, none, %v", n, x.logins()-logins, err, providers.ErrNotSent)
+	if n := s.count(types.CommandChassisControl); n != 0 || !errors.Is(err, providers.ErrNotSent) ||
+		x.logins() != logins {
+		t.Errorf("%d commands were sent, %d log-ins more, %v; want none, none, %v", n, x.logins()-logins, err,
+			providers.ErrNotSent)
 	}
 }

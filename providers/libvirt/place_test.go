@@ -74,7 +74,8 @@ func TestPlace(t *testing.T) {
 	there("transient", b, n2)
 	b.FreezeDaemon()
 	hung, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	if got := providers.AskPlace(hung, p, b.URI(), n1, providers.Now); got.Absent || !errors.Is(got.Err, providers.ErrUnreachable) {
+	if got := providers.AskPlace(hung, p, b.URI(), n1, providers.Now); got.Absent ||
+		!errors.Is(got.Err, providers.ErrUnreachable) {
 		t.Errorf("a daemon that hangs: got %+v", got)
 	}
 	cancel()
@@ -85,7 +86,8 @@ func TestPlace(t *testing.T) {
 	must(t, b.StartDaemon(ctx))
 	there("it outlived its daemon", b, n2)
 
-	if got := providers.AskPlace(ctx, p, "qemu:///system", n1, providers.Now); got.Absent || !errors.Is(got.Err, providers.ErrPermanent) {
+	if got := providers.AskPlace(ctx, p, "qemu:///system", n1, providers.Now); got.Absent ||
+		!errors.Is(got.Err, providers.ErrPermanent) {
 		t.Errorf("a hypervisor that is none of the group's: got %+v", got)
 	}
 	c := libvirt.Config{URI: "qemu:///system"}

@@ -138,7 +138,8 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 			g, uuid, ok := w.look(ctx, l, t)
 			down[i] = ok && !g.elsewhere && (g.state != providers.PowerOn || g.saved)
 			if down[i] && !was {
-				w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: text(uuid), At: providers.InstantOf(at)})
+				w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: text(uuid),
+					At: providers.InstantOf(at)})
 			}
 		}
 		select {
@@ -199,7 +200,8 @@ func (w *watch) tell(e lifecycle) {
 	}
 	for _, t := range w.targets {
 		if e.isOf(t) {
-			w.f(t, providers.Observation{State: state, Raw: raw, SystemUUID: text(e.uuid), At: providers.InstantOf(w.p.opts.Now())})
+			w.f(t, providers.Observation{State: state, Raw: raw, SystemUUID: text(e.uuid),
+				At: providers.InstantOf(w.p.opts.Now())})
 		}
 	}
 }

@@ -180,7 +180,9 @@ func TestPowerOffInOrder(t *testing.T) {
 	one, two, three := s.outlet("apc-rpdu2"), s.outlet("apc-rpdu2"), s.outlet("apc-rpdu2")
 	two.edit(func(f *outletFile) { f.Sets = nil })
 	p := open(t, settings(t, "apc-rpdu2"), nil)
-	err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id(""), three.id("")}, ",")}, providertest.Allow)
+	err := p.PowerOff(t.Context(),
+		providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id(""), three.id("")}, ",")},
+		providertest.Allow)
 	if providers.Class(err) != "denied" || !strings.Contains(err.Error(), "outlet "+two.id("")) || one.on() || !two.on() || !three.on() {
 		t.Errorf("got %v; on: %t, %t, %t", err, one.on(), two.on(), three.on())
 	}

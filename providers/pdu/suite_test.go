@@ -42,7 +42,8 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 		noRequests = ""
 	}
 	a, b := strips(t)
-	o := providertest.Options{Without: without, Timeout: timeout, NoProxy: "SNMP is asked over UDP", NoRequests: noRequests}
+	o := providertest.Options{Without: without, Timeout: timeout, NoProxy: "SNMP is asked over UDP",
+		NoRequests: noRequests}
 	o.New = func(t *testing.T) *providertest.Bench {
 		c := settings(t, mib)
 		if edit != nil {

@@ -516,7 +516,8 @@ func timeOfQuestion(ctx context.Context, b *Bench, o Options) error {
 			return err
 		}
 		if obs.At.Before(providers.InstantOf(called)) || obs.At.After(providers.InstantOf(got.Add(-SlowBy))) {
-			return fmt.Errorf("the call took %s, At is %s after its start; want 0 to %s", got.Sub(called), obs.At.Sub(providers.InstantOf(called)), got.Sub(called)-SlowBy)
+			return fmt.Errorf("the call took %s, At is %s after its start; want 0 to %s", got.Sub(called),
+				obs.At.Sub(providers.InstantOf(called)), got.Sub(called)-SlowBy)
 		}
 	}
 	return nil

@@ -71,7 +71,8 @@ func asksBeforeActing(ctx context.Context, b *Bench, o Options) error {
 				}
 			}
 			if permits <= i-first {
-				return fmt.Errorf("request %d of %v acts, and still was not called right before it, but at %v", i, all, asked)
+				return fmt.Errorf("request %d of %v acts, and still was not called right before it, but at %v", i, all,
+					asked)
 			}
 		}
 		if count(all[before:]) == 0 {

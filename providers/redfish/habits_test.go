@@ -139,7 +139,8 @@ func TestSlowBMC(t *testing.T) {
 					} else {
 						r.ms[0].CutPower()
 					}
-					if a := providers.Ask(t.Context(), g, "rack-a", target, providers.Now); a.State != want || a.Err != nil {
+					if a := providers.Ask(t.Context(), g, "rack-a", target, providers.Now); a.State != want ||
+						a.Err != nil {
 						t.Fatalf("probe %d: got %s, %v; want %s", i, a.State, a.Err, want)
 					}
 					if open := r.bmc.Sessions(); open > 1 {
@@ -534,7 +535,8 @@ func TestHabits(t *testing.T) {
 	t.Run("System.Reset", func(t *testing.T) {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.ms[0].SetFault(fault{SystemReset: true})
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() || resets(r, "System.Reset") != 1 {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() ||
+			resets(r, "System.Reset") != 1 {
 			t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
 		}
 		if err := r.p.PowerOn(t.Context(), r.target(), providertest.Allow); err != nil || !r.ms[0].Running() {
@@ -546,7 +548,8 @@ func TestHabits(t *testing.T) {
 		r.ms[0].SetFault(fault{NeedsIfMatch: true})
 		for n := 2; n <= 4; n++ { // the first one learns
 			r.ms[0].PowerOn()
-			if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() || resets(r, "ComputerSystem.Reset") != n {
+			if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() ||
+				resets(r, "ComputerSystem.Reset") != n {
 				t.Errorf("PowerOff: %v, running %t, %d resets, want %d", err, r.ms[0].Running(), resets(r, "ComputerSystem.Reset"), n)
 			}
 		}

@@ -206,11 +206,13 @@ func TestErrorReads(t *testing.T) {
 	}
 	r.bmc.SetFault(datacenter.Fault{})
 	r.ms[0].SetFault(datacenter.Fault{NoForceOff: true})
-	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "offers no ForceOff") {
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) ||
+		!strings.Contains(err.Error(), "offers no ForceOff") {
 		t.Errorf("no ForceOff: got %v", err)
 	}
 	r.ms[0].SetFault(datacenter.Fault{NoAction: true})
-	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "no reset action") {
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) ||
+		!strings.Contains(err.Error(), "no reset action") {
 		t.Errorf("no action: got %v", err)
 	}
 }

@@ -322,7 +322,8 @@ func (l *listener) event(data []byte) {
 		state, whole, known := e.power()
 		if known && (exact || whole && len(l.all) == 1) {
 			for _, i := range about {
-				l.asker.Said(i, providers.Observation{State: state, Raw: "event: " + e.name(), At: providers.InstantOf(l.p.opts.Now())})
+				l.asker.Said(i, providers.Observation{State: state, Raw: "event: " + e.name(),
+					At: providers.InstantOf(l.p.opts.Now())})
 			}
 			continue
 		}

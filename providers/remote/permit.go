@@ -21,7 +21,8 @@ func WithStill(ctx context.Context, still func() error) context.Context {
 func MaySend(ctx context.Context) error {
 	permit, ok := ctx.Value(permitKey{}).(func() error)
 	if !ok {
-		return providers.WithClass(providers.ErrPermanent, errors.New("the request acts, and nothing tells whether it may be sent"))
+		return providers.WithClass(providers.ErrPermanent,
+			errors.New("the request acts, and nothing tells whether it may be sent"))
 	}
 	return permit()
 }

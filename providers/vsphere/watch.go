@@ -154,6 +154,7 @@ func (w *watch) changed(seen map[ref]*object, u types.ObjectUpdate, first bool) 
 		return
 	}
 	for _, t := range w.targets[either(id)] {
-		w.f(t, providers.Observation{State: state, Raw: "event: " + o.power, SystemUUID: o.uuid, At: providers.InstantOf(w.p.opts.Now())})
+		w.f(t, providers.Observation{State: state, Raw: "event: " + o.power, SystemUUID: o.uuid,
+			At: providers.InstantOf(w.p.opts.Now())})
 	}
 }

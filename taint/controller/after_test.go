@@ -83,7 +83,8 @@ func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 		{"the first does not take it", 0, nil, refused, []string{"a", "b"}, refused, false},
 		{"stopped for a while since the look", 6 * time.Second, nil, nil, nil, providers.ErrNotSent, true},
 		{"no leader any more", 0, errStale, nil, nil, errStale, true},
-		{"what changes before the second stops it", 0, nil, providers.ErrNotSent, []string{"a"}, providers.ErrNotSent, true},
+		{"what changes before the second stops it", 0, nil, providers.ErrNotSent, []string{"a"}, providers.ErrNotSent,
+			true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x, asked, s := powering(t, tc.broken)

@@ -170,7 +170,9 @@ func (r *Reconciler) liar(m Machine) (by string) {
 
 // Drill asks every device that speaks for the node, all at once, each for as long as it may take. liar names the node whose record keeps a
 // device from being believed. It blocks for the devices alone.
-func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine) string, now func() providers.Instant) drill.Seen {
+func (p *Config) Drill(
+	ctx context.Context, node *corev1.Node, liar func(Machine) string, now func() providers.Instant,
+) drill.Seen {
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
 	led, _ := p.Machine(node)      // its mode is the rule's, also where the machine's power may not be touched
 	mode := p.mode(node, led.Mode)
@@ -204,7 +206,8 @@ func (p *Config) Drill(ctx context.Context, node *corev1.Node, liar func(Machine
 			begun := time.Now() // how long it took is no matter of the protocol's clock
 			a := providers.Ask(ctx, d.Provider, d.Name, d.Target, now)
 			s.Devices[i] = drill.Device{
-				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, Liar: liar(d), Answer: a, Took: time.Since(begun),
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, Liar: liar(d), Answer: a,
+				Took: time.Since(begun),
 			}
 			if answers[i] = a; s.Devices[i].Liar != "" {
 				answers[i] = proof.Distrusted(a)

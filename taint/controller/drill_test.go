@@ -106,7 +106,8 @@ func TestDrillOfTwoDevices(t *testing.T) {
 			m.Further = []Machine{tc.second}
 			m.Further[0].Level = 1
 			config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
-			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now))
+			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+				nobodyLies, providers.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
 				t.Errorf("got %s, %q, want %s, %q", f.Result, f.Detail, tc.class, tc.says)
 			}
@@ -294,7 +295,8 @@ func TestDrillOfQuietDevices(t *testing.T) {
 		m.Further[0].Device += "-b"
 		m.Further[0].Level = 1
 		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
-		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(Machine) string { return "" }, providers.Now)
+		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			func(Machine) string { return "" }, providers.Now)
 		if len(seen.Devices) != tc.want {
 			t.Errorf("%s: %d devices are judged, want %d: %+v", name, len(seen.Devices), tc.want, seen.Devices)
 		}

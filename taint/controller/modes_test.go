@@ -150,21 +150,24 @@ func TestDrillAndModes(t *testing.T) {
 // The drill warns of a host of KubeVirt that mode fence would not power off.
 func TestDrillOfKubeVirtHost(t *testing.T) {
 	asked := &oneMachine{now: time.Now, state: providers.PowerOn}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubevirt.io/schedulable": "true"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
+		Labels: map[string]string{"kubevirt.io/schedulable": "true"}}}
 	for _, tc := range []struct {
 		mode   fence.Mode
 		may    bool
 		labels map[string]string
 		warns  bool
 	}{
-		{fence.Fence, false, node.Labels, true}, {fence.Shadow, false, node.Labels, true}, {fence.Observe, false, node.Labels, false},
+		{fence.Fence, false, node.Labels, true}, {fence.Shadow, false, node.Labels, true},
+		{fence.Observe, false, node.Labels, false},
 		{fence.Fence, true, node.Labels, false}, {fence.Fence, false, nil, false},
 	} {
 		config := &Config{
 			Machine: func(*corev1.Node) (Machine, error) {
 				return Machine{Provider: asked, Name: "racks", Device: "racks/1"}, nil
 			},
-			Mode: func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: tc.mode} }, Fence: fence.Settings{VMHosts: tc.may},
+			Mode:  func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: tc.mode} },
+			Fence: fence.Settings{VMHosts: tc.may},
 		}
 		n := node.DeepCopy()
 		n.Labels = tc.labels

@@ -91,7 +91,8 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.live.node = x.live.node.DeepCopy()
 	x.live.node.Status.Conditions[0].Status = corev1.ConditionTrue
 	closing := x.upTo(recovery.Write)
-	if to := closing.Record.PowerOffTo; closing.Record.Result != taint.ResultCancelled || len(to) != 1 || to[0].Device != "strip/a" {
+	if to := closing.Record.PowerOffTo; closing.Record.Result != taint.ResultCancelled || len(to) != 1 ||
+		to[0].Device != "strip/a" {
 		t.Fatalf("got record %+v, want it to name strip/a", closing.Record)
 	}
 	x.does(closing)
@@ -103,7 +104,8 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 		x.pass(time.Second)
 	}
 	got := powerOffEvents(told(x.events))
-	if len(got) != 1 || !strings.Contains(got[0], "(Cancelled)") || !strings.Contains(got[0], "strip/a") || strings.Contains(got[0], "strip/b") {
+	if len(got) != 1 || !strings.Contains(got[0], "(Cancelled)") || !strings.Contains(got[0], "strip/a") ||
+		strings.Contains(got[0], "strip/b") {
 		t.Errorf("got Events %q, want one that names strip/a", got)
 	}
 	if to := fencing.Object.Status.PowerOffTo; !slices.Equal(to, []string{"strip/a"}) {
@@ -114,7 +116,8 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 // However a fence ends, its powered-off devices are named once, by a process that saw it open.
 func TestPowerOffsAreReportedOnce(t *testing.T) {
 	rec := func(p taint.Phase, res taint.Result, devices ...string) *taint.Record {
-		r := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "other", Since: newYear}.Enter(p, res, newYear)
+		r := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "other",
+			Since: newYear}.Enter(p, res, newYear)
 		for _, d := range devices {
 			r.PowerOffTo = append(r.PowerOffTo, taint.Speaker{Device: d})
 		}
@@ -151,7 +154,8 @@ func TestPowerOffsAreReportedOnce(t *testing.T) {
 				x.reportPowerOffs(x.live.node, x.st, r)
 			}
 			got := powerOffEvents(told(x.events))
-			if len(got) != map[bool]int{true: 1, false: 0}[tc.want != ""] || tc.want != "" && !strings.Contains(got[0], tc.want) {
+			if len(got) != map[bool]int{true: 1, false: 0}[tc.want != ""] ||
+				tc.want != "" && !strings.Contains(got[0], tc.want) {
 				t.Errorf("got Events %q, want %q once", got, tc.want)
 			}
 		})

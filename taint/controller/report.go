@@ -316,7 +316,8 @@ const stuckNames = 3
 
 // stuckPods names pods and what could not be done with them.
 func stuckPods(pods []evict.StuckPod) string {
-	verbs := map[evict.Act]string{evict.Tombstone: "ended", evict.Delete: "deleted", evict.Spare: "spared", evict.SetNotReady: "set not ready"}
+	verbs := map[evict.Act]string{evict.Tombstone: "ended", evict.Delete: "deleted", evict.Spare: "spared",
+		evict.SetNotReady: "set not ready"}
 	var names []string
 	for i, p := range pods {
 		if i == stuckNames {

@@ -64,7 +64,8 @@ func TestFenceInAMixedWorld(t *testing.T) {
 	after := snapshot()
 	for _, name := range []string{"pod agent-n1", "pod stays-n1"} { // of these Ready alone is written
 		is, was := after[name].(corev1.Pod), before[name].(corev1.Pod)
-		if c := is.Status.Conditions; len(c) != 1 || c[0].Status != corev1.ConditionFalse || c[0].Reason != taint.TombstoneReason {
+		if c := is.Status.Conditions; len(c) != 1 || c[0].Status != corev1.ConditionFalse ||
+			c[0].Reason != taint.TombstoneReason {
 			t.Errorf("conditions of %s: got %+v, want Ready False by the fence", name, c)
 		}
 		was.Status.Conditions, was.ResourceVersion = is.Status.Conditions, is.ResourceVersion

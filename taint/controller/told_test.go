@@ -97,7 +97,8 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	x.st.node = x.live.node
 	other := &nodeState{node: x.live.node}
 	waits := func(detail, once string) recovery.Step {
-		return recovery.Step{Do: recovery.Wait, Aside: policy.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
+		return recovery.Step{Do: recovery.Wait,
+			Aside: policy.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
 	}
 	x.tellAside(x.st, waits("5 of 9", "a"))
 	x.tellAside(x.st, waits("6 of 9", "a"))
@@ -105,7 +106,8 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	x.tellAside(x.st, waits("3 of 4", "b"))
 	got := told(x.events)
 	for i, detail := range []string{"5 of 9", "3 of 4"} {
-		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") || !strings.Contains(got[i], ": "+detail) {
+		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") ||
+			!strings.Contains(got[i], ": "+detail) {
 			t.Fatalf("got %q, want one Event for each incident", got)
 		}
 	}
@@ -231,7 +233,8 @@ func TestEventsWaitForWrites(t *testing.T) {
 
 // Every word in braces that the text of a decision's reason has is replaced.
 func TestEventsHaveNoBraces(t *testing.T) {
-	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff} // they are no decisions, and have words of their own
+	// they are no decisions, and have words of their own
+	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff}
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 	x.upTo(recovery.Unmark)
 	for _, row := range reason.Table() {

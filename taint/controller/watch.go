@@ -185,7 +185,8 @@ func (r *Reconciler) nodeWent(event.TypedDeleteEvent[*corev1.Node]) bool {
 // nodeChanged passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a node that
 // shows life.
 func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
-	o, n := taint.See(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}), taint.See(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
+	o, n := taint.See(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}),
+		taint.See(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
 	r.across(func(f *fleet.Fleet) {
 		f.See(n, r.now())
 		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]

@@ -147,7 +147,8 @@ func TestWithinAsksInOrder(t *testing.T) {
 				if a.State != tt.want || !errors.Is(a.Err, tt.err) {
 					t.Errorf("got %s %q, %v; want %s, %v", a.State, a.Raw, a.Err, tt.want, tt.err)
 				}
-				if a.State == providers.PowerOff && (a.At.Before(providers.InstantOf(begun)) || a.Got.Sub(a.At) > tt.took) {
+				if a.State == providers.PowerOff &&
+					(a.At.Before(providers.InstantOf(begun)) || a.Got.Sub(a.At) > tt.took) {
 					t.Errorf("asked at %s, and it is of %s", begun, a.At)
 				}
 				if slices.Sort(l.asked); !slices.Equal(l.asked, tt.asked) {

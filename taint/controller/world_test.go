@@ -93,7 +93,8 @@ func (m *machine) State(_ context.Context, t providers.Target) (providers.Observ
 
 // says is what an honest device, or a lying one, says. The caller holds mu.
 func (m *machine) says() providers.Observation {
-	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid, At: providers.InstantOf(m.w.Now())}
+	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid,
+		At: providers.InstantOf(m.w.Now())}
 	if m.on && !m.lies {
 		o.State, o.Raw = providers.PowerOn, "On"
 	}
@@ -244,7 +245,8 @@ func (w *world) lead() {
 		Config: func() *Config {
 			return &Config{
 				Machine: w.machine, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,
-				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second), Retry: 150 * time.Second},
+				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second),
+					Retry: 150 * time.Second},
 				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 			}
 		},
@@ -423,7 +425,8 @@ func (w *world) pod(node, name string, claims, ephemeral []string, change func(*
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: name, UID: types.UID("uid-of-" + name)}, Spec: corev1.PodSpec{NodeName: node}}
 	never := []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}}
 	p.Spec.Tolerations = never // the stock controllers are not in this world
-	p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	p.Status.Phase, p.Status.Conditions = corev1.PodRunning,
+		[]corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	p.Spec.Volumes = []corev1.Volume{
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
 		{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
@@ -544,7 +547,8 @@ func (w *world) marked(node string) bool {
 // poweredOn reports the condition of a silent node whose machine is on.
 func (w *world) poweredOn(node string) bool {
 	w.t.Helper()
-	return taint.See(w.node(node), nil, taint.DefaultKey, providers.InstantOf(w.now), providers.InstantOf(w.now)).PoweredOn
+	return taint.See(w.node(node), nil, taint.DefaultKey, providers.InstantOf(w.now),
+		providers.InstantOf(w.now)).PoweredOn
 }
 
 // cut takes a machine's power. Its kubelet is silent from then on.

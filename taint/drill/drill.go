@@ -111,7 +111,8 @@ func (f Finding) OK() bool { return f.Result == "ok" || f.Result == Disabled }
 func Judge(s Seen) Finding {
 	if s.Disabled != "" {
 		text := fmt.Sprintf("Its mode is disabled (%s): nobody is asked, and this node is not fenced.", s.Disabled)
-		return Finding{Fenceable: corev1.ConditionFalse, Reason: reason.ModeDisabled, Message: text, Detail: text, Result: Disabled}
+		return Finding{Fenceable: corev1.ConditionFalse, Reason: reason.ModeDisabled, Message: text, Detail: text,
+			Result: Disabled}
 	}
 	if len(s.Devices) == 0 {
 		why := reason.NoMachine
@@ -123,7 +124,8 @@ func Judge(s Seen) Finding {
 			text = providers.Text(s.None)
 		}
 		detail := fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", s.None)
-		return Finding{Fenceable: corev1.ConditionFalse, Reason: why, Message: text + ".", Detail: detail, Result: "no_machine"}
+		return Finding{Fenceable: corev1.ConditionFalse, Reason: why, Message: text + ".", Detail: detail,
+			Result: "no_machine"}
 	}
 	result, broken := "ok", []string{}
 	var short []string // for the message: classes alone, since a cause has ports and times in it
@@ -156,7 +158,8 @@ func Judge(s Seen) Finding {
 	case errors.Is(s.Verdict.Err, proof.ErrDisagree):
 		detail := fmt.Sprintf("The devices of this node contradict each other (%s). %s", s.Verdict.Raw, cannot)
 		f = Finding{
-			Fenceable: corev1.ConditionFalse, Reason: reason.Disagree, Message: "The devices contradict each other.", Detail: detail, Result: "disagree",
+			Fenceable: corev1.ConditionFalse, Reason: reason.Disagree, Message: "The devices contradict each other.",
+			Detail: detail, Result: "disagree",
 		}
 	case s.Verdict.State == providers.PowerUnknown:
 		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."

@@ -79,12 +79,15 @@ func TestJudge(t *testing.T) {
 		{"an outlet is all there is, observe", Seen{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
 			no, reason.NotAnswering, "only_outlets", "Only outlets answer."},
 		{"only an outlet answers, the BMC is not reached, was well",
-			Seen{Devices: []Device{lit, failed(providers.ErrUnreachable)}, Verdict: known(providers.PowerOn), Before: yes},
+			Seen{Devices: []Device{lit, failed(providers.ErrUnreachable)}, Verdict: known(providers.PowerOn),
+				Before: yes},
 			perhaps, reason.NotAnswering, "only_outlets", "could not be fenced"},
 		{"only an outlet answers, fence", Seen{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn), PowerOff: true},
 			yes, reason.Answers, "denied", "Another device"},
-		{"only an outlet answers, and it is off", Seen{Devices: []Device{dark}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok", ""},
-		{"an outlet and a BMC answer, observe", Seen{Devices: []Device{on, lit}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "ok", ""},
+		{"only an outlet answers, and it is off", Seen{Devices: []Device{dark}, Verdict: known(providers.PowerOff)},
+			yes, reason.Answers, "ok", ""},
+		{"an outlet and a BMC answer, observe", Seen{Devices: []Device{on, lit}, Verdict: known(providers.PowerOn)},
+			yes, reason.Answers, "ok", ""},
 		{"an outlet and a liar answer, observe", Seen{Devices: []Device{liar, lit}, Verdict: known(providers.PowerOn)},
 			no, reason.NotAnswering, "only_outlets", "record of node n9"},
 	} {
@@ -252,7 +255,9 @@ func TestKeptOnIsAWarning(t *testing.T) {
 		KeptOn: "it is a host of KubeVirt",
 	}
 	f := Judge(seen)
-	if f.Fenceable != yes || !f.OK() || !strings.Contains(f.Warning, "it is not powered off: it is a host of KubeVirt.") || !strings.HasSuffix(f.Message, f.Warning) {
+	if f.Fenceable != yes || !f.OK() ||
+		!strings.Contains(f.Warning, "it is not powered off: it is a host of KubeVirt.") ||
+		!strings.HasSuffix(f.Message, f.Warning) {
 		t.Errorf("got %+v, want a warning", f)
 	}
 	if state, each := Power(f.Message); state != "On" || each != "racks/1: On" {

@@ -49,7 +49,8 @@ const (
 	DeleteAttachments            // delete Decision.Detach, each with UID and resourceVersion, only while View.Holds
 	OutOfService                 // PATCH: add our out-of-service taint with the Look's resourceVersion, only while View.Holds
 	InService                    // PATCH: take it off
-	SetNotReady                  // set Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion
+	// set Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion
+	SetNotReady
 )
 
 // String names the act for logs.
@@ -69,7 +70,8 @@ type Memory struct {
 	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
 	seen      TaintTimes
 	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
-	Cleared   int               // how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
+	// how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
+	Cleared int
 
 	troubles map[attempt]trouble // writes of pods that failed
 }
@@ -212,7 +214,8 @@ type View struct {
 	Reads       time.Duration // how long the Look and what was listed after it took
 	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
 	Attachments []Attachment  // those that name the node
-	Live        bool          // the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	// the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	Live bool
 	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after
 	// Look; "": bound to none; UnreadClaim: could not be read.
 	Claims  map[string]string
@@ -351,7 +354,8 @@ func (v View) armed() Decision {
 		}
 	}
 	if v.nobody() && person {
-		return v.beginEviction(reason.Vouched, taint.Evidence{At: v.Now.Wall, From: rec.By, State: "None", Raw: "no device speaks for the node"})
+		return v.beginEviction(reason.Vouched,
+			taint.Evidence{At: v.Now.Wall, From: rec.By, State: "None", Raw: "no device speaks for the node"})
 	}
 	switch {
 	case v.Proven(v.Now):
@@ -404,7 +408,8 @@ func (v View) refusedOr(other reason.Reason) reason.Reason {
 
 // beginEviction is step 7's record: it is written before the first tombstone.
 func (v View) beginEviction(why reason.Reason, e ...taint.Evidence) Decision {
-	return Decision{Act: Write, Why: why, Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall)}
+	return Decision{Act: Write, Why: why,
+		Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall)}
 }
 
 // evicting is steps 8 to 13 and the return path.

@@ -44,7 +44,8 @@ var machine = taint.Machine{Provider: "rack-a", ID: "7"}
 
 // marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
 func marked(p taint.Phase, change ...with) View {
-	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute).Wall, By: "other", Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second).Wall)
+	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute).Wall, By: "other",
+		Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second).Wall)
 	v := View{
 		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
 		Look: taint.Look{
@@ -119,7 +120,8 @@ func lists(names ...corev1.UniqueVolumeName) with {
 
 func noExecute(key string, age time.Duration) with {
 	return func(v *View) {
-		v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: ago(age).Wall}})
+		v.Look.Taints = append(v.Look.Taints,
+			corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: ago(age).Wall}})
 	}
 }
 
@@ -592,9 +594,12 @@ func TestEvidence(t *testing.T) {
 		view View
 		want taint.Evidence
 	}{
-		{"proof", armed(proven), taint.Evidence{At: ago(1100 * time.Millisecond).Wall, From: "rack-a", State: "Off", Raw: "Off"}},
-		{"no device to ask", armed(person, noDevice), taint.Evidence{At: now.Wall, From: "person", State: "None", Raw: "no device speaks for the node"}},
-		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)), taint.Evidence{At: ago(400 * time.Millisecond).Wall, From: "rack-a", State: "On", Raw: "On"}},
+		{"proof", armed(proven),
+			taint.Evidence{At: ago(1100 * time.Millisecond).Wall, From: "rack-a", State: "Off", Raw: "Off"}},
+		{"no device to ask", armed(person, noDevice),
+			taint.Evidence{At: now.Wall, From: "person", State: "None", Raw: "no device speaks for the node"}},
+		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)),
+			taint.Evidence{At: ago(400 * time.Millisecond).Wall, From: "rack-a", State: "On", Raw: "On"}},
 	} {
 		d := Step(tt.view)
 		if n := len(d.Record.Evidence); n != 1 || d.Record.Evidence[0] != tt.want {
@@ -861,10 +866,12 @@ func TestNames(t *testing.T) {
 		{"all have gone", evicting(heartbeat, named("a", "x/1")), Decision{Act: Unmark}},
 		{"volumes are not resolved", evicting(heartbeat, attached("a"), func(v *View) { v.Resolved = false }), Decision{Act: Read}},
 		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
-		{"one whose claim cannot be read", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", UnreadClaim)), wait},
+		{"one whose claim cannot be read",
+			evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", UnreadClaim)), wait},
 		{"one whose claim cannot be read, and others were named",
 			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", UnreadClaim)), nothing},
-		{"one of two was read for another reason", evicting(heartbeat, attached("a", "b"), claims("a", "x/1")), read("a", "b")},
+		{"one of two was read for another reason", evicting(heartbeat, attached("a", "b"), claims("a", "x/1")),
+			read("a", "b")},
 		{"an inline volume", evicting(heartbeat, attached("")), wait},
 		{"an inline volume, and others were named", evicting(heartbeat, attached("a", ""), named("a", "x/1")), nothing},
 		{"as many as may be", evicting(heartbeat, several(taint.MaxDetaching)), write(many[:2*taint.MaxDetaching]...)},
@@ -933,7 +940,8 @@ func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
 		lease string
 		want  int
 	}{
-		"powering off": {taint.PhasePoweringOff, "7", 1}, "armed": {taint.PhaseArmed, "7", 1}, "evicting": {taint.PhaseEvicting, "7", 1},
+		"powering off": {taint.PhasePoweringOff, "7", 1}, "armed": {taint.PhaseArmed, "7", 1},
+		"evicting":         {taint.PhaseEvicting, "7", 1},
 		"alive since then": {taint.PhasePoweringOff, "8", 0},
 	} {
 		v := marked(tc.phase, func(v *View) {

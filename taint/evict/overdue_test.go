@@ -70,7 +70,8 @@ func TestOvertime(t *testing.T) {
 		{"out of service already", onOvertime(TakeOutOfService, outOfService), Wait, reason.WaitingDetach},
 		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), Wait, reason.WaitingDetach},
 		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), OutOfService, reason.OutOfService},
-		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.emptied = providers.Instant{} }), Wait, reason.WaitingDetach},
+		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.emptied = providers.Instant{} }), Wait,
+			reason.WaitingDetach},
 		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), OutOfService, reason.OutOfService},
 		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), Wait, reason.WaitingDetach},
 		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), Wait, reason.WaitingDetach},
@@ -88,7 +89,8 @@ func TestOvertime(t *testing.T) {
 			if d.Act != tt.want || d.Why != tt.why {
 				t.Fatalf("Step: got %s %s, want %s %s", d.Act, d.Why, tt.want, tt.why)
 			}
-			if late := tt.view.Now.Sub(providers.InstantOf(tt.view.Look.Record.At)) > tt.view.DetachTimeout; late && d.Act != Read && d.Act != Tombstone && d.Act != InService && d.Alert != string(reason.WaitingDetach) {
+			if late := tt.view.Now.Sub(providers.InstantOf(tt.view.Look.Record.At)) > tt.view.DetachTimeout; late &&
+				d.Act != Read && d.Act != Tombstone && d.Act != InService && d.Alert != string(reason.WaitingDetach) {
 				t.Errorf("alert: got %q, want the same one whatever is done: each change is told", d.Alert)
 			}
 			if d.Act == DeleteAttachments && !slices.Equal(d.Detach, tt.view.Attachments) {
@@ -108,7 +110,8 @@ func TestEmptied(t *testing.T) {
 		pods []Pod
 		want providers.Instant
 	}{
-		{0, ordinary, providers.Instant{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, providers.Instant{}}, {7, nil, at(7)},
+		{0, ordinary, providers.Instant{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, providers.Instant{}},
+		{7, nil, at(7)},
 	} {
 		if m.SawPods(see.pods, at(see.at)); !m.emptied.Equal(see.want) {
 			t.Errorf("after %d s: empty since %v, want %v", see.at, m.emptied, see.want)

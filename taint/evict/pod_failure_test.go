@@ -146,7 +146,8 @@ func TestWroteLeavesViews(t *testing.T) {
 // A negative tolerationSeconds is zero, as for the stock controller.
 func TestNegativeTolerationSeconds(t *testing.T) {
 	for _, secs := range []int64{-1, -1 << 62} {
-		due, ends := StockEnds(pod("p", tolerating(secs)).Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now.Wall)
+		due, ends := StockEnds(pod("p", tolerating(secs)).Tolerations,
+			corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now.Wall)
 		if !ends || !due.Equal(now.Wall) {
 			t.Errorf("%d s: got due %s, ends %v; want now", secs, due, ends)
 		}

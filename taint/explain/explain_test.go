@@ -63,7 +63,8 @@ func (s *Snapshot) node(name string, silent time.Duration) {
 	var n corev1.Node
 	n.Name, n.UID, n.ResourceVersion, n.Labels = name, types.UID(name), "7", map[string]string{"name": name}
 	n.Status.NodeInfo.BootID = "b"
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour).Wall)}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour).Wall)}}
 	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
 	s.Nodes = append(s.Nodes, n)
 	var l coordinationv1.Lease
@@ -142,7 +143,8 @@ func TestCourses(t *testing.T) {
 			s.Nodes[3].Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}}
 		}, moves, "nothing TooFewHealthy 0", "nothing PowerUnknown 0", "2 of 6"},
 		"another's turn": {func(s *Snapshot) {
-			r := taint.Record{ID: "f-1", By: "ff", PowerOff: true, NodeUID: "n4", BootID: "b", LeaseRV: "9", At: now.Wall, Since: now.Wall, Phase: taint.PhasePoweringOff}
+			r := taint.Record{ID: "f-1", By: "ff", PowerOff: true, NodeUID: "n4", BootID: "b", LeaseRV: "9",
+				At: now.Wall, Since: now.Wall, Phase: taint.PhasePoweringOff}
 			s.Nodes[3].Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 		}, moves, "nothing PowerOffLimit 0", "nothing PowerUnknown 0", "n4"},
 		"control plane": {func(s *Snapshot) { s.plane("n1", "n2", "n3") }, moves, "nothing ControlPlaneNode 0", "nothing PowerUnknown 0", ""},
@@ -161,7 +163,8 @@ func TestCourses(t *testing.T) {
 		}, moves, "nothing MostLeasesStale 0", "nothing PowerUnknown 0", ""},
 		"a device that lied": {func(s *Snapshot) {
 			r := taint.Record{
-				ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "8", At: now.Wall, Since: now.Wall, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Device: "racks/bmc",
+				ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "8", At: now.Wall, Since: now.Wall,
+				Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Device: "racks/bmc",
 				Machine: &taint.Machine{Provider: "racks", ID: "1"},
 			}
 			s.Node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
@@ -247,7 +250,8 @@ func TestOutletsGoTogether(t *testing.T) {
 func TestFenceUnderWay(t *testing.T) {
 	s := world()
 	for _, n := range []*corev1.Node{s.Node, &s.Nodes[0]} {
-		r := taint.Record{ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "9", At: now.Wall, Since: now.Wall, Phase: taint.PhaseEvicting, Device: "racks/bmc"}
+		r := taint.Record{ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "9", At: now.Wall, Since: now.Wall,
+			Phase: taint.PhaseEvicting, Device: "racks/bmc"}
 		n.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 		n.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", now.Wall)
 		n.Status.Conditions[0].Status = corev1.ConditionUnknown
@@ -306,7 +310,8 @@ func TestPoliciesThatWait(t *testing.T) {
 		want reason.Reason
 	}{
 		"nothing keeps it": {func(*Snapshot) {}, ""},
-		"it yields":        {func(s *Snapshot) { s.Facts.Policies[0].Yields, s.Rival = true, "Longhorn does" }, reason.PolicyYields},
+		"it yields": {func(s *Snapshot) { s.Facts.Policies[0].Yields, s.Rival = true, "Longhorn does" },
+			reason.PolicyYields},
 		"most are silent": {func(s *Snapshot) {
 			for _, n := range []string{"n2", "n3", "n4"} {
 				s.Silent[n] = 2 * time.Minute

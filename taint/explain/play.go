@@ -250,7 +250,8 @@ func (p *play) stock() {
 			if t.Effect != corev1.TaintEffectNoExecute || t.TimeAdded == nil || p.pods[i].Deleting || p.pods[i].Terminal {
 				continue
 			}
-			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends && !due.After(p.Now.Wall) {
+			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends &&
+				!due.After(p.Now.Wall) {
 				p.pods[i].Deleting, p.pods[i].Grace, p.pods[i].DeleteAt = true, int64(grace.Seconds()), p.Now.Wall.Add(grace)
 			}
 		}

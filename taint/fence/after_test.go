@@ -68,7 +68,9 @@ func TestAfterwards(t *testing.T) {
 		{"off too long ago", fenced(saying(off, proof.TTL)), Decision{Act: Ask, Why: reason.Asking}},
 		{"changing", fenced(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: reason.Changing}},
 		{"unknown", fenced(saying(unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
-		{"before the delay is over", fenced(fresh, set(func(v *View) { v.Look.Record.At = ago(50 * time.Second).Wall })), Decision{Act: Wait, Why: reason.PowerOnDelay, After: 10 * time.Second}},
+		{"before the delay is over",
+			fenced(fresh, set(func(v *View) { v.Look.Record.At = ago(50 * time.Second).Wall })),
+			Decision{Act: Wait, Why: reason.PowerOnDelay, After: 10 * time.Second}},
 
 		// Who is left off.
 		{"by default", fenced(fresh, set(func(v *View) { v.After = AfterFence{} })), rests},
@@ -111,7 +113,8 @@ func TestAfterwards(t *testing.T) {
 		{"announced: on by now", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine), becomes(taint.AfterPoweredOn, reason.CameUp)},
 		{"announced: a device told of On since the answer", fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
 			Decision{Act: Ask, Why: reason.Asking}},
-		{"announced: a device told of On before the answer", fenced(fresh, sentFor(time.Second), mine, onAt(time.Second)), send},
+		{"announced: a device told of On before the answer",
+			fenced(fresh, sentFor(time.Second), mine, onAt(time.Second)), send},
 		{"announced: excluded since", fenced(fresh, sentFor(time.Second), mine, excluded), Decision{Act: Wait, Why: reason.Excluded, Detail: "maintenance", After: recheck}},
 		{"announced: the mode changed since", fenced(fresh, sentFor(time.Second), mine, observe), rests},
 		{"announced long ago by us, not sent", fenced(fresh, sentFor(5*time.Minute), mine), announce},
@@ -131,7 +134,9 @@ func TestAfterwards(t *testing.T) {
 		// As often as is allowed in a day, and not soon after each other.
 		{"still off, too often", fenced(fresh, ons(taint.AfterPowerOn, time.Hour, 5*time.Minute)), limit},
 		{"still off, too often since yesterday", fenced(fresh, ons(taint.AfterPowerOn, 24*time.Hour, 5*time.Minute)), announce},
-		{"the other clock's count", fenced(fresh, ons(taint.AfterPowerOn, 6*time.Minute, 5*time.Minute), set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour).Wall })), limit},
+		{"the other clock's count",
+			fenced(fresh, ons(taint.AfterPowerOn, 6*time.Minute, 5*time.Minute),
+				set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour).Wall })), limit},
 		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)), becomes(taint.AfterFencedAgain, reason.FencedAgain)},
 		{"fenced again, later", fenced(fresh, ons("", 64*time.Minute)), announce},
 		{"fenced again, in mode observe", fenced(fresh, ons("", 10*time.Minute), observe), rests},

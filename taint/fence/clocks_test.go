@@ -58,7 +58,8 @@ func TestFreshByBothClocks(t *testing.T) {
 		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), Look},
 		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), PowerOff},
 		{"a power-on", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine), PowerOn},
-		{"a power-on on a look of before a suspension", fenced(ons(taint.AfterPowerOn, time.Second), mine, offSince), Look},
+		{"a power-on on a look of before a suspension", fenced(ons(taint.AfterPowerOn, time.Second), mine, offSince),
+			Look},
 		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), Ask},
 	} {
 		if d := Step(tt.view); d.Act != tt.act {

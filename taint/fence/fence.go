@@ -400,7 +400,8 @@ func (v View) on(powering bool) Decision {
 		}
 	}
 	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
-	if read := v.Look.Sent; v.Answer.Got.Age(v.Now) > proof.TTL && !(read.After(v.Answer.Got) && v.Answer.Got.Age(read) <= proof.TTL) {
+	if read := v.Look.Sent; v.Answer.Got.Age(v.Now) > proof.TTL &&
+		!(read.After(v.Answer.Got) && v.Answer.Got.Age(read) <= proof.TTL) {
 		return Decision{Act: Ask, Why: reason.Asking}
 	}
 	if !powering && v.Work == CacheSays {

@@ -77,7 +77,8 @@ func heard(v *View, answers ...providers.Answer) {
 // recorded puts a record of this life of the node on it, in its phase since d.
 func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 	return func(v *View) {
-		r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(2 * time.Minute).Wall, By: "other"}.Enter(p, res, ago(d).Wall)
+		r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(2 * time.Minute).Wall,
+			By: "other"}.Enter(p, res, ago(d).Wall)
 		v.Look.Record = &r
 	}
 }
@@ -304,7 +305,9 @@ func TestStep(t *testing.T) {
 		{"lifted a while ago", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearm)), armed},
 		{"lifted, a heartbeat since", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
 		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
-		{"lifted in the future, by another clock", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)), Decision{Act: Wait, Why: reason.Rearming, After: rearm}},
+		{"lifted in the future, by another clock",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)),
+			Decision{Act: Wait, Why: reason.Rearming, After: rearm}},
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
 		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
 		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearm)), armed},
@@ -327,7 +330,9 @@ func TestStep(t *testing.T) {
 		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: reason.Healthy}},
 
 		// Values left out are the safe ones.
-		{"silence without a time does not count", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = providers.Instant{} })), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
+		{"silence without a time does not count",
+			dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = providers.Instant{} })),
+			Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
 		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })), Decision{Act: Wait, Why: reason.AllStale, After: time.Second}},
 		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
 		{"answered at this instant", dead(saying(off, 0)), Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}},

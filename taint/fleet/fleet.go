@@ -57,7 +57,8 @@ type Fleet struct {
 	due     providers.Instant            // before that the clock alone changes no flag
 	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
-	liars   map[string]*taint.Record     // by the node whose record says that a device said Off of a machine that was on
+	// by the node whose record says that a device said Off of a machine that was on
+	liars map[string]*taint.Record
 
 	limit  *Limits // nil: defaults
 	all    scope
@@ -120,7 +121,8 @@ type View struct {
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
-	Beat        providers.Instant // when this process last saw the Lease change; zero: never. Its first sight of one is none
+	// when this process last saw the Lease change; zero: never. Its first sight of one is none
+	Beat providers.Instant
 	// Busy names the other nodes whose machines are being powered off, or whose fences after that are not done, if they are as many as
 	// may be at once; else "".
 	Busy     string

@@ -265,7 +265,8 @@ func TestTickMissesNothing(t *testing.T) {
 			slices.Sort(want)
 			f.all.floor, full.all.floor = Amount{Percent: 100}, Amount{Percent: 100} // who is not healthy is named
 			part, wantPart := f.part(&f.all, now), full.part(&full.all, now)
-			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh || f.beating != full.beating ||
+			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh ||
+				f.beating != full.beating ||
 				f.heard != full.heard || part != wantPart {
 				t.Fatalf("seed %d, step %d: got changed %v, %d fresh, %d beating, heard since %s, %+v; want %v, %d, %d, %s, %+v",
 					seed, step, got, f.fresh, f.beating, f.heard, part, want, full.fresh, full.beating, full.heard, wantPart)
@@ -636,7 +637,8 @@ func TestDistrusted(t *testing.T) {
 	c := newCluster(t, 3)
 	m := taint.Machine{Provider: "racks", ID: "7", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383801"}
 	record := func(version string, res taint.Result) {
-		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7", Machine: &m}.Enter(taint.PhaseDone, res, c.now.Wall)
+		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7",
+			Machine: &m}.Enter(taint.PhaseDone, res, c.now.Wall)
 		c.f.Record("n1", version, &r, c.now)
 	}
 	want := func(of, liar string) {

@@ -321,7 +321,8 @@ const sickNamed = 5
 func (s *scope) unhealthy() string {
 	var few []*node
 	for n := range s.sick {
-		i, _ := slices.BinarySearchFunc(few, n.name, func(o *node, name string) int { return strings.Compare(o.name, name) })
+		i, _ := slices.BinarySearchFunc(few, n.name,
+			func(o *node, name string) int { return strings.Compare(o.name, name) })
 		if i < sickNamed {
 			few = slices.Insert(few, i, n)[:min(len(few)+1, sickNamed)]
 		}
@@ -388,7 +389,9 @@ func (f *Fleet) storm(name string, n *node, now providers.Instant) Storm {
 	}
 	if f.plane[name] != nil {
 		for other, m := range f.plane {
-			s.Plane = append(s.Plane, Member{Name: other, Healthy: m.exists && m.sickness(false) == "", Etcd: m.etcd, Turn: f.has(other, now)})
+			s.Plane = append(s.Plane,
+				Member{Name: other, Healthy: m.exists && m.sickness(false) == "", Etcd: m.etcd,
+					Turn: f.has(other, now)})
 		}
 	}
 	return s

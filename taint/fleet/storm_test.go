@@ -206,7 +206,8 @@ func TestNotReadyThatRenews(t *testing.T) {
 		t.Error("a zone of two is below its floor though one of them renews")
 	}
 	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now.Wall)
-	l := taint.Look{Exists: true, Name: "n4", UID: "u-n4", ResourceVersion: "900", Ready: corev1.ConditionUnknown, Record: &rec}
+	l := taint.Look{Exists: true, Name: "n4", UID: "u-n4", ResourceVersion: "900", Ready: corev1.ConditionUnknown,
+		Record: &rec}
 	c.f.See(l, c.now)
 	check("it is being fenced", 4, 0, "", "n1 (silent), n4 (marked, or being fenced)")
 	l.ResourceVersion, l.Record = "901", nil
@@ -229,7 +230,8 @@ func TestNotReadyThatRenews(t *testing.T) {
 	}
 	c.silence("n1")
 	c.pass(50 * time.Second)
-	if all := c.part("n1", 0); !all.Undercut() || all.Unhealthy != "n1 (silent), n2 (not Ready, though its kubelet renews its Lease)" {
+	if all := c.part("n1", 0); !all.Undercut() ||
+		all.Unhealthy != "n1 (silent), n2 (not Ready, though its kubelet renews its Lease)" {
 		t.Errorf("a cluster of three: got %+v", all)
 	}
 	c = newCluster(t, 12)
@@ -408,7 +410,8 @@ func TestCoolDown(t *testing.T) {
 	}
 	mark := func(n string) {
 		c.rv++
-		l := taint.Look{Exists: true, Name: n, UID: "u-" + n, ResourceVersion: strconv.Itoa(c.rv), Ready: corev1.ConditionTrue}
+		l := taint.Look{Exists: true, Name: n, UID: "u-" + n, ResourceVersion: strconv.Itoa(c.rv),
+			Ready: corev1.ConditionTrue}
 		l.Mark = &taint.Mark{Value: "x"}
 		c.f.See(l, c.now)
 	}

@@ -129,7 +129,8 @@ func TestOf(t *testing.T) {
 // In whose name pods were ended without proof is told for as long as the node is not Ready.
 func TestPolicies(t *testing.T) {
 	n := node(silent)
-	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)).Announce("longhorn", "accept-duplicates", now)
+	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, providers.InstantOf(now),
+		providers.InstantOf(now)).Announce("longhorn", "accept-duplicates", now)
 	if got := Of(Seen{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
 		t.Errorf("got %q", got)
 	}

@@ -441,7 +441,8 @@ func TestPowerOffTo(t *testing.T) {
 	check("ended", done, "strip/1")
 	check("told late", tell(done, more), "strip/1")
 	check("none accepted it", tell(Entry{}, one, named(taint.PhaseDone, taint.ResultCancelled, second)))
-	check("the Node is gone", tell(Entry{}, one, Told{Node: "n1", At: after(second), Record: one.Record, Gone: true}), "strip/1", "strip/2")
+	check("the Node is gone", tell(Entry{}, one, Told{Node: "n1", At: after(second), Record: one.Record, Gone: true}),
+		"strip/1", "strip/2")
 
 	open, other := tell(Entry{}, one).Object, tell(Entry{}, more)
 	check("another process told of more", other.Join(&open), "bmc/1", "strip/1", "strip/2")

@@ -128,7 +128,8 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 		REST: shared.RESTConfig(), Live: admin, Cache: c, Client: admin, Dynamic: dyn, Events: w.events, Log: slog.New(slog.DiscardHandler),
 		Metrics: NewMetrics(prometheus.NewRegistry()), Guards: func() []Guarded { return w.guards }, Leading: func() error { return w.leading },
 		Adapters: func() []*storage.Adapter { return w.ask }, Now: func() time.Time { return time.Now().Add(w.later) },
-		Begins: func(*corev1.Node) bool { return !w.still }, LeftAlone: func(context.Context, string) (string, error) { return w.alone, nil },
+		Begins:    func(*corev1.Node) bool { return !w.still },
+		LeftAlone: func(context.Context, string) (string, error) { return w.alone, nil },
 	})
 	t.Cleanup(func() {
 		for _, all := range []map[string]*watch{w.k.watches, w.k.follows} {

@@ -115,7 +115,9 @@ const resolvers = 16
 // volume whose read the API server refuses is Unread in the result, so that it does not hide the others. unread says
 // why; it is nil if all were read. err means that the API server did not answer, or was overloaded; then nothing is
 // known.
-func Volumes(ctx context.Context, c client.Reader, pods []corev1.Pod) (of map[string][]evict.Volume, unread, err error) {
+func Volumes(
+	ctx context.Context, c client.Reader, pods []corev1.Pod,
+) (of map[string][]evict.Volume, unread, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -207,7 +209,8 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 		Labels:      p.Labels,
 		Tolerations: p.Spec.Tolerations,
 		Ready:       isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
-		Claims: slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
+		Claims: slices.ContainsFunc(p.Spec.Volumes,
+			func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
 	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
 		out.Owner = evict.Owner{Kind: ref.Kind, Name: ref.Name}

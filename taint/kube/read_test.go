@@ -186,7 +186,8 @@ func TestReadsThatFail(t *testing.T) {
 					t.Errorf("volumes: got unread %v, want it: %v", unread, refused)
 				}
 				for _, v := range of["uid-of-db"] {
-					if v.Unread != refused || refused && (v.Unique != "" || v.Claim == "" || (v.PV == "") != (what == "claim")) {
+					if v.Unread != refused ||
+						refused && (v.Unique != "" || v.Claim == "" || (v.PV == "") != (what == "claim")) {
 						t.Errorf("volumes: got %+v, want unread: %v", v, refused)
 					}
 				}
@@ -206,17 +207,20 @@ func TestReadsThatFail(t *testing.T) {
 func TestUnreadClaimHidesNoOther(t *testing.T) {
 	c := stored(t)
 	refusal := apierrors.NewInternalError(errors.New("unable to transform key"))
-	live := unreadable{Reader: c, get: map[string]error{"data": refusal}, err: func(runtime.Object) error { return nil }}
+	live := unreadable{Reader: c, get: map[string]error{"data": refusal},
+		err: func(runtime.Object) error { return nil }}
 	pods, err := Pods(t.Context(), live, "n1")
 	must(t, err)
 	of, unread, err := Volumes(t.Context(), live, pods)
 	if err != nil || !errors.Is(unread, refusal) || !strings.Contains(unread.Error(), "shop/data") {
 		t.Fatalf("got error %v, unread %v", err, unread)
 	}
-	if got := of["uid-of-db"]; len(got) != 2 || !got[0].Unread || got[0].Claim != "data" || got[1].Unread || got[1].PV != "pv-2" {
+	if got := of["uid-of-db"]; len(got) != 2 || !got[0].Unread || got[0].Claim != "data" || got[1].Unread ||
+		got[1].PV != "pv-2" {
 		t.Errorf("the pod itself: got %+v", got)
 	}
-	if got := of["uid-of-files"]; len(got) != 3 || slices.ContainsFunc(got, func(v evict.Volume) bool { return v.Unread }) {
+	if got := of["uid-of-files"]; len(got) != 3 ||
+		slices.ContainsFunc(got, func(v evict.Volume) bool { return v.Unread }) {
 		t.Errorf("another pod: got %+v", got)
 	}
 }
@@ -258,7 +262,8 @@ func TestLookTakesItsTime(t *testing.T) {
 	})
 	must(t, err)
 	if !l.Sent.Equal(providers.InstantOf(begun)) || l.Got.Sub(providers.InstantOf(begun)) < 2*time.Second {
-		t.Errorf("two reads of a second each: got sent after %s, answered after %s", l.Sent.Sub(providers.InstantOf(begun)), l.Got.Sub(providers.InstantOf(begun)))
+		t.Errorf("two reads of a second each: got sent after %s, answered after %s",
+			l.Sent.Sub(providers.InstantOf(begun)), l.Got.Sub(providers.InstantOf(begun)))
 	}
 }
 
@@ -336,7 +341,8 @@ func TestMigratedVolumes(t *testing.T) {
 			pv.Spec.PersistentVolumeSource = tc.source
 			must(t, c.Create(t.Context(), pv))
 			must(t, c.Create(t.Context(), &corev1.PersistentVolumeClaim{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "tree"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-tree"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "tree"},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-tree"},
 			}))
 			of, _, err := Volumes(t.Context(), c, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{
 				Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
@@ -472,7 +478,8 @@ func TestSeePod(t *testing.T) {
 		},
 		Spec: corev1.PodSpec{Priority: &prio, Tolerations: []corev1.Toleration{{Key: "k"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m", Conditions: []corev1.PodCondition{
-			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue},
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
 			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
 		}},
 	}
@@ -484,7 +491,8 @@ func TestSeePod(t *testing.T) {
 		want := evict.Pod{
 			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true, Spared: "token", Message: "m", First: first, Priority: 7,
 			Deleting: true, Grace: 30, Finalizers: []string{"f"}, Tolerations: p.Spec.Tolerations,
-			Labels: p.Labels, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time, Ready: true, ContainersReady: true,
+			Labels: p.Labels, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time, Ready: true,
+			ContainersReady: true,
 		}
 		if diff := cmp.Diff(want, SeePod(p, taint.DefaultKey, sel)); diff != "" {
 			t.Errorf("first %q (-want +got):\n%s", selector, diff)
@@ -494,9 +502,11 @@ func TestSeePod(t *testing.T) {
 	finished := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	seen := SeePods([]corev1.Pod{*daemon, *finished}, taint.DefaultKey, nil)
 	conditions := []corev1.PodCondition{
-		{Type: corev1.PodReady, Status: corev1.ConditionFalse}, {Type: corev1.ContainersReady, Status: corev1.ConditionUnknown},
+		{Type: corev1.PodReady, Status: corev1.ConditionFalse},
+		{Type: corev1.ContainersReady, Status: corev1.ConditionUnknown},
 	}
-	if p := SeePod(&corev1.Pod{Status: corev1.PodStatus{Conditions: conditions}}, taint.DefaultKey, nil); p.Ready || p.ContainersReady {
+	if p := SeePod(&corev1.Pod{Status: corev1.PodStatus{Conditions: conditions}}, taint.DefaultKey, nil); p.Ready ||
+		p.ContainersReady {
 		t.Errorf("conditions that are not True: got %+v", p)
 	}
 	if d, f := seen[0], seen[1]; d.Exempt != taint.ExemptDaemon || d.Terminal || f.Exempt != taint.NotExempt || !f.Terminal || f.Tombstone {

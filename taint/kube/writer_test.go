@@ -122,7 +122,8 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new", "Ready False NodeFenced"}},
 		{"only the containers", []corev1.PodCondition{is(corev1.PodReady, "Unknown", "x"), is(corev1.ContainersReady, "False", "y")}, false,
 			[]string{"ContainersReady False y", "DisruptionTarget True NodeFenced new", "Ready Unknown x"}},
-		{"neither is there", []corev1.PodCondition{scheduled}, false, []string{"DisruptionTarget True NodeFenced new", "PodScheduled True"}},
+		{"neither is there", []corev1.PodCondition{scheduled}, false,
+			[]string{"DisruptionTarget True NodeFenced new", "PodScheduled True"}},
 		{"small", []corev1.PodCondition{is(corev1.PodReady, "True", ""), is(corev1.ContainersReady, "True", "")}, true,
 			[]string{"ContainersReady True", "Ready True"}},
 	} {

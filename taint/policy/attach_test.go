@@ -27,7 +27,8 @@ func hurries() Policy {
 
 // user is a terminating pod of a ReplicaSet that uses volumes of the driver, by their PVs.
 func user(name string, pvs ...string) evict.Pod {
-	p := evict.Pod{Namespace: "web", Name: name, UID: name, Owner: evict.Owner{Kind: "ReplicaSet", Name: "s"}, Deleting: true, DeleteAt: now.Add(-time.Second).Wall}
+	p := evict.Pod{Namespace: "web", Name: name, UID: name, Owner: evict.Owner{Kind: "ReplicaSet", Name: "s"},
+		Deleting: true, DeleteAt: now.Add(-time.Second).Wall}
 	for _, pv := range pvs {
 		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Claim: "claim-" + pv, Driver: "csi"})
 	}
@@ -69,7 +70,9 @@ func TestAttachments(t *testing.T) {
 		{"exempt", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil, "wait 30s"},
 
 		{"another that may end uses the volume, too", waits(), []evict.Pod{user("a", "v"), user("b", "v")}, nil, "end[a b]"},
-		{"one in its grace uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()}, nil, "wait 3s"},
+		{"one in its grace uses the volume, too", waits(),
+			[]evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()},
+			nil, "wait 3s"},
 		{"one that stays uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()}, nil, "wait 5s"},
 		{"a static one uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
 		{"one that stays uses it by another name", waits(), []evict.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []evict.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},

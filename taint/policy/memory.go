@@ -67,7 +67,8 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*m = Memory{
-		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, seen: in.Seen,
+		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed,
+		seen:  in.Seen,
 		again: in.Again, small: in.Small,
 		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,
 	}

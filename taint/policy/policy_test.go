@@ -29,7 +29,8 @@ func down() taint.Look {
 func pod(name string) evict.Pod {
 	return evict.Pod{
 		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"},
-		DeleteAt: now.Add(-time.Second).Wall, Deleting: true, Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
+		DeleteAt: now.Add(-time.Second).Wall, Deleting: true,
+		Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
 	}
 }
 
@@ -147,7 +148,8 @@ func TestStep(t *testing.T) {
 		{"nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
 		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *evict.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
 		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall }, "wait 1.234s"},
-		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall }, "wait 5s"},
+		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall },
+			"wait 5s"},
 		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
 		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *evict.Pod) { p.Yields = true }, "rival[]"},
 		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},

@@ -389,7 +389,9 @@ func (l level) send(a Answers) int {
 
 // over says why and when the turn of a level was over; "" if it is not. A device that is changing has taken its power-off, which only the
 // deadline ends.
-func (p PowerOffs) over(now providers.Instant, l level, devices []Device, a Answers) (why string, at providers.Instant) {
+func (p PowerOffs) over(
+	now providers.Instant, l level, devices []Device, a Answers,
+) (why string, at providers.Instant) {
 	for _, i := range l.places {
 		t, name := p.tried[devices[i].Name], devices[i].Name
 		switch {

@@ -57,7 +57,8 @@ func TestDecided(t *testing.T) {
 		{"changing", devices(0, 1), []providers.PowerState{changing, none}, true},
 		{"a disagreement, and a third is missing", devices(0, 1, 2), []providers.PowerState{off, on, none}, true},
 		{"a level of which one is missing", devices(0, 0), []providers.PowerState{off, none}, false},
-		{"a level of which one is missing, and another that is off", devices(0, 0, 1), []providers.PowerState{off, none, off}, true},
+		{"a level of which one is missing, and another that is off", devices(0, 0, 1),
+			[]providers.PowerState{off, none, off}, true},
 
 		{"an outlet is on", bmcAndOutlets, []providers.PowerState{none, on, none}, false},
 		{"both outlets are on", bmcAndOutlets, []providers.PowerState{none, on, on}, false},
@@ -396,9 +397,14 @@ func TestEvidence(t *testing.T) {
 		in   providers.Answer
 		want taint.Evidence
 	}{
-		{"answer", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, Raw: "Off", At: now}, By: "a"}, taint.Evidence{At: now.Wall, From: "a", State: "Off", Raw: "Off"}},
-		{"an error's class, never its text", providers.Answer{Observation: providers.Observation{At: now, Raw: "x"}, By: "a", Err: secret}, taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "denied"}},
-		{"time-out", providers.Answer{Observation: providers.Observation{At: now}, By: "a", Err: context.DeadlineExceeded}, taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "unreachable"}},
+		{"answer", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, Raw: "Off", At: now},
+			By: "a"}, taint.Evidence{At: now.Wall, From: "a", State: "Off", Raw: "Off"}},
+		{"an error's class, never its text",
+			providers.Answer{Observation: providers.Observation{At: now, Raw: "x"}, By: "a", Err: secret},
+			taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "denied"}},
+		{"time-out", providers.Answer{Observation: providers.Observation{At: now}, By: "a",
+			Err: context.DeadlineExceeded},
+			taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "unreachable"}},
 	} {
 		if got := Evidence(tt.in); got != tt.want {
 			t.Errorf("%s: Evidence = %+v, want %+v", tt.name, got, tt.want)

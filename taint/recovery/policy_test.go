@@ -257,7 +257,8 @@ func TestPolicyStaysOut(t *testing.T) {
 	for name, change := range map[string]func(*course){
 		"excluded": func(c *course) { c.facts.Excluded = "maintenance" },
 		"marked": func(c *course) {
-			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now.Wall}.Enter(taint.PhaseArmed, "", c.now.Wall)
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
+				Since: c.now.Wall}.Enter(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
 		},
 		"all others dead": func(c *course) { c.now = c.now.Add(2 * time.Minute); c.fleet.Tick(c.now) },
@@ -300,7 +301,8 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		want  string // part of the reported reason; "": the policy acts
 	}{
 		{"this node alone", func(c *course) { zone(c, "p1"); silence(c, time.Minute, "p1", "p2", "p3") }, ""},
-		{"one of three others is heard", func(c *course) { silence(c, time.Minute, "p1") }, "fewer than half of the nodes are heard"},
+		{"one of three others is heard", func(c *course) { silence(c, time.Minute, "p1") },
+			"fewer than half of the nodes are heard"},
 		{"no node is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
 		{"the only other node is silent, and this one beats", func(c *course) {
 			c.fleet.Drop("p2", c.now)
@@ -331,7 +333,8 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		}
 		told := s.Aside.Why == reason.PolicyWaits && strings.Contains(s.Aside.Detail, tc.want)
 		if s.Do != Wait || s.Policy != "" || !told || s.After > 5*time.Second {
-			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, s.Do, s.After, s.Aside, tc.want)
+			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, s.Do, s.After, s.Aside,
+				tc.want)
 		}
 		if len(c.asked) > 0 {
 			t.Errorf("%s: reads %v for a policy that waits", tc.name, c.asked)

@@ -107,7 +107,8 @@ type Step struct {
 	Record taint.Record  // Write, Arm, Unmark; with Would the one that would be written, without an id
 	On     bool          // Condition
 
-	Pods     []evict.Pod               // Tombstone, Delete, Spare, SetNotReady: in the order to begin them; Read of Volumes and Owners
+	// Tombstone, Delete, Spare, SetNotReady: in the order to begin them; Read of Volumes and Owners
+	Pods     []evict.Pod
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
@@ -468,7 +469,8 @@ func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
 }
 
 // acts are evict's names of the acts on pods.
-var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare, SetNotReady: evict.SetNotReady}
+var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare,
+	SetNotReady: evict.SetNotReady}
 
 // Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
@@ -508,7 +510,8 @@ func (n *Node) next(now providers.Instant, f Fleet) Step {
 func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 	l := n.look
 	v := fence.View{
-		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers, Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
+		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers,
+		Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
 		Members: n.etcd,
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
@@ -747,7 +750,8 @@ func (n *Node) underMark(now providers.Instant) Step {
 		return Step{Do: Wait, Why: reason.MarkNotTaken, Detail: n.facts.Mode.String(), After: modeAgain}
 	}
 	v := evict.View{
-		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict, Reads: n.Reads(),
+		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
+		Reads:   n.Reads(),
 		Devices: n.facts.Devices, By: n.facts.By,
 	}
 	if evict.LooksAtPods(n.look) {

@@ -49,7 +49,8 @@ func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 	c := &course{
 		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
 		heard: []string{"p1", "p2", "p3"},
-		look:  taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionUnknown},
+		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1",
+			Ready: corev1.ConditionUnknown},
 		facts: Facts{
 			Facts: fence.Facts{
 				Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}}, NewID: "f-" + name, By: "test",
@@ -82,7 +83,8 @@ func (c *course) pass(d time.Duration) {
 // midst is a node in a phase of its fence, whose machine was proven off a moment ago.
 func midst(t *testing.T, phase taint.Phase) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now.Wall}.Enter(phase, "", c.now.Wall)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
+		Since: c.now.Wall}.Enter(phase, "", c.now.Wall)
 	c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
 	c.see()
 	c.answer(off)
@@ -359,7 +361,8 @@ func tolerating(d time.Duration) []corev1.Toleration {
 func announced(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = []evict.Pod{running("a")}
-	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
+		PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
 	pdu := taint.Speaker{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
 	rec.PowerOffTo = append(proof.Speakers(c.facts.Devices), pdu)
 	c.look.Record = &rec
@@ -395,7 +398,8 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 			}
 			c.look.LeaseRV, c.look.Ready = "2", corev1.ConditionTrue
 			end := c.next()
-			if named := len(end.Record.PowerOffTo) > 0; end.Do != Write || end.Record.Result != taint.ResultCancelled || named != tc.named {
+			if named := len(end.Record.PowerOffTo) > 0; end.Do != Write || end.Record.Result != taint.ResultCancelled ||
+				named != tc.named {
 				t.Errorf("got %s (%s) with record %+v, named %v, want %v", end.Do, end.Why, end.Record, named, tc.named)
 			}
 		})
@@ -471,30 +475,37 @@ func TestStillHolds(t *testing.T) {
 	}{
 		{"nothing changed", func(*course, *Recheck) {}, nothing, nothing},
 		{"another leads", func(_ *course, r *Recheck) { r.Leading = lost }, "another leads", "another leads"},
-		{"the look is old", func(c *course, _ *Recheck) { c.now = c.now.Add(proof.TTL + time.Second) }, "the look", "the look"},
+		{"the look is old", func(c *course, _ *Recheck) { c.now = c.now.Add(proof.TTL + time.Second) }, "the look",
+			"the look"},
 		{"a heartbeat since", func(c *course, r *Recheck) {
 			c.fleet.Lease("n1", "9", 0, c.now)
 			r.Fleet = c.fleet.View("n1", c.now)
 		}, "a heartbeat", "a heartbeat"},
-		{"a heartbeat, and silent since", func(c *course, r *Recheck) { r.Fleet.Beat = since(c) }, "a heartbeat", "a heartbeat"},
+		{"a heartbeat, and silent since", func(c *course, r *Recheck) { r.Fleet.Beat = since(c) }, "a heartbeat",
+			"a heartbeat"},
 		{"a heartbeat before", func(c *course, r *Recheck) { r.Fleet.Beat = c.node.Look().Sent }, nothing, nothing},
 		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "a heartbeat", nothing},
 		{"most are silent", func(_ *course, r *Recheck) { r.Fleet.Heard = false }, "most nodes are silent", nothing},
-		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing, "the machine is on"},
+		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing,
+			"the machine is on"},
 		{"On before", func(c *course, r *Recheck) { r.Fleet.OnAt = c.node.Look().Sent }, nothing, nothing},
 		{"paused since", func(_ *course, r *Recheck) { r.Paused = "upgrade" }, "paused: upgrade", "paused: upgrade"},
-		{"no Node in the cache", seen(func(l *taint.Look) { *l = taint.Look{} }), "not in the cache", "not in the cache"},
+		{"no Node in the cache", seen(func(l *taint.Look) { *l = taint.Look{} }), "not in the cache",
+			"not in the cache"},
 		{"another Node", seen(func(l *taint.Look) { l.UID = "u2" }), "life", "life"},
 		{"another boot", seen(func(l *taint.Look) { l.BootID = "b2" }), "life", "life"},
 		{"Ready since", seen(func(l *taint.Look) { l.Ready = corev1.ConditionTrue }), "life", "life"},
 		{"marked since", seen(func(l *taint.Look) { l.Mark = &taint.Mark{Value: "x"} }), "marked", "marked"},
-		{"released since", record(func(r *taint.Record) { r.Phase, r.Result = taint.PhaseDone, taint.ResultReleased }), "the record", "the record"},
+		{"released since", record(func(r *taint.Record) { r.Phase, r.Result = taint.PhaseDone, taint.ResultReleased }),
+			"the record", "the record"},
 		{"armed since", record(func(r *taint.Record) { r.Phase = taint.PhaseArmed }), "the record", "the record"},
 		{"another fence", record(func(r *taint.Record) { r.ID = "f-2" }), "the record", "the record"},
 		{"it came on", record(func(r *taint.Record) { r.After = taint.AfterCameOn }), "the record", "the record"},
 		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
-		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe", "mode is observe"},
-		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance", "maintenance"},
+		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe",
+			"mode is observe"},
+		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance",
+			"maintenance"},
 		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "it is cordoned" }, "cordoned", "cordoned"},
 		{"a cache that is behind the look", func(_ *course, r *Recheck) {
 			r.Seen.ResourceVersion, r.Seen.Record, r.Facts.Excluded = "3", nil, "maintenance"
@@ -636,7 +647,8 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 			if got := c.node.Answer().State; got != off {
 				t.Fatalf("a trusted device: got %s, want Off", got)
 			}
-			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now.Wall)
+			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff,
+				c.now.Wall)
 			c.fleet.Record("n2", "7", &lied, c.now)
 			c.answer(off)
 			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
@@ -686,7 +698,8 @@ func TestOneAnnouncement(t *testing.T) {
 	one.see()
 	wants(one, Wait, reason.PowerOffLimit)
 	two.did(Outcome{})
-	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1", PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
+	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1",
+		PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &rec, "2"
 	two.see()
 	one.see()
@@ -970,7 +983,8 @@ func TestWorkHolds(t *testing.T) {
 		c.see()
 		if step.marked {
 			was := c.look
-			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseArmed, "", c.now.Wall)
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
+				By: "test"}.Enter(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 			c.see()
 			c.next()
@@ -1043,7 +1057,8 @@ func TestKeptList(t *testing.T) {
 		c.pods = []evict.Pod{running("a")}
 		c.upTo(Arm, off)
 		c.did(Outcome{})
-		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
+		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
+			By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
 		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 		c.see()
 		c.answer(off)
@@ -1242,7 +1257,8 @@ func TestNobodyToAsk(t *testing.T) {
 		"marked by a person": func() *course {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.look.Mark = &taint.Mark{Value: "kim"}
-			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1", By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now.Wall)
+			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1",
+				By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record = &rec
 			return c
 		},
@@ -1361,7 +1377,8 @@ func TestTwoDevices(t *testing.T) {
 		c.now = c.now.Add(time.Millisecond)
 	}
 	lied := func(c *course, who ...proof.Device) {
-		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now.Wall)
+		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff,
+			c.now.Wall)
 		c.fleet.Record("n2", "7", &rec, c.now)
 	}
 	for _, tc := range []struct {
@@ -1404,7 +1421,8 @@ func TestTwoDevices(t *testing.T) {
 	}
 	lied(c, c.facts.Devices...)
 	c.fleet.Record("n2", "8", func() *taint.Record {
-		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, c.now.Wall)
+		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone,
+			taint.ResultNeverPoweredOff, c.now.Wall)
 		return &r
 	}(), c.now)
 	c.see()

@@ -64,7 +64,8 @@ var seeds = flag.Int("seeds", 100, "how many histories TestHistories plays")
 func TestHistories(t *testing.T) {
 	events := []string{
 		"beat", "beat", "boot", "machine on", "machine off", "machine off", "machine off", "machine changing", "machine dead", "leader",
-		"pod p volume=p", "pod q", "pod i intolerant", "pod k finalizer volume=k", "pod e exempt ready volume=e", "pod s exempt shares=p", "pod n export=nas", "inline", "finalized", "stock-deletes i",
+		"pod p volume=p", "pod q", "pod i intolerant", "pod k finalizer volume=k", "pod e exempt ready volume=e",
+		"pod s exempt shares=p", "pod n export=nas", "inline", "finalized", "stock-deletes i",
 		"mark manual", "mark", "unmark", "release", "label", "mode fence", "mode observe", "exclude maintenance", "exclude",
 		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored", "device power-off=refused",
 		"sleep 1s", "sleep 10s", "sleep 1m", "trust", "pod l volume=l refuses=large", "pod h volume=h refuses=huge",

@@ -61,9 +61,11 @@ func newWorld(mode fence.Mode) *world {
 	n := &corev1.Node{}
 	n.Name, n.UID, n.ResourceVersion, n.Labels = "n1", "n1-uid", "7", map[string]string{"pool": "a"}
 	n.Annotations = map[string]string{"example.net/token": secret, fence.ModeAnnotation: "fence"}
-	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: epoch.Wall}}}
+	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute,
+		TimeAdded: &metav1.Time{Time: epoch.Wall}}}
 	n.Status.NodeInfo.BootID = "b1"
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(epoch.Wall), Message: secret}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: metav1.NewTime(epoch.Wall), Message: secret}}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{},"f:` + secret + `":{}}}`)}}
 	w.node = n
 	w.pods = []evict.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: evict.Owner{Kind: "StatefulSet", Name: "db"}}}
@@ -81,7 +83,8 @@ func newWorld(mode fence.Mode) *world {
 		w.fleet.See(taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
 	}
 	w.course = Course{Name: "n1", Tape: w.take}
-	w.tape.Write(append(Header{By: "test", At: epoch.Wall, Key: taint.DefaultKey, Mode: mode.String(), Digest: "d"}.Line(), '\n'))
+	w.tape.Write(append(Header{By: "test", At: epoch.Wall, Key: taint.DefaultKey, Mode: mode.String(),
+		Digest: "d"}.Line(), '\n'))
 	return w
 }
 
@@ -146,7 +149,8 @@ func (w *world) run(limit time.Duration) (did []string) {
 			w.node.ResourceVersion += "1"
 			switch s.Do {
 			case recovery.Arm:
-				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Wall.Truncate(time.Second))
+				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID,
+					w.now.Wall.Truncate(time.Second))
 			case recovery.Unmark:
 				w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
 			}
@@ -696,11 +700,13 @@ func TestForgedOrder(t *testing.T) {
 func TestReadingsComeBack(t *testing.T) {
 	w := newWorld(fence.Fence)
 	c := &w.course
-	volume := evict.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d", Unique: "u", Migrated: "m", Unread: true}
+	volume := evict.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d",
+		Unique: "u", Migrated: "m", Unread: true}
 	pod := evict.Pod{
 		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: evict.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
-		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}}, Volumes: []evict.Volume{volume}, Claims: true,
+		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
+		Volumes: []evict.Volume{volume}, Claims: true,
 		Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{

@@ -52,7 +52,8 @@ func newEventFleet(n int) *eventFleet {
 	images, conditions := largeNode()
 	w, dc := newFleetWorld(images), datacenter.New(datacenter.Options{})
 	defer dc.Close()
-	f := &eventFleet{now: providers.Now(), pods: map[string][]corev1.Pod{}, atts: map[string][]storagev1.VolumeAttachment{}}
+	f := &eventFleet{now: providers.Now(), pods: map[string][]corev1.Pod{},
+		atts: map[string][]storagev1.VolumeAttachment{}}
 	for i := range n {
 		w.add(dc.AddMachine(nodeName(i)), "", "", conditions)
 		f.nodes = append(f.nodes, w.nodes[i].node)

@@ -118,7 +118,8 @@ type object = map[string]any
 func (l *loop) tombstone(ctx context.Context, p *corev1.Pod) error {
 	message, now := taint.FenceMessage(l.id), metav1.Now()
 	conditions := []corev1.PodCondition{{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now, Reason: taint.TombstoneReason, Message: message,
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now,
+		Reason: taint.TombstoneReason, Message: message,
 	}}
 	for _, c := range p.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodReady || c.Type == corev1.ContainersReady) {
@@ -131,7 +132,8 @@ func (l *loop) tombstone(ctx context.Context, p *corev1.Pod) error {
 		body, err := json.Marshal(object{
 			"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 			"status": object{
-				"phase": corev1.PodFailed, "reason": taint.TombstoneReason, "message": message, "conditions": conditions,
+				"phase": corev1.PodFailed, "reason": taint.TombstoneReason, "message": message,
+				"conditions": conditions,
 			},
 		})
 		if err != nil {

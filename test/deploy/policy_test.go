@@ -173,7 +173,8 @@ func onPodConditions(name string, edit func([]corev1.PodCondition) []corev1.PodC
 		if err != nil {
 			return err
 		}
-		_, err = c.CoreV1().Pods("default").Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, status)
+		_, err = c.CoreV1().Pods("default").Patch(ctx, name, types.MergePatchType, patch,
+			metav1.PatchOptions{DryRun: dryRun}, status)
 		return err
 	}
 }
@@ -582,46 +583,69 @@ var refusals = []attempt{
 	{"end a pod and change its readiness", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
 	}), status), podCondition},
-	{"a pod's readiness without a reason", us, onPod("runs", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, status), podCondition},
-	{"Ready False for another reason", us, onPod("runs", setCondition(corev1.PodReady, "False", "PodFailed"), status), podCondition},
-	{"Ready Unknown", us, onPod("runs", setCondition(corev1.PodReady, "Unknown", taint.TombstoneReason), status), podCondition},
-	{"another reason of Ready True", us, onPod("runs", setCondition(corev1.PodReady, "True", taint.TombstoneReason), status), podCondition},
-	{"Ready from False to True", us, onPod("unready", setCondition(corev1.PodReady, "True", taint.TombstoneReason), status), podCondition},
+	{"a pod's readiness without a reason", us,
+		onPod("runs", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, status),
+		podCondition},
+	{"Ready False for another reason", us, onPod("runs", setCondition(corev1.PodReady, "False", "PodFailed"), status),
+		podCondition},
+	{"Ready Unknown", us, onPod("runs", setCondition(corev1.PodReady, "Unknown", taint.TombstoneReason), status),
+		podCondition},
+	{"another reason of Ready True", us,
+		onPod("runs", setCondition(corev1.PodReady, "True", taint.TombstoneReason), status), podCondition},
+	{"Ready from False to True", us,
+		onPod("unready", setCondition(corev1.PodReady, "True", taint.TombstoneReason), status), podCondition},
 	{"another reason of Ready False", us, onPod("unready", notReady, status), podCondition},
 	{"Ready of a pod that has none", us, onPod("leaves", func(p *corev1.Pod) { notReady(p) }, status), podCondition},
-	{"ContainersReady of a pod that goes on", us, onPod("runs", setCondition(corev1.ContainersReady, "False", taint.TombstoneReason), status), podShape},
+	{"ContainersReady of a pod that goes on", us,
+		onPod("runs", setCondition(corev1.ContainersReady, "False", taint.TombstoneReason), status), podShape},
 	{"both of a pod that goes on", us, onPod("runs",
 		notReadyAnd(setCondition(corev1.ContainersReady, "False", taint.TombstoneReason)), status), podShape},
-	{"Ready and another condition", us, onPod("runs", notReadyAnd(setCondition(corev1.PodScheduled, "False", taint.TombstoneReason)), status), podShape},
-	{"Ready and DisruptionTarget", us, onPod("runs", notReadyAnd(setCondition(corev1.DisruptionTarget, "True", taint.TombstoneReason)), status), podShape},
+	{"Ready and another condition", us,
+		onPod("runs", notReadyAnd(setCondition(corev1.PodScheduled, "False", taint.TombstoneReason)), status),
+		podShape},
+	{"Ready and DisruptionTarget", us,
+		onPod("runs", notReadyAnd(setCondition(corev1.DisruptionTarget, "True", taint.TombstoneReason)), status),
+		podShape},
 	{"Ready twice", us, onPodConditions("runs", func(conditions []corev1.PodCondition) []corev1.PodCondition {
-		return append(conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: taint.TombstoneReason})
+		return append(conditions,
+			corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: taint.TombstoneReason})
 	}), podCondition},
-	{"Ready and the phase Pending", us, onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), status), podShape},
-	{"Ready and the reason", us, onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }), status), podShape},
-	{"Ready and the message", us, onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.Message = "hello" }), status), podShape},
+	{"Ready and the phase Pending", us,
+		onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), status), podShape},
+	{"Ready and the reason", us,
+		onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }), status), podShape},
+	{"Ready and the message", us,
+		onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.Message = "hello" }), status), podShape},
 	{"Ready and the message of a spared pod", us, onPod("runs",
 		notReadyAnd(func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }), status), podShape},
 	{"Ready and an address", us, onPod("runs", notReadyAnd(func(p *corev1.Pod) {
 		p.Status.PodIP, p.Status.PodIPs = "192.0.2.9", []corev1.PodIP{{IP: "192.0.2.9"}}
 	}), status), podShape},
-	{"Ready, and its containers forgotten", us, onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }), status), podStatus},
+	{"Ready, and its containers forgotten", us,
+		onPod("runs", notReadyAnd(func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }), status), podStatus},
 	{"Ready of a pod that succeeded", us, onPod("finished", notReady, status), podFinished},
-	{"Ready of a pod that failed by itself", us, onPod("failed", failedCondition(corev1.PodReady), status), podFinished},
+	{"Ready of a pod that failed by itself", us, onPod("failed", failedCondition(corev1.PodReady), status),
+		podFinished},
 	{"Ready of an ended pod", us, onPod("ended", failedCondition(corev1.PodReady), status), podFinished},
 	{"end a pod with Ready True for another reason", us, onPod("runs",
 		tombstoneAnd(setCondition(corev1.PodReady, "True", "PodFailed")), status), podCondition},
-	{"end a pod with Ready Unknown", us, onPod("runs", tombstoneAnd(setCondition(corev1.PodReady, "Unknown", "PodFailed")), status), podCondition},
+	{"end a pod with Ready Unknown", us,
+		onPod("runs", tombstoneAnd(setCondition(corev1.PodReady, "Unknown", "PodFailed")), status), podCondition},
 	{"end a pod with Ready False for another reason", us, onPod("runs", tombstoneAnd(notReady), status), podCondition},
 	{"end a pod that is not Ready, and make it Ready", us, onPod("unready",
 		tombstoneAnd(setCondition(corev1.PodReady, "True", "PodFailed")), status), podCondition},
-	{"end a pod that is not Ready, with another reason for that", us, onPod("unready", tombstoneAnd(failedCondition(corev1.PodReady)), status), podCondition},
-	{"end a pod and add ContainersReady", us, onPod("leaves", tombstoneAnd(failedCondition(corev1.ContainersReady)), status), podCondition},
-	{"end a pod and change another condition", us, onPod("runs", tombstoneAnd(failedCondition(corev1.PodScheduled)), status), podCondition},
+	{"end a pod that is not Ready, with another reason for that", us,
+		onPod("unready", tombstoneAnd(failedCondition(corev1.PodReady)), status), podCondition},
+	{"end a pod and add ContainersReady", us,
+		onPod("leaves", tombstoneAnd(failedCondition(corev1.ContainersReady)), status), podCondition},
+	{"end a pod and change another condition", us,
+		onPod("runs", tombstoneAnd(failedCondition(corev1.PodScheduled)), status), podCondition},
 	{"end a pod and forget another condition", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
-		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions,
+			func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	}), status), podCondition},
-	{"one of a thousand conditions", us, onPod("crowded", tombstoneAnd(failedCondition("example.net/c-999")), status), podCondition},
+	{"one of a thousand conditions", us, onPod("crowded", tombstoneAnd(failedCondition("example.net/c-999")), status),
+		podCondition},
 	{"end a pod and forget its readiness", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.Conditions = p.Status.Conditions[1:]
 	}), status), podCondition},
@@ -703,14 +727,16 @@ var passes = []attempt{
 	{"end a running pod", us, onPod("runs", tombstone, status), ""},
 	{"end a pod that is being deleted", us, onPod("leaves", tombstone, status), ""},
 	{"end a pod that is Ready", us, onPod("runs", tombstoneWhole, status), ""},
-	{"end a pod, of whose conditions only one is True", us, onPod("runs", tombstoneAnd(failedCondition(corev1.ContainersReady)), status), ""},
+	{"end a pod, of whose conditions only one is True", us,
+		onPod("runs", tombstoneAnd(failedCondition(corev1.ContainersReady)), status), ""},
 	{"end a pod with a thousand conditions", us, onPod("crowded", tombstoneWhole, status), ""},
 	{"end it by phase and reason alone", us, onPod("crowded", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
 	}, status), ""},
 	{"set a pod not ready that stays on a dead node", us, onPod("runs", notReady, status), ""},
 	{"set a pod not ready with a thousand conditions", us, onPod("crowded", notReady, status), ""},
-	{"a kubelet's own word for a pod that was set not ready", editor, onPod("unready", setCondition(corev1.PodReady, "True", ""), status), ""},
+	{"a kubelet's own word for a pod that was set not ready", editor,
+		onPod("unready", setCondition(corev1.PodReady, "True", ""), status), ""},
 	{"spare a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-1/t" }, status), ""},
 	{"spare a pod for another fence", us, onPod("spared", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-2/t" }, status), ""},
 	{"end a pod that is too large for more than phase and reason", us, onPod("runs", func(p *corev1.Pod) {
@@ -865,7 +891,8 @@ func (w *world) fixtures() {
 		p.Status.Phase = corev1.PodRunning
 		p.Status.PodIP, p.Status.PodIPs = "192.0.2.8", []corev1.PodIP{{IP: "192.0.2.8"}}
 		p.Status.Conditions = []corev1.PodCondition{
-			{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
 		}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: "sim.forcefence.io/app:1", ImageID: "x"}}
@@ -884,7 +911,8 @@ func (w *world) fixtures() {
 			setCondition(corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")(p)
 		case "crowded":
 			for i := range 1000 {
-				setCondition(corev1.PodConditionType(fmt.Sprintf("example.net/c-%d", i)), corev1.ConditionTrue, "Test")(p)
+				setCondition(corev1.PodConditionType(fmt.Sprintf("example.net/c-%d", i)), corev1.ConditionTrue,
+					"Test")(p)
 			}
 		case "waits":
 			p.Status = corev1.PodStatus{Phase: corev1.PodPending}

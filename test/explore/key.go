@@ -150,7 +150,8 @@ func (k *key) ctl(c *ctl) {
 		k.id(idOf(p.UID))
 		k.version(idOf(p.ResourceVersion))
 	}
-	if a := c.course.Answer(); c.request == asking || k.now.Sub(a.At.Wall) <= 2*proofTTL && a.State == providers.PowerOff {
+	if a := c.course.Answer(); c.request == asking ||
+		k.now.Sub(a.At.Wall) <= 2*proofTTL && a.State == providers.PowerOff {
 		k.bools(c.said.off, c.said.unready)
 		k.version(c.said.mark)
 		k.version(c.said.boot)

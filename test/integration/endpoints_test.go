@@ -20,7 +20,8 @@ func (w *world) serve(name string) {
 	_, err := w.c.Client().CoreV1().Services(w.ns).Create(w.ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": name}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+			Selector: map[string]string{"app": name},
+			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
 		},
 	}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
@@ -86,7 +87,8 @@ func TestEndpointsOfDeadNode(t *testing.T) {
 	h.cut()
 	w.until("the dead node's endpoint to go", func() bool { return slices.Equal(w.endpoints("ingress"), others) })
 	t.Logf("the endpoint went %.1f s after the power", time.Since(cut).Seconds())
-	if ready := podCondition(t, ofDead(), corev1.PodReady); ready.Status != corev1.ConditionFalse || ready.Reason != taint.TombstoneReason {
+	if ready := podCondition(t, ofDead(), corev1.PodReady); ready.Status != corev1.ConditionFalse ||
+		ready.Reason != taint.TombstoneReason {
 		t.Errorf("Ready of the pod that stays: got %+v, want False by forcefence", ready)
 	}
 	if c := podCondition(t, ofDead(), corev1.ContainersReady); c.Status != corev1.ConditionTrue {

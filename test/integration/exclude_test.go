@@ -127,7 +127,8 @@ func TestExclusions(t *testing.T) {
 	for i, h := range w.hosts[:len(rules)] {
 		kit.Must(t, w.alone(h))
 		if n := h.resets(); n != 0 || !w.has(fmt.Sprintf("pod-%d", i)) {
-			kit.Harm(t, "%s: got %d power-offs, its pod is there: %v", rules[i].says, n, w.has(fmt.Sprintf("pod-%d", i)))
+			kit.Harm(t, "%s: got %d power-offs, its pod is there: %v", rules[i].says, n,
+				w.has(fmt.Sprintf("pod-%d", i)))
 		}
 	}
 	for i, r := range rules {

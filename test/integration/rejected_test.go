@@ -36,7 +36,8 @@ func (w *world) rejectMark(value, message string) (stop func()) {
 				ResourceRules:  []admissionv1.NamedRuleWithOperations{{RuleWithOperations: nodeUpdates}},
 			},
 			Validations: []admissionv1.Validation{{
-				Expression: fmt.Sprintf(`!object.spec.?taints.orValue([]).exists(t, t.key == %q)`, taint.DefaultKey), Message: message,
+				Expression: fmt.Sprintf(`!object.spec.?taints.orValue([]).exists(t, t.key == %q)`, taint.DefaultKey),
+				Message:    message,
 			}},
 		},
 	}, metav1.CreateOptions{})
@@ -66,7 +67,8 @@ func (w *world) deadWebhook(value string) (stop func()) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Webhooks: []admissionv1.ValidatingWebhook{{
 			Name: "nodes.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: &url}, SideEffects: &none,
-			Rules: []admissionv1.RuleWithOperations{nodeUpdates}, ObjectSelector: byLabel(value), AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionv1.RuleWithOperations{nodeUpdates}, ObjectSelector: byLabel(value),
+			AdmissionReviewVersions: []string{"v1"},
 		}},
 	}, metav1.CreateOptions{})
 	kit.Must(w.t, err)

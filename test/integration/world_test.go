@@ -499,7 +499,8 @@ func untouched(before, now []corev1.Pod) error {
 		case now[i].DeletionTimestamp != nil && b.DeletionTimestamp == nil:
 			return fmt.Errorf(kit.HarmPrefix+"pod %s (%s): being deleted", b.Name, b.UID)
 		case now[i].Status.Phase != b.Status.Phase:
-			return fmt.Errorf(kit.HarmPrefix+"pod %s (%s): phase %s (%s), was %s", b.Name, b.UID, now[i].Status.Phase, now[i].Status.Reason, b.Status.Phase)
+			return fmt.Errorf(kit.HarmPrefix+"pod %s (%s): phase %s (%s), was %s", b.Name, b.UID, now[i].Status.Phase,
+				now[i].Status.Reason, b.Status.Phase)
 		}
 	}
 	return nil

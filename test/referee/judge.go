@@ -205,12 +205,14 @@ func (c *court) pod(e effect) {
 // else.
 func onlyNotReady(e effect) bool {
 	was, is := e.before.Pod.DeepCopy(), e.after.Pod.DeepCopy()
-	if e.Verb == "delete" || over(was) || statusOfReady(was) != corev1.ConditionTrue || statusOfReady(is) != corev1.ConditionFalse {
+	if e.Verb == "delete" || over(was) || statusOfReady(was) != corev1.ConditionTrue ||
+		statusOfReady(is) != corev1.ConditionFalse {
 		return false
 	}
 	for _, p := range []*corev1.Pod{was, is} {
 		p.ResourceVersion, p.ManagedFields = "", nil
-		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions,
+			func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	}
 	return equality.Semantic.DeepEqual(was, is)
 }

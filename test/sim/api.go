@@ -343,7 +343,8 @@ func setPodReady(p *corev1.Pod, status corev1.ConditionStatus, reason string) {
 
 // setPodCondition writes one condition of a pod, whose list of conditions other versions of it may share.
 func setPodCondition(p *corev1.Pod, c corev1.PodCondition) {
-	rest := slices.DeleteFunc(slices.Clone(p.Status.Conditions), func(o corev1.PodCondition) bool { return o.Type == c.Type })
+	rest := slices.DeleteFunc(slices.Clone(p.Status.Conditions),
+		func(o corev1.PodCondition) bool { return o.Type == c.Type })
 	rest = append(rest, c)
 	p.Status.Conditions = rest
 }

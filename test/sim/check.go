@@ -119,7 +119,8 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 func (c *checker) namesAccepted(r taint.Record, node string) {
 	for _, d := range c.accepted[r.ID] {
 		if !slices.ContainsFunc(r.PowerOffTo, d.Is) {
-			c.w.fail("record", "%s accepted a power-off, and the record of %s (%s %s) does not name it", d.Device, node, r.Phase, r.Result)
+			c.w.fail("record", "%s accepted a power-off, and the record of %s (%s %s) does not name it", d.Device, node,
+				r.Phase, r.Result)
 		}
 	}
 }
@@ -140,7 +141,8 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 	case unready && !exempt:
 		w.fail("9", "%s sets pod %s not ready, which does not stay", by, old.Name)
 	}
-	if p != nil && taint.IsTombstone(p) && isTrue(p, corev1.DisruptionTarget) && (isTrue(p, corev1.PodReady) || isTrue(p, corev1.ContainersReady)) {
+	if p != nil && taint.IsTombstone(p) && isTrue(p, corev1.DisruptionTarget) &&
+		(isTrue(p, corev1.PodReady) || isTrue(p, corev1.ContainersReady)) {
 		w.fail("ready", "%s ends pod %s, and it still reads Ready", by, old.Name)
 	}
 	if taint.IsTerminal(old) && !taint.IsTombstone(old) {
@@ -164,7 +166,8 @@ func onlyNotReady(old, p *corev1.Pod) bool {
 		return false
 	}
 	want := old.DeepCopy()
-	setPodCondition(want, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: taint.TombstoneReason})
+	setPodCondition(want, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+		Reason: taint.TombstoneReason})
 	return equality.Semantic.DeepEqual(want, p)
 }
 
@@ -223,7 +226,8 @@ func (c *checker) proof(g grounds, what string) {
 // proven reports whether the machine is proven off now, as invariant 1 has it.
 func (c *checker) proven(g grounds) bool {
 	since, ok := c.marked[g.look.Name+"/"+g.look.Record.ID]
-	return g.answer.State == providers.PowerOff && c.w.now.Sub(g.answer.At.Wall) <= proofTTL && ok && !g.answer.At.Wall.Before(since) &&
+	return g.answer.State == providers.PowerOff && c.w.now.Sub(g.answer.At.Wall) <= proofTTL && ok &&
+		!g.answer.At.Wall.Before(since) &&
 		c.w.notReadyBetween(g.look.Name, since, g.answer.At.Wall)
 }
 

@@ -223,7 +223,8 @@ func (k *kubelet) reconcile() {
 		return
 	}
 	for _, p := range k.m.w.api.podsOn(k.m.name) {
-		if setNotReady(p) && !taint.IsTerminal(p) && p.DeletionTimestamp == nil && (k.m.runs(string(p.UID)) || isMirror(p)) {
+		if setNotReady(p) && !taint.IsTerminal(p) && p.DeletionTimestamp == nil &&
+			(k.m.runs(string(p.UID)) || isMirror(p)) {
 			k.tellReady(p.Name, string(p.UID))
 		}
 	}
@@ -236,7 +237,8 @@ func (k *kubelet) tellReady(name, uid string) {
 		if p := w.api.pod(name); p == nil || taint.IsTerminal(p) {
 			return
 		}
-		err := w.api.patchPod("kubelet", name, uid, "", func(p *corev1.Pod) { setPodReady(p, corev1.ConditionTrue, "") })
+		err := w.api.patchPod("kubelet", name, uid, "",
+			func(p *corev1.Pod) { setPodReady(p, corev1.ConditionTrue, "") })
 		if err == nil {
 			w.count("pod Ready again")
 			w.logf("%s: kubelet sets %s (%s) Ready again", k.m.name, name, uid)

@@ -84,7 +84,9 @@ func (w *World) migrate(m *machine) {
 
 // askHosts puts a question to the hosts of a guest, as taint/controller.Within does. Some of it is asked too early: that is the rule's to
 // refuse.
-func (w *World) askHosts(m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool)) {
+func (w *World) askHosts(
+	m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool),
+) {
 	sent, l := now(), m.lodged
 	hosts := make([]proof.Host, len(l.on))
 	truth := false // the machine was off when somebody looked, from the hosts' devices on

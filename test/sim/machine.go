@@ -196,7 +196,8 @@ func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done
 			}
 			if a.Got.IsZero() {
 				w.count("one device does not answer in time")
-				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: now(), Err: providers.ErrUnreachable}
+				out[i] = providers.Answer{Observation: providers.Observation{At: sent}, Got: now(),
+					Err: providers.ErrUnreachable}
 			}
 			if a.State == providers.PowerOff { // a lie is believed where nobody says otherwise
 				w.truth[proofKey{m.name, a.At.Wall}] = truth[i] || lie[i] && !on
@@ -222,7 +223,9 @@ func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done
 }
 
 // askOne puts the question to one device. The truth is read when the device gets to it, and the answer may be long on its way.
-func (w *World) askOne(m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool)) {
+func (w *World) askOne(
+	m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool),
+) {
 	if to.hosts {
 		w.askHosts(m, to, now, done)
 		return
@@ -234,7 +237,8 @@ func (w *World) askOne(m *machine, to speaker, now func() providers.Instant, don
 	w.after(there, func() {
 		obs, err := asked.answer(stamp, m, to)
 		lie := asked == m && m.lies && m.liar == to.which && err == nil
-		spoken := asked == m || obs.SystemUUID == m.uuid                                          // of the node's machine
+		// of the node's machine
+		spoken := asked == m || obs.SystemUUID == m.uuid
 		truth := spoken && !m.power || asked == m && err == nil && obs.At.Wall.Before(m.switched) // off then, on since
 		back := w.latency()
 		if err != nil && w.chance(0.5) {

@@ -429,7 +429,8 @@ func (k *worker) read(s recovery.Step) {
 		k.next()
 	case recovery.Members:
 		var members map[string]bool
-		k.call(func() error { members = w.members(); return nil }, then(func() { k.course.SawMembers(members, k.now()) }))
+		k.call(func() error { members = w.members(); return nil },
+			then(func() { k.course.SawMembers(members, k.now()) }))
 	case recovery.Claims:
 		claims := map[string]string{}
 		k.call(func() error { return nil }, then(func() { // they do not change in here
@@ -440,7 +441,8 @@ func (k *worker) read(s recovery.Step) {
 		}))
 	case recovery.Waiting:
 		var claims map[string]bool
-		k.call(func() error { claims = w.waiting(name); return nil }, then(func() { k.course.SawWaiting(claims, k.now()) }))
+		k.call(func() error { claims = w.waiting(name); return nil },
+			then(func() { k.course.SawWaiting(claims, k.now()) }))
 	case recovery.LiveAttachments:
 		if k.course.Look().Mark == nil {
 			w.count("live before the mark")
@@ -908,7 +910,8 @@ func (k *worker) setNotReady(g grounds, p evict.Pod, then func(error)) {
 	w.check.sentNotReady(g, p)
 	k.call(func() error {
 		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
-			setPodCondition(o, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: taint.TombstoneReason})
+			setPodCondition(o, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+				Reason: taint.TombstoneReason})
 		})
 		w.logf("%s: %s: sets %s (%s) not ready: %v", k.name, k.m.name, p.Name, p.UID, err)
 		if err == nil {
@@ -1043,7 +1046,8 @@ func (p *Process) pause(d time.Duration) {
 	p.w.logf("%s: stopped for %s", p.name, d)
 	p.w.count("pause")
 	p.paused = true
-	if suspended := (p.w.Seed+uint64(p.w.stats["pause"]))%3 == 0; suspended { // drawn, it would change what all other histories draw
+	// drawn, it would change what all other histories draw
+	if suspended := (p.w.Seed+uint64(p.w.stats["pause"]))%3 == 0; suspended {
 		p.w.count("suspended")
 		p.asleep = p.w.now
 	} else if d > 2*time.Second {

@@ -20,15 +20,18 @@ import (
 func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 	rec := taint.Record{ID: "f1", Phase: taint.PhaseEvicting, NodeUID: "u", BootID: "b", LeaseRV: "1", Since: since, At: since, By: "ff"}
 	l := taint.Look{
-		Sent: providers.InstantOf(since), Got: providers.InstantOf(since), Exists: true, Name: "n1", UID: "u", ResourceVersion: "7", BootID: "b", LeaseRV: "1",
+		Sent: providers.InstantOf(since), Got: providers.InstantOf(since), Exists: true, Name: "n1", UID: "u",
+		ResourceVersion: "7", BootID: "b", LeaseRV: "1",
 		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
 	}
-	v := evict.View{Now: providers.InstantOf(now), Settings: evict.Settings{DetachTimeout: time.Hour}, Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Resolved: true, Live: true}
+	v := evict.View{Now: providers.InstantOf(now), Settings: evict.Settings{DetachTimeout: time.Hour},
+		Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Resolved: true, Live: true}
 	v.Saw(l)
 	l.Sent, l.Got = providers.InstantOf(now), providers.InstantOf(now)
 	v.Look = l
 	v.Expect(v.Devices...)
-	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: providers.InstantOf(now)}, Got: providers.InstantOf(now)})
+	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff,
+		At: providers.InstantOf(now)}, Got: providers.InstantOf(now)})
 	return v
 }
 
@@ -109,7 +112,8 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 func TestStockCountsFromOurOwnSight(t *testing.T) {
 	minutes := int64(300)
 	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
-		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minutes,
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		TolerationSeconds: &minutes,
 	}}}
 	for _, c := range []struct {
 		ahead, after time.Duration // the controller-manager's clock, and how long ago the taint was first seen
@@ -156,7 +160,8 @@ func TestTombstonesLeftBehindAreWork(t *testing.T) {
 // fence that has begun to spare ends nothing more.
 func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 	token := evicting(epoch, epoch).Look.Record.Token()
-	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: providers.InstantOf(epoch)}, Got: providers.InstantOf(epoch)}
+	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: providers.InstantOf(epoch)},
+		Got: providers.InstantOf(epoch)}
 	for _, c := range []struct {
 		name   string
 		spared string

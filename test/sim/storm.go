@@ -272,7 +272,8 @@ func (c *checker) inStorm(g grounds, what string) {
 		w.fail("15", "%s on %s by a policy while %d of %d nodes are heard", what, g.look.Name, fresh, len(w.api.nodes))
 	}
 	if together := w.silentTogether(zone); zone != "" && size > 1 && 2*together > size {
-		w.fail("6", "%s on %s by a policy, and %d of %d nodes of %s fell silent together", what, g.look.Name, together, size, zone)
+		w.fail("6", "%s on %s by a policy, and %d of %d nodes of %s fell silent together", what, g.look.Name, together,
+			size, zone)
 	}
 }
 

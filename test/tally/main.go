@@ -40,7 +40,8 @@ const (
 
 func main() {
 	t := tally{out: os.Stdout, start: startCommand}
-	flag.StringVar(&t.skips, "skips", "", "tests that may be skipped, as PACKAGE.TEST, separated by commas; - for none, empty for any")
+	flag.StringVar(&t.skips, "skips", "",
+		"tests that may be skipped, as PACKAGE.TEST, separated by commas; - for none, empty for any")
 	flag.IntVar(&t.slowest, "slowest", 0, "how many of the slowest tests to list")
 	flag.StringVar(&t.stories, "stories", "", "packages whose failed tests are run once more, separated by commas")
 	flag.StringVar(&t.rerun, "rerun", "go test -json", "the command that runs a story again")
@@ -285,7 +286,8 @@ func pattern(test string) string {
 // printNow prints a test's output at once, without the lines that frame tests.
 func (t *tally) printNow(e event) {
 	text := strings.TrimSpace(e.Output)
-	if t.verbose && e.Test != "" && text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- PASS") {
+	if t.verbose && e.Test != "" && text != "" && !strings.HasPrefix(text, "=== ") &&
+		!strings.HasPrefix(text, "--- PASS") {
 		fmt.Fprint(t.out, e.Output)
 	}
 }

@@ -162,13 +162,16 @@ func TestRerun(t *testing.T) {
 			}
 			ok := ta.run([]string{"go", "test", "-json", "./..."})
 			if ok != tc.ok || len(commands) != 1+len(tc.again) {
-				t.Fatalf("got %v after %d commands, want %v after %d:\n%s", ok, len(commands), tc.ok, 1+len(tc.again), out.String())
+				t.Fatalf("got %v after %d commands, want %v after %d:\n%s", ok, len(commands), tc.ok, 1+len(tc.again),
+					out.String())
 			}
 			const last = "flaky: s.TestStory/cut failed, and passed alone; fix it\n"
-			if text, _ := os.ReadFile(file); strings.HasSuffix(out.String(), last) != tc.ok || (string(text) == last) != tc.ok {
+			if text, _ := os.ReadFile(file); strings.HasSuffix(out.String(), last) != tc.ok ||
+				(string(text) == last) != tc.ok {
 				t.Errorf("got %q and the file %q, want the last line %q: %v", out.String(), text, last, tc.ok)
 			}
-			want := []string{"go", "test", "-json", "-race", "-count=1", "-run", "^TestStory$/^cut$", "github.com/forcefence/forcefence/s"}
+			want := []string{"go", "test", "-json", "-race", "-count=1", "-run", "^TestStory$/^cut$",
+				"github.com/forcefence/forcefence/s"}
 			if len(tc.again) > 0 && !slices.Equal(commands[1], want) {
 				t.Errorf("rerun: got %q, want %q", commands[1], want)
 			}

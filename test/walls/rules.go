@@ -16,7 +16,8 @@ var (
 	clock = []string{
 		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer",
 		"time.NewTicker", "context.WithTimeout", "context.WithDeadline", "context.WithTimeoutCause", "context.WithDeadlineCause",
-		"github.com/forcefence/forcefence/providers.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.NowMicro",
+		"github.com/forcefence/forcefence/providers.Now", "k8s.io/apimachinery/pkg/apis/meta/v1.Now",
+		"k8s.io/apimachinery/pkg/apis/meta/v1.NowMicro",
 	}
 
 	kubernetes = []string{"k8s.io/...", "sigs.k8s.io/..."}
@@ -54,7 +55,9 @@ var Rules = []Rule{
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/policy"}, Ours: []string{"taint", "taint/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/policy"},
+		Ours: []string{"taint", "taint/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes,
+		Never: impure, Calls: clock,
 		Why: "which pods a policy ends is a function from what was seen, so that simulation and production end the same",
 	},
 	{

@@ -312,7 +312,9 @@ func namespace(names ...string) string {
 
 // reporter returns a function that sends an Event about the leader's Lease, if this process leads. All replicas read
 // the same file, and one Event is enough.
-func reporter(to events.EventRecorder, leading func() error, own string, e config.LeaderElection) func(reason.Reason, ...string) {
+func reporter(
+	to events.EventRecorder, leading func() error, own string, e config.LeaderElection,
+) func(reason.Reason, ...string) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(e.Namespace, own), Name: e.Name}}
 	return func(why reason.Reason, words ...string) {
 		if leading() != nil {

@@ -35,7 +35,8 @@ func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) 
 		return s, m, nil, fmt.Errorf("node %s does not exist", name)
 	}
 	config := d.confs.current()
-	s = explain.Snapshot{Now: providers.InstantOf(now()), Key: d.key, Node: node, Nodes: d.nodes.Items, Limits: config.Limits}
+	s = explain.Snapshot{Now: providers.InstantOf(now()), Key: d.key, Node: node, Nodes: d.nodes.Items,
+		Limits: config.Limits}
 	s.Facts, m = config.Facts(node, look, s.Now.Wall)
 	for _, device := range m.Devices() {
 		s.Quiet = append(s.Quiet, device.Quiet)

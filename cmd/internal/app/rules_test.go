@@ -474,7 +474,8 @@ func TestReload(t *testing.T) {
 		var reported []string
 		r.p.report = func(why reason.Reason, words ...string) { reported = append(reported, reason.Of(why).Note(words...)) }
 		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", true)))
-		if len(reported) != 1 || !strings.Contains(reported[0], "the one before it stays in force: making provider two: ") {
+		if len(reported) != 1 ||
+			!strings.Contains(reported[0], "the one before it stays in force: making provider two: ") {
 			t.Errorf("a provider that cannot be made: reported %q, want it once, with the cause", reported)
 		}
 		if mode() != fence.Observe || testutil.ToFloat64(r.p.good) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {

@@ -97,7 +97,8 @@ func TestFull(t *testing.T) {
 		StormGuard: config.StormGuard{
 			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, CoolDown: 90 * time.Second, ControlPlane: config.Quorum,
 			KubeVirtHosts: config.KubeVirtPowerOff,
-			Domains:       []config.FailureDomain{{Label: "rack", MinHealthy: &fleet.Amount{Number: 2}}, {Label: "a.node-restriction.kubernetes.io/row"}},
+			Domains: []config.FailureDomain{{Label: "rack", MinHealthy: &fleet.Amount{Number: 2}},
+				{Label: "a.node-restriction.kubernetes.io/row"}},
 		},
 		Listen: config.Listen{Metrics: "", Health: "[::1]:8081"},
 		LeaderElection: config.LeaderElection{

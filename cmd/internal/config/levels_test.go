@@ -168,7 +168,9 @@ nodes:
 	}{
 		{"a BMC alone", "- name: a\n  " + bmc, []string{"nodes[0]"}},
 		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}"), []string{"nodes[0]"}},
-		{"storage-fences for StatefulSets", policies + "owners: [StatefulSet]\n  drivers: [csi.example.net]\n  withoutProof: storage-fences\n", []string{"policies[0]"}},
+		{"storage-fences for StatefulSets",
+			policies + "owners: [StatefulSet]\n  drivers: [csi.example.net]\n  withoutProof: storage-fences\n",
+			[]string{"policies[0]"}},
 		{"storage-fences that detaches", policies + "drivers: [csi.example.net]\n  volumeAttachmentRecoveryPolicy: wait\n  withoutProof: storage-fences\n", nil},
 		{"no volumes matter", policies + "withoutProof: storage-fences\n", nil},
 		{"accept-duplicates", policies + "drivers: [csi.example.net]\n  withoutProof: accept-duplicates\n", nil},

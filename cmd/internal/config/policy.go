@@ -156,7 +156,8 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	}
 	oneOf(r, path+".withoutProof", p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
 	p.rules = rules
-	if p.WithoutProof == policy.StorageFences && len(rule.Drivers) > 0 && !slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach }) {
+	if p.WithoutProof == policy.StorageFences && len(rule.Drivers) > 0 &&
+		!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach }) {
 		r.warn(c, path, "the volumes of pods that this policy ends stay attached to their node until Kubernetes detaches them, which takes six "+
 			"minutes, and replacements that use them wait for that. when: StorageUnhealthy with preset: storageos deletes the attachments; "+
 			"for pods of ReplicaSets volumeAttachmentRecoveryPolicy does")

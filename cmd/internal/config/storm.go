@@ -49,7 +49,8 @@ const (
 func defaultStorm() StormGuard {
 	l := fleet.DefaultLimits()
 	g := StormGuard{
-		MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, CoolDown: l.CoolDown, ControlPlane: Never, KubeVirtHosts: KubeVirtNever,
+		MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, CoolDown: l.CoolDown, ControlPlane: Never,
+		KubeVirtHosts: KubeVirtNever,
 	}
 	for _, d := range l.Domains {
 		g.Domains = append(g.Domains, FailureDomain{Label: d.Label, MinHealthy: &d.MinHealthy})
