@@ -228,7 +228,8 @@ func OfClass(class, text string) error {
 	if class == "ok" {
 		return nil
 	}
-	for _, of := range []error{ErrNotSent, ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted, ErrPermanent, ErrUnreachable, context.Canceled} {
+	for _, of := range []error{ErrNotSent, ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted,
+		ErrPermanent, ErrUnreachable, context.Canceled} {
 		if Class(of) == class {
 			return WithClass(of, errors.New(text))
 		}

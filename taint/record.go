@@ -79,7 +79,7 @@ type Record struct {
 	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
 	// a device is named here before a power-off is sent through it.
 	PowerOffTo []Speaker   `json:"powerOffTo,omitempty"`
-	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, those after earlier fences of the node, too
+	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
 	After      After       `json:"after,omitempty"`    // of phase Done
 	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every record of this fence,
 	// so that the version that knows them finds them again. A new fence begins without them.

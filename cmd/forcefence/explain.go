@@ -121,8 +121,9 @@ func explainNode(ctx context.Context, open *app.Desk, node string, ask bool) (ex
 		}
 	}
 	e := explained{
-		Report: explain.Of(s), At: s.Now.Wall.UTC().Truncate(time.Second), SilentSeconds: s.Silent[node].Round(time.Second).Seconds(),
-		Mode: s.Facts.Mode.String(), ModeBy: s.Facts.ModeBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn, Devices: []explainedDevice{},
+		Report: explain.Of(s), At: s.Now.Wall.UTC().Truncate(time.Second),
+		SilentSeconds: s.Silent[node].Round(time.Second).Seconds(), Mode: s.Facts.Mode.String(),
+		ModeBy: s.Facts.ModeBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn, Devices: []explainedDevice{},
 		Unknown: append([]string{}, unknown...), Estimate: estimate,
 		Ready: slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

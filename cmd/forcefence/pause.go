@@ -266,8 +266,8 @@ func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error)
 			return client.ObjectKey{}, "",
 				errors.New("no controller has made its Lease in this cluster: there is nothing to pause")
 		}
-		return client.ObjectKey{}, "", fmt.Errorf("no controller runs in namespace %s: nothing there pauses the cluster. Use -n %s",
-			namespace, strings.Join(namespacesOf(all), ", or -n "))
+		return client.ObjectKey{}, "", fmt.Errorf("no controller runs in namespace %s: "+
+			"nothing there pauses the cluster. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
 	}
 	return pauseIn(ctx, o.client, namespace)
 }

@@ -30,7 +30,7 @@ type Device struct {
 	Name    string // provider/device
 	Target  providers.Target
 	NoPower string           // "" or why the machine's power must not be touched through it
-	Feeds   bool             // it gives the machine its power (providers.Feeder): it says Off only after it was switched off
+	Feeds   bool             // it only gives the machine its power (providers.Feeder): Off once it is switched off
 	Liar    string           // "" or the node whose record says that it said Off of a machine that was on
 	Answer  providers.Answer // of this drill
 	Took    time.Duration
@@ -85,7 +85,7 @@ type Seen struct {
 	NotBelieved bool             // None is that what leads to the machine is not believed
 	Verdict     providers.Answer // what the devices say together
 	PowerOff    bool             // the node's machine is to be powered off where it is On (mode fence)
-	KeptOn      string           // "" or why that is not done with this node's machine as long as the configuration stays
+	KeptOn      string           // "" or why the configuration does not allow that for this node's machine
 	Before      corev1.ConditionStatus
 	Disabled    string // "" or what chose that nobody is asked of this node: nobody was
 }
@@ -123,7 +123,8 @@ func Judge(s Seen) Finding {
 		if s.None != nil {
 			text = providers.Text(s.None)
 		}
-		detail := fmt.Sprintf("No provider can say whether this node's machine is off: %v. This node will not be fenced.", s.None)
+		detail := fmt.Sprintf("No provider can say whether this node's machine is off: %v. "+
+			"This node will not be fenced.", s.None)
 		return Finding{Fenceable: corev1.ConditionFalse, Reason: why, Message: text + ".", Detail: detail,
 			Result: "no_machine"}
 	}

@@ -318,8 +318,9 @@ func (v View) adopt() Decision {
 		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now.Wall)}
 	}
 	r := taint.Record{
-		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV, Since: v.Now.Wall.UTC().Truncate(time.Millisecond),
-		By: cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(), PowerOffTo: l.PoweredOff(),
+		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV,
+		Since: v.Now.Wall.UTC().Truncate(time.Millisecond),
+		By:    cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(), PowerOffTo: l.PoweredOff(),
 	}
 	if l.Record != nil {
 		r.PowerOns = l.Record.PowerOns

@@ -252,7 +252,8 @@ func (p *play) stock() {
 			}
 			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends &&
 				!due.After(p.Now.Wall) {
-				p.pods[i].Deleting, p.pods[i].Grace, p.pods[i].DeleteAt = true, int64(grace.Seconds()), p.Now.Wall.Add(grace)
+				p.pods[i].Deleting, p.pods[i].Grace = true, int64(grace.Seconds())
+				p.pods[i].DeleteAt = p.Now.Wall.Add(grace)
 			}
 		}
 	}

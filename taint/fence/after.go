@@ -23,7 +23,7 @@ type AfterFence struct {
 type PowerOns struct {
 	Announced  time.Time         // the one that this process wrote down and has not sent yet; zero: there is none
 	PowerOnErr error             // why a device did not accept the last one that was sent; nil: all did
-	LastOn     providers.Instant // when the machine was last said to be on: when that was asked; zero: not in this life of the node
+	LastOn     providers.Instant // when the question was sent whose answer was the last On; zero: none in this node life
 }
 
 // SentOn folds in that the power-on was sent, and how the devices took it.

@@ -443,7 +443,7 @@ func TestHints(t *testing.T) {
 func TestOnIsRemembered(t *testing.T) {
 	c := newCluster(t, 2)
 	at := func(d time.Duration) providers.Instant { return c.now.Add(d) }
-	c.f.HeardOn("n9", at(0)) // nobody
+	c.f.HeardOn("n9", at(0)) // unknown
 	answer := func(s providers.PowerState, got providers.Instant) providers.Answer {
 		return providers.Answer{Observation: providers.Observation{State: s, At: at(0)}, Got: got}
 	}

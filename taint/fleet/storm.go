@@ -102,7 +102,7 @@ type scope struct {
 	mute    int // of these, those that none answered for since, and lately did
 	count   int // stale when it was last found whether they are lost
 	lost    providers.Instant
-	under   bool              // a limit was hit when somebody looked last
+	under   bool              // a limit was hit at the last look
 	clear   providers.Instant // when it was first seen to be over; zero: never hit
 }
 
@@ -123,7 +123,7 @@ type Part struct {
 	Nodes, Healthy, Floor int
 	Unhealthy             string // which nodes are not healthy, and why, for a person; "" while Healthy keeps to Floor
 	Stale                 int
-	Lost                  providers.Instant // since when most of a domain are silent, that were last heard within one Lease; zero: they are not
+	Lost                  providers.Instant // since when most of a domain are silent together (losing); zero: they are not
 	Spoke, Mute           int               // nodes whose devices answered once; of these, those that lately stopped to
 	Cool                  time.Duration     // how long until a limit that was hit has been kept for long enough
 }

@@ -401,7 +401,8 @@ func (k *Keeper) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, de
 	}
 	left := drain.Left(v)
 	for _, name := range slices.Sorted(maps.Keys(careful)) {
-		if err := k.lookAgain(ctx, g, name, func(v drain.View) []drain.Act { return drain.Step(v, name).Acts }, careful[name]); err != nil {
+		step := func(v drain.View) []drain.Act { return drain.Step(v, name).Acts }
+		if err := k.lookAgain(ctx, g, name, step, careful[name]); err != nil {
 			failed = append(failed, err)
 		}
 	}

@@ -212,7 +212,8 @@ func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) erro
 // node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again. It may be
 // repeated.
 func (w Writer) SetNotReady(ctx context.Context, p evict.Pod) error {
-	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "setting pod not ready", types.StrategicMergePatchType, object{
+	const what = "setting pod not ready"
+	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), what, types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status": object{"conditions": []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),

@@ -73,11 +73,11 @@ type Memory struct {
 	ready                  bool              // it was seen Ready last
 	fell                   int               // how often it was seen to become NotReady
 	done                   map[string]int    // what fell was when a policy had nothing left to do
-	since, looked, resumed providers.Instant // not Ready, as far as looks tell; the last look; the first after none for long
+	since, looked, resumed providers.Instant // not Ready, by the looks; the last look; the first after a gap
 
 	seen evict.TaintTimes
 
-	again map[string]providers.Instant // by UID: a write of the pod, or of the attachment, was refused, and is not sent again before that
+	again map[string]providers.Instant // by UID: when a refused write may be sent again
 	small map[string]bool              // UIDs of pods that are too large to take a whole tombstone
 	owed  map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
 	freed map[string]bool              // UIDs of ended pods whose volumes were set loose

@@ -34,7 +34,7 @@ const (
 	Changing         Reason = "PowerChanging"
 	PoweredOn        Reason = "PoweredOnNotReady" // observe mode
 	ControlPlane     Reason = "ControlPlaneNode"  // not powered off: the configuration does not allow it
-	VMHost           Reason = "KubeVirtHost"      // not powered off: its virtual machines may serve, and the configuration does not allow it
+	VMHost           Reason = "KubeVirtHost"      // not powered off: its virtual machines may still serve
 	KeptOn           Reason = "PowerOffHeldUp"    // not powered off: a drain or a shutdown of the node is under way, or it is cordoned
 	StillBeating     Reason = "KubeletHeartbeats" // NotReady, but its kubelet renews its Lease: it can stop its pods itself
 	InGrace          Reason = "WaitingForGrace"

@@ -70,8 +70,9 @@ const (
 
 // String names it for logs.
 func (d Do) String() string {
-	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone", "ClearVolumes",
-		"Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn", "SetNotReady"}[d]
+	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone",
+		"ClearVolumes", "Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn",
+		"SetNotReady"}[d]
 }
 
 // Reading is one thing to read.

@@ -248,7 +248,7 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 	return false
 }
 
-// sentNotReady checks invariant 1 for a pod that stays, as for one that goes. A person's word never takes Ready from a
+// sentNotReady checks invariant 1 for a pod that stays, as for a pod that goes. A person's word never takes Ready from a
 // pod.
 func (c *checker) sentNotReady(g grounds, p evict.Pod) {
 	what := "Ready False on " + p.Name

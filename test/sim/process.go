@@ -324,7 +324,8 @@ func (k *worker) next() {
 		if s.Record.Phase == taint.PhasePoweringOff {
 			w.check.begins(l, "announcement of a power-off")
 			w.check.keptOn(l, "announcement of a power-off")
-		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() && w.machine(l.Name).still(l.Sent.Wall, fence.Shadow, fence.Disabled) {
+		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() &&
+			w.machine(l.Name).still(l.Sent.Wall, fence.Shadow, fence.Disabled) {
 			w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
 		}
 		switch before := l.Record; {

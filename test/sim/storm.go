@@ -24,7 +24,7 @@ type storm struct {
 	plane   int  // so many nodes, from the first on, are of the control plane
 	quorum  bool // which may be powered off while etcd keeps its quorum
 	pods    bool // etcd's pods can be listed
-	etcd    bool // the first three nodes have the label of k3s' and RKE2's members: otherwise they are unknown where no pod can be listed
+	etcd    bool // the first three nodes have k3s' and RKE2's label of members, which serves where no pod can be listed
 	many    bool // several nodes fall silent, and their machines run
 	severed bool // all but one of them: a partition, while policies end pods without proof
 	after   fence.AfterFence

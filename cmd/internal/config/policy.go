@@ -150,16 +150,17 @@ func (r *reader) checkPolicy(c *Config, i int) {
 		r.report(path+".withoutProof", "%s does not cut off a node that looks dead, and its document does not say so: %s a pod may run twice. If you accept that, write accept-duplicates", p.Preset, mayRun)
 		return
 	case p.WithoutProof == policy.StorageFences && policy.Unfenced(rule.Drivers) != "":
-		r.report(path+".withoutProof", "storage with driver %s does not cut off a node that looks dead: %s a pod may run twice. "+
-			"If you accept that, write accept-duplicates", policy.Unfenced(rule.Drivers), mayRun)
+		r.report(path+".withoutProof", "storage with driver %s does not cut off a node that looks dead: "+
+			"%s a pod may run twice. If you accept that, write accept-duplicates", policy.Unfenced(rule.Drivers), mayRun)
 		return
 	}
 	oneOf(r, path+".withoutProof", p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
 	p.rules = rules
 	if p.WithoutProof == policy.StorageFences && len(rule.Drivers) > 0 &&
 		!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach }) {
-		r.warn(c, path, "the volumes of pods that this policy ends stay attached to their node until Kubernetes detaches them, which takes six "+
-			"minutes, and replacements that use them wait for that. when: StorageUnhealthy with preset: storageos deletes the attachments; "+
+		r.warn(c, path, "the volumes of pods that this policy ends stay attached to their node until Kubernetes "+
+			"detaches them, which takes six minutes, and replacements that use them wait for that. "+
+			"when: StorageUnhealthy with preset: storageos deletes the attachments; "+
 			"for pods of ReplicaSets volumeAttachmentRecoveryPolicy does")
 	}
 }

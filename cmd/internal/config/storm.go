@@ -109,10 +109,11 @@ func (r *reader) warnOfVMHosts(c *Config) {
 	if _, given := r.lines[path]; given || !c.fences() {
 		return
 	}
-	c.warnings = append(c.warnings, Error{File: r.file, Line: max(r.lines["stormGuard"], 1), Path: path, Problem: "warning: " +
-		"nodes that run virtual machines of KubeVirt (label kubevirt.io/schedulable) are not powered off unless this is " +
-		"powerOff. " +
-		"If there are such nodes, their virtual machines may serve while the kubelet is dead. Write never or powerOff"})
+	const problem = "warning: nodes that run virtual machines of KubeVirt (label kubevirt.io/schedulable) are not " +
+		"powered off unless this is powerOff. If there are such nodes, their virtual machines may serve while the " +
+		"kubelet is dead. Write never or powerOff"
+	c.warnings = append(c.warnings,
+		Error{File: r.file, Line: max(r.lines["stormGuard"], 1), Path: path, Problem: problem})
 }
 
 // floor refuses what is no floor, or one that no power-off can keep: the node that is powered off is not healthy.
