@@ -177,7 +177,7 @@ var (
 	ErrPermanent   = errors.New("permanent failure")  // trying again will not help until somebody changes something
 	ErrIdentity    = errors.New("identity mismatch")  // the device spoke of another machine
 	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
-	// still refused the power action, and the device received no part of it
+	// ErrNotSent: still refused the power action, and the device received no part of it.
 	ErrNotSent = errors.New("not sent")
 )
 

@@ -49,7 +49,7 @@ const (
 	DeleteAttachments            // delete Decision.Detach, each with UID and resourceVersion, only while View.Holds
 	OutOfService                 // PATCH: add our out-of-service taint with the Look's resourceVersion, only while View.Holds
 	InService                    // PATCH: take it off
-	// set Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion
+	// SetNotReady sets Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion.
 	SetNotReady
 )
 
@@ -70,7 +70,7 @@ type Memory struct {
 	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
 	seen      TaintTimes
 	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
-	// how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5)
+	// Cleared is how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5).
 	Cleared int
 
 	troubles map[attempt]trouble // writes of pods that failed
@@ -214,7 +214,7 @@ type View struct {
 	Reads       time.Duration // how long the Look and what was listed after it took
 	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
 	Attachments []Attachment  // those that name the node
-	// the Attachments were listed from the API server after Look; else they are a cache's, which may be behind
+	// Live reports that the Attachments were listed from the API server after Look. A cache's may be behind.
 	Live bool
 	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after
 	// Look; "": bound to none; UnreadClaim: could not be read.

@@ -57,7 +57,7 @@ type Fleet struct {
 	due     providers.Instant            // before that the clock alone changes no flag
 	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
-	// by the node whose record says that a device said Off of a machine that was on
+	// liars are by the node whose record says that a device said Off of a machine that was on.
 	liars map[string]*taint.Record
 
 	limit  *Limits // nil: defaults
@@ -121,7 +121,7 @@ type View struct {
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
-	// when this process last saw the Lease change; zero: never. Its first sight of one is none
+	// Beat is when this process last saw the Lease change; zero: never. The first sight of a Lease is no change.
 	Beat providers.Instant
 	// Busy names the other nodes whose machines are being powered off, or whose fences after that are not done, if they are as many as
 	// may be at once; else "".
@@ -275,7 +275,7 @@ func (f *Fleet) Noticed(name string, now providers.Instant) (by Source, silent t
 	return n.first, silent
 }
 
-// HeardOn notes that a device said at that time that the node's machine is on, without being asked for a fence.
+// HeardOn notes when a device said that the node's machine is on: asked for a fence or a poll, or by itself.
 func (f *Fleet) HeardOn(name string, at providers.Instant) {
 	if n := f.nodes[name]; n != nil && at.After(n.on) {
 		n.on = at

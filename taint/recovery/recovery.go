@@ -108,7 +108,7 @@ type Step struct {
 	Record taint.Record  // Write, Arm, Unmark; with Would the one that would be written, without an id
 	On     bool          // Condition
 
-	// Tombstone, Delete, Spare, SetNotReady: in the order to begin them; Read of Volumes and Owners
+	// Pods are for Tombstone, Delete, Spare and SetNotReady, in the order to begin them, and for Read of Volumes and Owners.
 	Pods     []evict.Pod
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
