@@ -344,7 +344,7 @@ func (v View) armed() Decision {
 			return Decision{Act: ExpireReady, Why: reason.Expiring}
 		case v.nobody() && person:
 			return Decision{Act: Wait, Why: reason.StillReady, After: pollWait}
-		case v.Answer.Got.IsZero() || v.Answer.At.Age(v.Now) > proof.TTL && v.due():
+		case v.Answer.Got.IsZero() || v.Answer.At.Age(v.Now) > proof.TTL && (v.Answer.State == providers.PowerOff || v.due()):
 			return Decision{Act: Ask, Why: reason.Confirming}
 		case person:
 			d := v.wait(v.refusedOr(reason.StillReady))

@@ -275,6 +275,11 @@ func TestStep(t *testing.T) {
 		{"armed: ready is stale", armed(ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
 		{"armed: ready, nothing asked", armed(ready), ask(reason.Confirming)},
 		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(reason.Confirming)},
+		{"armed: ready, off, and too old after a slow look", armed(ready, func(v *View) {
+			a := answer(off, 200*time.Millisecond)
+			a.At = a.Got.Add(-4900 * time.Millisecond)
+			heard(v, a)
+		}), ask(reason.Confirming)},
 		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: Ask, Why: reason.Confirming, Alert: "ConfirmingOff"}},
