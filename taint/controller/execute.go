@@ -142,10 +142,11 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o
 	case recovery.ExpireReady:
 		o.Err = r.writer.ExpireReady(ctx, l)
 	case recovery.OutOfService, recovery.InService:
-		if r.holds(st) != recovery.Yes {
+		by, hold := r.maySend(st, "")
+		if hold != recovery.Yes {
 			return recovery.Outcome{Err: kube.ErrLate, Late: true}
 		}
-		o.Err = r.writer.OutOfService(kube.SendWithin(ctx, sending), l, s.Do == recovery.OutOfService)
+		o.Err = r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == recovery.OutOfService)
 	case recovery.PowerOff:
 		o = r.powerOff(ctx, st, s)
 	case recovery.PowerOn:
@@ -310,10 +311,11 @@ func (c *lastCheck) sent() taint.Instant {
 // clear clears the volume lists.
 func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
 	l := st.course.Look()
-	if r.holds(st) != recovery.Yes {
+	by, hold := r.maySend(st, "")
+	if hold != recovery.Yes {
 		return recovery.Outcome{Err: kube.ErrLate, Late: true}
 	}
-	err := r.writer.Clear(kube.SendWithin(ctx, sending), l, s.InUse, s.Attached)
+	err := r.writer.Clear(kube.SendBy(ctx, by), l, s.InUse, s.Attached)
 	if err == nil {
 		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy,
 			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))

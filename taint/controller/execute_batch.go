@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -159,10 +158,11 @@ const (
 // run. held says whether the turn is still to be given back.
 func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held bool, err error) {
 	for tries := 1; ; tries++ {
-		if err := b.holds(run, p.uid); err != nil {
+		by, err := b.holds(run, p.uid)
+		if err != nil {
 			return true, err
 		}
-		err = p.write(kube.SendWithin(ctx, sending))
+		err = p.write(kube.SendBy(ctx, by))
 		if !apierrors.IsTooManyRequests(err) || tries == patient {
 			return true, err
 		}
@@ -180,40 +180,39 @@ func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held 
 	}
 }
 
-// sending is how long a write may take until it is on its way: what it was decided on holds until then.
-const sending = 500 * time.Millisecond
-
 // errNotNow is a write that was not sent: Kubernetes' own eviction is about to delete the pod.
 var errNotNow = errors.New("stock eviction is about to delete the pod")
 
-// sentBy is when a write that is decided on now is on its way at the latest.
-func (r *Reconciler) sentBy() providers.Instant { return r.now().Add(sending) }
+// maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
+// on its way by the time that is returned, of the transport's clock.
+func (r *Reconciler) maySend(st *nodeState, uid string) (by time.Time, hold recovery.Hold) {
+	read := time.Now() // before the protocol's clock: a process that stands still in between has less time, not more
+	within, hold := st.course.MaySend(uid, r.now())
+	return read.Add(within), hold
+}
 
-// holds says whether what the course does next may be sent from now on until sending has gone by.
-func (r *Reconciler) holds(st *nodeState) recovery.Hold { return st.course.Holds(r.sentBy()) }
-
-// holds returns nil if the write of one pod or attachment may be made now, asking the device again where the last
+// holds returns until when the write of one pod or attachment may be sent, asking the device again where the last
 // answer is too old. The error is errProofLost, which ends the run, or errNotNow, which concerns this pod alone.
-func (b *batch) holds(ctx context.Context, uid string) error {
+func (b *batch) holds(ctx context.Context, uid string) (by time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped.Load() || ctx.Err() != nil {
-		return errProofLost
+		return by, errProofLost
 	}
-	hold := b.st.course.HoldsFor(uid, b.r.sentBy())
+	by, hold := b.r.maySend(b.st, uid)
 	if hold == recovery.AskFirst {
 		if b.r.ask(ctx, b.st); b.stopped.Load() {
-			return errProofLost
+			return by, errProofLost
 		}
-		hold = b.st.course.HoldsFor(uid, b.r.sentBy())
+		by, hold = b.r.maySend(b.st, uid)
 	}
 	switch hold {
 	case recovery.Yes:
-		return nil
+		return by, nil
 	case recovery.NotThis:
-		return errNotNow
+		return by, errNotNow
 	default:
-		return errProofLost
+		return by, errProofLost
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,38 +23,89 @@ import (
 	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/recovery"
 )
+
+// neverConnected is a client whose connections are never made. It counts how often one was asked for.
+func neverConnected(t *testing.T) (c client.Client, dialed *atomic.Int32) {
+	t.Helper()
+	dialed = &atomic.Int32{}
+	over, end := context.WithCancel(t.Context()) // the transport dials on, for the next who asks
+	t.Cleanup(end)
+	rc := &rest.Config{Host: "https://api.example.net", Dial: func(context.Context, string, string) (net.Conn, error) {
+		dialed.Add(1)
+		<-over.Done()
+		return nil, over.Err()
+	}}
+	kube.Once(rc)
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	c, err := client.New(rc, client.Options{Scheme: scheme.Scheme, Mapper: mapper})
+	must(t, err)
+	return c, dialed
+}
+
+// aboutToWrite is a node whose pods are to be ended, or whose volume lists are to be cleared. Its device answers after
+// takes.
+func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, recovery.Step) {
+	t.Helper()
+	m := &oneMachine{state: providers.PowerOff}
+	x := inMidst(t, m, taint.PhaseEvicting)
+	m.now = func() time.Time {
+		asked := x.c.now
+		x.c.now = asked.Add(takes)
+		return asked
+	}
+	do := recovery.Tombstone
+	if x.live.pods = podsOf("n1", "a", "b"); clears {
+		x.live.pods, do = endedPods("n1", "a"), recovery.ClearVolumes
+		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
+	}
+	return x, x.upTo(do)
+}
 
 // The way to the API server is blocked for longer than the proof holds: nothing is sent, now or later, and nothing counts as tried
 // (invariant 1).
 func TestWritesDoNotWaitForAConnection(t *testing.T) {
-	for _, clears := range []bool{false, true} {
+	for _, tc := range []struct {
+		clears        bool
+		takes, atMost time.Duration
+	}{
+		{false, 0, 2 * proof.Sending}, // one worker writes one pod after the other; the proof's clock stands still
+		{true, 0, proof.Sending},
+		{false, 4700 * time.Millisecond, 600 * time.Millisecond},
+		{true, 4700 * time.Millisecond, 300 * time.Millisecond},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-			do := recovery.Tombstone
-			if x.live.pods = podsOf("n1", "a", "b"); clears {
-				x.live.pods, do = endedPods("n1", "a"), recovery.ClearVolumes
-				x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
-			}
-			over, end := context.WithCancel(t.Context()) // the transport dials on, for the next who asks
-			defer end()
-			rc := &rest.Config{Host: "https://api.example.net", Dial: func(context.Context, string, string) (net.Conn, error) {
-				<-over.Done()
-				return nil, over.Err()
-			}}
-			kube.Once(rc)
-			mapper := meta.NewDefaultRESTMapper(nil)
-			mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
-			mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-			c, err := client.New(rc, client.Options{Scheme: scheme.Scheme, Mapper: mapper})
-			must(t, err)
-			x.writer.Client = c
-			s := x.upTo(do)
+			x, s := aboutToWrite(t, tc.clears, tc.takes)
+			x.writer.Client, _ = neverConnected(t)
 			begun := time.Now()
 			o := x.act(t.Context(), x.st, s)
-			if took := time.Since(begun); took > 2*time.Second || len(o.How) != 0 || clears && !errors.Is(o.Err, kube.ErrLate) || !clears && o.Err != nil {
-				t.Errorf("%s: after %s: noted %v, error %v", do, took, o.How, o.Err)
+			wrong := tc.clears && !errors.Is(o.Err, kube.ErrLate) || !tc.clears && o.Err != nil
+			if took := time.Since(begun); took > tc.atMost || took < tc.atMost/2 || len(o.How) != 0 || wrong {
+				t.Errorf("%s of a device that takes %s: after %s, want %s: noted %v, error %v", s.Do, tc.takes, took, tc.atMost, o.How, o.Err)
+			}
+		})
+	}
+}
+
+// A process that stands still between its last check and the write does not send it: the time to send counts from
+// before the check (invariant 1).
+func TestProcessThatStandsStillWritesNothing(t *testing.T) {
+	for _, clears := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			x, s := aboutToWrite(t, clears, 0)
+			c, dialed := neverConnected(t)
+			x.writer.Client = c
+			x.Now = func() time.Time {
+				read := x.c.Now()
+				time.Sleep(time.Second)
+				return read
+			}
+			if x.act(t.Context(), x.st, s); dialed.Load() != 0 {
+				t.Errorf("%s: %d connections were asked for, want none", s.Do, dialed.Load())
 			}
 		})
 	}

@@ -72,13 +72,15 @@ type machine struct {
 	w     *world
 	uuid  string // as the device tells it
 	on    bool
-	lies  bool // the device says Off
-	obeys bool // a power-off ends in Off
-	deaf  bool // its device answers nobody
-	two   bool // another device speaks for it, too
+	lies  bool          // the device says Off
+	obeys bool          // a power-off ends in Off
+	deaf  bool          // its device answers nobody
+	two   bool          // another device speaks for it, too
+	takes time.Duration // its device answers after that, with what was true before
 	off   []time.Time
+	asked time.Time  // when its device was asked last
 	heard time.Time  // when its node was heard last, as the last question said
-	mu    sync.Mutex // guards off, on and heard
+	mu    sync.Mutex // guards off, on, asked and heard
 }
 
 func (m *machine) State(_ context.Context, t providers.Target) (providers.Observation, error) {
@@ -88,13 +90,16 @@ func (m *machine) State(_ context.Context, t providers.Target) (providers.Observ
 	if m.deaf {
 		return providers.Observation{}, providers.ErrUnreachable
 	}
-	return m.says(), nil
+	o := m.says()
+	m.w.pass(m.takes)
+	return o, nil
 }
 
 // says is what an honest device, or a lying one, says. The caller holds mu.
 func (m *machine) says() providers.Observation {
+	m.asked = m.w.Now()
 	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid,
-		At: providers.InstantOf(m.w.Now())}
+		At: providers.InstantOf(m.asked)}
 	if m.on && !m.lies {
 		o.State, o.Raw = providers.PowerOn, "On"
 	}
@@ -139,6 +144,13 @@ func (m *machine) offs() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.off)
+}
+
+// lastAsked is when the machine's device was asked last.
+func (m *machine) lastAsked() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked
 }
 
 // telling notes what was told, as reason and object.

@@ -17,18 +17,16 @@ import (
 // ErrLate is the ErrAgain of a write that was not sent in time: what it was decided on may not hold any more.
 var ErrLate = fmt.Errorf("%w: too late for what was decided", ErrAgain)
 
-// SendWithin allows the writes made with the context to be sent within d, by a client that Once made so. One that has begun to be sent
-// comes to its end: cut off, it could land all the same. A d below zero allows any time.
-func SendWithin(ctx context.Context, d time.Duration) context.Context {
-	if d < 0 {
-		return ctx
-	}
-	return context.WithValue(ctx, sendBy{}, time.Now().Add(d)) // the transport's clock, whatever that of the protocol is
+// SendBy allows the writes made with the context to be sent until that time, by a client that Once made so. The time is
+// the transport's clock's (time.Now), whatever that of the protocol is. A write that has begun to be sent comes to its
+// end: cut off, it could land all the same.
+func SendBy(ctx context.Context, by time.Time) context.Context {
+	return context.WithValue(ctx, sendBy{}, by)
 }
 
 type sendBy struct{}
 
-// Once has clients of cfg send each request that changes something once, and not later than SendWithin allows. By itself client-go
+// Once has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself client-go
 // sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof that it was decided on. Whoever
 // decided it decides again. What is left of a time limit goes by for a connection, too. A read is sent again where it failed (repeat).
 func Once(cfg *rest.Config) {

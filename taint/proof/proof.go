@@ -21,6 +21,24 @@ import (
 // TTL is how long an answer proves anything, counted from when the question was sent.
 const TTL = 5 * time.Second
 
+// Sending is how long a write may take until it is on its way. Shortest is the least time for which a write is tried.
+const (
+	Sending  = 500 * time.Millisecond
+	Shortest = 50 * time.Millisecond
+)
+
+// TimeToSend returns how long a write that rests on the answer may take from now until it is on its way: Sending, or
+// less behind a device whose Off arrived when it was almost too old. Such a write gets all that is left of the Off, as
+// long as that is half of what was left when the Off arrived, and not below Shortest. Later writes take another answer:
+// the proof does not hold until Sending is over.
+func TimeToSend(a providers.Answer, now providers.Instant) time.Duration {
+	onArrival, left := TTL-a.At.Age(a.Got), TTL-a.At.Age(now)
+	if a.State != providers.PowerOff || left < max(onArrival/2, Shortest) {
+		return Sending
+	}
+	return min(left, Sending)
+}
+
 // Device is one that speaks for the machine.
 type Device struct {
 	Name    string        // provider/device, as it stands in records

@@ -286,6 +286,55 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// A write gets Sending. Behind a slow device it gets what is left of the answer, while that is worth a try.
+func TestTimeToSend(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		name      string
+		say       providers.PowerState
+		took, age time.Duration // the answer's, when it arrived and when the write is to be sent
+		want      time.Duration
+	}{
+		{"quick", off, 50 * ms, 50 * ms, Sending},
+		{"quick, just in time", off, 50 * ms, 4500 * ms, Sending},
+		{"quick, later: another answer is taken", off, 50 * ms, 4501 * ms, Sending},
+		{"takes 4 s", off, 4000 * ms, 4500 * ms, Sending},
+		{"takes 4 s, later", off, 4000 * ms, 4501 * ms, Sending},
+		{"takes 4.2 s", off, 4200 * ms, 4200 * ms, Sending},
+		{"takes 4.2 s, half of the rest is left", off, 4200 * ms, 4600 * ms, 400 * ms},
+		{"takes 4.2 s, less is left", off, 4200 * ms, 4601 * ms, Sending},
+		{"takes 4.7 s", off, 4700 * ms, 4700 * ms, 300 * ms},
+		{"takes 4.7 s, half of the rest is left", off, 4700 * ms, 4850 * ms, 150 * ms},
+		{"takes 4.7 s, less is left", off, 4700 * ms, 4851 * ms, Sending},
+		{"takes 4.94 s", off, 4940 * ms, 4940 * ms, 60 * ms},
+		{"takes 4.94 s, the least is left", off, 4940 * ms, 4950 * ms, 50 * ms},
+		{"takes 4.94 s, less is left", off, 4940 * ms, 4951 * ms, Sending},
+		{"takes too long", off, 4951 * ms, 4951 * ms, Sending},
+		{"is over", off, 4700 * ms, 5001 * ms, Sending},
+		{"proves nothing", unknown, 4700 * ms, 4700 * ms, Sending}, // a person's word counts from the look
+		{"on", on, 4700 * ms, 4700 * ms, Sending},
+	} {
+		a := answer(tc.say, tc.took)
+		got := TimeToSend(a, a.At.Add(tc.age))
+		if got != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
+		}
+		if late := tc.age+got > TTL; late != (got == Sending && tc.age+Sending > TTL) {
+			t.Errorf("%s: a write that begins within %s may begin %s after the question", tc.name, got, tc.age+got)
+		}
+	}
+}
+
+// The time to send is what the older clock leaves: a suspended process, or a clock that was set, lengthens none.
+func TestTimeToSendByBothClocks(t *testing.T) {
+	a := answer(off, 4700*time.Millisecond)
+	now := a.Got
+	now.Wall = now.Wall.Add(100 * time.Millisecond)
+	if got, want := TimeToSend(a, now), 200*time.Millisecond; got != want {
+		t.Errorf("the wall clock was set forward: got %s, want %s", got, want)
+	}
+}
+
 // An Off that was on its way for too long is none, and neither is one of a device that lied.
 func TestCounted(t *testing.T) {
 	for _, tt := range []struct {

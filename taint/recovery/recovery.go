@@ -400,7 +400,15 @@ func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fle
 	}
 	f.Answered(n.look.Name, n.answers.Answer)
 	reads := n.Reads()
-	n.fresh = n.fresh && reads > time.Second && n.look.Sent.Age(now) <= 2*reads+proof.TTL
+	n.fresh = n.fresh && (reads > time.Second || n.offEndsSoon(now, f)) && n.look.Sent.Age(now) <= 2*reads+proof.TTL
+}
+
+// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the proof. A
+// heartbeat since the look takes another look all the same.
+func (n *Node) offEndsSoon(now providers.Instant, f Fleet) bool {
+	a := n.answers.Answer
+	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.Reads()+proof.Shortest > proof.TTL
+	return late && n.look.Mark != nil && !f.View(n.look.Name, now).Beat.After(n.look.Sent)
 }
 
 // liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
@@ -919,6 +927,13 @@ func (n *Node) changed(r Recheck) error {
 		return fmt.Errorf("the machine's power is to be left alone: %s", r.Facts.KeptOn)
 	}
 	return nil
+}
+
+// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now. What it was
+// decided on holds until within is over: by then the write must be on its way.
+func (n *Node) MaySend(uid string, now providers.Instant) (within time.Duration, hold Hold) {
+	within = proof.TimeToSend(n.answers.Answer, now)
+	return within, n.HoldsFor(uid, now.Add(within))
 }
 
 // HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before

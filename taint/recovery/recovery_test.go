@@ -106,6 +106,13 @@ func (c *course) answer(s providers.PowerState) {
 	c.now = c.now.Add(time.Millisecond)
 }
 
+// answerAfter folds in what the device said when it was asked, which it tells only after took.
+func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
+	asked := c.now
+	c.pass(took)
+	c.node.Answered([]providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: asked}, By: "bmc", Got: c.now}}, c.now, c.fleet)
+}
+
 // next is the next step that is no read.
 func (c *course) next() Step {
 	c.t.Helper()
@@ -748,6 +755,68 @@ func TestSlowServerKeepsTheLook(t *testing.T) {
 				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
 			}
 		})
+	}
+}
+
+// A slow device's Off is acted on by the look before the question, where another look would outlast it. It is a proof by
+// itself; a heartbeat takes another look all the same.
+func TestSlowDeviceKeepsTheLook(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		name        string
+		takes, read time.Duration
+		says        providers.PowerState
+		beats       bool
+		kept        bool
+	}{
+		{"a quick device", 50 * ms, 20 * ms, off, false, false},
+		{"slow, and another look is quick", 4700 * ms, 20 * ms, off, false, false}, // three reads: 60 ms
+		{"slow, and another look takes long", 4700 * ms, 60 * ms, off, false, true},
+		{"very slow", 4900 * ms, 20 * ms, off, false, true},
+		{"very slow, and changing", 4900 * ms, 20 * ms, changing, false, false},
+		{"very slow, and a heartbeat", 4900 * ms, 20 * ms, off, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods, c.took = []evict.Pod{running("a")}, tc.read
+			c.pass(time.Minute)
+			if s := c.next(); s.Do != Ask {
+				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			}
+			if tc.beats {
+				c.fleet.Lease("n1", "77", 0, c.now)
+			}
+			c.answerAfter(tc.takes, tc.says)
+			s := c.next()
+			if kept := len(c.reads) == 0; kept != tc.kept || tc.says == off && s.Do != Tombstone {
+				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
+			}
+		})
+	}
+}
+
+// What is decided behind a slow device may be sent for as long as its answer lasts, and not a moment later.
+func TestWritesBehindASlowDevice(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	c.pods = []evict.Pod{running("a")}
+	c.upTo(Tombstone, off)
+	c.answerAfter(4700*time.Millisecond, off)
+	for _, tc := range []struct {
+		later, within time.Duration
+		want          Hold
+	}{
+		{0, 300 * time.Millisecond, Yes},
+		{150 * time.Millisecond, 150 * time.Millisecond, Yes},
+		{151 * time.Millisecond, proof.Sending, AskFirst},
+	} {
+		now := c.now.Add(tc.later)
+		within, hold := c.node.MaySend("a", now)
+		if within != tc.within || hold != tc.want {
+			t.Errorf("%s after the answer: got %s, %d; want %s, %d", tc.later, within, hold, tc.within, tc.want)
+		}
+		if hold == Yes && c.node.Holds(now.Add(within+1)) == Yes {
+			t.Errorf("%s after the answer: it holds for longer than %s", tc.later, within)
+		}
 	}
 }
 
