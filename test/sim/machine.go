@@ -240,7 +240,7 @@ func (w *World) askOne(
 		// of the node's machine
 		spoken := asked == m || obs.SystemUUID == m.uuid
 		truth := spoken && !m.power || asked == m && err == nil && obs.At.Wall.Before(m.switched) // off then, on since
-		back := w.latency()
+		back := max(w.latency(), w.limits.device-there)
 		if err != nil && w.chance(0.5) {
 			back = 5 * time.Second // it ran into the deadline
 		}

@@ -711,7 +711,7 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 
 func (k *worker) clear(s recovery.Step) {
 	w := k.w
-	if k.course.Holds(k.now()) != recovery.Yes {
+	if !k.maySend() {
 		k.did(recovery.Outcome{Late: true})
 		return
 	}
@@ -748,7 +748,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
 			p := list[0]
-			switch k.course.HoldsFor(p.UID, k.now()) {
+			switch _, hold := k.course.MaySend(p.UID, k.now()); hold {
 			case recovery.No:
 				list = nil
 				continue
@@ -760,7 +760,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 				asking = true
 				k.ask(func() {
 					asking = false
-					if k.course.Holds(k.now()) != recovery.Yes {
+					if !k.maySend() {
 						list = nil
 					}
 					more()
@@ -785,12 +785,18 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 	more()
 }
 
+// maySend reports whether a write that is not a pod's may be sent now.
+func (k *worker) maySend() bool {
+	_, hold := k.course.MaySend("", k.now())
+	return hold == recovery.Yes
+}
+
 // detach deletes attachments one after the other, each only while that holds.
 func (k *worker) detach(s recovery.Step) {
 	w, list, how := k.w, s.Attachments, map[string]evict.Refusal{}
 	var next func()
 	next = func() {
-		if len(list) == 0 || k.course.HoldsFor(list[0].UID, k.now()) != recovery.Yes {
+		if len(list) == 0 || !k.maySend() {
 			k.did(recovery.Outcome{How: how})
 			return
 		}
@@ -863,6 +869,9 @@ func (k *worker) tombstone(g grounds, p evict.Pod, then func(error)) {
 		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
 		if err == nil {
 			w.count("tombstone")
+			if w.limits.device > 0 {
+				w.count("tombstone behind a slow device")
+			}
 			w.check.tombstoned(g, p, at)
 		}
 		w.jolt(k.Process, k.m)

@@ -140,7 +140,7 @@ func TestPowerOns(t *testing.T) {
 func TestPathsAreTaken(t *testing.T) {
 	stats, _, _ := playMany(0, 2400, ScenarioOf)
 	for _, path := range []string{
-		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "delete", "spare", "PowerOff", "conflict",
+		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
 		"pod set not ready", "pod Ready again",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
 		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",

@@ -41,6 +41,9 @@ func (w *World) build() {
 	if w.chance(0.2) {
 		w.limits.large = "db-0"
 	}
+	if w.Seed%8 == 5 {
+		w.limits.device = []time.Duration{4400 * time.Millisecond, 4700 * time.Millisecond, 4900 * time.Millisecond}[w.Seed/8%3]
+	}
 	w.limits.overtime = w.Seed%7 == 3 // drawn, it would change what all other histories draw
 	w.check.begin()
 	w.api = &server{w: w, maintenance: map[string]*coordinationv1.Lease{}}
