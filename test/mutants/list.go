@@ -51,6 +51,7 @@ var (
 	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
 	kubeReads        = []string{"./taint/kube -short"}
 	recordsWorld     = []string{"./taint/controller -run Records|KeepItems"}
+	slowDevice       = []string{"./taint/proof", "./taint/recovery", "./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
 	stuckWorld       = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
 	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
 )
@@ -2288,7 +2289,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: the older fence waits for the younger", In: "taint/controller.Reconciler.each",
-		Old: "Since: began", New: "Since: providers.Instant{Mono: 0 * began.Mono}", Tests: glue,
+		Old: "Since: began", New: "Since: began.Add(-began.Mono)", Tests: glue,
 	},
 	{
 		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.Reconciler.each",
@@ -3641,7 +3642,7 @@ var Mutants = []Mutant{
 		Name: "workers: a sign of life does not stop them", In: "taint/controller.batch.holds",
 		Old: `
 			if b.stopped.Load() || ctx.Err() != nil {
-				return errProofLost
+				return by, errProofLost
 			}`,
 		New: "",
 	},
@@ -3851,7 +3852,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a look is never kept, however slow the API server", In: "taint/recovery.Node.Answered",
-		Old: "n.fresh && reads > time.Second && n.look.Sent.Age(now) <= 2*reads+proof.TTL", New: "reads < 0",
+		Old: "n.fresh && (reads > time.Second || n.offEndsSoon(now, f)) && n.look.Sent.Age(now) <= 2*reads+proof.TTL", New: "reads < 0",
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", In: "taint/recovery.Node.byKept",
@@ -3891,7 +3892,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.Reconciler.clear",
-		Old: "if r.holds(st) != recovery.Yes { ... }", New: "",
+		Old: "hold != recovery.Yes", New: "hold > recovery.NotThis",
 	},
 	{
 		Name: "kube: client-go sends an old write again (1)", In: "taint/kube.once.RoundTrip",
@@ -3939,15 +3940,43 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.batch.write",
-		Old: "kube.SendWithin(ctx, sending)", New: "ctx",
+		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(time.Hour))", Tests: slowDevice,
 	},
 	{
 		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.Reconciler.clear",
-		Old: "kube.SendWithin(ctx, sending)", New: "ctx",
+		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(time.Hour))", Tests: slowDevice,
 	},
 	{
-		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/controller.Reconciler.sentBy",
-		Old: "r.now().Add(sending)", New: "r.now()",
+		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/recovery.Node.MaySend",
+		Old: "now.Add(within)", New: "now", Tests: slowDevice,
+	},
+	{
+		Name: "controller: a process that stands still after its check sends all the same (1)", In: "taint/controller.Reconciler.maySend",
+		Old: "read.Add(within)", New: "read.Add(within + time.Since(read))", Tests: slowDevice,
+	},
+	{
+		Name: "proof: a write behind a slow device is sent after the proof (1)", In: "taint/proof.TimeToSend",
+		Old: "min(left, Sending)", New: "Sending", Tests: slowDevice,
+	},
+	{
+		Name: "proof: nothing is written behind a device that takes 4.7 s", In: "taint/proof.TimeToSend",
+		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: slowDevice,
+	},
+	{
+		Name: "proof: nothing is written behind a device that takes 4.7 s, found by the simulation", In: "taint/proof.TimeToSend",
+		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: []string{sim},
+	},
+	{
+		Name: "recovery: a slow device's Off is always too old once the node was looked at", In: "taint/recovery.Node.Answered",
+		Old: "reads > time.Second || n.offEndsSoon(now, f)", New: "reads > time.Second", Tests: slowDevice,
+	},
+	{
+		Name: "recovery: a heartbeat behind a slow device is not looked at", In: "taint/recovery.Node.offEndsSoon",
+		Old: "!f.View(n.look.Name, now).Beat.After(n.look.Sent)", New: "true", Tests: slowDevice,
+	},
+	{
+		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready", In: "taint/evict.View.armed",
+		Old: "v.Answer.State == providers.PowerOff || v.due()", New: "v.due()", Tests: []string{"./taint/evict"},
 	},
 	{
 		Name: "workers: a pod that waited is written into stock eviction (F2)", In: "taint/controller.batch.holds",
@@ -3964,7 +3993,7 @@ var Mutants = []Mutant{
 		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.holds",
 		Old: `
 			if b.r.ask(ctx, b.st); b.stopped.Load() {
-				return errProofLost
+				return by, errProofLost
 			}`,
 		New: "b.r.ask(ctx, b.st)",
 	},
