@@ -328,14 +328,14 @@ func (w *world) version() int {
 
 // patch stands for the API server's, which takes annotations with a status; fail may refuse it.
 func (w *world) patch(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch) error {
-	w.changed(o)
 	body, err := p.Data(o)
 	must(w.t, err)
 	if w.fail != nil {
 		if err := w.fail(o, string(body)); err != nil {
-			return err
+			return err // nothing changed, so no watch tells of it
 		}
 	}
+	w.changed(o)
 	if sub == "" || strings.Contains(string(body), `"annotations"`) {
 		if err := c.Patch(ctx, o, p); err != nil || sub == "" {
 			return err
