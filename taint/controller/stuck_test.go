@@ -36,6 +36,24 @@ func (w *world) rejectMarks(err error) {
 
 const failingN1 = string(reason.Failing) + " n1"
 
+// deadN1 is a world in mode observe whose n1 has just lost its power. The API server answers err to its mark.
+func deadN1(t *testing.T, err error) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.mode = fence.Observe
+	w.rejectMarks(err)
+	w.cut("n1")
+	return w
+}
+
+// wantStuck expects that n1 counts as stuck and was told of, or neither.
+func (w *world) wantStuck(when string, want bool) {
+	w.t.Helper()
+	if w.told.has(failingN1) != want || w.stuckNodes() == 1 != want {
+		w.t.Fatalf("%s: got %v stuck, told %q, want n1 stuck: %v", when, w.stuckNodes(), w.told.said, want)
+	}
+}
+
 // A write that the API server rejects for a minute is reported once, with its message, until a step succeeds.
 func TestRejectedMarkIsReported(t *testing.T) {
 	nodes := schema.GroupResource{Resource: "nodes"}
@@ -56,27 +74,17 @@ func TestRejectedMarkIsReported(t *testing.T) {
 		{"the API server is away", refused, true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t)
-			w.mode = fence.Observe
-			w.rejectMarks(tc.err)
-			w.cut("n1")
+			w := deadN1(t, tc.err)
 			if tc.away {
 				w.r.Live = liveReads{w.api, func(any, string) error { return tc.err }}
 			}
 			w.run(80 * time.Second) // its Lease is stale after 25 s, so that nothing has failed for a minute
-			if w.told.has(failingN1) || w.stuckNodes() != 0 {
-				t.Fatalf("within a minute: got %v stuck, told %q", w.stuckNodes(), w.told.said)
-			}
+			w.wantStuck("within a minute", false)
 			w.run(3 * time.Minute)
-			want := 0
-			if tc.text != "" {
-				want = 1
-			}
+			w.wantStuck("after a minute", tc.text != "")
 			at := slices.Index(w.told.said, failingN1)
 			switch {
-			case w.stuckNodes() != float64(want) || (at >= 0) != (want == 1):
-				t.Fatalf("after a minute: got %v stuck, told %q, want %d", w.stuckNodes(), w.told.said, want)
-			case want == 0:
+			case at < 0:
 			case slices.Contains(w.told.said[at+1:], failingN1):
 				t.Errorf("told again: %q", w.told.said)
 			case !strings.Contains(w.told.texts[at], tc.text):
@@ -94,25 +102,16 @@ func TestRejectedMarkIsReported(t *testing.T) {
 
 // A new leader has seen nothing fail: it counts a minute of its own. A stuck node that is deleted is no stuck node.
 func TestStuckBeginsAnew(t *testing.T) {
-	w := newWorld(t)
-	w.mode = fence.Observe
-	w.rejectMarks(apierrors.NewInternalError(errors.New("no backend")))
-	w.cut("n1")
+	w := deadN1(t, apierrors.NewInternalError(errors.New("no backend")))
 	w.change("n1", setReady(corev1.ConditionUnknown)) // by which a new leader knows it
 	w.run(2 * time.Minute)
-	if w.stuckNodes() != 1 {
-		t.Fatalf("got %v stuck, want n1", w.stuckNodes())
-	}
+	w.wantStuck("the first leader", true)
 	w.lead()
 	w.told.said, w.told.texts = nil, nil
 	w.run(50 * time.Second)
-	if w.told.has(failingN1) || w.stuckNodes() != 0 {
-		t.Fatalf("a new leader, before its minute is over: got %v stuck, told %q", w.stuckNodes(), w.told.said)
-	}
+	w.wantStuck("a new leader, before its minute is over", false)
 	w.run(2 * time.Minute)
-	if !w.told.has(failingN1) || w.stuckNodes() != 1 {
-		t.Fatalf("a new leader, later: got %v stuck, told %q", w.stuckNodes(), w.told.said)
-	}
+	w.wantStuck("a new leader, later", true)
 	must(t, w.api.Delete(t.Context(), w.node("n1")))
 	w.run(5 * time.Second)
 	if w.stuckNodes() != 0 {
@@ -122,22 +121,15 @@ func TestStuckBeginsAnew(t *testing.T) {
 
 // An outage that follows a failure does not count: the minute begins again after it.
 func TestOutageIsNotStuck(t *testing.T) {
-	w := newWorld(t)
-	w.mode = fence.Observe
-	w.rejectMarks(apierrors.NewInternalError(errors.New("no backend")))
-	w.cut("n1")
+	w := deadN1(t, apierrors.NewInternalError(errors.New("no backend")))
 	w.run(50 * time.Second) // it has failed for half a minute
 	w.r.Live = liveReads{w.api, func(any, string) error { return errors.New("connection refused") }}
 	w.run(5 * time.Minute)
 	w.r.Live = w.api
 	w.run(20 * time.Second)
-	if w.told.has(failingN1) || w.stuckNodes() != 0 {
-		t.Errorf("20 s after the outage: got %v stuck, told %q", w.stuckNodes(), w.told.said)
-	}
+	w.wantStuck("20 s after the outage", false)
 	w.run(2 * time.Minute)
-	if !w.told.has(failingN1) || w.stuckNodes() != 1 {
-		t.Errorf("two minutes after the outage: got %v stuck, told %q", w.stuckNodes(), w.told.said)
-	}
+	w.wantStuck("two minutes after the outage", true)
 }
 
 // A live look that the API server refuses for one node alone is reported as well.
@@ -152,7 +144,5 @@ func TestRefusedLookIsReported(t *testing.T) {
 	}}
 	w.cut("n1")
 	w.run(3 * time.Minute)
-	if !w.told.has(failingN1) || w.stuckNodes() != 1 {
-		t.Errorf("got %v stuck, told %q", w.stuckNodes(), w.told.said)
-	}
+	w.wantStuck("three minutes later", true)
 }
