@@ -1849,6 +1849,14 @@ var Mutants = []Mutant{
 		Old: "cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff", New: "false",
 	},
 	{
+		Name: "config: no warning where another may lead before a power-off arrives", In: "cmd/internal/config.reader.warnOfShortLease",
+		Old: "l.LeaseDuration >= least", New: "l.LeaseDuration > l.RenewDeadline", Tests: []string{"./cmd/internal/config -run ShortLease"},
+	},
+	{
+		Name: "config: the quickest provider decides how long a Lease must last", In: "cmd/internal/config.reader.warnOfShortLease",
+		Old: "cmp.Compare(a.Timeout, b.Timeout)", New: "cmp.Compare(b.Timeout, a.Timeout)", Tests: []string{"./cmd/internal/config -run ShortLease"},
+	},
+	{
 		Name: "config: no warning of hosts of KubeVirt", In: "cmd/internal/config.reader.warnOfVMHosts",
 		Old: "given || !c.fences()", New: "given || true",
 	},

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -57,6 +59,7 @@ func (r *reader) check(c *Config) {
 	}
 	r.listedTwice(c)
 	r.checkModes(c)
+	r.warnOfShortLease(c)
 	r.checkAfter(c)
 }
 
@@ -201,6 +204,25 @@ func (r *reader) leaderElection(l LeaderElection) {
 	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
 		r.report(path+"namespace", "no namespace can have this name: use a-z, 0-9 and -")
 	}
+}
+
+// warnOfShortLease warns where another controller may lead before a power action arrives that this one sent. A leader
+// sends none later than renewDeadline after its last renewal, the provider's timeout ends the request, and nobody leads
+// before leaseDuration is over. It is no error: a power action that arrives later is bounded as any other is.
+func (r *reader) warnOfShortLease(c *Config) {
+	l := c.LeaderElection
+	if !l.Enabled || !c.fences() || len(c.Providers) == 0 {
+		return
+	}
+	slowest := slices.MaxFunc(c.Providers, func(a, b Provider) int { return cmp.Compare(a.Timeout, b.Timeout) })
+	least := l.RenewDeadline + slowest.Timeout
+	if l.LeaseDuration >= least {
+		return
+	}
+	whole := (least + time.Second - 1).Truncate(time.Second)
+	r.warn(c, "leaderElection.leaseDuration", fmt.Sprintf("another controller may lead before a power action of this one "+
+		"arrives. Write at least %s: renewDeadline (%s) and the timeout of provider %s (%s)",
+		short(whole), short(l.RenewDeadline), slowest.Name, short(slowest.Timeout)))
 }
 
 // name checks the name of an item of a list; earlier are those before it.

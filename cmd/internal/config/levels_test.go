@@ -146,6 +146,36 @@ func TestWarningOfKubeVirtHosts(t *testing.T) {
 	}
 }
 
+// check-config warns where another controller may lead before a power action arrives.
+func TestWarningOfShortLease(t *testing.T) {
+	const file = "mode: fence\nproviders: [{name: quick, timeout: 1s, confirm: {}}, {name: slow, timeout: 3500ms, confirm: {}}]\n" +
+		"nodes: [{name: all, provider: slow, machine: {from: template, template: '{{ .Name }}'}}]\n"
+	observe := strings.Replace(file, "mode: fence", "mode: observe", 1)
+	for _, tc := range []struct{ name, file, want string }{
+		{"the default", file, ""},
+		{"just long enough", file + "leaderElection: {leaseDuration: 14s}\n", ""},
+		{"too short", file + "leaderElection: {leaseDuration: 13s}\n", "at least 14s: renewDeadline (10s) and the timeout of provider slow (3.5s)"},
+		{"a long deadline", file + "leaderElection: {renewDeadline: 12s}\n", "at least 16s: renewDeadline (12s)"},
+		{"no election", file + "leaderElection: {enabled: false, leaseDuration: 13s}\n", ""},
+		{"nothing is powered off", observe + "leaderElection: {leaseDuration: 13s}\n", ""},
+	} {
+		cfg, err := config.Parse("f", []byte(tc.file), all.Types())
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		got := ""
+		for _, w := range cfg.Warnings() {
+			if w.Path == "leaderElection.leaseDuration" && w.Line > 0 {
+				got = w.Problem
+			}
+		}
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: got warning %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
 // check-config warns, once for a rule, where silence is all that is left once the power is gone.
 func TestWarnings(t *testing.T) {
 	t.Setenv("PW", "12345678")
