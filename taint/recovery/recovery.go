@@ -952,6 +952,16 @@ func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
 	return n.Holds(now)
 }
 
+// asked is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server is
+// slow a policy acts on the look before that question: then a slow or silent device must not make its reads too old.
+func (n *Node) asked() time.Duration {
+	a := n.answers.Answer
+	if !a.At.After(n.last) {
+		return 0
+	}
+	return min(a.Got.Sub(a.At), proof.TTL)
+}
+
 // Holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
 // act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
 func (n *Node) Holds(now providers.Instant) Hold {
@@ -970,7 +980,7 @@ func (n *Node) Holds(now providers.Instant) Hold {
 		return No
 	}
 	if n.step.Policy != "" && n.step.Do != Delete { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
-		if n.last.Age(now) > proof.TTL || n.look.Sent.Age(now) > policyLook {
+		if n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook {
 			return No
 		}
 		return Yes

@@ -3668,7 +3668,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: pods end by reads of before a suspension", In: "taint/recovery.Node.Holds",
-		Old: "n.last.Age(now) > proof.TTL || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.last) > proof.TTL || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/recovery"},
+		Old: "n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.last) > proof.TTL+n.asked() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/recovery"},
 	},
 	{
 		Name: "recovery: a list of before a suspension is kept", In: "taint/recovery.Node.byKept",
@@ -5753,7 +5753,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: acts on an old list", In: "taint/recovery.Node.Holds",
-		Old: "n.last.Age(now) > proof.TTL", New: "false",
+		Old: "n.last.Age(now) > proof.TTL+n.asked()", New: "false",
+	},
+	{
+		Name: "policy: behind a slow device its reads are always too old", In: "taint/recovery.Node.asked",
+		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "0 * min(a.Got.Sub(a.At), proof.TTL)", Tests: []string{"./taint/recovery"},
+	},
+	{
+		Name: "policy: acts on reads of before a question of any length", In: "taint/recovery.Node.asked",
+		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/recovery"},
 	},
 	{
 		Name: "policy: what was ended is forgotten when the node is back", In: "taint/recovery.Node.Owes",
