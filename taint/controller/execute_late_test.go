@@ -85,7 +85,8 @@ func TestWritesDoNotWaitForAConnection(t *testing.T) {
 			o := x.act(t.Context(), x.st, s)
 			wrong := tc.clears && !errors.Is(o.Err, kube.ErrLate) || !tc.clears && o.Err != nil
 			if took := time.Since(begun); took > tc.atMost || took < tc.atMost/2 || len(o.How) != 0 || wrong {
-				t.Errorf("%s of a device that takes %s: after %s, want %s: noted %v, error %v", s.Do, tc.takes, took, tc.atMost, o.How, o.Err)
+				t.Errorf("%s, device takes %s: over after %s, want %s; noted %v, error %v",
+					s.Do, tc.takes, took, tc.atMost, o.How, o.Err)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func TestPodWritesBehindASlowDevice(t *testing.T) {
 			w.cut("n1")
 			w.until(3*time.Minute, func() bool { return w.record("n1").Result == taint.ResultEvicted })
 			if r := w.record("n1"); r.Result != taint.ResultEvicted || writes < 2 {
-				t.Errorf("after three minutes: phase %s, result %q, %d pod writes; want the node recovered", r.Phase, r.Result, writes)
+				t.Errorf("after three minutes: phase %s, result %q, %d pod writes; want Evicted", r.Phase, r.Result, writes)
 			}
 		})
 	}

@@ -26,9 +26,10 @@ func SendBy(ctx context.Context, by time.Time) context.Context {
 
 type sendBy struct{}
 
-// Once has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself client-go
-// sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof that it was decided on. Whoever
-// decided it decides again. What is left of a time limit goes by for a connection, too. A read is sent again where it failed (repeat).
+// Once has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself
+// client-go sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof
+// that it was decided on. Whoever decided it decides again. What is left of a time limit goes by for a connection,
+// too. A read is sent again where it failed (repeat).
 func Once(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
 }

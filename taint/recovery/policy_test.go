@@ -106,12 +106,15 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
 		t.Errorf("on an old list: got hold %d, want no", h)
 	}
-	for _, tc := range []struct{ takes, holds time.Duration }{{4900 * time.Millisecond, 9900 * time.Millisecond}, {20 * time.Second, 2 * proof.TTL}} {
+	for _, tc := range []struct{ takes, holds time.Duration }{
+		{4900 * time.Millisecond, 9900 * time.Millisecond},
+		{20 * time.Second, 2 * proof.TTL},
+	} {
 		node, sent := c.node, c.now.Add(time.Millisecond)
 		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
 		node.Answered([]providers.Answer{a}, a.Got, c.fleet)
 		if in, over := node.Holds(node.last.Add(tc.holds)), node.Holds(node.last.Add(tc.holds+1)); in != Yes || over != No {
-			t.Errorf("after a question that took %s: got hold %d for %s, and then %d; want yes, no", tc.takes, in, tc.holds, over)
+			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
 	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)

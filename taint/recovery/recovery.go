@@ -403,8 +403,8 @@ func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fle
 	n.fresh = n.fresh && (reads > time.Second || n.offEndsSoon(now, f)) && n.look.Sent.Age(now) <= 2*reads+proof.TTL
 }
 
-// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the proof. A
-// heartbeat since the look takes another look all the same.
+// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the
+// proof. A heartbeat since the look takes another look all the same.
 func (n *Node) offEndsSoon(now providers.Instant, f Fleet) bool {
 	a := n.answers.Answer
 	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.Reads()+proof.Shortest > proof.TTL
@@ -929,8 +929,8 @@ func (n *Node) changed(r Recheck) error {
 	return nil
 }
 
-// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now. What it was
-// decided on holds until within is over: by then the write must be on its way.
+// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now. What
+// it was decided on holds until within is over: by then the write must be on its way.
 func (n *Node) MaySend(uid string, now providers.Instant) (within time.Duration, hold Hold) {
 	within = proof.TimeToSend(n.answers.Answer, now)
 	return within, n.HoldsFor(uid, now.Add(within))
@@ -952,8 +952,9 @@ func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
 	return n.Holds(now)
 }
 
-// asked is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server is
-// slow a policy acts on the look before that question: then a slow or silent device must not make its reads too old.
+// asked is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server
+// is slow a policy acts on the look before that question: then a slow or silent device must not make its reads too
+// old.
 func (n *Node) asked() time.Duration {
 	a := n.answers.Answer
 	if !a.At.After(n.last) {

@@ -110,7 +110,8 @@ func (c *course) answer(s providers.PowerState) {
 func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
 	asked := c.now
 	c.pass(took)
-	c.node.Answered([]providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: asked}, By: "bmc", Got: c.now}}, c.now, c.fleet)
+	said := providers.Observation{State: s, Raw: s.String(), At: asked}
+	c.node.Answered([]providers.Answer{{Observation: said, By: "bmc", Got: c.now}}, c.now, c.fleet)
 }
 
 // next is the next step that is no read.
@@ -758,8 +759,8 @@ func TestSlowServerKeepsTheLook(t *testing.T) {
 	}
 }
 
-// A slow device's Off is acted on by the look before the question, where another look would outlast it. It is a proof by
-// itself; a heartbeat takes another look all the same.
+// A slow device's Off is acted on by the look before the question, where another look would outlast it. It is a proof
+// by itself; a heartbeat takes another look all the same.
 func TestSlowDeviceKeepsTheLook(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range []struct {

@@ -139,7 +139,7 @@ type limits struct {
 	staleHook  bool          // kubelets begin with an old list
 	events     bool          // devices tell when a machine goes off
 	api        time.Duration // how long every request of ours takes, in the calm, too
-	device     time.Duration // how long every answer of a device takes at least, in the calm, too; a guest's hosts are quick
+	device     time.Duration // what every answer of a device takes at least, in the calm, too; not a host's
 	lostEvents bool          // caches of attachments miss events
 	overtime   bool          // attach/detach overlooks attachments, and a fence does something about that
 	large      string        // a pod that its owner made as large as the API server takes

@@ -42,7 +42,7 @@ func (w *World) build() {
 		w.limits.large = "db-0"
 	}
 	if w.Seed%8 == 5 {
-		w.limits.device = []time.Duration{4400 * time.Millisecond, 4700 * time.Millisecond, 4900 * time.Millisecond}[w.Seed/8%3]
+		w.limits.device = []time.Duration{4400, 4700, 4900}[w.Seed/8%3] * time.Millisecond
 	}
 	w.limits.overtime = w.Seed%7 == 3 // drawn, it would change what all other histories draw
 	w.check.begin()
