@@ -59,6 +59,7 @@ type world struct {
 	uses     map[string][]string                       // the PersistentVolumes that a pod uses
 	unique   map[string]string                         // a PersistentVolume's name in the nodes' lists
 	due      map[string]time.Time                      // when a node is looked at again, if nothing changes until then
+	failed   map[string]int                            // how often in a row a node's look failed
 	changes  int                                       // writes but those of Leases
 	detaches bool                                      // the attach/detach controller works
 	fail     func(o client.Object, patch string) error // refuses patches; nil: none
@@ -185,7 +186,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*machine{}, beats: map[string]time.Time{}, silent: map[string]bool{}, stale: map[string]bool{},
-		uses: map[string][]string{}, unique: map[string]string{}, due: map[string]time.Time{}, detaches: true,
+		uses: map[string][]string{}, unique: map[string]string{}, due: map[string]time.Time{}, failed: map[string]int{}, detaches: true,
 	}
 	nodeName := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	scheme := runtime.NewScheme() // of the three groups alone: all of client-go's take their time
@@ -265,6 +266,7 @@ func (w *world) lead() {
 		Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test", Now: w.Now, Workers: 4,
 	})
 	clear(w.due)
+	clear(w.failed)
 	clear(w.stale)
 	for n := range w.machines {
 		if !w.silent[n] {
@@ -599,7 +601,9 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 			res, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: n}})
 			if err != nil {
 				w.t.Logf("%s: %v", n, err)
-				res.RequeueAfter = time.Second // the workqueue's back-off
+				res.RequeueAfter = w.backOff(n)
+			} else {
+				delete(w.failed, n)
 			}
 			delete(w.due, n)
 			if res.RequeueAfter > 0 {
@@ -612,6 +616,12 @@ func (w *world) until(d time.Duration, check func() bool) bool {
 		}
 	}
 	return check()
+}
+
+// backOff is how long the workqueue waits after one more failure of a node: as long as SetupWithManager's.
+func (w *world) backOff(name string) time.Duration {
+	w.failed[name]++
+	return min(50*time.Millisecond<<min(w.failed[name]-1, 10), 5*time.Second)
 }
 
 // woken is watchLeases: it wakes a node whose Lease became stale or fresh.
