@@ -124,6 +124,7 @@ const (
 	PolicyTimedOut Reason = "PolicyTimedOut"           // what a policy wanted to do with a node was refused for too long
 	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
 	ConfigRejected Reason = "ConfigurationRejected"    // on the leader's Lease: a changed file is not in force
+	WatchesBehind  Reason = "WatchesBehind"            // on the leader's Lease: etcd was restored, and a process' watches bring nothing
 	LeftBehind     Reason = "PodLeftBehind"            // on a pod: the fence ended without what it wanted to do with it
 )
 
@@ -381,6 +382,8 @@ var table = []Row{
 		"Look at who set the finalizers."},
 	{ConfigRejected, Warning, "", "The changed configuration file is rejected, and the one before it stays in force: {detail}.",
 		"`forcefence check-config FILE` prints every fault with its line. Correct the file: it is read again by itself."},
+	{WatchesBehind, Warning, "", "etcd was restored from an older backup, and watches from before bring nothing: {detail}. This controller ends and starts again with new watches.",
+		"Start all API servers again, if nobody did since the restore. Then start what else watches since before it: kube-controller-manager, kube-scheduler, kubelets, operators. Next time, restore with `etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted`: then every watch ends, and everybody lists anew."},
 	{DrainHeld, Warning, "", "A drain of this node waits for data that would be lost with it (drain guard {by}): {detail}. How far it is: forcefence drain-status {node}.",
 		"Wait, or see with `forcefence drain-status` which volumes hold it up. A policy that evicts replicas moves them by itself; else move them, or make the volumes' other replicas healthy."},
 	{DrainAllowed, Info, "", "A drain of this node waits for its data no more (drain guard {by}): {detail}.", ""},
