@@ -97,9 +97,10 @@ func Run(ctx context.Context, o Options) error {
 	if opts.HealthProbeBindAddress == "" {
 		opts.HealthProbeBindAddress = "0"
 	}
-	leading := func() error { return nil }
+	always := func() error { return nil }
+	leading, back := always, rewindOf(lock, nil)
 	if cfg.LeaderElection.Enabled {
-		leading = lock.leading
+		leading = back.hold(lock.leading)
 		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, lock, cfg.LeaderElection.Name
 		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod =
 			&cfg.LeaderElection.LeaseDuration, &cfg.LeaderElection.RenewDeadline, &cfg.LeaderElection.RetryPeriod
@@ -124,7 +125,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	confs.live = mgr.GetAPIReader()
-	confs.report = reporter(mgr.GetEventRecorder("forcefence"), leading, o.Namespace, cfg.LeaderElection)
+	confs.report = reporter(mgr.GetEventRecorder("forcefence"), "Reload", leading, o.Namespace, cfg.LeaderElection)
+	// Each process tells of its own watches, whoever leads.
+	restart := reporter(mgr.GetEventRecorder("forcefence"), "Restart", always, o.Namespace, cfg.LeaderElection)
+	back.tell = func(detail string) { restart(reason.WatchesBehind, "{detail}", detail) }
 	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
 		return err
 	}
@@ -178,8 +182,12 @@ func Run(ctx context.Context, o Options) error {
 	if err := rec.SetupWithManager(ctx, mgr); err != nil {
 		return err
 	}
-	if cfg.LeaderElection.Enabled { // on the leader only, as every Runnable that does not say otherwise
-		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return lock.watch(ctx, cfg.LeaderElection.RetryPeriod) })); err != nil {
+	if cfg.LeaderElection.Enabled {
+		// On the leader only, as every Runnable that does not say otherwise.
+		rivals := manager.RunnableFunc(func(ctx context.Context) error {
+			return lock.watch(ctx, cfg.LeaderElection.RetryPeriod)
+		})
+		if err := errors.Join(mgr.Add(rivals), mgr.Add(everywhere(back.watch))); err != nil {
 			return fmt.Errorf("adding to manager: %w", err)
 		}
 	}
@@ -310,17 +318,17 @@ func namespace(names ...string) string {
 	return metav1.NamespaceSystem
 }
 
-// reporter returns a function that sends an Event about the leader's Lease, if this process leads. All replicas read
-// the same file, and one Event is enough.
+// reporter returns a function that sends an Event about the leader's Lease, with that action. It sends none while may
+// returns an error: all replicas read the same file, and one Event is enough.
 func reporter(
-	to events.EventRecorder, leading func() error, own string, e config.LeaderElection,
+	to events.EventRecorder, action string, may func() error, own string, e config.LeaderElection,
 ) func(reason.Reason, ...string) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(e.Namespace, own), Name: e.Name}}
 	return func(why reason.Reason, words ...string) {
-		if leading() != nil {
+		if may() != nil {
 			return
 		}
-		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), "Reload", "%s", reason.Of(why).Note(words...))
+		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), action, "%s", reason.Of(why).Note(words...))
 	}
 }
 
