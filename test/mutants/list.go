@@ -86,6 +86,9 @@ var explained = []string{"./cmd/forcefence -run TestExplain"}
 // wiring is what becomes of a configuration file.
 var wiring = []string{"./cmd/internal/app"}
 
+// rewound are the tests of an etcd that was restored from a backup, without a control plane.
+var rewound = []string{"./cmd/internal/app -run Rewind|RestoredEtcd"}
+
 // decisions are the packages that decide together: one's stories play through the others.
 var decisions = []string{"taint", "taint/proof", "taint/fleet", "taint/fence", "taint/evict", "taint/recovery"}
 
@@ -4956,6 +4959,30 @@ var Mutants = []Mutant{
 	{
 		Name: "app: a rival's short Lease is taken at its word", In: "cmd/internal/app.rivals.look",
 		Old: "max(r.least, lasts(lease))", New: "lasts(lease)",
+	},
+	{
+		Name: "app: a restored etcd is not noticed", In: "cmd/internal/app.rewind.saw",
+		Old: "taint.Older(version, r.newest)", New: `taint.Older(version, "")`, Tests: rewound,
+	},
+	{
+		Name: "app: one older read ends the process", In: "cmd/internal/app.rewind.saw",
+		Old: "at.Sub(*r.older.Load()) >= rewoundFor", New: "true", Tests: rewound,
+	},
+	{
+		Name: "app: a read that is not older does not end the minute", In: "cmd/internal/app.rewind.saw",
+		Old: "r.older.Store(nil)", New: "", Tests: rewound,
+	},
+	{
+		Name: "app: a leader acts on caches from before a restore", In: "cmd/internal/app.rewind.hold",
+		Old: "r.older.Load() != nil", New: "false", Tests: rewound,
+	},
+	{
+		Name: "app: nobody is told of a restored etcd", In: "cmd/internal/app.rewind.watch",
+		Old: "r.tell(detail)", New: "", Tests: rewound,
+	},
+	{
+		Name: "app: the process goes on after a restore", In: "cmd/internal/app.rewind.watch",
+		Old: `fmt.Errorf("%w: %s", errRewound, detail)`, New: "nil", Tests: rewound,
 	},
 	{
 		Name: "cleanup: it goes on while a controller leads or a fence is open", In: "cmd/forcefence.cleanup.run",
