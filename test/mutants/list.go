@@ -329,7 +329,7 @@ var Mutants = []Mutant{
 	{
 		Name: "vsphere: a task does not ask whether it may be sent", In: "providers/vsphere.act",
 		Old: "if err := remote.MaySend(ctx); err != nil { ... }", New: "",
-		Tests: []string{"./providers/vsphere -run TestConformance/looked_up/refused"},
+		Tests: []string{"./providers/vsphere -run TestConformance/looked_up/asks"},
 	},
 	{
 		Name: "ipmi: a command does not ask whether it may be sent", In: "providers/ipmi.wire.Write",
@@ -344,12 +344,12 @@ var Mutants = []Mutant{
 	{
 		Name: "fenceagent: an agent is run without asking", In: "providers/fenceagent.run",
 		Old: "in.acts", New: "in.acts && false",
-		Tests: []string{"./providers/fenceagent -run TestConformance/refused"},
+		Tests: []string{"./providers/fenceagent -run TestConformance/asks"},
 	},
 	{
 		Name: "libvirt: a domain is destroyed without asking", In: "providers/libvirt.hypervisor.do",
 		Old: "if err := remote.MaySend(ctx); err != nil { ... }", New: "",
-		Tests: []string{"./providers/libvirt -run TestConformance/refused"},
+		Tests: []string{"./providers/libvirt -run TestConformance/asks"},
 	},
 	{
 		Name: "pdu: an outlet is switched without asking", In: "providers/pdu.link.Write",
