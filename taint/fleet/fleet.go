@@ -32,7 +32,6 @@ const (
 
 	staleAfter  = 2.5 / 4
 	missedAfter = 1.5 / 4
-	tooSoon     = 0.5 / 4 // two renewals within that were held up, by an outage or while this process was stopped
 )
 
 // hintTTL is how long a hint keeps the node suspected. By then its Lease is stale, or the hint was wrong.
@@ -55,6 +54,7 @@ type Fleet struct {
 	heard   providers.Instant            // since when at least half of all beat; zero: they do not
 	scanned providers.Instant            // when the flags were last compared with the clock
 	due     providers.Instant            // before that the clock alone changes no flag
+	longest time.Duration                // the longest Lease; of a node that is gone, until the next scan
 	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
 	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
 	// liars are by the node whose record says that a device said Off of a machine that was on.
@@ -72,11 +72,10 @@ type Fleet struct {
 type node struct {
 	exists   bool
 	stale    bool // its flags
-	missed   bool // by what others may count on: since
+	missed   bool
 	rv       string
 	at       providers.Instant // when this process saw the Lease change: never the node's own clock
 	since    providers.Instant // no later than when the node sent that renewal, which may have been on its way for long
-	anchor   providers.Instant // when a renewal was seen that did not come too soon after the one before
 	beat     providers.Instant // as at, but zero at first sight: that is no heartbeat
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
@@ -118,6 +117,7 @@ type View struct {
 	Heard bool
 	// HeardSince is since when that is so without a break, as far as this process knows; zero: it is not so.
 	HeardSince providers.Instant
+	Longest    time.Duration // the longest Lease of all nodes
 	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
 	// most nodes were heard. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
@@ -152,7 +152,7 @@ var suspicions = map[Source]string{
 // Settled reports whether most nodes have been heard for so long that every silent one among them would be known by
 // now. A process that has just begun takes all nodes for heard.
 func (v View) Settled(now providers.Instant) bool {
-	return v.Heard && now.Sub(v.HeardSince) > share(DefaultDuration, staleAfter)
+	return v.Heard && now.Sub(v.HeardSince) > share(v.Longest, staleAfter)
 }
 
 // Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by a hint. It only makes us ask. A
@@ -210,13 +210,11 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Ins
 		n.beat = now
 		f.tally(n, 1)
 	}
-	switch quiet := n.anchor.Age(now); {
-	case quiet > share(duration, missedAfter): // of an outage that the node may not have outlived
-		n.since, n.anchor = n.anchor, now
-	case quiet >= share(duration, tooSoon):
-		n.since, n.anchor = now, now
+	if n.since = now; n.at.Age(now) > share(duration, missedAfter) {
+		n.since = n.at // it may be of an outage that the node did not outlive
 	}
 	n.rv, n.at, n.duration = rv, now, duration
+	f.longest = max(f.longest, duration)
 	f.flag(name, n, now)
 	f.count(now)
 	return true
@@ -382,7 +380,7 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 			v.SilentSince = from.Add(share(n.duration, staleAfter))
 		}
 	}
-	v.Heard, v.HeardSince = !f.heard.IsZero(), f.heard
+	v.Heard, v.HeardSince, v.Longest = !f.heard.IsZero(), f.heard, f.longest
 	v.Storm = f.storm(name, n, now)
 	v.Storm.PowerOffs, v.Busy = f.busy(name, now)
 	return v
@@ -400,7 +398,7 @@ func (f *Fleet) node(name string, now providers.Instant) *node {
 		if f.nodes == nil {
 			f.nodes = map[string]*node{}
 		}
-		n = &node{name: name, at: now, since: now, anchor: now, duration: DefaultDuration}
+		n = &node{name: name, at: now, since: now, duration: DefaultDuration}
 		f.nodes[name] = n
 		f.expect(n, now)
 	}
@@ -408,9 +406,9 @@ func (f *Fleet) node(name string, now providers.Instant) *node {
 }
 
 // flag compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That others are
-// heard must be news: by both clocks, and from when they sent it.
+// heard must be news by both clocks.
 func (f *Fleet) flag(name string, n *node, now providers.Instant) {
-	stale, missed := now.Sub(n.at) > share(n.duration, staleAfter), n.since.Age(now) > share(n.duration, missedAfter)
+	stale, missed := now.Sub(n.at) > share(n.duration, staleAfter), n.at.Age(now) > share(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
 	if stale == n.stale && missed == n.missed && !broken {
 		f.expect(n, now)
@@ -434,7 +432,7 @@ func (f *Fleet) flag(name string, n *node, now providers.Instant) {
 // expect notes when the clock alone changes a node's flags next.
 func (f *Fleet) expect(n *node, now providers.Instant) {
 	if !n.missed {
-		f.dueAt(now.Add(share(n.duration, missedAfter) - n.since.Age(now)))
+		f.dueAt(now.Add(share(n.duration, missedAfter) - n.at.Age(now)))
 	}
 	if !n.stale {
 		f.dueAt(n.at.Add(share(n.duration, staleAfter)))
@@ -491,9 +489,11 @@ func (f *Fleet) awake(now providers.Instant) {
 }
 
 func (f *Fleet) scan(now providers.Instant) {
+	f.longest = 0
 	f.scanned, f.due = now, now.Add(muteTTL/2) // a device falls silent between scans: one of them sees it before its time is over
 	for name, n := range f.nodes {
 		f.flag(name, n, now)
+		f.longest = max(f.longest, n.duration)
 	}
 	f.count(now)
 }

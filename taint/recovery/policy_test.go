@@ -383,9 +383,9 @@ func TestPoliciesWaitForANewLeader(t *testing.T) {
 	if s := c.policyStep(); s.Policy != "" {
 		t.Errorf("got %s by a policy 20 s after the partition", s.Do)
 	}
-	c.pass(30 * time.Second)
+	c.pass(20 * time.Second)
 	if s := c.policyStep(); s.Do != Tombstone {
-		t.Errorf("got %s 50 s after the partition, want the pod to be ended", s.Do)
+		t.Errorf("got %s 40 s after the partition, want the pod to be ended", s.Do)
 	}
 }
 

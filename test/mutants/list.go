@@ -1952,19 +1952,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/fleet.Fleet.Lease",
-		Old: "quiet > share(duration, missedAfter)", New: "false",
-	},
-	{
-		Name: "fleet: what a watch held back counts as heard (6)", In: "taint/fleet.Fleet.Lease",
-		Old: "quiet >= share(duration, tooSoon)", New: "true",
-	},
-	{
-		Name: "fleet: a node that renews often is never heard", In: "taint/fleet.Fleet.Lease",
-		Old: "quiet := n.anchor.Age(now)", New: "quiet := n.at.Age(now)",
+		Old: "n.at.Age(now) > share(duration, missedAfter)", New: "false",
 	},
 	{
 		Name: "fleet: after a suspension all are heard (15)", In: "taint/fleet.Fleet.flag",
-		Old: "n.since.Age(now)", New: "now.Sub(n.since)",
+		Old: "n.at.Age(now)", New: "now.Sub(n.at)",
+	},
+	{
+		Name: "fleet: all Leases are stale after 25 s", In: "taint/fleet.View.Settled",
+		Old: "v.Longest", New: "DefaultDuration",
+	},
+	{
+		Name: "fleet: the Lease of a node that is gone counts", In: "taint/fleet.Fleet.scan",
+		Old: "f.longest = 0", New: "",
 	},
 	{
 		Name: "fleet: a suspension is silence (15)", In: "taint/fleet.Fleet.flag",
@@ -4566,7 +4566,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a Lease that stops to change is not looked at in time", In: "taint/fleet.Fleet.expect",
-		Old: "f.dueAt(now.Add(share(n.duration, missedAfter) - n.since.Age(now)))", New: "_ = now",
+		Old: "f.dueAt(now.Add(share(n.duration, missedAfter) - n.at.Age(now)))", New: "_ = now",
 	},
 	{
 		Name: "fleet: a Lease that missed a renewal is not looked at in time", In: "taint/fleet.Fleet.expect",
