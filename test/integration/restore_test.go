@@ -34,6 +34,13 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 	backup := filepath.Join(w.dir, "backup")
 	w.withoutEtcd(func(data string) { kit.Must(t, os.CopyFS(backup, os.DirFS(data))) })
 	w.makeRevisions(lostRevisions)
+	w.kubectl("label", "node", h.Name(), "lost=") // so that the watch of Nodes gets past the backup, too
+	w.during(12*time.Second, "a live read of the Lease, which is made every 10 s", func() error {
+		if !c.running() {
+			return fmt.Errorf("it ended with status %d", c.code())
+		}
+		return nil
+	})
 	lost := w.revision()
 	w.withoutEtcd(func(data string) {
 		kit.Must(t, os.RemoveAll(data))
