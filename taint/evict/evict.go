@@ -429,7 +429,7 @@ func (v View) evicting() Decision {
 	var ready, waiting, tombs, resting []Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && v.Stock(l).Due(p, v.Now.Wall):
+		case p.goes() && v.Stock(l).Due(p, v.Now):
 			waiting = append(waiting, p)
 		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
 			resting = append(resting, p)
@@ -733,5 +733,5 @@ func order(pods []Pod) {
 
 // Stock is what the stock eviction controller knows of the node, by a look.
 func (m Memory) Stock(l taint.Look) Stock {
-	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom.Wall, Resumed: m.Resumed.Wall}
+	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom, Resumed: m.Resumed}
 }

@@ -14,8 +14,8 @@ import (
 type Stock struct {
 	Taints  []corev1.Taint
 	Seen    TaintTimes
-	From    time.Time // when this process first knew that Ready is not True; zero: it is, or nobody looked
-	Resumed time.Time // when looks came again after none had for as long as Blind; zero: they always did
+	From    taint.Instant // when this process first knew that Ready is not True; zero: it is, or nobody looked
+	Resumed taint.Instant // when looks came again after none had for as long as Blind; zero: they always did
 }
 
 const (
@@ -33,9 +33,9 @@ type TaintTimes []TaintTime
 
 // TaintTime is when this process first saw one taint. A taint that was removed and added again has another Added.
 type TaintTime struct {
-	Key   string    `json:"key"`
-	Added time.Time `json:"added,omitzero"` // the taint's TimeAdded; zero: it has none
-	Seen  time.Time `json:"seen"`
+	Key   string        `json:"key"`
+	Added time.Time     `json:"added,omitzero"` // the taint's TimeAdded; zero: it has none
+	Seen  taint.Instant `json:"seen"`
 }
 
 // See returns the times after a look. It does not change the slice, which a View may hold.
@@ -47,17 +47,17 @@ func (ts TaintTimes) See(l taint.Look) TaintTimes {
 		}
 		seen, known := ts.seen(t)
 		if !known {
-			seen = l.Got.Wall
+			seen = l.Got
 		}
 		out = append(out, TaintTime{Key: t.Key, Added: added(t), Seen: seen})
 	}
 	return out
 }
 
-func (ts TaintTimes) seen(t corev1.Taint) (at time.Time, known bool) {
+func (ts TaintTimes) seen(t corev1.Taint) (at taint.Instant, known bool) {
 	i := slices.IndexFunc(ts, func(o TaintTime) bool { return o.Key == t.Key && o.Added.Equal(added(t)) })
 	if i < 0 {
-		return time.Time{}, false
+		return taint.Instant{}, false
 	}
 	return ts[i].Seen, true
 }
@@ -70,7 +70,7 @@ func added(t corev1.Taint) time.Time {
 }
 
 // Due reports whether the stock eviction controller is about to delete the pod by name (step 8).
-func (s Stock) Due(p Pod, now time.Time) bool {
+func (s Stock) Due(p Pod, now taint.Instant) bool {
 	if p.Deleting || s.From.IsZero() {
 		return false
 	}
@@ -80,7 +80,7 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 			continue
 		}
 		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
-		for _, since := range s.starts(t) {
+		for _, since := range s.starts(t, now) {
 			if due, ends := StockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
 				return true
 			}
@@ -91,36 +91,40 @@ func (s Stock) Due(p Pod, now time.Time) bool {
 	}
 	// Ready=Unknown makes this taint land within moments.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
-	due, ends := StockEnds(p.Tolerations, coming, now)
+	due, ends := StockEnds(p.Tolerations, coming, now.Wall)
 	return ends && s.near(due, now)
 }
 
 // starts returns the times from which the stock controller may count the taint. They are when this process first saw
-// it, its TimeAdded, and when the API server was back after that.
-func (s Stock) starts(t corev1.Taint) []time.Time {
+// it, its TimeAdded, and when the API server was back after that. The first sight counts by either clock of the
+// process: the wall clock may be set meanwhile, and the monotonic one stands still in a suspension.
+func (s Stock) starts(t corev1.Taint, now taint.Instant) []time.Time {
 	seen, known := s.Seen.seen(t)
 	if !known {
 		seen = s.From
 	}
-	out := []time.Time{seen}
+	out := []time.Time{asOf(now, seen), seen.Wall}
 	if t.TimeAdded != nil {
 		out = append(out, t.TimeAdded.Time)
 	}
 	if s.Resumed.After(seen) {
-		out = append(out, s.Resumed)
+		out = append(out, asOf(now, s.Resumed))
 	}
 	return out
 }
 
+// asOf returns what the wall clock, as it is set at now, would have read at the instant.
+func asOf(now, at taint.Instant) time.Time { return now.Wall.Add(-now.Sub(at)) }
+
 // near reports whether a deletion that is due then is to be waited for: it is near, and neither it nor the node's death is so
 // long ago that nobody will make it any more. The patience begins when it is due: after a fence that took its time it would be over
 // before the deletion began.
-func (s Stock) near(due, now time.Time) bool {
+func (s Stock) near(due time.Time, now taint.Instant) bool {
 	from := due
-	if s.From.After(due) {
-		from = s.From
+	if known := asOf(now, s.From); known.After(due) {
+		from = known
 	}
-	return due.Sub(now) <= stockSoon && now.Sub(from) <= stockPatience
+	return due.Sub(now.Wall) <= stockSoon && now.Wall.Sub(from) <= stockPatience
 }
 
 // StockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 )
 
@@ -49,8 +50,55 @@ func TestTaintTimes(t *testing.T) {
 		switch {
 		case step.want < 0 && len(times) > 0:
 			t.Errorf("%s: got %v, want no taint", step.name, times)
-		case step.want >= 0 && (len(times) != 1 || !times[0].Seen.Equal(now.Add(step.want).Wall)):
-			t.Errorf("%s: got %v, want one seen at %v", step.name, times, now.Add(step.want).Wall)
+		case step.want >= 0 && (len(times) != 1 || !times[0].Seen.Equal(now.Add(step.want))):
+			t.Errorf("%s: got %v, want one seen at %v", step.name, times, now.Add(step.want))
 		}
+	}
+}
+
+// The process's own sight of a taint counts however its wall clock is set meanwhile, and over a suspension. The taint's
+// own time does not help then: it is compared with the same clock.
+func TestStockDueWhateverTheClock(t *testing.T) {
+	sees := func(at, added providers.Instant) taint.Look {
+		return taint.Look{
+			Exists: true, Sent: at, Got: at, Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1"},
+			Taints: []corev1.Taint{{
+				Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: added.Wall},
+			}},
+		}
+	}
+	for _, tt := range []struct {
+		name      string
+		ahead     time.Duration // how far the controller-manager's clock is ahead
+		after     time.Duration // how long ago the taint was first seen
+		set       time.Duration // by how much our wall clock was set meanwhile
+		suspended bool          // the monotonic clock stood still for that long, instead
+		wants     bool
+	}{
+		{name: "far from due", after: 260 * time.Second},
+		{name: "soon due", after: 290 * time.Second, wants: true},
+		{name: "soon due, and set forward", after: 290 * time.Second, set: 2 * time.Minute, wants: true},
+		{name: "just due, and set forward", after: 299 * time.Second, set: 2 * time.Minute, wants: true},
+		{name: "soon due, and set back", after: 290 * time.Second, set: -2 * time.Minute, wants: true},
+		{name: "soon due, set forward, and by another clock", ahead: time.Hour, after: 290 * time.Second, set: 2 * time.Minute, wants: true},
+		{name: "due before it was seen, and set forward", ahead: -10 * time.Minute, after: 10 * time.Second, set: 2 * time.Minute, wants: true},
+		{name: "long over, and set back", after: 500 * time.Second, set: -90 * time.Second},
+		{name: "soon due after a suspension", ahead: time.Hour, after: 290 * time.Second, set: 2 * time.Minute, suspended: true, wants: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var m Memory
+			first := now.Add(time.Second)
+			l := sees(first, first.Add(tt.ahead))
+			m.Saw(l)
+			at := first.Add(tt.after)
+			if tt.suspended {
+				at.Mono -= tt.set
+			} else {
+				at.Wall = at.Wall.Add(tt.set)
+			}
+			if got := m.Stock(l).Due(pod("p"), at); got != tt.wants {
+				t.Errorf("got due %t, want %t", got, tt.wants)
+			}
+		})
 	}
 }

@@ -15,7 +15,7 @@ func TestMemoryIsWrittenWhole(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
 	m := Memory{
 		ready: true, fell: 2, done: map[string]int{"p": 1}, since: at, looked: at.Add(1), resumed: at.Add(2),
-		seen:  evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7).Wall}},
+		seen:  evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
 		again: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
 		owed: map[string]bool{"v": true}, freed: map[string]bool{"w": true},
 		loose: map[string]string{"pv": "p"}, spells: map[string]spell{"p": {true, at.Add(4), true, at.Add(5)}}, failed: map[string]bool{"x": true},
@@ -38,5 +38,15 @@ func TestMemoryIsWrittenWhole(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v (%s)", got, want, text)
 		}
+	}
+}
+
+// A recording of before taints were seen by two clocks has one time for each: both clocks agree on it.
+func TestMemoryOfOneClock(t *testing.T) {
+	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
+	var got Memory
+	err := json.Unmarshal([]byte(`{"seen":[{"key":"k","seen":"2026-03-01T12:00:00.000000005Z"}]}`), &got)
+	if want := (Memory{seen: evict.TaintTimes{{Key: "k", Seen: at}}}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }

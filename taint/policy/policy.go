@@ -115,7 +115,7 @@ func (m *Memory) Saw(l taint.Look) {
 
 // Stock is what the stock eviction controller knows of the node, by a look.
 func (m Memory) Stock(l taint.Look) evict.Stock {
-	return evict.Stock{Taints: l.Taints, Seen: m.seen, From: m.since.Wall, Resumed: m.resumed.Wall}
+	return evict.Stock{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed}
 }
 
 // SawPods folds in what is bound to the node.
@@ -396,7 +396,7 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 		switch {
 		case v.rests(pod):
 			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
-		case stock.Due(pod, v.Now.Wall):
+		case stock.Due(pod, v.Now):
 			d.After = min(d.After, pollStock)
 		case p.Replaced && !pod.Deleting:
 		case !p.Terminating:

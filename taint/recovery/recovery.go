@@ -945,7 +945,7 @@ func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
 		if n.step.Policy != "" {
 			stock = n.policy.Stock(n.look)
 		}
-		if slices.ContainsFunc(n.step.Pods, func(p evict.Pod) bool { return p.UID == uid && stock.Due(p, now.Wall) }) {
+		if slices.ContainsFunc(n.step.Pods, func(p evict.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
 			return NotThis
 		}
 	}

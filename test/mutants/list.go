@@ -2539,8 +2539,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a taint counts by the controller-manager's clock alone (F2)", In: "taint/evict.Stock.Due",
-		Old: "s.starts(t)", New: "s.starts(t)[1:]",
+		Old: "s.starts(t, now)", New: "s.starts(t, now)[2:]",
 		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
+	},
+	{
+		Name: "evict: our own sight of a taint goes by a clock that was set (F2)", In: "taint/evict.Stock.starts",
+		Old: "asOf(now, seen), seen.Wall", New: "seen.Wall",
+		Tests: []string{"./taint/evict -run TestStockDue"},
+	},
+	{
+		Name: "evict: our own sight of a taint goes by a clock that stood still (F2)", In: "taint/evict.Stock.starts",
+		Old: "asOf(now, seen), seen.Wall", New: "asOf(now, seen)",
+		Tests: []string{"./taint/evict -run TestStockDue"},
+	},
+	{
+		Name: "evict: the patience for stock eviction goes by a clock that was set (F2)", In: "taint/evict.Stock.near",
+		Old: "asOf(now, s.From)", New: "s.From.Wall",
+		Tests: []string{"./taint/evict -run TestStockDue"},
 	},
 	{
 		Name: "evict: a taint counts by our own sight alone (F2)", In: "taint/evict.Stock.starts",
@@ -2569,7 +2584,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: stock eviction of one pod holds up the others", In: "taint/recovery.Node.HoldsFor",
-		Old: "p.UID == uid && stock.Due(p, now.Wall)", New: "stock.Due(p, now.Wall)",
+		Old: "p.UID == uid && stock.Due(p, now)", New: "stock.Due(p, now)",
 	},
 	{
 		Name: "recovery: a policy's tombstone is sent into stock eviction (F2)", In: "taint/recovery.Node.HoldsFor",
@@ -5752,7 +5767,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.end",
-		Old: "stock.Due(pod, v.Now.Wall)", New: "stock.Due(pod, v.Now.Wall) && false",
+		Old: "stock.Due(pod, v.Now)", New: "stock.Due(pod, v.Now) && false",
 	},
 	{
 		Name: "policy: a pod in its grace is ended", In: "taint/policy.View.end",
