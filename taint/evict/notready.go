@@ -11,8 +11,8 @@ import (
 
 // notReadyFirst puts SetNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a dead
 // node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5 ended
-// (F19). Pods that go come first. Nothing depends on this act: without a proof, or after a failure, d goes on. A
-// person's word is no proof.
+// (F19). Pods that go come first. Nothing depends on this act: without a proof, after a failure, or where somebody
+// undoes it, d goes on. A person's word is no proof.
 func (v View) notReadyFirst(d Decision) Decision {
 	ends := d.Act == Unmark && d.Record.Result == taint.ResultEvicted
 	if d.Returned || d.Act != Wait && !ends {
@@ -31,10 +31,10 @@ func (v View) notReadyFirst(d Decision) Decision {
 	return d
 }
 
-// leftReady names the pods that stay and could not be set not ready.
+// leftReady names the pods that stay and could not be set not ready, or did not remain so.
 func (v View) leftReady() (left []StuckPod) {
 	for _, p := range v.Pods {
-		if t := v.troubles[attempt{p.UID, SetNotReady}]; p.staysReady() && t.times > 0 {
+		if t := v.troubles[attempt{p.UID, SetNotReady}]; p.staysReady() && (t.times > 0 || t.written > 0) {
 			left = append(left, StuckPod{Pod: p, Act: SetNotReady, Why: t.why})
 		}
 	}

@@ -132,6 +132,27 @@ func TestSetNotReady(t *testing.T) {
 		{"not tried counts as failed", evicting(proven, pods(stays), func(v *View) {
 			v.Memory.Wrote(SetNotReady, []Pod{stays}, nil, now)
 		}), finish, 1},
+		{"written, and undone: again", evicting(proven, pods(stays), tried(SetNotReady, stays, Accepted, undone-1, 0)),
+			sets("stays"), 0},
+		{"undone each time: the mark goes, and the pod is named",
+			evicting(proven, pods(stays), tried(SetNotReady, stays, Accepted, undone, 0)), finish, 1},
+		{"undone each time, with failures between: the mark goes, and the pod is named",
+			evicting(proven, pods(stays), tried(SetNotReady, stays, Accepted, undone-1, time.Minute),
+				tried(SetNotReady, stays, Failed, 1, time.Minute), tried(SetNotReady, stays, Accepted, 1, time.Minute)), finish, 1},
+		{"undone each time: volumes are waited for",
+			evicting(long, proven, attached("a"), pods(stays), tried(SetNotReady, stays, Accepted, undone, 0)), detach, 0},
+		{"undone each time, and not ready at last: no pod is named",
+			evicting(proven, pods(pod("stays", exempt)), tried(SetNotReady, stays, Accepted, undone, 0)), finish, 0},
+		{"undone, and the proof is too old by now: the mark goes, and the pod is named",
+			evicting(saying(unknown, 0), pods(stays), tried(SetNotReady, stays, Accepted, 1, 0)), finish, 1},
+		{"undone each time under another mark: again", evicting(proven, pods(stays),
+			tried(SetNotReady, stays, Accepted, undone, 0), func(v *View) {
+				from, unmarked := v.ProofFrom, v.Look
+				unmarked.Mark = nil
+				v.Memory.Saw(unmarked)
+				v.Memory.Saw(v.Look)
+				v.ProofFrom = from
+			}), sets("stays"), 0},
 		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(SetNotReady, stays, Accepted, 1, 0)),
 			finish, 0},
 	} {
@@ -152,5 +173,25 @@ func TestSetNotReady(t *testing.T) {
 	}
 	if v := evicting(oldOff(time.Second)); v.Proven(now) || proof.TTL > 6*time.Second {
 		t.Error("the old Off of this test still proves")
+	}
+}
+
+// Whoever sets Ready True again after each write does not keep the mark: somebody with the kubelet's credential, or a
+// webhook. Each write takes place in the world.
+func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
+	stays := pod("stays", exempt, readsReady)
+	v := evicting(proven, pods(stays))
+	for writes := 0; ; writes++ {
+		d := Step(v)
+		if d.Act == Unmark {
+			if writes != undone || len(d.Stuck) != 1 || d.Stuck[0].Why != Undone {
+				t.Errorf("the mark goes after %d writes, named %+v; want %d, and the pod", writes, d.Stuck, undone)
+			}
+			return
+		}
+		if d.Act != SetNotReady || writes > undone {
+			t.Fatalf("got %s (%s) after %d writes", d.Act, d.Why, writes)
+		}
+		v.Memory.Wrote(SetNotReady, d.Pods, map[string]Refusal{stays.UID: Accepted}, now)
 	}
 }

@@ -18,11 +18,13 @@ const (
 	Failed                  // a time-out, or a fault of the API server: the same write may succeed later
 	Denied                  // the API server does not want it: an admission policy or webhook, a missing right, an invalid object
 	TooLarge                // the pod is at a limit of the API server or of etcd, and may not grow by what the write adds
+	Undone                  // written, and somebody wrote the opposite
 )
 
 // String is for people.
 func (r Refusal) String() string {
-	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server"}[r]
+	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server",
+		"somebody undoes it"}[r]
 }
 
 // StuckPod is a pod, what could not be done with it, and why.
@@ -38,18 +40,20 @@ type attempt struct {
 	act Act
 }
 
-// trouble is what is known of an attempt that failed.
+// trouble is what is known of an attempt that failed, or that is to be made again.
 type trouble struct {
-	why    Refusal
-	times  int               // in a row
-	at     providers.Instant // of the last
-	small  bool              // the pod cannot grow: its small form is written
-	before string            // Spare: the pod is spared once its resourceVersion is another than this; "": it is not
+	why     Refusal
+	times   int               // in a row
+	at      providers.Instant // of the last
+	small   bool              // the pod cannot grow: its small form is written
+	before  string            // Spare: the pod is spared once its resourceVersion is another than this; "": it is not
+	written int               // SetNotReady: how often it was accepted
 }
 
 const (
 	changes  = 3           // so many conflicts in a row are no trouble
 	tries    = 7           // so many failures are: they take longer than a request that has reached an API server may (a minute)
+	undone   = 3           // so often a write is made that somebody undoes each time
 	restMin  = time.Second // after the first failure; doubled with each
 	restMax  = time.Minute
 	troubled = 10 * time.Minute // how long a trouble that does not repeat itself is remembered
@@ -69,6 +73,9 @@ func (t trouble) rest(now providers.Instant) time.Duration {
 
 // hopeless reports that trying again is not expected to help.
 func (t trouble) hopeless() bool {
+	if t.written >= undone {
+		return true
+	}
 	switch t.why {
 	case Accepted:
 		return false
@@ -101,12 +108,14 @@ func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers
 		case !tried:
 		case why == Accepted && act == Spare && p.Small:
 			m.troubles[a] = trouble{at: at, small: true, before: p.ResourceVersion}
+		case why == Accepted && act == SetNotReady: // if the pod reads Ready again, somebody set it so
+			m.troubles[a] = trouble{why: Undone, at: at, written: t.written + 1}
 		case why == Accepted:
 			delete(m.troubles, a)
 		case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small:
 			m.troubles[a] = trouble{at: at, small: true} // at once
 		default:
-			t = trouble{why: why, times: t.times + 1, at: at, small: t.small}
+			t = trouble{why: why, times: t.times + 1, at: at, small: t.small, written: t.written}
 			if act == Spare && why == Changed { // safe from all that was decided on what was listed before
 				t.before = p.ResourceVersion
 			}

@@ -3197,6 +3197,21 @@ var Mutants = []Mutant{
 		Old: "case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small: ...", New: "",
 	},
 	{
+		Name: "evict: a Ready that somebody sets again keeps the mark (16)", In: "taint/evict.Memory.Wrote",
+		Old: "case why == Accepted && act == SetNotReady: ...", New: "",
+		Tests: []string{"./taint/evict -run NotReady|ReadyThat"},
+	},
+	{
+		Name: "evict: a failure forgets how often a Ready was set again (16)", In: "taint/evict.Memory.Wrote",
+		Old: "written: t.written", New: "",
+		Tests: []string{"./taint/evict -run NotReady|ReadyThat"},
+	},
+	{
+		Name: "evict: a pod whose Ready was set again is not named", In: "taint/evict.View.leftReady",
+		Old: "t.times > 0 || t.written > 0", New: "t.times > 0",
+		Tests: []string{"./taint/evict -run NotReady|ReadyThat"},
+	},
+	{
 		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/evict.Memory.Wrote",
 		Old: "act == Tombstone || act == Spare", New: "act != Delete",
 	},
