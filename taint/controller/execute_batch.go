@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/taint/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -185,15 +186,15 @@ var errNotNow = errors.New("stock eviction is about to delete the pod")
 
 // maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
 // on its way by the time that is returned, of the transport's clock.
-func (r *Reconciler) maySend(st *nodeState, uid string) (by time.Time, hold recovery.Hold) {
-	read := time.Now() // before the protocol's clock: a process that stands still in between has less time, not more
+func (r *Reconciler) maySend(st *nodeState, uid string) (by providers.Instant, hold recovery.Hold) {
+	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
 	within, hold := st.course.MaySend(uid, r.now())
 	return read.Add(within), hold
 }
 
 // holds returns until when the write of one pod or attachment may be sent, asking the device again where the last
 // answer is too old. The error is errProofLost, which ends the run, or errNotNow, which concerns this pod alone.
-func (b *batch) holds(ctx context.Context, uid string) (by time.Time, err error) {
+func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped.Load() || ctx.Err() != nil {

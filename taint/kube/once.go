@@ -12,19 +12,45 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // ErrLate is the ErrAgain of a write that was not sent in time: what it was decided on may not hold any more.
 var ErrLate = fmt.Errorf("%w: too late for what was decided", ErrAgain)
 
 // SendBy allows the writes made with the context to be sent until that time, by a client that Once made so. The time is
-// the transport's clock's (time.Now), whatever that of the protocol is. A write that has begun to be sent comes to its
-// end: cut off, it could land all the same.
-func SendBy(ctx context.Context, by time.Time) context.Context {
+// the transport's clocks' (providers.Now), whatever those of the protocol are. It is over once either clock has passed
+// it: the monotonic one stands still while the machine is suspended. A write whose body has begun to be sent comes to
+// its end: cut off, it could land all the same.
+func SendBy(ctx context.Context, by providers.Instant) context.Context {
 	return context.WithValue(ctx, sendBy{}, by)
 }
 
 type sendBy struct{}
+
+// over reports whether the time has passed by either clock.
+func over(by providers.Instant) bool {
+	now := providers.Now()
+	return !now.Before(by) || !now.Wall.Before(by.Wall)
+}
+
+// timelyBody is the body of a write that must be sent by a time. It looks at the clocks when the transport begins to
+// read it, because HTTP/1 goes on for a moment after its context was cancelled. The API server carries out no request
+// whose body is shorter than its Content-Length.
+type timelyBody struct {
+	io.ReadCloser
+	by    providers.Instant
+	begun bool
+}
+
+func (b *timelyBody) Read(p []byte) (int, error) {
+	if !b.begun && over(b.by) {
+		return 0, ErrLate
+	}
+	b.begun = true
+	return b.ReadCloser.Read(p)
+}
 
 // Once has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself
 // client-go sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof
@@ -42,21 +68,30 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	req = req.WithContext(req.Context()) // a copy
 	req.GetBody = nil                    // HTTP/2 sends again what a server that is going away refused, after up to a minute, if it can
-	if by, limited := req.Context().Value(sendBy{}).(time.Time); limited {
-		left := time.Until(by)
-		if left <= 0 {
+	if by, limited := req.Context().Value(sendBy{}).(providers.Instant); limited {
+		if over(by) {
 			return nil, ErrLate
 		}
 		ctx, cancel := context.WithCancelCause(req.Context())
 		var sent atomic.Bool
-		timer := time.AfterFunc(left, func() {
+		timer := time.AfterFunc(by.Sub(providers.Now()), func() {
 			if !sent.Load() {
 				cancel(ErrLate)
 			}
 		})
 		defer timer.Stop()
 		// The context is the answer's body's, too: it ends with the request's own, which whoever made the request cancels.
-		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}))
+		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn: func(httptrace.GotConnInfo) {
+				if over(by) { // the machine was suspended: the timer's clock stood still
+					cancel(ErrLate)
+				}
+			},
+			WroteHeaders: func() { sent.Store(true) },
+		}))
+		if req.Body != nil && req.Body != http.NoBody {
+			req.Body = &timelyBody{ReadCloser: req.Body, by: by}
+		}
 	}
 	resp, err := o.next.RoundTrip(req)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/evict"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -99,21 +101,116 @@ func TestWriteIsNotSentLate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 		within time.Duration
+		passed time.Duration // of the wall clock, and not of the monotonic one: the machine was suspended
 		want   int32
 	}{
-		"in time":         {nil, time.Minute, 1},
-		"too late before": {nil, 0, 0},
+		"in time":         {nil, time.Minute, 0, 1},
+		"too late before": {nil, 0, 0, 0},
 		"too late to connect": {func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}, 20 * time.Millisecond, 0},
+		}, 20 * time.Millisecond, 0, 0},
+		"suspended before":            {nil, time.Minute, 2 * time.Minute, 0},
+		"the wall clock was set back": {nil, time.Minute, -time.Hour, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked.Store(0)
 			w := late{}.writer(onceClient(t, &rest.Config{Host: url, Dial: tc.dial}))
-			err := w.Tombstone(SendBy(t.Context(), time.Now().Add(tc.within)), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
+			by := providers.Now().Add(tc.within)
+			by.Wall = by.Wall.Add(-tc.passed)
+			err := w.Tombstone(SendBy(t.Context(), by), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
 			if asked.Load() != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
 				t.Errorf("%d requests, %v; want %d", asked.Load(), err, tc.want)
+			}
+		})
+	}
+}
+
+// A machine that is suspended while a write waits for a connection stops the monotonic clock: the write goes by the wall
+// clock then, and the API server gets nothing that it could carry out. HTTP/1 may have sent the headers.
+func TestWriteIsNotSentAfterSuspension(t *testing.T) {
+	for _, tc := range []struct {
+		http2     bool
+		suspended bool
+	}{{false, false}, {false, true}, {true, false}, {true, true}} {
+		t.Run(fmt.Sprintf("http2 %t, suspended %t", tc.http2, tc.suspended), func(t *testing.T) {
+			var began, whole, proto atomic.Int32
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				began.Add(1)
+				proto.Store(int32(r.ProtoMajor))
+				if _, err := io.ReadAll(r.Body); err == nil {
+					whole.Add(1)
+				}
+				w.WriteHeader(http.StatusConflict)
+			}))
+			s.EnableHTTP2 = tc.http2
+			s.StartTLS()
+			defer s.Close()
+			by := providers.Now().Add(time.Minute)
+			slow := func(ctx context.Context, network, addr string) (net.Conn, error) {
+				time.Sleep(50 * time.Millisecond)
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+			if tc.suspended {
+				by.Wall = by.Wall.Add(20*time.Millisecond - time.Minute)
+			}
+			protos := []string{"http/1.1"}
+			if tc.http2 {
+				protos = []string{"h2"}
+			}
+			w := late{}.writer(onceClient(t, &rest.Config{
+				Host: s.URL, Dial: slow, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: protos},
+			}))
+			err := w.Delete(SendBy(t.Context(), by), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+			s.Close() // so that what was sent has come
+			switch {
+			case tc.suspended && (whole.Load() != 0 || tc.http2 && began.Load() != 0 || !errors.Is(err, ErrLate)):
+				t.Errorf("%d requests, %d whole, %v; want none, and ErrLate", began.Load(), whole.Load(), err)
+			case !tc.suspended && (whole.Load() != 1 || proto.Load() == 2 != tc.http2):
+				t.Errorf("%d whole requests of HTTP/%d, %v; want one", whole.Load(), proto.Load(), err)
+			}
+		})
+	}
+}
+
+// A transport that comes to its connection late finds its context at an end. One that goes on all the same, as HTTP/1
+// does for a moment, gets no body. One that has begun to read it gets the whole.
+func TestLateWriteHasNoBody(t *testing.T) {
+	const late = 2 * time.Second
+	for _, tc := range []struct {
+		name          string
+		before, after time.Duration // how long it waits before the first byte, and after it
+		want          string
+	}{{"in time", 0, 0, "{}"}, {"late", late, 0, ""}, {"late to end", 0, late, "{}"}} {
+		synctest.Test(t, func(t *testing.T) {
+			var sent []byte
+			o := once{transport(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(tc.before)
+				httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+				if cause := context.Cause(r.Context()); errors.Is(cause, ErrLate) != (tc.want == "") {
+					t.Errorf("%s: with a connection its context ends with %v", tc.name, cause)
+				}
+				one := make([]byte, 1)
+				n, err := r.Body.Read(one)
+				sent = append(sent, one[:n]...)
+				if err != nil {
+					return nil, err
+				}
+				time.Sleep(tc.after)
+				rest, err := io.ReadAll(r.Body)
+				sent = append(sent, rest...)
+				return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+			})}
+			by := providers.Now().Add(time.Hour)
+			by.Wall = by.Wall.Add(late/2 - time.Hour)
+			req, err := http.NewRequestWithContext(SendBy(t.Context(), by), http.MethodPatch, "https://api.example.net", strings.NewReader("{}"))
+			kit.Must(t, err)
+			resp, err := o.RoundTrip(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			if string(sent) != tc.want || errors.Is(err, ErrLate) != (tc.want == "") {
+				t.Errorf("%s: sent %q, %v; want %q", tc.name, sent, err, tc.want)
 			}
 		})
 	}
@@ -127,7 +224,7 @@ func TestSentWriteIsNotCutOff(t *testing.T) {
 	}))
 	defer s.Close()
 	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
-	err := w.Delete(SendBy(t.Context(), time.Now().Add(2*time.Second)), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+	err := w.Delete(SendBy(t.Context(), providers.Now().Add(2*time.Second)), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want the server's answer", err)
 	}
@@ -145,19 +242,24 @@ func TestOnceIsTooLate(t *testing.T) {
 		return &http.Response{Header: http.Header{}, Body: http.NoBody}, nil
 	})}
 	for _, tc := range []struct {
-		method string
-		within time.Duration
-		want   int
-	}{{http.MethodPatch, 0, 0}, {http.MethodPatch, time.Minute, 1}, {http.MethodGet, 0, 1}} {
+		method       string
+		within, wall time.Duration // by the monotonic clock, and by the wall clock
+		want         int
+	}{
+		{http.MethodPatch, 0, time.Minute, 0}, {http.MethodPatch, time.Minute, time.Minute, 1}, {http.MethodGet, 0, 0, 1},
+		{http.MethodPatch, time.Minute, 0, 0}, {http.MethodPatch, time.Minute, time.Hour, 1},
+	} {
 		asked = 0
-		req, err := http.NewRequestWithContext(SendBy(t.Context(), time.Now().Add(tc.within)), tc.method, "https://api.example.net", http.NoBody)
+		by := providers.Now().Add(tc.within)
+		by.Wall = by.Wall.Add(tc.wall - tc.within)
+		req, err := http.NewRequestWithContext(SendBy(t.Context(), by), tc.method, "https://api.example.net", http.NoBody)
 		kit.Must(t, err)
 		resp, err := o.RoundTrip(req)
 		if err == nil {
 			_ = resp.Body.Close()
 		}
 		if asked != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
-			t.Errorf("%s within %s: asked %d times, %v", tc.method, tc.within, asked, err)
+			t.Errorf("%s within %s and %s: asked %d times, %v", tc.method, tc.within, tc.wall, asked, err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 const refusals = "./taint/kube -run WritesAreRefused"
 
 // sentOnce are the tests of what becomes of a write, or a read, on its way.
-var sentOnce = []string{"./taint/kube -short -run Once|Late|CutOff|Repeat|Patient"}
+var sentOnce = []string{"./taint/kube -short -run Once|Late|CutOff|Repeat|Patient|Suspension"}
 
 // attachmentWrites are the same of its deletions of attachments; kubeReads are what is read, without a control plane.
 var (
@@ -3945,7 +3945,27 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "kube: a write is sent whose time is over (1)", In: "taint/kube.once.RoundTrip",
-		Old: "if left <= 0 { ... }", New: "", Tests: sentOnce,
+		Old: "if over(by) { return nil, ErrLate }", New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a suspended process sends what it decided before (1)", In: "taint/kube.over",
+		Old: "!now.Before(by) || !now.Wall.Before(by.Wall)", New: "!now.Before(by)", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a wall clock that was set back gives a write more time (1)", In: "taint/kube.over",
+		Old: "!now.Before(by) || !now.Wall.Before(by.Wall)", New: "!now.Wall.Before(by.Wall)", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write is begun after a suspension in front of its connection (1)", In: "taint/kube.once.RoundTrip",
+		Old: "if over(by) { cancel(ErrLate) }", New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write is sent after a suspension in front of its connection (1)", In: "taint/kube.once.RoundTrip",
+		Old: "req.Body = &timelyBody{ReadCloser: req.Body, by: by}", New: "", Tests: sentOnce,
+	},
+	{
+		Name: "kube: a write that has begun is cut off", In: "taint/kube.timelyBody.Read",
+		Old: "!b.begun && over(b.by)", New: "over(b.by)", Tests: sentOnce,
 	},
 	{
 		Name: "kube: a write waits for a connection as long as it takes (1)", In: "taint/kube.once.RoundTrip",
@@ -3993,7 +4013,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a process that stands still after its check sends all the same (1)", In: "taint/controller.Reconciler.maySend",
-		Old: "read.Add(within)", New: "read.Add(within + time.Since(read))", Tests: slowDevice,
+		Old: "read.Add(within)", New: "read.Add(within + providers.Now().Sub(read))", Tests: slowDevice,
 	},
 	{
 		Name: "proof: a write behind a slow device is sent after the proof (1)", In: "taint/proof.TimeToSend",
