@@ -451,7 +451,7 @@ func (f *Fleet) losing(s *scope, now providers.Instant) {
 	}
 	together := 0
 	for _, n := range f.nodes {
-		if mine(n) && last.Sub(n.since) <= n.duration {
+		if mine(n) && last.Sub(n.at) <= n.duration { // it fell silent between since and at
 			together++
 		}
 	}

@@ -355,6 +355,21 @@ func TestRenewalFromBeforeAnOutage(t *testing.T) {
 	}
 }
 
+// One node of a zone of two was silent for a while and renewed once before the zone was lost.
+func TestRenewalBeforeALoss(t *testing.T) {
+	c := zones(t, 4, "a", "b")
+	c.pass(20 * time.Second)
+	c.silence("n1")
+	c.pass(60 * time.Second)
+	c.silence()
+	c.pass(10 * time.Second)
+	c.silence("n1", "n3")
+	c.pass(40 * time.Second)
+	if a := c.part("n1", 1); a.Stale != 2 || a.Lost.IsZero() {
+		t.Errorf("got %+v, want a lost zone", a)
+	}
+}
+
 // A gateway died: devices that answered do not any more. Those that never did, and those that have been silent for long, say nothing.
 func TestDevicesThatStopToAnswer(t *testing.T) {
 	c := zones(t, 8, "a", "b")

@@ -1948,7 +1948,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: nodes that die one by one are a lost site", In: "taint/fleet.Fleet.losing",
-		Old: "last.Sub(n.since) <= n.duration", New: "true",
+		Old: "last.Sub(n.at) <= n.duration", New: "true",
+	},
+	{
+		Name: "fleet: a node that renewed once after a silence fell silent before that (6)", In: "taint/fleet.Fleet.losing",
+		Old: "last.Sub(n.at) <= n.duration", New: "last.Sub(n.since) <= n.duration",
 	},
 	{
 		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/fleet.Fleet.Lease",
