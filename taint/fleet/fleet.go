@@ -77,6 +77,7 @@ type node struct {
 	at       providers.Instant // when this process saw the Lease change: never the node's own clock
 	since    providers.Instant // no later than when the node sent that renewal, which may have been on its way for long
 	beat     providers.Instant // as at, but zero at first sight: that is no heartbeat
+	alive    providers.Instant // when it last became Ready, or had another boot id or UID than before; zero: never
 	duration time.Duration
 	odd      bool // its Lease names a duration out of bounds
 	hint     providers.Instant
@@ -91,6 +92,7 @@ type node struct {
 	reserved bool              // its power-off is about to be announced on that resourceVersion
 
 	uid     string
+	boot    string
 	seen    string // the Node's resourceVersion when it was folded in last
 	seenAt  providers.Instant
 	name    string
@@ -123,6 +125,9 @@ type View struct {
 	SilentSince providers.Instant
 	// Beat is when this process last saw the Lease change; zero: never. The first sight of a Lease is no change.
 	Beat providers.Instant
+	// Alive is when this process last saw a sign of life: a heartbeat, or that the Node became Ready, or has another boot
+	// id or UID than before; zero: never. What it sees first is no sign.
+	Alive providers.Instant
 	// Busy names the other nodes whose machines are being powered off, or whose fences after that are not done, if they are as many as
 	// may be at once; else "".
 	Busy     string
@@ -367,7 +372,10 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 			}
 		}
 		v.Stale, v.Missed = n.stale, now.Sub(n.at) > share(n.duration, missedAfter)
-		v.OddLease, v.Beat = n.odd, n.beat
+		v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat
+		if n.alive.After(n.beat) {
+			v.Alive = n.alive
+		}
 		v.OnAt = n.on
 		if n.hinted(now) {
 			v.Hint, v.HintAt = n.hintBy, n.hint

@@ -707,3 +707,57 @@ func TestHintsAreNoSilence(t *testing.T) {
 		}
 	}
 }
+
+// A heartbeat is a sign of life, and so is a Node that became Ready, or has another boot id or UID; what is seen first
+// is none.
+func TestAlive(t *testing.T) {
+	dead := taint.Look{Name: "n1", Exists: true, UID: "u", BootID: "b", ResourceVersion: "5", Ready: corev1.ConditionUnknown}
+	alive := dead
+	alive.Ready = corev1.ConditionTrue
+	for _, tt := range []struct {
+		name   string
+		before taint.Look // the zero Look: none
+		then   func(c *cluster, l taint.Look)
+		want   bool
+	}{
+		{"the first sight of a dead Node", taint.Look{}, func(c *cluster, l taint.Look) { c.f.See(dead, c.now) }, false},
+		{"the first sight of one that is Ready", taint.Look{}, func(c *cluster, l taint.Look) { c.f.See(alive, c.now) }, false},
+		{"a heartbeat", dead, func(c *cluster, l taint.Look) { c.beat("n1") }, true},
+		{"the same Node", dead, func(c *cluster, l taint.Look) { c.f.See(l, c.now) }, false},
+		{"Ready", dead, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionTrue; c.f.See(l, c.now) }, true},
+		{"Ready as before", alive, func(c *cluster, l taint.Look) { c.f.See(l, c.now) }, false},
+		{"not Ready any more", alive, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionFalse; c.f.See(l, c.now) }, false},
+		{"another boot", dead, func(c *cluster, l taint.Look) { l.BootID = "b2"; c.f.See(l, c.now) }, true},
+		{"another Node", dead, func(c *cluster, l taint.Look) { l.UID = "u2"; c.f.See(l, c.now) }, true},
+		{"Ready in a cache that is behind", dead, func(c *cluster, l taint.Look) {
+			l.ResourceVersion, l.Ready = "4", corev1.ConditionTrue
+			c.f.See(l, c.now)
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			if c.now = c.now.Add(time.Second); tt.before.Exists {
+				c.f.See(tt.before, c.now)
+			}
+			before := c.now
+			c.now = c.now.Add(time.Second)
+			l := tt.before
+			l.ResourceVersion = "6"
+			tt.then(c, l)
+			if got := c.view("n1").Alive; got.After(before) != tt.want || tt.want && got != c.now {
+				t.Errorf("alive at %v, want it at %v: %v", got, c.now, tt.want)
+			}
+		})
+	}
+	c := newCluster(t, 2)
+	c.f.See(dead, c.now)
+	c.now = c.now.Add(time.Second)
+	c.f.See(alive, c.now)
+	c.f.See(taint.Look{Name: "n1", Exists: true, UID: "u2", BootID: "b2", ResourceVersion: "7"}, c.now)
+	last := c.now.Add(time.Second)
+	c.now = last
+	c.beat("n1")
+	if got := c.view("n1").Alive; got != last {
+		t.Errorf("the last sign was at %v, got %v", last, got)
+	}
+}

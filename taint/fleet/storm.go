@@ -216,10 +216,13 @@ func (f *Fleet) See(l taint.Look, now providers.Instant) {
 		return
 	}
 	f.tally(n, -1)
+	if n.uid != "" && (n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()) {
+		n.alive = now
+	}
 	if n.uid != l.UID {
 		n.homes = nil
 	}
-	n.uid, n.seen, n.seenAt = l.UID, l.ResourceVersion, now
+	n.uid, n.boot, n.seen, n.seenAt = l.UID, l.BootID, l.ResourceVersion, now
 	if l.Exists && !l.IsReady() && !n.unready {
 		n.suspect(Ready, now)
 	}
