@@ -188,7 +188,7 @@ var errNotNow = errors.New("stock eviction is about to delete the pod")
 // on its way by the time that is returned, of the transport's clock.
 func (r *Reconciler) maySend(st *nodeState, uid string) (by providers.Instant, hold recovery.Hold) {
 	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
-	within, hold := st.course.MaySend(uid, r.now())
+	within, hold := st.course.MaySend(uid, r.now(), r.fleetView(st.course.Look().Name))
 	return read.Add(within), hold
 }
 

@@ -272,6 +272,14 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		back.Status.NodeInfo.BootID = "another"
 		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
 	}
+	heard := func(name string) func(*Reconciler) {
+		return func(r *Reconciler) {
+			r.across(func(f *fleet.Fleet) {
+				f.Lease(name, "98", 0, r.now()) // for n2 the first sight
+				f.Lease(name, "99", 0, r.now())
+			})
+		}
+	}
 	for _, tc := range []struct {
 		name  string
 		age   time.Duration        // of the proof when the run begins
@@ -289,6 +297,8 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		{name: "old proof, unknown by now", age: 6 * time.Second, want: 0, asked: 1},
 		{name: "the proof grows old in the middle", each: 3 * time.Second, state: providers.PowerOn, want: 2, asked: 1},
 		{name: "a heartbeat in the middle", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n1") }, want: 1},
+		{name: "a heartbeat that the fleet heard of first", state: providers.PowerOff, after: heard("n1"), want: 1},
+		{name: "the same, of another node", state: providers.PowerOff, after: heard("n2"), want: 3},
 		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n2") }, want: 3},
 		{name: "Ready in the middle", state: providers.PowerOff, after: ready, want: 1},
 		{name: "another boot in the middle", state: providers.PowerOff, after: booted, want: 1},

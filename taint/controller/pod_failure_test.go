@@ -106,8 +106,8 @@ func TestStoppedByLease(t *testing.T) {
 		come *coordinationv1.Lease
 		want int
 	}{
-		{"a heartbeat", lease("n1", "8"), 1},
-		{"a resync", lease("n1", "7"), 3},
+		{"a heartbeat", lease("n1", "2"), 1},
+		{"a resync", lease("n1", "1"), 3},
 		{"another node's heartbeat", lease("n2", "8"), 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestStoppedByLease(t *testing.T) {
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo(recovery.Tombstone)
 			beats := heartbeats{r: x.Reconciler, listed: make(chan struct{})}
-			must(t, beats.Replace([]any{lease("n1", "7")}, ""))
+			must(t, beats.Replace([]any{lease("n1", "1")}, ""))
 			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
 				return beats.Update(tc.come)
 			})

@@ -7,8 +7,8 @@
 // stories against models. No rule stands in an executor.
 //
 // It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
-// no more than that; while pods are written a proof that grew old is asked for again before the next write (HoldsFor);
-// no power-off is announced
+// no more than that; while pods are written a proof that grew old is asked for again before the next write, and a
+// sign of life since the look ends them (HoldsFor); no power-off is announced
 // without a turn in the fleet; and what a policy does without proof is written on the Node before it is done.
 package recovery
 
@@ -152,6 +152,8 @@ type Node struct {
 	usual  time.Duration   // how long the look before took
 	facts  Facts
 	last   providers.Instant // when the last of the reads was answered
+	reads  time.Duration     // how long all of them took
+	asks   providers.Instant // when Next said the last of them
 	pods   list
 	atts   attached
 	rival  *string           // what SawRival told; nil: not read
@@ -233,8 +235,8 @@ func (n *Node) Began() providers.Instant {
 	return n.sights.When(n.look.Record.Since, n.look.Got)
 }
 
-// Reads is how long the last look, and what was read after it, took.
-func (n *Node) Reads() time.Duration { return n.last.Sub(n.look.Sent) }
+// Reads is how long the last look, and what was read after it, took, without the questions to devices between them.
+func (n *Node) Reads() time.Duration { return n.reads }
 
 // Answer is what the machine's devices together said last; the zero Answer if they were not asked.
 func (n *Node) Answer() providers.Answer { return n.answers.Answer }
@@ -280,6 +282,7 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
 	n.policy.SawStorage(facts.Policies, facts.Storage, now)
 	n.usual, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.Saw(l.Record, now)
 	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
+	n.reads = l.Got.Sub(l.Sent)
 	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
 	n.named = nil
 	if len(facts.Devices) == 0 {
@@ -289,10 +292,16 @@ func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
 	}
 }
 
+// answered notes when the read was answered that Next said.
+func (n *Node) answered(at providers.Instant) {
+	n.reads += at.Sub(n.asks)
+	n.last, n.owed = at, false
+}
+
 // SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
 func (n *Node) SawPods(pods []evict.Pod, at providers.Instant) {
 	n.pods = list{have: true, pods: pods, at: at}
-	n.last, n.owed = at, false
+	n.answered(at)
 	n.policy.SawPods(pods)
 	n.evict.SawPods(pods, at)
 }
@@ -306,13 +315,13 @@ func (n *Node) SawOwners(of map[string]evict.Owner, at providers.Instant) {
 			n.pods.pods[i].Owner = owner
 		}
 	}
-	n.last, n.owed = at, false
+	n.answered(at)
 }
 
 // SawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
 func (n *Node) SawRival(why string, at providers.Instant) {
 	n.rival = &why
-	n.last, n.owed = at, false
+	n.answered(at)
 }
 
 // SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
@@ -325,13 +334,13 @@ func (n *Node) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
 			p.Volumes, p.Claims = of[p.UID], false
 		}
 	}
-	n.last, n.owed = at, false
+	n.answered(at)
 }
 
 // SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
 func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at providers.Instant) {
 	n.atts = attached{have: true, live: live, list: atts}
-	n.last, n.owed = at, false
+	n.answered(at)
 	if live {
 		n.evict.Listed = at
 		n.policy.SawAttachments(atts)
@@ -343,7 +352,7 @@ func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
 	if n.wait = claims; n.wait == nil {
 		n.wait = map[string]bool{}
 	}
-	n.last, n.owed = at, false
+	n.answered(at)
 }
 
 // SawClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
@@ -357,7 +366,7 @@ func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
 		n.named[pv] = of[pv]
 	}
 	n.pods.pods, n.workPods = attribute(n.pods.pods, of), attribute(n.workPods, of)
-	n.last, n.owed = at, false
+	n.answered(at)
 }
 
 // attribute adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
@@ -381,12 +390,12 @@ func (n *Node) SawMembers(ready map[string]bool, at providers.Instant) {
 	if n.etcd = ready; n.etcd == nil {
 		n.etcd = map[string]bool{}
 	}
-	n.last, n.owed = at, false
+	n.answered(at)
 }
 
-// Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the API server is slow the next decision may be made on the same look:
-// another is the rule, but the answer would be too old by the time that it is there, for ever. Every write is still refused if its
-// object changed.
+// Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
+// API server or the device is slow the next decision may be made on the same look (keepsLook). Another is the rule, but
+// the answer would be too old by the time that it is there, for ever. Every write is still refused if its object changed.
 func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fleet) {
 	answers = slices.Clone(answers)
 	for i, d := range n.facts.Devices {
@@ -399,16 +408,21 @@ func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fle
 		n.fence.LastOn = n.answers.Answer.At
 	}
 	f.Answered(n.look.Name, n.answers.Answer)
-	reads := n.Reads()
-	n.fresh = n.fresh && (reads > time.Second || n.offEndsSoon(now, f)) && n.look.Sent.Age(now) <= 2*reads+proof.TTL
+	n.fresh = n.fresh && n.keepsLook(now) && !f.View(n.look.Name, now).Alive.After(n.look.Sent)
 }
 
-// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the
-// proof. A heartbeat since the look takes another look all the same.
-func (n *Node) offEndsSoon(now providers.Instant, f Fleet) bool {
+// keepsLook reports whether the next decision may be made on the look before the question. What was read after an
+// earlier question may take this one: then the look may be older by that one, by TTL at most.
+func (n *Node) keepsLook(now providers.Instant) bool {
+	questions := min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)
+	return (n.reads > time.Second || n.offEndsSoon(now)) && n.look.Sent.Age(now) <= 2*n.reads+proof.TTL+questions
+}
+
+// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the proof.
+func (n *Node) offEndsSoon(now providers.Instant) bool {
 	a := n.answers.Answer
-	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.Reads()+proof.Shortest > proof.TTL
-	return late && n.look.Mark != nil && !f.View(n.look.Name, now).Beat.After(n.look.Sent)
+	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.reads+proof.Shortest > proof.TTL
+	return late && n.look.Mark != nil
 }
 
 // liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
@@ -500,7 +514,7 @@ func (n *Node) Next(now providers.Instant, f Fleet) Step {
 	if s.Do == Wait || s.Do == Leave || s.Do == Read && s.Read == Life {
 		n.fresh = false
 	}
-	n.step, n.owed = s, s.Do == Read
+	n.step, n.owed, n.asks = s, s.Do == Read, now
 	return s
 }
 
@@ -760,7 +774,7 @@ func (n *Node) underMark(now providers.Instant) Step {
 	}
 	v := evict.View{
 		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
-		Reads:   n.Reads(),
+		Reads:   n.reads,
 		Devices: n.facts.Devices, By: n.facts.By,
 	}
 	if evict.LooksAtPods(n.look) {
@@ -893,8 +907,8 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 		return fmt.Errorf("checking leadership: %w", r.Leading)
 	case n.Holds(now) != Yes:
 		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
-	case r.Fleet.Beat.After(n.look.Sent), off && !r.Fleet.Stale:
-		return errors.New("the node sent a heartbeat since the look")
+	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:
+		return errors.New("the node showed life since the look")
 	case off && !r.Fleet.Heard:
 		return errors.New("most nodes are silent")
 	case !off && r.Fleet.OnAt.After(n.look.Sent):
@@ -929,17 +943,22 @@ func (n *Node) changed(r Recheck) error {
 	return nil
 }
 
-// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now. What
-// it was decided on holds until within is over: by then the write must be on its way.
-func (n *Node) MaySend(uid string, now providers.Instant) (within time.Duration, hold Hold) {
+// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now; v is what
+// the fleet says of the node then. What it was decided on holds until within is over: by then the write must be on its
+// way.
+func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within time.Duration, hold Hold) {
 	within = proof.TimeToSend(n.answers.Answer, now)
-	return within, n.HoldsFor(uid, now.Add(within))
+	return within, n.HoldsFor(uid, now.Add(within), v)
 }
 
 // HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before
-// each. It does what Holds does. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete
-// by name (F2): the write may have waited since it was decided.
-func (n *Node) HoldsFor(uid string, now providers.Instant) Hold {
+// each. It does what Holds does. Once the node showed life since the look nothing is sent but what a node that came back
+// is owed. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete by name (F2): the
+// write may have waited since it was decided.
+func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
+	if v.Alive.After(n.look.Sent) && !n.step.Returned {
+		return No
+	}
 	if n.step.Do == Tombstone {
 		stock := n.evict.Stock(n.look)
 		if n.step.Policy != "" {

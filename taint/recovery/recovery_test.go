@@ -91,6 +91,9 @@ func midst(t *testing.T, phase taint.Phase) *course {
 	return c
 }
 
+// view is what the fleet says of the node now.
+func (c *course) view() fleet.View { return c.fleet.View(c.look.Name, c.now) }
+
 // see folds a look in.
 func (c *course) see() {
 	l := c.look
@@ -329,11 +332,11 @@ func TestHoldsForStockEviction(t *testing.T) {
 		if s.Do != Tombstone || len(s.Pods) != 2 {
 			t.Fatalf("got %s of %v, want two tombstones", s.Do, s.Pods)
 		}
-		if got := c.node.HoldsFor(soon, c.now); got != Yes {
+		if got := c.node.HoldsFor(soon, c.now, c.view()); got != Yes {
 			t.Errorf("at once: got %d, want Yes", got)
 		}
 		for uid, want := range map[string]Hold{soon: NotThis, far: Yes} {
-			if got := c.node.HoldsFor(uid, c.now.Add(3*time.Second)); got != want {
+			if got := c.node.HoldsFor(uid, c.now.Add(3*time.Second), c.view()); got != want {
 				t.Errorf("3 s later, pod %s: got %d, want %d", uid, got, want)
 			}
 		}
@@ -488,11 +491,11 @@ func TestStillHolds(t *testing.T) {
 		{"a heartbeat since", func(c *course, r *Recheck) {
 			c.fleet.Lease("n1", "9", 0, c.now)
 			r.Fleet = c.fleet.View("n1", c.now)
-		}, "a heartbeat", "a heartbeat"},
-		{"a heartbeat, and silent since", func(c *course, r *Recheck) { r.Fleet.Beat = since(c) }, "a heartbeat",
-			"a heartbeat"},
-		{"a heartbeat before", func(c *course, r *Recheck) { r.Fleet.Beat = c.node.Look().Sent }, nothing, nothing},
-		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "a heartbeat", nothing},
+		}, "showed life", "showed life"},
+		{"life, and silent since", func(c *course, r *Recheck) { r.Fleet.Alive = since(c) }, "showed life",
+			"showed life"},
+		{"life before", func(c *course, r *Recheck) { r.Fleet.Alive = c.node.Look().Sent }, nothing, nothing},
+		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "showed life", nothing},
 		{"most are silent", func(_ *course, r *Recheck) { r.Fleet.Heard = false }, "most nodes are silent", nothing},
 		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing,
 			"the machine is on"},
@@ -811,7 +814,7 @@ func TestWritesBehindASlowDevice(t *testing.T) {
 		{151 * time.Millisecond, proof.Sending, AskFirst},
 	} {
 		now := c.now.Add(tc.later)
-		within, hold := c.node.MaySend("a", now)
+		within, hold := c.node.MaySend("a", now, c.view())
 		if within != tc.within || hold != tc.want {
 			t.Errorf("%s after the answer: got %s, %d; want %s, %d", tc.later, within, hold, tc.within, tc.want)
 		}

@@ -596,12 +596,12 @@ func (w *world) still() error {
 func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
 	how := map[string]evict.Refusal{}
 	for _, p := range s.Pods {
-		hold := w.course.HoldsFor(p.UID, w.now)
+		hold := w.course.HoldsFor(p.UID, w.now, w.fleet.View(l.Name, w.now))
 		if hold == NotThis {
 			continue
 		}
 		if hold != Yes {
-			w.print("", "proof ran out", "")
+			w.print("", "not sent any more", "")
 			break
 		}
 		if !s.Returned && s.Do != Spare {
@@ -656,8 +656,8 @@ var errConflict = errors.New("conflict")
 
 // writeNode writes the Node, if nobody else did since the look.
 func (w *world) writeNode(s Step, l taint.Look) error {
-	if s.Do == ClearVolumes && w.course.Holds(w.now) != Yes {
-		w.print("", "proof ran out", "")
+	if s.Do == ClearVolumes && w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
+		w.print("", "not sent any more", "")
 		return errConflict
 	}
 	w.pass(5 * time.Millisecond)

@@ -384,15 +384,20 @@ func (s *state) written(c *ctl, err error) {
 	}
 }
 
+// holds says whether a write of the step may be sent now.
+func (c *ctl) holds(s *state, uid string) recovery.Hold {
+	return c.course.HoldsFor(uid, s.now(), c.fleet.View(c.course.Look().Name, s.now()))
+}
+
 // batch sends the next write of pods, while that holds, or tells how they ended.
 func (s *state) batch(c *ctl) {
 	again := c.request == asking
 	c.request = idle
-	for len(c.rest) > 0 && c.course.HoldsFor(c.rest[0].UID, s.now()) == recovery.NotThis {
+	for len(c.rest) > 0 && c.holds(s, c.rest[0].UID) == recovery.NotThis {
 		c.rest = c.rest[1:]
 	}
 	if len(c.rest) > 0 {
-		switch hold := c.course.HoldsFor(c.rest[0].UID, s.now()); {
+		switch hold := c.holds(s, c.rest[0].UID); {
 		case hold == recovery.AskFirst && !again:
 			c.request = asking
 			s.asks(c)
@@ -476,7 +481,7 @@ func (s *state) next(c *ctl) {
 			c.request = sendingOff
 			return
 		case recovery.ClearVolumes:
-			if c.course.Holds(s.now()) != recovery.Yes {
+			if c.holds(s, "") != recovery.Yes {
 				c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
 				continue
 			}

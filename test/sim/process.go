@@ -748,7 +748,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
 			p := list[0]
-			switch _, hold := k.course.MaySend(p.UID, k.now()); hold {
+			switch _, hold := k.course.MaySend(p.UID, k.now(), k.fleet.View(k.m.name, k.now())); hold {
 			case recovery.No:
 				list = nil
 				continue
@@ -787,7 +787,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 
 // maySend reports whether a write that is not a pod's may be sent now.
 func (k *worker) maySend() bool {
-	_, hold := k.course.MaySend("", k.now())
+	_, hold := k.course.MaySend("", k.now(), k.fleet.View(k.m.name, k.now()))
 	return hold == recovery.Yes
 }
 
