@@ -31,7 +31,8 @@ type key struct {
 	times []mark
 	order []time.Time
 	now   time.Time
-	live  bool // the course goes on with the look that it has
+	live  bool      // the course goes on with the look that it has
+	sent  time.Time // when the course's look was sent
 }
 
 // mark is a time in buf.
@@ -158,6 +159,7 @@ func (k *key) ctl(c *ctl) {
 		k.version(c.said.lease)
 	}
 	k.live = c.request == listing || c.request == resolving || c.request == listingAttachments || c.request == naming
+	k.sent = c.course.Look().Sent.Wall
 	course(k, unsafe.Pointer(&c.course))
 	flock(k, unsafe.Pointer(c.fleet))
 }
@@ -270,6 +272,7 @@ func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 var skipped = map[field]bool{
 	{typ[recovery.Node](), "policy"}: true, {typ[recovery.Node](), "facts"}: true, {typ[recovery.Node](), "view"}: true,
 	{typ[recovery.Node](), "byPol"}: true, {typ[recovery.Node](), "step"}: true, {typ[recovery.Node](), "last"}: true,
+	{typ[recovery.Node](), "reads"}: true, {typ[recovery.Node](), "asks"}: true,
 	{typ[recovery.Node](), "sights"}: true, // the clocks agree: they have the record's times
 	{typ[recovery.Node](), "rival"}:  true, {typ[recovery.Node](), "wait"}: true, {typ[recovery.Node](), "workTook"}: true,
 	{typ[evict.Memory](), "looked"}: true, {typ[fleet.Fleet](), "heard"}: true, {typ[proof.Answers](), "of"}: true,
@@ -284,9 +287,18 @@ var skipped = map[field]bool{
 
 // skippedByName are the same of types that are not exported.
 var skippedByName = map[string]bool{"fleet.node.folded": true, "fleet.node.seen": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
-	"fleet.node.node": true, "fleet.node.beat": true, "fleet.node.sights": true, "fleet.node.since": true,
-	"fleet.node.first": true, "fleet.node.counted": true, "fleet.node.unready": true,
+	"fleet.node.node": true, "fleet.node.sights": true, "fleet.node.since": true,
+	"fleet.node.first": true, "fleet.node.counted": true,
 	"fleet.node.name": true, "fleet.scope.sick": true}
+
+// writtenByName are fields of types that are not exported, with a form of their own. Of a sign of life it counts only
+// whether it came since the look.
+var writtenByName = map[string]writer{
+	"fleet.node.beat": sinceLook, "fleet.node.alive": sinceLook,
+	"fleet.node.boot": func(k *key, p unsafe.Pointer) { k.id(idOf(*(*string)(p))) },
+}
+
+func sinceLook(k *key, p unsafe.Pointer) { k.bools((*providers.Instant)(p).Wall.After(k.sent)) }
 
 // ofLook are fields that the next look overwrites.
 var ofLook = map[field]bool{
@@ -420,6 +432,9 @@ func planStruct(t reflect.Type) writer {
 			continue
 		}
 		w := fields[name]
+		if w == nil {
+			w = writtenByName[t.String()+"."+f.Name]
+		}
 		if w == nil {
 			w = plan(f.Type)
 		}
