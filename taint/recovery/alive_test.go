@@ -50,8 +50,8 @@ func clearing(t *testing.T, read time.Duration) *course {
 	return c
 }
 
-// A device's question is no read. So a slow device keeps no look behind which a sign of life was seen, and none for
-// longer than twice its reads and two answers; and the lists are cleared all the same.
+// A device's question is no read. So behind a slow device no look is kept after which a sign of life was seen; without
+// one the lists are cleared after one more question.
 func TestQuestionIsNoRead(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range signs {
@@ -76,18 +76,22 @@ func TestQuestionIsNoRead(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a third question", func(t *testing.T) {
-		c := clearing(t, 250*ms)
-		c.next()
-		c.answerAfter(4800*ms, off)
-		c.next()
-		c.answerAfter(4800*ms, off)
-		c.pass(2 * time.Second)
-		c.answerAfter(4800*ms, off)
-		if s := c.next(); c.reads[0] != Life {
-			t.Errorf("got %s (%s) on a look of %s ago", s.Do, s.Why, c.node.look.Sent.Age(c.now))
+}
+
+// A look is kept for twice its reads and an answer, and for one question before the last read: TTL of that at most.
+func TestQuestionsKeepNoLookForEver(t *testing.T) {
+	const s = time.Second
+	sent := providers.InstantOf(newYear)
+	for _, tc := range []struct{ reads, question, holds time.Duration }{
+		{2 * s, 0, 9 * s},
+		{2 * s, 3 * s, 12 * s},
+		{6 * s, 20 * s, 22 * s},
+	} {
+		n := Node{look: taint.Look{Sent: sent}, reads: tc.reads, last: sent.Add(tc.reads + tc.question)}
+		if in, over := n.keepsLook(sent.Add(tc.holds)), n.keepsLook(sent.Add(tc.holds+1)); !in || over {
+			t.Errorf("%+v: kept %v, and %v after that; want true, false", tc, in, over)
 		}
-	})
+	}
 }
 
 // Behind a slow device, and behind a slow API server, a sign of life since the look takes another look.

@@ -51,6 +51,7 @@ var (
 	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
 	kubeReads        = []string{"./taint/kube -short"}
 	recordsWorld     = []string{"./taint/controller -run Records|KeepItems"}
+	lifeSince        = []string{"./taint/fleet -run TestAlive", "./taint/recovery -run TestLife|TestQuestion"}
 	slowDevice       = []string{"./taint/proof", "./taint/recovery", "./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
 	stuckWorld       = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
 	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
@@ -3785,11 +3786,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "last check: a heartbeat", In: "taint/recovery.Node.StillHolds",
-		Old: "r.Fleet.Beat.After(n.look.Sent)", New: "false",
+		Old: "r.Fleet.Alive.After(n.look.Sent)", New: "false",
 	},
 	{
 		Name: "last check: a heartbeat, found by the simulation", In: "taint/recovery.Node.StillHolds",
-		Old: "case r.Fleet.Beat.After(n.look.Sent), off && !r.Fleet.Stale: ...", New: "case false: ...", Tests: []string{sim},
+		Old: "case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale: ...", New: "case false: ...", Tests: []string{sim},
 	},
 	{
 		Name: "last check: a node that is not silent for this process", In: "taint/recovery.Node.StillHolds",
@@ -3897,7 +3898,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a look is never kept, however slow the API server", In: "taint/recovery.Node.Answered",
-		Old: "n.fresh && (reads > time.Second || n.offEndsSoon(now, f)) && n.look.Sent.Age(now) <= 2*reads+proof.TTL", New: "reads < 0",
+		Old: "n.keepsLook(now)", New: "false",
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", In: "taint/recovery.Node.byKept",
@@ -4032,12 +4033,76 @@ var Mutants = []Mutant{
 		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: []string{sim},
 	},
 	{
-		Name: "recovery: a slow device's Off is always too old once the node was looked at", In: "taint/recovery.Node.Answered",
-		Old: "reads > time.Second || n.offEndsSoon(now, f)", New: "reads > time.Second", Tests: slowDevice,
+		Name: "recovery: a slow device's Off is always too old once the node was looked at", In: "taint/recovery.Node.keepsLook",
+		Old: "n.reads > time.Second || n.offEndsSoon(now)", New: "n.reads > time.Second", Tests: slowDevice,
 	},
 	{
-		Name: "recovery: a heartbeat behind a slow device is not looked at", In: "taint/recovery.Node.offEndsSoon",
-		Old: "!f.View(n.look.Name, now).Beat.After(n.look.Sent)", New: "true", Tests: slowDevice,
+		Name: "recovery: a sign of life behind a slow API server is not looked at", In: "taint/recovery.Node.Answered",
+		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
+		New: "(n.reads > time.Second || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
+	},
+	{
+		Name: "recovery: a sign of life behind a slow device is not looked at", In: "taint/recovery.Node.Answered",
+		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
+		New: "(n.offEndsSoon(now) || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
+	},
+	{
+		Name: "recovery: a question counts as a read", In: "taint/recovery.Node.answered",
+		Old: "n.reads += at.Sub(n.asks)", New: "n.reads = at.Sub(n.look.Sent)", Tests: lifeSince,
+	},
+	{
+		Name: "recovery: a look is kept for any number of questions", In: "taint/recovery.Node.keepsLook",
+		Old: "min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "n.last.Sub(n.look.Sent) - n.reads", Tests: lifeSince,
+	},
+	{
+		Name: "recovery: what is read behind a slow device leads to no act (16)", In: "taint/recovery.Node.keepsLook",
+		Old: "min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "0 * proof.TTL", Tests: lifeSince,
+	},
+	{
+		Name: "recovery: a write is sent after a sign of life", In: "taint/recovery.Node.HoldsFor",
+		Old: "v.Alive.After(n.look.Sent) && !n.step.Returned", New: "false", Tests: lifeSince,
+	},
+	{
+		Name: "recovery: a policy's write is sent after a sign of life", In: "taint/recovery.Node.HoldsFor",
+		Old: "!n.step.Returned", New: `!n.step.Returned && n.step.Policy == ""`, Tests: lifeSince,
+	},
+	{
+		Name: "recovery: a sign of life holds up the return path", In: "taint/recovery.Node.HoldsFor",
+		Old: "!n.step.Returned", New: "true", Tests: lifeSince,
+	},
+	{
+		Name: "workers: a heartbeat that the fleet heard of stops no run", In: "taint/controller.Reconciler.maySend",
+		Old: "r.fleetView(st.course.Look().Name)", New: "(fleet.View{})", Tests: glue,
+	},
+	{
+		Name: "fleet: a heartbeat is no sign of life", In: "taint/fleet.Fleet.View",
+		Old: "v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat", New: "v.OddLease, v.Beat = n.odd, n.beat", Tests: lifeSince,
+	},
+	{
+		Name: "fleet: a sign of life hides a later heartbeat", In: "taint/fleet.Fleet.View",
+		Old: "n.alive.After(n.beat)", New: "!n.alive.IsZero()", Tests: lifeSince,
+	},
+	{
+		Name: "fleet: what is seen first is a sign of life", In: "taint/fleet.Fleet.See",
+		Old: `n.uid != "" && (n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady())`,
+		New: "n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()", Tests: lifeSince,
+	},
+	{
+		Name: "fleet: another UID is no sign of life", In: "taint/fleet.Fleet.See",
+		Old: "n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()",
+		New: "n.boot != l.BootID || n.unready && l.IsReady()", Tests: lifeSince,
+	},
+	{
+		Name: "fleet: another boot is no sign of life", In: "taint/fleet.Fleet.See",
+		Old: "n.boot != l.BootID", New: "false", Tests: lifeSince,
+	},
+	{
+		Name: "fleet: that a node becomes Ready is no sign of life", In: "taint/fleet.Fleet.See",
+		Old: "n.unready && l.IsReady()", New: "false", Tests: lifeSince,
+	},
+	{
+		Name: "fleet: whatever changes on a Ready node is a sign of life", In: "taint/fleet.Fleet.See",
+		Old: "n.unready && l.IsReady()", New: "l.IsReady()", Tests: lifeSince,
 	},
 	{
 		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready", In: "taint/evict.View.armed",
