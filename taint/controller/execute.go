@@ -248,7 +248,7 @@ func (r *Reconciler) actOnPower(
 ) recovery.Outcome {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
-	check := lastCheck{r: r, call: call, course: st.course.Node, allowed: r.now()}
+	check := lastCheck{r: r, call: call, course: st.course.Node, node: st.node, allowed: r.now()}
 	err := check.still()
 	if err != nil {
 		err = providers.WithClass(providers.ErrNotSent, err)
@@ -271,6 +271,7 @@ type lastCheck struct {
 	r      *Reconciler
 	call   context.Context
 	course recovery.Node
+	node   *corev1.Node // of the look
 
 	mu      sync.Mutex    // guards what follows
 	allowed taint.Instant // when it last allowed a request, or when the call began
@@ -288,7 +289,11 @@ func (c *lastCheck) still() error {
 	var node corev1.Node
 	if err := r.Cache.Get(c.call, client.ObjectKey{Name: name}, &node); err == nil {
 		re.Seen = taint.See(&node, nil, r.Key, now, now)
-		facts, _ := config.Facts(&node, re.Seen, now.Wall)
+		newer, l := &node, re.Seen
+		if c.course.AheadOf(l) {
+			newer, l = c.node, c.course.Look()
+		}
+		facts, _ := config.Facts(newer, l, now.Wall)
 		re.Facts = facts.Facts
 	}
 	re.Leading, re.Fleet = r.Leading(), r.fleetView(name)

@@ -190,6 +190,12 @@ func TestLastCheck(t *testing.T) {
 			slim(n)
 		})
 	}
+	observe := func(x *midst) {
+		config := x.Config()
+		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: fence.Observe} }
+		x.Config = func() *Config { return config }
+	}
+	behind := onNode(func(n *corev1.Node) { n.ResourceVersion = "4" })
 	for _, tc := range []struct {
 		name   string
 		change func(*midst)
@@ -212,11 +218,12 @@ func TestLastCheck(t *testing.T) {
 		}), false},
 		{"the cluster is paused", func(x *midst) { x.live.pause = map[string]string{"reason": "upgrade"} }, false},
 		{"the pause cannot be read", func(x *midst) { x.live.pause = nil }, true},
-		{"another mode by a new configuration", func(x *midst) {
-			config := x.Config()
-			config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: fence.Observe} }
-			x.Config = func() *Config { return config }
-		}, false},
+		{"another mode by a new configuration", observe, false},
+		{"the same, and a cache that is behind the look", func(x *midst) { behind(x); observe(x) }, false},
+		{"a cache that is behind the look, and was paused", func(x *midst) {
+			behind(x)
+			x.cached.node.Annotations[fence.PausedAnnotation] = "disks"
+		}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &busy{oneMachine: oneMachine{state: providers.PowerOn}}

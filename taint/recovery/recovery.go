@@ -891,7 +891,7 @@ type Recheck struct {
 	Leading error       // why this process may not be the leader any more; nil: it is
 	Paused  string      // "" or why no node may be fenced, as read after the look
 	Seen    taint.Look  // the Node as the cache has it; the zero Look: the cache has none
-	Facts   fence.Facts // what Seen and the configuration say: Mode, Excluded and KeptOn
+	Facts   fence.Facts // what the newer of Seen and the look's Node, and the configuration say: Mode, Excluded and KeptOn
 	Fleet   fleet.View  // what is known of the node
 }
 
@@ -917,10 +917,15 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 		return fmt.Errorf("fencing is paused: %s", r.Paused)
 	case !r.Seen.Exists:
 		return errors.New("the Node is not in the cache")
-	case taint.Older(r.Seen.ResourceVersion, n.look.ResourceVersion): // the live look was ahead of the cache
-		return nil
+	case n.AheadOf(r.Seen):
+		return forbids(r.Facts)
 	}
 	return n.changed(r)
+}
+
+// AheadOf reports whether the look is newer than what a cache has of the Node.
+func (n *Node) AheadOf(seen taint.Look) bool {
+	return taint.Older(seen.ResourceVersion, n.look.ResourceVersion)
 }
 
 // changed reports what a Node that is as new as the look, or newer, says against the power action; nil: nothing.
@@ -933,12 +938,19 @@ func (n *Node) changed(r Recheck) error {
 		return errors.New("the node was marked since the look")
 	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result || is.After != was.After:
 		return errors.New("the record of the fence changed since the look")
-	case r.Facts.Mode != fence.Fence:
-		return fmt.Errorf("the node's mode is %s", r.Facts.Mode)
-	case r.Facts.Excluded != "":
-		return fmt.Errorf("the node is to be left alone: %s", r.Facts.Excluded)
-	case r.Facts.KeptOn != "":
-		return fmt.Errorf("the machine's power is to be left alone: %s", r.Facts.KeptOn)
+	}
+	return forbids(r.Facts)
+}
+
+// forbids reports why the configuration, or the Node itself, lets no power action be sent; nil: they do.
+func forbids(f fence.Facts) error {
+	switch {
+	case f.Mode != fence.Fence:
+		return fmt.Errorf("the node's mode is %s", f.Mode)
+	case f.Excluded != "":
+		return fmt.Errorf("the node is to be left alone: %s", f.Excluded)
+	case f.KeptOn != "":
+		return fmt.Errorf("the machine's power is to be left alone: %s", f.KeptOn)
 	}
 	return nil
 }

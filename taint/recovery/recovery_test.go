@@ -519,8 +519,11 @@ func TestStillHolds(t *testing.T) {
 			"maintenance"},
 		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "it is cordoned" }, "cordoned", "cordoned"},
 		{"a cache that is behind the look", func(_ *course, r *Recheck) {
-			r.Seen.ResourceVersion, r.Seen.Record, r.Facts.Excluded = "3", nil, "maintenance"
+			r.Seen.ResourceVersion, r.Seen.Record = "3", nil
 		}, nothing, nothing},
+		{"excluded, and a cache that is behind", func(_ *course, r *Recheck) {
+			r.Seen.ResourceVersion, r.Facts.Excluded = "3", "maintenance"
+		}, "maintenance", "maintenance"},
 		{"paused, and a cache that is behind", func(_ *course, r *Recheck) {
 			r.Seen.ResourceVersion, r.Paused = "3", "upgrade"
 		}, "paused", "paused"},

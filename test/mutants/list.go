@@ -3818,7 +3818,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "last check: a cache that is behind wins over the look", In: "taint/recovery.Node.StillHolds",
-		Old: "taint.Older(r.Seen.ResourceVersion, n.look.ResourceVersion)", New: "false",
+		Old: "n.AheadOf(r.Seen)", New: "false",
+	},
+	{
+		Name: "last check: a new configuration counts only in a cache that caught up", In: "taint/recovery.Node.StillHolds",
+		Old: "return forbids(r.Facts)", New: "return nil", Tests: []string{"./taint/recovery -run TestStillHolds"},
+	},
+	{
+		Name: "last check: what a cache that is behind says keeps the machine on", In: "taint/controller.lastCheck.still",
+		Old: "c.course.AheadOf(l)", New: "false", Tests: lastChecks,
 	},
 	{
 		Name: "last check: what the cache shows", In: "taint/recovery.Node.StillHolds",
@@ -3857,16 +3865,16 @@ var Mutants = []Mutant{
 		Old: "is.After != was.After", New: "false",
 	},
 	{
-		Name: "last check: the mode", In: "taint/recovery.Node.changed",
-		Old: "r.Facts.Mode != fence.Fence", New: "false",
+		Name: "last check: the mode", In: "taint/recovery.forbids",
+		Old: "f.Mode != fence.Fence", New: "false",
 	},
 	{
-		Name: "last check: an excluded node (8)", In: "taint/recovery.Node.changed",
-		Old: `r.Facts.Excluded != ""`, New: "false",
+		Name: "last check: an excluded node (8)", In: "taint/recovery.forbids",
+		Old: `f.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "last check: a machine that is kept on", In: "taint/recovery.Node.changed",
-		Old: `r.Facts.KeptOn != ""`, New: "false",
+		Name: "last check: a machine that is kept on", In: "taint/recovery.forbids",
+		Old: `f.KeptOn != ""`, New: "false",
 	},
 	{
 		Name: "simulation: a heartbeat that was heard before a power-off", In: "test/sim.checker.arrives",

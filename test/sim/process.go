@@ -59,6 +59,7 @@ type worker struct {
 	m      *machine
 	course replay.Course
 	led    led // whom the last look leads to
+	looked *corev1.Node
 
 	busy   bool                   // in the middle of a step
 	spent  bool                   // the last look: a wait or a failed read came after it
@@ -488,7 +489,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 	}
 	l := taint.See(node, lease, taint.DefaultKey, sent, k.now())
 	saw := func(elsewhere string) {
-		k.listed, k.spent, k.led, k.polled = false, false, led{}, w.now
+		k.listed, k.spent, k.led, k.looked, k.polled = false, false, led{}, node, w.now
 		facts := recovery.Facts{
 			Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies(), Storage: k.storage(name),
 		}
@@ -668,9 +669,13 @@ func (k *worker) still() error {
 	}
 	if k.heard != nil {
 		r.Seen = k.told
+		newer := k.heard
+		if k.course.AheadOf(k.told) {
+			newer = k.looked
+		}
 		r.Facts = fence.Facts{
-			Mode:     fence.Chosen{Mode: k.m.mode}.Lowered(k.heard.Annotations).Mode,
-			Excluded: fence.Excluded(k.heard, w.now), KeptOn: fence.KeptOn(k.heard, w.rules.cordoned),
+			Mode:     fence.Chosen{Mode: k.m.mode}.Lowered(newer.Annotations).Mode,
+			Excluded: fence.Excluded(newer, w.now), KeptOn: fence.KeptOn(newer, w.rules.cordoned),
 		}
 	}
 	return k.course.StillHolds(k.now(), r)
