@@ -726,7 +726,10 @@ func TestAlive(t *testing.T) {
 		{"the same Node", dead, func(c *cluster, l taint.Look) { c.f.See(l, c.now) }, false},
 		{"Ready", dead, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionTrue; c.f.See(l, c.now) }, true},
 		{"Ready as before", alive, func(c *cluster, l taint.Look) { c.f.See(l, c.now) }, false},
-		{"not Ready any more", alive, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionFalse; c.f.See(l, c.now) }, false},
+		{"not Ready any more", alive, func(c *cluster, l taint.Look) {
+			l.Ready = corev1.ConditionFalse
+			c.f.See(l, c.now)
+		}, false},
 		{"another boot", dead, func(c *cluster, l taint.Look) { l.BootID = "b2"; c.f.See(l, c.now) }, true},
 		{"another Node", dead, func(c *cluster, l taint.Look) { l.UID = "u2"; c.f.See(l, c.now) }, true},
 		{"Ready in a cache that is behind", dead, func(c *cluster, l taint.Look) {
