@@ -67,6 +67,7 @@ type Memory struct {
 	Listed    providers.Instant // when the attachments were last listed live
 	Resumed   providers.Instant // when looks came again after none had for a while; zero: they always did
 	looked    providers.Instant // the last look
+	lost      providers.Instant // the last look before Resumed
 	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
 	seen      TaintTimes
 	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
@@ -79,15 +80,15 @@ type Memory struct {
 // Saw folds a live look in, and reports whether it shows another mark than the last.
 func (m *Memory) Saw(l taint.Look) (anew bool) {
 	if !m.looked.IsZero() && m.looked.Age(l.Sent) > Blind {
-		m.Resumed = l.Got
+		m.Resumed, m.lost = l.Got, m.looked
 	}
 	m.looked, m.seen = l.Got, m.seen.See(l)
 	switch {
 	case l.Mark == nil:
-		*m = Memory{Resumed: m.Resumed, looked: m.looked, seen: m.seen}
+		*m = Memory{Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}
 		return false
 	case markOf(l) != m.id:
-		*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked, seen: m.seen}
+		*m = Memory{id: markOf(l), Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}
 		anew = true
 	}
 	switch {
@@ -733,5 +734,5 @@ func order(pods []Pod) {
 
 // Stock is what the stock eviction controller knows of the node, by a look.
 func (m Memory) Stock(l taint.Look) Stock {
-	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom, Resumed: m.Resumed}
+	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom, Resumed: m.Resumed, Lost: m.lost}
 }

@@ -16,6 +16,7 @@ type Stock struct {
 	Seen    TaintTimes
 	From    taint.Instant // when this process first knew that Ready is not True; zero: it is, or nobody looked
 	Resumed taint.Instant // when looks came again after none had for as long as Blind; zero: they always did
+	Lost    taint.Instant // the last look before that
 }
 
 const (
@@ -81,7 +82,9 @@ func (s Stock) Due(p Pod, now taint.Instant) bool {
 		}
 		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
 		for _, since := range s.starts(t, now) {
-			if due, ends := StockEnds(p.Tolerations, t, since); ends && s.near(due, now) {
+			first, ends := StockEnds(p.Tolerations, t, since.first)
+			last, _ := StockEnds(p.Tolerations, t, since.last)
+			if ends && s.near(first, last, now) {
 				return true
 			}
 		}
@@ -92,23 +95,31 @@ func (s Stock) Due(p Pod, now taint.Instant) bool {
 	// Ready=Unknown makes this taint land within moments.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	due, ends := StockEnds(p.Tolerations, coming, now.Wall)
-	return ends && s.near(due, now)
+	return ends && s.near(due, due, now)
 }
+
+// window is when something happened that nobody saw happen.
+type window struct{ first, last time.Time }
+
+func moment(at time.Time) window { return window{at, at} }
 
 // starts returns the times from which the stock controller may count the taint. They are when this process first saw
 // it, its TimeAdded, and when the API server was back after that. The first sight counts by either clock of the
 // process: the wall clock may be set meanwhile, and the monotonic one stands still in a suspension.
-func (s Stock) starts(t corev1.Taint, now taint.Instant) []time.Time {
+func (s Stock) starts(t corev1.Taint, now taint.Instant) []window {
 	seen, known := s.Seen.seen(t)
 	if !known {
 		seen = s.From
 	}
-	out := []time.Time{asOf(now, seen), seen.Wall}
+	out := []window{moment(asOf(now, seen)), moment(seen.Wall)}
 	if t.TimeAdded != nil {
-		out = append(out, t.TimeAdded.Time)
+		out = append(out, moment(t.TimeAdded.Time))
 	}
-	if s.Resumed.After(seen) {
-		out = append(out, asOf(now, s.Resumed))
+	switch {
+	case s.Resumed.After(seen):
+		out = append(out, moment(asOf(now, s.Resumed)))
+	case known && s.Resumed.Equal(seen) && !s.From.After(s.Lost): // it landed while this process was blind
+		out = append(out, window{asOf(now, s.Lost), asOf(now, seen)})
 	}
 	return out
 }
@@ -116,15 +127,15 @@ func (s Stock) starts(t corev1.Taint, now taint.Instant) []time.Time {
 // asOf returns what the wall clock, as it is set at now, would have read at the instant.
 func asOf(now, at taint.Instant) time.Time { return now.Wall.Add(-now.Sub(at)) }
 
-// near reports whether a deletion that is due then is to be waited for: it is near, and neither it nor the node's death is so
+// near reports whether a deletion that is due from first to last is to be waited for: it is near, and neither it nor the node's death is so
 // long ago that nobody will make it any more. The patience begins when it is due: after a fence that took its time it would be over
 // before the deletion began.
-func (s Stock) near(due time.Time, now taint.Instant) bool {
-	from := due
-	if known := asOf(now, s.From); known.After(due) {
+func (s Stock) near(first, last time.Time, now taint.Instant) bool {
+	from := last
+	if known := asOf(now, s.From); known.After(last) {
 		from = known
 	}
-	return due.Sub(now.Wall) <= stockSoon && now.Wall.Sub(from) <= stockPatience
+	return first.Sub(now.Wall) <= stockSoon && now.Wall.Sub(from) <= stockPatience
 }
 
 // StockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.

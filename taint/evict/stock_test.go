@@ -102,3 +102,36 @@ func TestStockDueWhateverTheClock(t *testing.T) {
 		})
 	}
 }
+
+// A taint that landed while this process was blind may have landed at any time in between. That counts only where the
+// node was not Ready before, or each taint of a node that was looked at an hour ago would be waited for.
+func TestStockTaintThatLandedUnseen(t *testing.T) {
+	const blind = 40 * time.Second
+	sees := func(after time.Duration, ready corev1.ConditionStatus, taints ...corev1.Taint) taint.Look {
+		at := now.Add(after)
+		return taint.Look{Exists: true, Sent: at, Got: at, Ready: ready, Mark: &taint.Mark{Value: "f1"}, Taints: taints}
+	}
+	landed := corev1.Taint{
+		Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: now.Add(-time.Hour).Wall},
+	}
+	for _, tt := range []struct {
+		before corev1.ConditionStatus
+		after  time.Duration
+		want   bool
+	}{
+		{corev1.ConditionUnknown, 269 * time.Second, false},
+		{corev1.ConditionUnknown, 270 * time.Second, true},
+		{corev1.ConditionUnknown, 400 * time.Second, true},
+		{corev1.ConditionUnknown, 401 * time.Second, false},
+		{corev1.ConditionTrue, 309 * time.Second, false},
+		{corev1.ConditionTrue, 310 * time.Second, true},
+	} {
+		var m Memory
+		m.Saw(sees(0, tt.before))
+		l := sees(blind, corev1.ConditionUnknown, landed)
+		m.Saw(l)
+		if got := m.Stock(l).Due(pod("p"), now.Add(tt.after)); got != tt.want {
+			t.Errorf("Ready was %s, %s later: got due %t, want %t", tt.before, tt.after, got, tt.want)
+		}
+	}
+}

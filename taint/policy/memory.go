@@ -15,6 +15,7 @@ type memory struct {
 	Since   providers.Instant            `json:"since,omitzero"`
 	Looked  providers.Instant            `json:"looked,omitzero"`
 	Resumed providers.Instant            `json:"resumed,omitzero"`
+	Lost    providers.Instant            `json:"lost,omitzero"`
 	Seen    evict.TaintTimes             `json:"seen,omitempty"`
 	Again   map[string]providers.Instant `json:"again,omitempty"`
 	Small   map[string]bool              `json:"small,omitempty"`
@@ -44,7 +45,7 @@ type freedJSON struct {
 // MarshalJSON writes all of it: who reads it decides as this process would.
 func (m Memory) MarshalJSON() ([]byte, error) {
 	out := memory{
-		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Seen: m.seen,
+		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Lost: m.lost, Seen: m.seen,
 		Again: m.again, Small: m.small,
 		Owed: m.owed, Freed: m.freed, Loose: m.loose, Failed: m.failed, Boot: m.boot,
 	}
@@ -67,7 +68,7 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*m = Memory{
-		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed,
+		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, lost: in.Lost,
 		seen:  in.Seen,
 		again: in.Again, small: in.Small,
 		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,

@@ -14,7 +14,7 @@ import (
 func TestMemoryIsWrittenWhole(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
 	m := Memory{
-		ready: true, fell: 2, done: map[string]int{"p": 1}, since: at, looked: at.Add(1), resumed: at.Add(2),
+		ready: true, fell: 2, done: map[string]int{"p": 1}, since: at, looked: at.Add(1), resumed: at.Add(2), lost: at.Add(3),
 		seen:  evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
 		again: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
 		owed: map[string]bool{"v": true}, freed: map[string]bool{"w": true},

@@ -74,6 +74,7 @@ type Memory struct {
 	fell                   int               // how often it was seen to become NotReady
 	done                   map[string]int    // what fell was when a policy had nothing left to do
 	since, looked, resumed providers.Instant // not Ready, by the looks; the last look; the first after a gap
+	lost                   providers.Instant // the last look before that gap
 
 	seen evict.TaintTimes
 
@@ -92,7 +93,7 @@ type Memory struct {
 // Saw folds a look in, live or a cache's.
 func (m *Memory) Saw(l taint.Look) {
 	if !m.looked.IsZero() && m.looked.Age(l.Sent) > evict.Blind {
-		m.resumed = l.Got
+		m.resumed, m.lost = l.Got, m.looked
 	}
 	m.looked, m.seen = l.Got, m.seen.See(l)
 	switch {
@@ -115,7 +116,7 @@ func (m *Memory) Saw(l taint.Look) {
 
 // Stock is what the stock eviction controller knows of the node, by a look.
 func (m Memory) Stock(l taint.Look) evict.Stock {
-	return evict.Stock{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed}
+	return evict.Stock{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed, Lost: m.lost}
 }
 
 // SawPods folds in what is bound to the node.

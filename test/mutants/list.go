@@ -2538,6 +2538,14 @@ var Mutants = []Mutant{
 		Old: "!v.Resolved && (ends || waits || forces || d.Act == ClearVolumes)", New: "false",
 	},
 	{
+		Name: "evict: a taint landed when it was first seen (F2)", In: "taint/evict.Stock.starts",
+		Old: "known && s.Resumed.Equal(seen) && !s.From.After(s.Lost)", New: "false",
+	},
+	{
+		Name: "evict: a taint may have landed before the node was not Ready", In: "taint/evict.Stock.starts",
+		Old: "!s.From.After(s.Lost)", New: "true",
+	},
+	{
 		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.Stock.starts",
 		Old: "s.Resumed.After(seen)", New: "false",
 		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
@@ -2549,12 +2557,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: our own sight of a taint goes by a clock that was set (F2)", In: "taint/evict.Stock.starts",
-		Old: "asOf(now, seen), seen.Wall", New: "seen.Wall",
+		Old: "moment(asOf(now, seen)), moment(seen.Wall)", New: "moment(seen.Wall)",
 		Tests: []string{"./taint/evict -run TestStockDue"},
 	},
 	{
 		Name: "evict: our own sight of a taint goes by a clock that stood still (F2)", In: "taint/evict.Stock.starts",
-		Old: "asOf(now, seen), seen.Wall", New: "asOf(now, seen)",
+		Old: "moment(asOf(now, seen)), moment(seen.Wall)", New: "moment(asOf(now, seen))",
 		Tests: []string{"./taint/evict -run TestStockDue"},
 	},
 	{
@@ -2579,7 +2587,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark forgets when taints were seen (F2)", In: "taint/evict.Memory.Saw",
-		Old:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked, seen: m.seen}",
+		Old:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}",
 		New:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked}",
 		Tests: []string{"./taint/evict -run TestTaintTimes"},
 	},
