@@ -127,9 +127,9 @@ func (s Stock) starts(t corev1.Taint, now taint.Instant) []window {
 // asOf returns what the wall clock, as it is set at now, would have read at the instant.
 func asOf(now, at taint.Instant) time.Time { return now.Wall.Add(-now.Sub(at)) }
 
-// near reports whether a deletion that is due from first to last is to be waited for: it is near, and neither it nor the node's death is so
-// long ago that nobody will make it any more. The patience begins when it is due: after a fence that took its time it would be over
-// before the deletion began.
+// near reports whether a deletion that is due from first to last is to be waited for. It must be near, and neither it nor
+// the node's death may be so long ago that it will not come any more. The patience begins at last: after a long fence it
+// would be over before the deletion began.
 func (s Stock) near(first, last time.Time, now taint.Instant) bool {
 	from := last
 	if known := asOf(now, s.From); known.After(last) {

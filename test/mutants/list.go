@@ -3797,10 +3797,6 @@ var Mutants = []Mutant{
 		Old: "r.Fleet.Alive.After(n.look.Sent)", New: "false",
 	},
 	{
-		Name: "last check: a heartbeat, found by the simulation", In: "taint/recovery.Node.StillHolds",
-		Old: "case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale: ...", New: "case false: ...", Tests: []string{sim},
-	},
-	{
 		Name: "last check: a node that is not silent for this process", In: "taint/recovery.Node.StillHolds",
 		Old: "off && !r.Fleet.Stale", New: "false",
 	},
