@@ -153,6 +153,7 @@ func (w *World) forge(m, victim *machine) {
 		uuid = zeros
 	}
 	w.count("forged identity")
+	m.forged = true
 	w.logf("%s: its kubelet says it is machine %s with UUID %s", m.name, id, uuid)
 	_ = w.api.patchNode("kubelet", m.name, "", func(n *corev1.Node) { w.claim(n, id, uuid) })
 	w.after(w.between(0, 40*time.Second), func() {

@@ -42,6 +42,7 @@ type machine struct {
 	liar      int       // which: 0 is the BMC, 1 the second
 	lied      bool      // and it has done so
 	lodged    *lodging  // it is a guest, and the hosts that it may be on speak for it beside its BMC; nil: it is none
+	forged    bool      // its kubelet's credential said that it is another machine, or none
 	excused   string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
 	running   []*container
 	mounted   []string
@@ -295,7 +296,7 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 	case 2:
 		obs.State, obs.Raw = providers.PowerUnknown, "Paused?"
 	case 3: // another machine's device answers, and that machine may well be off
-		if which >= 1 && (!m.told || to.Feeds || to.target.SystemUUID != m.uuid) {
+		if to.target.SystemUUID != m.uuid || which >= 1 && (!m.told || to.Feeds) {
 			return obs, nil // who it speaks of is compared with what the node tells: a kubelet that lies of itself has itself alone to lose
 		}
 		other := w.machines[w.rng.IntN(len(w.machines))]

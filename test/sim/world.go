@@ -558,7 +558,7 @@ func (w *World) calmDown() {
 }
 
 // people go round every five minutes and switch on what we may not move: a machine that no device speaks for, whose device is
-// distrusted, or whose fence a person released. The last machine is always wanted: with all of them off nobody is fenced.
+// distrusted, whose identity was forged, or whose fence a person released. The last machine is always wanted: with all of them off nobody is fenced.
 func (w *World) people() {
 	w.after(5*time.Minute, func() {
 		w.check.hung()
@@ -569,7 +569,10 @@ func (w *World) people() {
 					res = r.Result
 				}
 			}
-			if i == 2 || !m.device && !m.second || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
+			if m.forged && m.marked() { // no device may speak for it any more
+				w.release(m)
+			}
+			if i == 2 || !m.device && !m.second || m.forged || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
 				m.powerOn("people")
 			}
 		}
