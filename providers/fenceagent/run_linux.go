@@ -86,13 +86,16 @@ func lifelineEnded(wait time.Duration) bool {
 }
 
 // sweep kills and reaps whatever the agent left: its children became ours when it ended, and theirs become ours as they end. A process
-// that cannot be killed (of another user, by sudo; in the kernel, by a disk) is left to the system after a while.
+// that cannot be killed (of another user, by sudo; in the kernel, by a disk) is left to the system once none has ended for
+// a second. So is one of those that start others faster than they end, after five.
 func sweep() {
-	for until := time.Now().Add(time.Second); time.Now().Before(until); {
+	begun := time.Now()
+	for last := begun; time.Since(last) < time.Second && time.Since(begun) < 5*time.Second; {
 		switch pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); {
 		case errors.Is(err, syscall.ECHILD):
 			return
 		case pid > 0:
+			last = time.Now()
 			continue
 		}
 		for _, pid := range children() {
