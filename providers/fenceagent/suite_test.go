@@ -2,6 +2,8 @@ package fenceagent_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -140,4 +142,20 @@ func TestConformance(t *testing.T) {
 			}
 		},
 	})
+}
+
+// TestActAsksLast: an agent that acts is not run if that is refused, without a guard, too. One that only asks is run.
+func TestActAsksLast(t *testing.T) {
+	c := script(t, "touch $dir/ran; echo 'Status: ON'; exit 0")
+	p, ran := newProvider(t, c, nil), filepath.Join(c.Dir, "ran")
+	refuse := func() error { return errors.New("another process leads") }
+	for name, act := range map[string]func(context.Context, providers.Target, func() error) error{"off": p.PowerOff, "on": p.PowerOn} {
+		if err := act(t.Context(), n1, refuse); !errors.Is(err, providers.ErrNotSent) {
+			t.Errorf("%s: got %v, want %v", name, err, providers.ErrNotSent)
+		}
+		if _, err := os.Stat(ran); err == nil {
+			t.Errorf("%s: the agent was run", name)
+		}
+	}
+	wants(t, ask(t, p, n1), providers.PowerOn, "Status: ON", "ok")
 }

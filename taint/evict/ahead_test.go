@@ -24,6 +24,7 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	}{
 		{"seen for five minutes", late(ahead(5 * time.Minute)), "", Wait},
 		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach), DeleteAttachments},
+		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)), string(reason.Tombstoning), Tombstone},
 		{"seen just now", late(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", Wait},
 	} {
 		d := Step(tt.view)

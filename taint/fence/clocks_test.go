@@ -55,6 +55,7 @@ func TestFreshByBothClocks(t *testing.T) {
 		{"an answer of before a suspension", dead(saying(on, time.Second), observe, clocks(long)), Ask},
 		{"a power-off", dead(send...), PowerOff},
 		{"a power-off on an On of before a suspension", dead(and(send, lookedSince(long))...), Ask},
+		{"a power-off on an On of before a short suspension", dead(and(send, lookedSince(7*time.Second))...), Ask},
 		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), Look},
 		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), PowerOff},
 		{"a power-on", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine), PowerOn},

@@ -345,7 +345,7 @@ var Mutants = []Mutant{
 	{
 		Name: "fenceagent: an agent is run without asking", In: "providers/fenceagent.run",
 		Old: "in.acts", New: "in.acts && false",
-		Tests: []string{"./providers/fenceagent -run TestConformance/asks"},
+		Tests: []string{"./providers/fenceagent -run TestActAsks"},
 	},
 	{
 		Name: "libvirt: a domain is destroyed without asking", In: "providers/libvirt.hypervisor.do",
