@@ -502,6 +502,7 @@ func TestSeePod(t *testing.T) {
 	finished := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	seen := SeePods([]corev1.Pod{*daemon, *finished}, taint.DefaultKey, nil)
 	conditions := []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
 		{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 		{Type: corev1.ContainersReady, Status: corev1.ConditionUnknown},
 	}
