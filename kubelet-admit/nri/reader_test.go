@@ -373,12 +373,14 @@ func TestSilentWatch(t *testing.T) {
 		held         string
 		a, b         string // the last answers for pods a and b
 		alreadyKnown bool   // pod a may start before, and is not held
+		after        *corev1.Node
 	}{
 		"the mark goes": {markedNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("a")},
-			"marked", "", "not known", false},
-		"the mark goes, and a pod was ended":   {markedNode, []corev1.Pod{testPod("a"), testPod("b")}, []corev1.Pod{testPod("b")}, "marked", "not known", "", false},
-		"a pod comes":                          {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false},
-		"the mark came and went while b waits": {clearNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("b")}, "not known", "not known", "", true},
+			"marked", "", "not known", false, after},
+		"the mark goes, and a pod was ended":     {markedNode, []corev1.Pod{testPod("a"), testPod("b")}, []corev1.Pod{testPod("b")}, "marked", "not known", "", false, after},
+		"a pod comes":                            {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false, after},
+		"a pod comes, and the Node is as before": {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false, clearNode},
+		"the mark came and went while b waits":   {clearNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("b")}, "not known", "not known", "", true, after},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView("n1", taint.DefaultKey, testBoot)
@@ -389,7 +391,7 @@ func TestSilentWatch(t *testing.T) {
 				waits = "b"
 			}
 			untilTold(t, v, waits, tt.held)
-			s.set(func() { s.node, s.pods = after, tt.later })
+			s.set(func() { s.node, s.pods = tt.after, tt.later })
 			go func() { // one may come before the first list, when the pod that is asked about is not held yet
 				for {
 					select {
