@@ -176,7 +176,7 @@ func TestSetNotReady(t *testing.T) {
 	}
 }
 
-// Whoever sets Ready True again after each write does not keep the mark: somebody with the kubelet's credential, or a
+// A writer that sets Ready True again after each write does not keep the mark: one with the kubelet's credential, or a
 // webhook. Each write takes place in the world.
 func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 	stays := pod("stays", exempt, readsReady)

@@ -98,7 +98,7 @@ func (s Stock) Due(p Pod, now taint.Instant) bool {
 	return ends && s.near(due, due, now)
 }
 
-// window is when something happened that nobody saw happen.
+// window is the time in which something happened unseen.
 type window struct{ first, last time.Time }
 
 func moment(at time.Time) window { return window{at, at} }

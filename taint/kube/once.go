@@ -20,7 +20,7 @@ import (
 var ErrLate = fmt.Errorf("%w: too late for what was decided", ErrAgain)
 
 // SendBy allows the writes made with the context to be sent until that time, by a client that Once made so. The time is
-// the transport's clocks' (providers.Now), whatever those of the protocol are. It is over once either clock has passed
+// by the transport's clocks (providers.Now), not by those of the protocol. It is over once either clock has passed
 // it: the monotonic one stands still while the machine is suspended. A write whose body has begun to be sent comes to
 // its end: cut off, it could land all the same.
 func SendBy(ctx context.Context, by providers.Instant) context.Context {

@@ -4113,7 +4113,7 @@ var Mutants = []Mutant{
 		Old: "n.unready && l.IsReady()", New: "false", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: whatever changes on a Ready node is a sign of life", In: "taint/fleet.Fleet.See",
+		Name: "fleet: each change of a Ready node is a sign of life", In: "taint/fleet.Fleet.See",
 		Old: "n.unready && l.IsReady()", New: "l.IsReady()", Tests: lifeSince,
 	},
 	{
@@ -5108,7 +5108,7 @@ var Mutants = []Mutant{
 		Old: "r.older.Load() != nil", New: "false", Tests: rewound,
 	},
 	{
-		Name: "app: nobody is told of a restored etcd", In: "cmd/internal/app.rewind.watch",
+		Name: "app: a restored etcd is not reported", In: "cmd/internal/app.rewind.watch",
 		Old: "r.tell(detail)", New: "", Tests: rewound,
 	},
 	{
