@@ -80,3 +80,14 @@ func TestSightingsOfARecord(t *testing.T) {
 		t.Errorf("without a record: got %v", s)
 	}
 }
+
+// A time of the year 1 is old for as long as this process runs: its age does not run over.
+func TestWhenOfLongAgo(t *testing.T) {
+	now := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	at := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
+	r := &Record{At: at}
+	s := Sightings(nil).Saw(r, now)
+	if later := now.Add(time.Hour); later.Sub(s.When(at, later)) < time.Hour {
+		t.Errorf("an hour later it is %s old", later.Sub(s.When(at, later)))
+	}
+}

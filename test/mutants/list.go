@@ -6878,7 +6878,7 @@ var Mutants = []Mutant{
 	{
 		Name: "power-off: a life that is over is still blamed for an outlet", In: "taint.Look.PoweredOff",
 		Old: "l.Record == nil || l.Alive(l.Record)", New: "l.Record == nil",
-		Tests: []string{"./taint/fence"},
+		Tests: []string{"./taint/fence", "./taint/evict"},
 	},
 	{
 		Name: "power-off: a person's mark hides what accepted a power-off", In: "taint/evict.View.adopt",
