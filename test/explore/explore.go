@@ -60,6 +60,7 @@ type Options struct {
 	Settle  uint64        // of every so many states it is seen that all comes to rest once faults stop; zero: of none
 	Depth   int           // of the deepest state; zero: all
 	States  int           // how many to visit at most; zero: all
+	Least   int           // how many to visit whatever the time
 	Time    time.Duration // how long to go on; zero: until all is seen
 	Memory  uint64        // bytes of heap above which it ends; zero: whatever it takes
 	Workers int
@@ -163,7 +164,8 @@ func Explore(o Options) (r Result) {
 			var mem runtime.MemStats
 			runtime.ReadMemStats(&mem)
 			r.Heap = max(r.Heap, mem.HeapAlloc)
-			if o.States > 0 && len(x.log) >= o.States || o.Time > 0 && time.Since(began) > o.Time || o.Memory > 0 && mem.HeapAlloc > o.Memory {
+			late := o.Time > 0 && time.Since(began) > o.Time && len(x.log) >= o.Least
+			if o.States > 0 && len(x.log) >= o.States || late || o.Memory > 0 && mem.HeapAlloc > o.Memory {
 				return r
 			}
 		}
