@@ -145,6 +145,12 @@ func TestPower(t *testing.T) {
 		n.Annotations = map[string]string{taint.RecordAnnotation: "{"}
 	})
 	s.expect("", "cannot be read: the machine is not powered on", "power", "on", "n1", "--yes")
+	s.change("n1", func(n *corev1.Node) { // not marked yet, or not any more
+		n.Annotations[taint.RecordAnnotation] =
+			taint.Record{ID: "f-1", NodeUID: "n1", By: "test"}.Enter(taint.PhasePoweringOff, "", time.Now()).Encode()
+	})
+	s.expect("its fence f-1 is in phase PoweringOff", "the machine is not powered on", "power", "on", "n1", "--yes")
+	on("n1", false)
 	s.change("n2", mark("manual"))
 	s.expect("it is marked as shut down", "", "power", "off", "n2", "--yes")
 	on("n1", false)

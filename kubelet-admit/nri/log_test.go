@@ -41,9 +41,13 @@ func TestLogToOutput(t *testing.T) {
 }
 
 func TestNoLog(t *testing.T) {
+	t.Chdir(t.TempDir())
 	log, closeLog := newLog("none", nil)
 	log.Info("Started") // nowhere, and no panic
 	closeLog()
+	if files, err := os.ReadDir("."); err != nil || len(files) > 0 {
+		t.Errorf("got files %v, %v, want none", files, err)
+	}
 }
 
 // TestJournald: a line arrives, and a journald that reads nothing holds nobody up.

@@ -251,6 +251,59 @@ func TestRate(t *testing.T) {
 	})
 }
 
+// A call that gets no turn gives its slot back: without that, each such call would take one for ever, and after as many
+// as the device's limit nobody could ask it again.
+func TestCallWithoutTurnReturnsItsSlot(t *testing.T) {
+	const limit = 2
+	for _, tt := range []struct {
+		name  string
+		fails func(t *testing.T, g *guard.Provider) error
+		want  error
+	}{
+		{"the rate leaves no turn", func(t *testing.T, g *guard.Provider) error {
+			_, err := g.State(t.Context(), n1)
+			return err
+		}, providers.ErrUnreachable},
+		{"the caller has gone before", func(t *testing.T, g *guard.Provider) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := g.State(ctx, n1)
+			return err
+		}, context.Canceled},
+		{"the caller goes while it waits for the rate", func(t *testing.T, g *guard.Provider) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			_, err := g.State(ctx, n1)
+			return err
+		}, context.Canceled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				timeout := time.Second
+				if tt.want == context.Canceled {
+					timeout = time.Minute // the rate would give a turn
+				}
+				g := guard.New(&fake{state: off}, options(guard.Options{
+					Rate: 0.1, Burst: 2, Concurrency: limit, Timeout: timeout}))
+				for range 2 { // they use all turns of the next 10 s
+					if _, err := g.State(t.Context(), n1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 20 * limit { // select is fair: a caller who has gone gets a slot every other time
+					if err := tt.fails(t, g); !errors.Is(err, tt.want) {
+						t.Fatalf("a call without a turn: got %v, want %v", err, tt.want)
+					}
+				}
+				time.Sleep(11 * time.Second) // one turn, and not all: the device is not swept
+				if _, err := g.State(t.Context(), n1); err != nil {
+					t.Errorf("the next call: got %v", err)
+				}
+			})
+		})
+	}
+}
+
 // Devices come and go (nodes of an autoscaler); what the guard keeps of them must not grow.
 func TestStateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -163,11 +163,20 @@ func FuzzSchema(f *testing.F) {
 	f.Add([]byte(`{"components":{"schemas":{"a":{"type":"object","additionalProperties":true,"x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
 	p, _ := storage.PresetOf("longhorn")
 	a, _ := storage.Compile("it", p.Spec)
-	f.Fuzz(func(_ *testing.T, doc []byte) {
+	f.Fuzz(func(t *testing.T, doc []byte) {
 		s, err := storage.FindSchema(doc, "g", "v", "K")
 		if err != nil || s == nil {
 			return
 		}
-		a.Check(map[storage.Kind]*storage.Schema{storage.Nodes: s, storage.Volumes: s, storage.Replicas: s})
+		schemas := map[storage.Kind]*storage.Schema{storage.Nodes: s, storage.Volumes: s, storage.Replicas: s}
+		bad := a.Check(schemas)
+		if again := a.Check(schemas); !slices.Equal(bad, again) {
+			t.Errorf("got %q, then %q for the same schema", bad, again)
+		}
+		for _, p := range bad {
+			if p.Text == "" || strings.ContainsAny(p.Text, "\n\x1b") {
+				t.Errorf("problem of %q: got %q, want one line of text", p.Path, p.Text)
+			}
+		}
 	})
 }

@@ -750,6 +750,25 @@ var Mutants = []Mutant{
 		Old: "!slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace })", New: "false && slices.Contains([]string{}, namespace)",
 	},
 	{
+		Name: "power: a person powers a machine on in the middle of its fence", In: "cmd/internal/app.Desk.Power",
+		Old: "case l.Record.Open(): ...", New: "", Tests: []string{"./cmd/forcefence -short -run TestPower"},
+	},
+	{
+		Name: "cmd: resume ends a pause that it did not read", In: "cmd/forcefence.pauser.resume",
+		Old: "client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}", New: "client.Preconditions{}",
+		Tests: []string{"./cmd/forcefence -short -run TestResumeEnds"},
+	},
+	{
+		Name: "cmd: a node's pause is written over another", In: "cmd/forcefence.pauser.onNode",
+		Old: "client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})", New: "client.MergeFrom(before)",
+		Tests: []string{"./cmd/forcefence -short -run TestResumeEnds"},
+	},
+	{
+		Name: "cmd: a confirmation is written on a node that changed", In: "cmd/forcefence.confirmOff",
+		Old: "client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})", New: "client.MergeFrom(before)",
+		Tests: []string{"./cmd/forcefence -short -run TestConfirmationIs"},
+	},
+	{
 		Name: "cmd: an unknown command of a command passes", In: "cmd/forcefence.refuseUnknown",
 		Old: "len(args) == 0", New: "true", Tests: []string{"./cmd/forcefence -run TestCheckConfig"},
 	},
@@ -4927,6 +4946,28 @@ var Mutants = []Mutant{
 	{
 		Name: "guard: no rate", In: "providers/guard.Provider.enter",
 		Old: "g.opts.Rate", New: "rate.Inf",
+	},
+	{
+		Name: "hook: without a log it writes a file", In: "kubelet-admit/nri.newLog",
+		Old: `file != "none"`, New: "true", Tests: []string{"./kubelet-admit/nri -short -run TestNoLog"},
+	},
+	{
+		Name: "storage: a schema's problem is told in several lines", In: "taint/storage.Adapter.Check",
+		Old: `strings.TrimPrefix(err.Error(), "not a CEL expression: ")`, New: `err.Error() + "\n"`,
+		Tests: []string{"./taint/storage -run FuzzSchema"},
+	},
+	{
+		Name: "guard: a call without a turn of the rate keeps its slot", In: "providers/guard.Provider.turn",
+		Old: `
+			<-d.slots
+			if ctx.Err() != nil {
+				return ended(ctx)
+			}`,
+		New: "if ctx.Err() != nil { return ended(ctx) }",
+	},
+	{
+		Name: "guard: a caller who has gone keeps a slot", In: "providers/guard.Provider.turn",
+		Old: "if err := ctx.Err(); err != nil { ... }", New: "if err := ctx.Err(); err != nil { return ended(ctx) }",
 	},
 	{
 		Name: "guard: machines behind one device have limits of their own", In: "providers/guard.Provider.Device",
