@@ -68,6 +68,9 @@ type Memory struct {
 	inherited []taint.Speaker // devices that its record named before: this process cannot know which of them accepted
 
 	Told []reason.Reason // mode Shadow: what was said of this life that would have been done
+
+	Back   providers.Instant // when the node was first seen back, if its machine's run is to be explained
+	backOf string            // the fence after which it is back; "" if nothing is to be explained
 }
 
 // Saw folds a live look in. A heartbeat, another boot or another Node object begins anew, which is what it reports: what was answered
@@ -75,7 +78,13 @@ type Memory struct {
 func (m *Memory) Saw(l taint.Look) (anew bool) {
 	if anew = !m.Begin.Exists || !m.Begin.SameLife(l); anew {
 		// A node that came back ends the fence, whose record must still name what accepted a power-off.
-		*m = Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record)}
+		*m = Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Back: m.Back, backOf: m.backOf}
+	}
+	switch {
+	case !unexplained(l):
+		m.Back, m.backOf = providers.Instant{}, ""
+	case l.Record.ID != m.backOf:
+		m.Back, m.backOf = l.Got, l.Record.ID
 	}
 	switch rec := l.Record; {
 	case rec == nil || rec.Phase != taint.PhasePoweringOff:
@@ -145,7 +154,7 @@ type View struct {
 	Look taint.Look      // live, read after the last act
 	Seen taint.Sightings // of the Look's record
 	Memory
-	proof.Answers // those that were asked for before the first look at this life do not count
+	proof.Answers // those asked for before the first look at this life, or before Back, do not count
 
 	Fleet        fleet.View
 	Distrusted   string // the node whose record says that none of the devices is to be believed; "": one is
@@ -197,7 +206,11 @@ func Step(v View) Decision {
 
 // step is Step, in all modes but Shadow. A fence that was begun before the mode was Shadow goes on as in any mode that powers nothing off.
 func (v View) step() Decision {
-	if v.Answer.At.Before(v.Begin.Got) {
+	explains, since := v.Mode != Disabled && unexplained(v.Look), v.Begin.Got
+	if explains { // heartbeats since it is back change nothing: a slow device could answer between none of them
+		since = v.Back
+	}
+	if v.Answer.At.Before(since) {
 		v.Answers = proof.Answers{}
 	}
 	if v.NoPower() != "" {
@@ -216,7 +229,7 @@ func (v View) step() Decision {
 		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.neverOff():
 		return v.neverPoweredOff()
-	case v.unexplained() && v.Mode != Disabled:
+	case explains:
 		return v.explain()
 	}
 	why, detail, after := v.gate()
@@ -539,8 +552,8 @@ func (v View) neverPoweredOff() Decision {
 }
 
 // unexplained is the same for a machine whose boot ids do not tell.
-func (v View) unexplained() bool {
-	return movedPods(v.Look.Record) && proof.Unexplained(v.Look, v.Look.Record)
+func unexplained(l taint.Look) bool {
+	return movedPods(l.Record) && proof.Unexplained(l, l.Record)
 }
 
 // explain asks the device of a node that is back which run of its machine this is, until it tells: the one that it said was over, or

@@ -518,6 +518,36 @@ func checkRecord(t *testing.T, v View, d Decision) {
 	}
 }
 
+// The device of a node that is back is asked from the first look at it on: a heartbeat begins nothing anew, and the next
+// fence, or the end of Ready, does.
+func TestBackSince(t *testing.T) {
+	look := func(fence, lease string, ready corev1.ConditionStatus, at time.Duration) taint.Look {
+		l := dead(healthy, returned).Look
+		r := *l.Record
+		r.ID, r.Run = fence, "1"
+		l.Record, l.LeaseRV, l.Ready, l.Got = &r, lease, ready, ago(at)
+		return l
+	}
+	const yes, no = corev1.ConditionTrue, corev1.ConditionUnknown
+	var m Memory
+	for i, tt := range []struct {
+		look taint.Look
+		want providers.Instant
+	}{
+		{look("f1", "8", no, 60*time.Second), providers.Instant{}},
+		{look("f1", "8", yes, 50*time.Second), ago(50 * time.Second)}, // no heartbeat between the two
+		{look("f1", "9", yes, 40*time.Second), ago(50 * time.Second)},
+		{look("f1", "10", yes, 30*time.Second), ago(50 * time.Second)},
+		{look("f2", "11", yes, 20*time.Second), ago(20 * time.Second)},
+		{look("f2", "12", no, 10*time.Second), providers.Instant{}},
+		{look("f2", "13", yes, 5*time.Second), ago(5 * time.Second)},
+	} {
+		if m.Saw(tt.look); m.Back != tt.want {
+			t.Errorf("look %d: got back since %v, want %v", i, m.Back, tt.want)
+		}
+	}
+}
+
 // A node that is back under the boot id of its host: its device is asked which run of the machine this is, until it tells.
 func TestExplain(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
@@ -527,7 +557,8 @@ func TestExplain(t *testing.T) {
 		return func(v *View) { heard(v, a) }
 	}
 	told := func(v *View) { v.Look.Record.Run = "1" }
-	back := func(v *View) { v.Begin.Got = ago(10 * time.Second) } // the first look at this life
+	back := func(v *View) { v.Begin.Got, v.Back = ago(10*time.Second), ago(10*time.Second) } // the first look at this life
+	beat := func(v *View) { v.Begin.Got = ago(time.Second) }                                 // and a heartbeat since
 	for _, tt := range []struct {
 		name    string
 		view    View
@@ -542,6 +573,10 @@ func TestExplain(t *testing.T) {
 		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
 		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
 		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)), Ask, reason.Explaining, "", ""},
+		{"the run that was over, told before its last heartbeat",
+			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), Write, reason.NeverOff, "", taint.ResultNeverPoweredOff},
+		{"another run, told before its last heartbeat",
+			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
 		{"no answer", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", 100*time.Millisecond)), Wait, reason.Explaining, "", ""},
 		{"no answer a while ago", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", time.Second)), Ask, reason.Explaining, "", ""},
 		{"explained", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Restart = "2" }), Leave, reason.Healthy, "", ""},

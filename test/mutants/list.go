@@ -1769,7 +1769,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.View.step",
-		Old: "if v.Answer.At.Before(v.Begin.Got) { ... }", New: "",
+		Old: "v.Answer.At.Before(since)", New: "since.Wall.IsZero()",
+	},
+	{
+		Name: "fence: a heartbeat makes the question for the run anew", In: "taint/fence.View.step",
+		Old: "since = v.Back", New: "_ = v.Back",
+	},
+	{
+		Name: "fence: a run from before the node was back counts", In: "taint/fence.Memory.Saw",
+		Old: "m.Back, m.backOf = l.Got, l.Record.ID", New: "m.backOf = l.Record.ID",
+	},
+	{
+		Name: "fence: the run of an earlier fence's return counts", In: "taint/fence.Memory.Saw",
+		Old: "case l.Record.ID != m.backOf: ...", New: `case m.backOf == "": m.Back, m.backOf = l.Got, l.Record.ID`,
+	},
+	{
+		Name: "fence: a node that went again is still back", In: "taint/fence.Memory.Saw",
+		Old: `m.Back, m.backOf = providers.Instant{}, ""`, New: "",
 	},
 	{
 		Name: "fence: no second snapshot (step 4)", In: "taint/fence.View.byAnswer",
@@ -6756,8 +6772,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: shadow says nothing of the next life", In: "taint/fence.Memory.Saw",
-		Old: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record)}",
-		New: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Told: m.Told}",
+		Old: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Back: m.Back, backOf: m.backOf}",
+		New: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Back: m.Back, backOf: m.backOf, Told: m.Told}",
 	},
 	{
 		Name: "modes: a fence that was begun hangs in shadow (11)", In: "taint/fence.Step",

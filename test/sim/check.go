@@ -736,8 +736,9 @@ func (c *checker) writers() {
 }
 
 // hung finds pods that cannot mount what is attached because volumesAttached does not list it, and lets attach/detach write it
-// whole, as its restart would (F5). Only a replacement that came back to the marked node may hang so: it was bound, by a scheduler
-// with an old cache, after its predecessor's entries were cleared and before the volume was detached.
+// whole, as its restart would (F5). A replacement may hang so that came back to the marked node: it was bound after its
+// predecessor's entries were cleared and before the volume was detached. The scheduler had an old cache, or a person took
+// the mark off in the middle.
 func (c *checker) hung() {
 	w := c.w
 	for _, p := range w.api.pods {
@@ -751,7 +752,7 @@ func (c *checker) hung() {
 			if a == nil || !a.Status.Attached || a.DeletionTimestamp != nil || slices.ContainsFunc(n.Status.VolumesAttached, listed) {
 				continue
 			}
-			if !c.late[string(p.UID)] {
+			if !c.late[string(p.UID)] && w.machine(n.Name).excused == "" {
 				w.fail("F5", "%s hangs on %s: %s is attached and not listed", p.Name, n.Name, v)
 			}
 			w.count("hung replacement (F5)")
