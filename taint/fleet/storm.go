@@ -393,7 +393,7 @@ func (f *Fleet) storm(name string, n *node, now providers.Instant) Storm {
 	if f.plane[name] != nil {
 		for other, m := range f.plane {
 			s.Plane = append(s.Plane,
-				Member{Name: other, Healthy: m.exists && m.sickness(false) == "", Etcd: m.etcd,
+				Member{Name: other, Healthy: m.sickness(false) == "", Etcd: m.etcd,
 					Turn: f.has(other, now)})
 		}
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -501,6 +502,27 @@ func TestPlane(t *testing.T) {
 	c.f.Drop("n3", c.now)
 	if got := c.view("n1").Storm.Plane; len(got) != 1 {
 		t.Errorf("one is left, got %v", got)
+	}
+}
+
+// A control-plane node that is silent, marked or being fenced is no healthy member, though its condition still says Ready.
+func TestPlaneIsHealthyWhileItIsHeard(t *testing.T) {
+	c := newCluster(t, 4)
+	plane := map[string]string{"node-role.kubernetes.io/control-plane": ""}
+	for _, n := range []string{"n1", "n2", "n3", "n4"} {
+		c.see(n, plane, true)
+	}
+	c.silent["n2"] = true
+	c.pass(time.Minute)
+	marked := taint.Look{Exists: true, Name: "n3", UID: "u", ResourceVersion: "900", Ready: corev1.ConditionTrue,
+		Labels: plane, Mark: &taint.Mark{Value: "f1"}}
+	c.f.See(marked, c.now)
+	got := map[string]bool{}
+	for _, m := range c.view("n1").Storm.Plane {
+		got[m.Name] = m.Healthy
+	}
+	if want := map[string]bool{"n1": true, "n2": false, "n3": false, "n4": true}; !maps.Equal(got, want) {
+		t.Errorf("got healthy %v, want %v", got, want)
 	}
 }
 

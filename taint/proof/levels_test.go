@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -148,8 +149,13 @@ func TestPacemakerTopology(t *testing.T) {
 // Whoever asks when nobody says On any more goes on to the next level once the time of one is over, and not before.
 func TestOverdue(t *testing.T) {
 	two := []Device{{Name: "a", Limits: Limits{Timeout: 5 * time.Second}}, {Name: "b", Level: 1}}
-	var silent, offBeside Answers
+	half := []Device{two[0], {Name: "b", Level: 1}, {Name: "c", Level: 1}}
+	var silent, offBeside, oneOff, bothOff Answers
 	silent.Expect(two...)
+	oneOff.Expect(half...)
+	oneOff.Answered(answer(unknown, 0), answer(off, 0), answer(on, 0))
+	bothOff.Expect(half...)
+	bothOff.Answered(answer(unknown, 0), answer(off, 0), answer(off, 0))
 	offBeside.Expect(two...)
 	offBeside.Answered(answer(unknown, 0), answer(off, 0))
 	sent := func(devices []Device, err error) (p PowerOffs) {
@@ -169,11 +175,42 @@ func TestOverdue(t *testing.T) {
 		{"over", sent(two, nil), two, silent, 5 * time.Second, true},
 		{"over, and there is no other", sent(two[:1], nil), two[:1], silent, 5 * time.Second, false},
 		{"over, and the other is off already", sent(two, nil), two, offBeside, 5 * time.Second, false},
+		{"over, and one of the other's two is on", sent(half[:1], nil), half, oneOff, 5 * time.Second, true},
+		{"over, and the other's two are off", sent(half[:1], nil), half, bothOff, 5 * time.Second, false},
 		{"over, and the other's power must not be touched", sent(two, nil), []Device{two[0], {Name: "b", Level: 1, NoPower: "no"}}, silent, 5 * time.Second, false},
 		{"no limit", sent(two[1:], nil), []Device{{Name: "c"}, two[1]}, silent, time.Hour, false},
 	} {
 		if got := tc.p.Overdue(now.Add(tc.at), tc.devices, tc.a); got != tc.want {
 			t.Errorf("%s: got %v", tc.name, got)
+		}
+	}
+}
+
+// What sending again does not cure is not sent again; what may pass is.
+func TestRefusedForGood(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{providers.ErrUnreachable, false},
+		{providers.ErrNotSent, false},
+		{errors.New("503"), false},
+		{providers.ErrPermanent, true},
+		{providers.ErrDenied, true},
+		{providers.ErrNotFound, true},
+		{providers.ErrIdentity, true},
+		{providers.ErrUntrusted, true},
+	} {
+		err := tc.err
+		if err != nil {
+			err = fmt.Errorf("power off node n1: %w", err)
+		}
+		ds := devices(0)
+		var p PowerOffs
+		p.Sent(now, ds, Move{Turn: true}, err)
+		if got := RefusedForGood(err); got != tc.want || p.Exhausted(ds) != tc.want {
+			t.Errorf("%v: got %t, exhausted %t, want %t", err, got, p.Exhausted(ds), tc.want)
 		}
 	}
 }

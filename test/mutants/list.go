@@ -4952,6 +4952,36 @@ var Mutants = []Mutant{
 		Old: `"reason": taint.TombstoneReason`, New: "",
 	},
 	{
+		Name: "fleet: a silent control-plane member counts as healthy (7)", In: "taint/fleet.Fleet.storm",
+		Old: `m.sickness(false) == ""`,
+		New: `m.stale || m.sickness(false) == ""`, Tests: []string{"./taint/fleet"},
+	},
+	{
+		Name: "fleet: a marked control-plane member counts as healthy (7)", In: "taint/fleet.Fleet.storm",
+		Old: `m.sickness(false) == ""`,
+		New: `m.fenced || m.sickness(false) == ""`, Tests: []string{"./taint/fleet"},
+	},
+	{
+		Name: "levels: one of two outlets off is the level off", In: "taint/proof.level.off",
+		Old: "!slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff })",
+		New: "slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) == providers.PowerOff })", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "levels: another machine's device gets the power-off again", In: "taint/proof.RefusedForGood",
+		Old: "providers.ErrIdentity",
+		New: "", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "levels: a device that has no such machine gets the power-off again", In: "taint/proof.RefusedForGood",
+		Old: "providers.ErrNotFound",
+		New: "", Tests: []string{"./taint/proof"},
+	},
+	{
+		Name: "levels: a device that is not trusted gets the power-off again", In: "taint/proof.RefusedForGood",
+		Old: "providers.ErrUntrusted",
+		New: "", Tests: []string{"./taint/proof"},
+	},
+	{
 		Name: "guard: a closed provider is asked", In: "providers/guard.Provider.enter",
 		Old: "g.closed", New: "false",
 	},
