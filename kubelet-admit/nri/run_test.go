@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
+	"github.com/containerd/nri/pkg/stub"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -738,5 +739,23 @@ func TestRuntimeThatDropsThePlugin(t *testing.T) {
 	h.work.Wait()
 	if len(calls) != 1 {
 		t.Errorf("Registered was called %d times, want 1", len(calls))
+	}
+}
+
+// TestPluginThatEndedIsNotRegistered holds that the status tells of no registration once a connection has ended: whoever
+// reads it would believe that pods are held.
+func TestPluginThatEndedIsNotRegistered(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	p := &plugin{configure: func(string) (*view, error) { return v, nil }, registeredNow: func() {}, view: v}
+	if _, err := p.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	var before, after Status
+	p.fill(&before)
+	err := p.serve(t.Context(), stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex),
+		stub.WithSocketPath(filepath.Join(t.TempDir(), "no.sock")))
+	p.fill(&after)
+	if err == nil || before.Registered.IsZero() || !after.Registered.IsZero() {
+		t.Errorf("got %v, registered %s before, %s after; want an error, and no registration after", err, before.Registered, after.Registered)
 	}
 }

@@ -112,6 +112,35 @@ func TestProcessThatStandsStillWritesNothing(t *testing.T) {
 	}
 }
 
+// The out-of-service taint lets stock controllers end pods and detach volumes: it is written while the proof holds, or not
+// at all, and does not wait for a connection (invariant 1).
+func TestOutOfServiceIsWrittenInTime(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		age           time.Duration // of the proof
+		dials         int32
+		least, atMost time.Duration
+	}{
+		{"the way to the API server is blocked", 0, 1, proof.Sending / 2, proof.Sending},
+		{"the proof is over", proof.TTL + time.Second, 0, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, _ := aboutToWrite(t, true, 0)
+				var dialed *atomic.Int32
+				x.writer.Client, dialed = neverConnected(t)
+				x.c.now = x.c.now.Add(tc.age)
+				begun := time.Now()
+				o := x.act(t.Context(), x.st, recovery.Step{Do: recovery.OutOfService})
+				took := time.Since(begun)
+				if !errors.Is(o.Err, kube.ErrLate) || dialed.Load() != tc.dials || took < tc.least || took > tc.atMost {
+					t.Errorf("after %s, %d connections: got %v, want %v after %s", took, dialed.Load(), o.Err, kube.ErrLate, tc.atMost)
+				}
+			})
+		})
+	}
+}
+
 // A pod waited for its write until stock eviction is about to delete it: it is not written, and not noted as tried. The
 // others are (F2).
 func TestWritesStopBeforeStockEviction(t *testing.T) {

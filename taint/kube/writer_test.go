@@ -15,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/evict"
@@ -146,6 +148,43 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 
 func aRecord(l taint.Look) taint.Record {
 	return taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.Enter(taint.PhaseArmed, "", time.Now())
+}
+
+// A fence that ends takes its out-of-service taint along, in the same write, whichever write ends it. Others' taints stay.
+func TestEndOfFenceTakesOutOfServiceOff(t *testing.T) {
+	theirs := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoSchedule}
+	for name, tc := range map[string]struct {
+		phase taint.Phase
+		write func(Writer, context.Context, taint.Look, taint.Record) error
+		want  []corev1.Taint
+	}{
+		"a record that is done": {taint.PhaseDone, Writer.Record, []corev1.Taint{theirs}},
+		"a record that goes on": {taint.PhaseEvicting, Writer.Record, []corev1.Taint{theirs, taint.OutOfService(transitionedBefore.Time)}},
+		"the end of the mark":   {taint.PhaseDone, Writer.Unmark, []corev1.Taint{theirs}},
+		"our taint is taken back": {"", func(w Writer, ctx context.Context, l taint.Look, _ taint.Record) error {
+			return w.OutOfService(ctx, l, false)
+		}, []corev1.Taint{theirs}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
+			node.Spec.Taints = []corev1.Taint{theirs, taint.OutOfService(transitionedBefore.Time)}
+			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node).Build()
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+				t.Fatal(err)
+			}
+			l := taint.Look{Name: "n1", UID: "u1", ResourceVersion: node.ResourceVersion, Taints: node.Spec.Taints}
+			rec := taint.Record{ID: "f-1", NodeUID: "u1", By: "test", Phase: tc.phase}
+			if err := tc.write((late{}).writer(c), t.Context(), l, rec); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, node.Spec.Taints); diff != "" {
+				t.Errorf("taints (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 // refusals are the ways in which a write comes too late, or from the wrong process. Each must leave the object as it is

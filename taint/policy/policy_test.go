@@ -250,6 +250,21 @@ func TestRefusedPods(t *testing.T) {
 	}
 }
 
+// A pod that finalizers keep is deleted already: nothing is owed, or its node would be read for ever.
+func TestKeptPodIsNotOwed(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
+	a := pod("a")
+	a.Terminal, a.Tombstone = true, true
+	v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+	if v.SawPods([]evict.Pod{a}); !v.Owes() {
+		t.Error("ended, and not deleted yet: got nothing owed")
+	}
+	a.Deleting, a.Grace, a.Finalizers = true, 0, []string{"example.com/keep"}
+	if v.SawPods([]evict.Pod{a}); v.Owes() {
+		t.Error("deleted, and kept by a finalizer: got it owed")
+	}
+}
+
 // A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
 func TestFinished(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{

@@ -4982,6 +4982,39 @@ var Mutants = []Mutant{
 		New: "", Tests: []string{"./taint/proof"},
 	},
 	{
+		Name: "hook: a plugin that ended is still registered", In: "kubelet-admit/nri.plugin.gone",
+		Old: "p.since = time.Time{}", New: "", Tests: []string{"./kubelet-admit/nri -short -run TestPluginThatEnded"},
+	},
+	{
+		Name: "hook: the end of a connection is not noted", In: "kubelet-admit/nri.plugin.serve",
+		Old: "defer p.gone()", New: "", Tests: []string{"./kubelet-admit/nri -short -run TestPluginThatEnded"},
+	},
+	{
+		Name: "writer: a record that ends a fence leaves the out-of-service taint", In: "taint/kube.Writer.Record",
+		Old: "if rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints) { ... }", New: "",
+		Tests: []string{"./taint/kube -short -run TestEndOfFence"},
+	},
+	{
+		Name: "writer: a record takes the out-of-service taint in the middle of a fence", In: "taint/kube.Writer.Record",
+		Old: "rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints)", New: "taint.IsOutOfService(l.Taints)",
+		Tests: []string{"./taint/kube -short -run TestEndOfFence"},
+	},
+	{
+		Name: "out of service: it is written without the proof (1)", In: "taint/controller.Reconciler.act",
+		Old: "if hold != recovery.Yes { ... }", New: "_ = hold",
+		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
+	},
+	{
+		Name: "out of service: it waits for a connection (1)", In: "taint/controller.Reconciler.act",
+		Old:   "r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == recovery.OutOfService)",
+		New:   "r.writer.OutOfService(ctx, l, s.Do == recovery.OutOfService); _ = by",
+		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
+	},
+	{
+		Name: "policy: a pod that finalizers keep is owed for ever", In: "taint/policy.ended",
+		Old: "p.Tombstone && !p.Kept()", New: "p.Tombstone", Tests: []string{"./taint/policy"},
+	},
+	{
 		Name: "guard: a closed provider is asked", In: "providers/guard.Provider.enter",
 		Old: "g.closed", New: "false",
 	},
