@@ -25,7 +25,9 @@ So each policy must say ` + "`withoutProof`" + `: ` + "`accept-duplicates`" + `,
 off by itself, so that an old copy cannot write. Every ended pod has an Event that names the policy and that word, and so has the Node, whose
 annotation ` + "`forcefence.io/policy`" + ` tells it for good: it is written before the first pod is ended.
 
-A policy touches no static pod, no pod of a DaemonSet, no finished pod and no excluded node. Like power-offs it ends
+A policy touches no static pod, no pod of a DaemonSet, no finished pod and no excluded node. A pod that
+[tolerates the mark](promises.md#what-tolerates-the-mark) stays, too, as it does in a fence: the Event
+` + "`PolicySkippedPods`" + ` names it once while the node is not Ready. Like power-offs it ends
 nothing while fewer than half of all nodes are heard, or one of the node's failure domains is lost
 (Event ` + "`PolicyWaits`" + `, once for all nodes). That is most often a partition, and its nodes run. It goes on by itself
 once most nodes have been heard for 25 s.
@@ -67,7 +69,10 @@ one's own may stand beside ` + "`preset`" + ` and wins over it.
 		fmt.Fprintf(&b, "| `%s` | %s |\n", d.Value, owners)
 	}
 	b.WriteString(`
-A Deployment's pods are those of its ReplicaSets; those of a ReplicaSet that nobody controls stay. Where
+A Deployment's pods are those of its ReplicaSets. The pods of a ReplicaSet without a Deployment stay. Longhorn ends
+those, too, because its code looks at the ReplicaSet alone; the setting's values and its document speak of Deployments.
+Such a ReplicaSet is a person's, or another controller's, such as a rollout, which may replace its pods by rules of its
+own. A policy with ` + "`owners: [ReplicaSet]`" + ` ends them. Where
 Longhorn is there, its own setting ` + "`node-down-pod-deletion-policy`" + ` is read before pods are ended: unless it is ` + "`do-nothing`" + `, the preset ends none and says so
 (Event ` + "`PolicyStandsAside`" + `), for two that end the same pods hide from each other what happened. It says so, too, where the setting cannot be read. The
 component ` + "`longhorn`" + ` of deploy/ grants the rights to read it, and whose a ReplicaSet is.

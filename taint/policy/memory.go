@@ -22,6 +22,7 @@ type memory struct {
 	Owed    map[string]bool              `json:"owed,omitempty"`
 	Freed   map[string]bool              `json:"freed,omitempty"`
 	Loose   map[string]string            `json:"loose,omitempty"`
+	Told    map[string]bool              `json:"told,omitempty"`
 	Spells  map[string]spellJSON         `json:"spells,omitempty"`
 	Failed  map[string]bool              `json:"failed,omitempty"`
 	Free    []freedJSON                  `json:"free,omitempty"`
@@ -47,7 +48,7 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 	out := memory{
 		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Lost: m.lost, Seen: m.seen,
 		Again: m.again, Small: m.small,
-		Owed: m.owed, Freed: m.freed, Loose: m.loose, Failed: m.failed, Boot: m.boot,
+		Owed: m.owed, Freed: m.freed, Loose: m.loose, Failed: m.failed, Boot: m.boot, Told: m.told,
 	}
 	for name, s := range m.spells {
 		if out.Spells == nil {
@@ -71,7 +72,7 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, lost: in.Lost,
 		seen:  in.Seen,
 		again: in.Again, small: in.Small,
-		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,
+		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot, told: in.Told,
 	}
 	for name, s := range in.Spells {
 		if m.spells == nil {

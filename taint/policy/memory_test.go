@@ -17,7 +17,7 @@ func TestMemoryIsWrittenWhole(t *testing.T) {
 		ready: true, fell: 2, done: map[string]int{"p": 1}, since: at, looked: at.Add(1), resumed: at.Add(2), lost: at.Add(3),
 		seen:  evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
 		again: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
-		owed: map[string]bool{"v": true}, freed: map[string]bool{"w": true},
+		owed: map[string]bool{"v": true}, freed: map[string]bool{"w": true}, told: map[string]bool{"p": true},
 		loose: map[string]string{"pv": "p"}, spells: map[string]spell{"p": {true, at.Add(4), true, at.Add(5)}}, failed: map[string]bool{"x": true},
 		free: []freed{{"p", evict.Volume{PV: "pv", Driver: "d"}, "b", true}}, boot: "b",
 	}

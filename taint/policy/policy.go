@@ -83,6 +83,7 @@ type Memory struct {
 	owed  map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
 	freed map[string]bool              // UIDs of ended pods whose volumes were set loose
 	loose map[string]string            // volumes whose attachments are to be deleted, with the policy's name
+	told  map[string]bool              // policies that named the pods which tolerate the mark, since the node is not Ready
 
 	spells map[string]spell // by policy: of those whose trigger is StorageUnhealthy
 	failed map[string]bool  // by UID: what was refused since the last of them began
@@ -107,7 +108,9 @@ func (m *Memory) Saw(l taint.Look) {
 		m.fell++
 	}
 	m.clone()
-	m.ready = ready
+	if m.ready = ready; ready {
+		m.told = nil
+	}
 	maps.DeleteFunc(m.loose, func(_, policy string) bool { // its kubelet unmounts them, or the fence detaches them
 		return l.Mark != nil || ready && !m.spells[policy].open
 	})
@@ -135,7 +138,7 @@ func (m *Memory) SawPods(pods []evict.Pod) {
 // clone makes maps of its own: a View holds those that were there.
 func (m *Memory) clone() {
 	m.again, m.small, m.owed, m.freed, m.loose = maps.Clone(m.again), maps.Clone(m.small), maps.Clone(m.owed), maps.Clone(m.freed), maps.Clone(m.loose)
-	m.spells, m.failed, m.free = maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.free)
+	m.spells, m.failed, m.free, m.told = maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.free), maps.Clone(m.told)
 }
 
 // ended reports a pod that is still to be deleted.
@@ -157,6 +160,12 @@ func (m *Memory) Decided(d Decision) {
 	}
 	for _, pv := range d.Settled {
 		delete(m.loose, pv)
+	}
+	for _, name := range d.Told {
+		if m.told == nil {
+			m.told = map[string]bool{}
+		}
+		m.told[name] = true
 	}
 }
 
@@ -265,7 +274,8 @@ type Decision struct {
 
 	InUse []corev1.UniqueVolumeName    // ClearVolumes
 	Begun map[string]providers.Instant // policies whose spells begin
-	Notes []Note                       // of those that are done
+	Notes []Note                       // of those that are done, or leave pods alone
+	Told  []string                     // policies whose Notes name the pods that tolerate the mark
 }
 
 const (
@@ -345,7 +355,37 @@ func Step(v View) Decision {
 		d.After = min(d.After, one.After)
 		d.Done = nil
 	}
-	return d
+	return v.nameTolerating(due, d)
+}
+
+// nameTolerating adds to a wait the pods that policies would end if they did not tolerate the mark: once while the node
+// is not Ready. A policy with a spell names them when that is done.
+func (v View) nameTolerating(due []Policy, wait Decision) Decision {
+	for _, p := range due {
+		if p.When == StorageUnhealthy || v.told[p.Name] {
+			continue
+		}
+		pods, read := v.tolerating(p)
+		if read.Act != Leave {
+			return read
+		}
+		wait.Notes, wait.Told = append(wait.Notes, note(reason.PolicySkipped, p, pods)...), append(wait.Told, p.Name)
+	}
+	return wait
+}
+
+// tolerating returns the policy's pods that it leaves alone because they tolerate the mark, as text. read is what to
+// read before that can be said; Leave: nothing.
+func (v View) tolerating(p Policy) (pods []string, read Decision) {
+	stay := v.where(func(pod evict.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
+	for i := range stay {
+		stay[i].Exempt = taint.NotExempt // resolve passes over exempt pods
+	}
+	mine, read := p.resolve(stay)
+	for _, pod := range mine {
+		pods = append(pods, fmt.Sprintf("pod %s/%s tolerates the mark", pod.Namespace, pod.Name))
+	}
+	return pods, read
 }
 
 // rests reports that a write of the pod was refused a moment ago.

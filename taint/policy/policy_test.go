@@ -265,6 +265,43 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 	}
 }
 
+// A policy's pods that tolerate the mark stay, and are named once while the node is not Ready. Others' pods, and those of
+// DaemonSets, are not named.
+func TestToleratingPodsAreNamed(t *testing.T) {
+	p := full()
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{p}}
+	v.Saw(v.Look)
+	tolerates, daemon, other := pod("a"), pod("b"), pod("c")
+	tolerates.Exempt, daemon.Exempt, other.Exempt = taint.ExemptTolerate, taint.ExemptDaemon, taint.ExemptTolerate
+	other.Namespace = "elsewhere"
+	tolerates.Claims = true // its volumes were not read
+	v.Pods = []evict.Pod{tolerates, daemon, other}
+	if got := what(Step(v)); got != "volumes[a]" {
+		t.Errorf("before its volumes are known: got %s", got)
+	}
+	v.Pods[0].Claims = false
+	d := Step(v)
+	want := []Note{{reason.PolicySkipped, "policy p, without proof: accept-duplicates: pod db/a tolerates the mark"}}
+	if got := what(d); got != "wait 30s" || !slices.Equal(d.Notes, want) {
+		t.Errorf("got %s and %v, want %v", got, d.Notes, want)
+	}
+	v.Decided(d)
+	if d := Step(v); len(d.Notes) > 0 {
+		t.Errorf("the next look: got %v", d.Notes)
+	}
+	healthy := v.Look
+	healthy.Ready = corev1.ConditionTrue
+	v.Saw(healthy)
+	v.Saw(v.Look)
+	if d := Step(v); !slices.Equal(d.Notes, want) {
+		t.Errorf("not Ready again: got %v, want %v", d.Notes, want)
+	}
+	v.Pods = append(v.Pods, pod("d"))
+	if got := what(Step(v)); got != "end[d]" {
+		t.Errorf("beside one that may be ended: got %s", got)
+	}
+}
+
 // A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
 func TestFinished(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{

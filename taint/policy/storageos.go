@@ -189,7 +189,11 @@ func (v View) spell(p Policy) Decision {
 	if v.spells[p.Name].begun.IsZero() {
 		begun = map[string]providers.Instant{p.Name: v.Now}
 	}
-	var skipped, failed []string
+	skipped, read := v.tolerating(p)
+	if read.Act != Leave {
+		return read
+	}
+	var failed []string
 	var well []evict.Pod
 	resting := false
 	for _, pod := range mine {

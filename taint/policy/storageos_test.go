@@ -331,6 +331,12 @@ func TestStorageOSStories(t *testing.T) {
 			m.health["1"] = unknown
 			m.pass(t, time.Minute)
 		}, nil, []reason.Reason{reason.PolicySkipped}},
+		{"a pod that tolerates the mark stays, and is named", AcceptDuplicates, func(t *testing.T, m *model) {
+			m.add("a", yes, "csi/1")
+			m.add("b", yes, "csi/2")
+			m.pods[0].Exempt = taint.ExemptTolerate
+			m.pass(t, time.Minute)
+		}, []string{"0s: end b", "0s: delete b", "0s: detach va-2"}, []reason.Reason{reason.PolicySkipped}},
 		{"another storage's volume may be as it likes", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1", "other/2")
 			m.health["2"] = sick

@@ -120,7 +120,7 @@ const (
 	PolicyYields   Reason = "PolicyStandsAside"        // a setting of the storage's own does what a policy would, or cannot be read
 	PolicyWaits    Reason = "PolicyWaits"              // not this node alone looks dead: policies end nothing
 	PolicyEnded    Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
-	PolicySkipped  Reason = "PolicySkippedPods"        // pods that a policy leaves alone: their volumes are not known to be healthy
+	PolicySkipped  Reason = "PolicySkippedPods"        // pods that a policy leaves alone: they tolerate the mark, or their volumes are not known to be healthy
 	PolicyTimedOut Reason = "PolicyTimedOut"           // what a policy wanted to do with a node was refused for too long
 	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: ended and deleted, and still there
 	ConfigRejected Reason = "ConfigurationRejected"    // on the leader's Lease: a changed file is not in force
@@ -375,7 +375,8 @@ var table = []Row{
 	{PolicyWaits, Warning, "", "Policies end no pods without proof now: {detail}. This is reported once for all nodes that it concerns.",
 		"Look at the network between the nodes and the API server, and at the site. Policies go on by themselves once at least half of the nodes are heard and no failure domain is lost. Pods of a machine that is proven off are moved in any case."},
 	{PolicyEnded, Warning, "", "Node {node} looks dead: the pod was ended so that it can run elsewhere ({detail}). Its machine may run.", ""},
-	{PolicySkipped, Info, "", "Pods of this node stay, although its storage is not healthy, because their volumes are not known to be healthy either: {detail}. They are looked at again once that has expired.", ""},
+	{PolicySkipped, Info, "", "A policy leaves pods of this node alone: {detail}.",
+		"A pod that tolerates the mark stays on the node: give it the tolerations that it needs, by key. A pod whose volumes are not known to be healthy is looked at again after expiryInterval."},
 	{PolicyTimedOut, Warning, "", "Gave up until this node's storage was healthy again, or that has expired: the API server refused what was to be done ({detail}).",
 		"The cause is in the log: an admission webhook, or a right that the controller lacks. Until then these pods wait for the proof that their machine is off, as all others."},
 	{FinalizersKeep, Warning, "", "The pod was ended and deleted, and can never start again. Its name stays taken until its finalizers are removed: {detail}.",

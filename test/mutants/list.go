@@ -5011,6 +5011,28 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
 	},
 	{
+		Name: "policy: pods that tolerate the mark are not named", In: "taint/policy.View.nameTolerating",
+		Old: "append(wait.Notes, note(reason.PolicySkipped, p, pods)...)", New: "append(wait.Notes, note(reason.PolicySkipped, p, pods[:0])...)",
+		Tests: []string{"./taint/policy"},
+	},
+	{
+		Name: "policy: pods that tolerate the mark are named again and again", In: "taint/policy.View.nameTolerating",
+		Old: "v.told[p.Name]", New: "false", Tests: []string{"./taint/policy"},
+	},
+	{
+		Name: "policy: pods of DaemonSets are named", In: "taint/policy.View.tolerating",
+		Old: "pod.Exempt == taint.ExemptTolerate", New: "pod.Exempt != taint.NotExempt", Tests: []string{"./taint/policy"},
+	},
+	{
+		Name: "policy: pods that tolerate the mark are named once for all", In: "taint/policy.Memory.Saw",
+		Old: "m.told = nil", New: "", Tests: []string{"./taint/policy"},
+	},
+	{
+		Name: "storageos: pods that tolerate the mark are not named", In: "taint/policy.View.spell",
+		Old: "skipped, read := v.tolerating(p)", New: "skipped, read := v.tolerating(p); skipped = nil",
+		Tests: []string{"./taint/policy"},
+	},
+	{
 		Name: "policy: a pod that finalizers keep is owed for ever", In: "taint/policy.ended",
 		Old: "p.Tombstone && !p.Kept()", New: "p.Tombstone", Tests: []string{"./taint/policy"},
 	},
