@@ -10,7 +10,7 @@ LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERS
 # The longest first: most tests wait for much of their time, and so three packages run at a time.
 packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
 
-.PHONY: all demo walkthrough test alerts olm bundle notes e2e sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all demo walkthrough test alerts olm bundle notes e2e timeline sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -57,6 +57,9 @@ e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet
 	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 bin/tally -v -skips - -stories test/e2e -flaky out/flaky \
 	  -rerun '$(GO) test -json -timeout 40m' \
 	  -- $(GO) test -json -count=1 -timeout 40m -run 'TestE2E/nodes/($(or $(RUN),.))' ./test/e2e
+
+timeline: controlplane ## Longhorn's document by Kubernetes' own times on such nodes, to its end: a quarter of an hour
+	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 $(GO) test -count=1 -timeout 40m -v -run '^TestTimeline$$' ./test/e2e
 
 sim: ## the simulation alone: SEEDS histories (1,000,000), from the seed FROM on
 	$(GO) test -count=1 -timeout 0 $(TESTFLAGS) ./test/sim -sim.seeds=$(or $(SEEDS),1000000) -sim.from=$(or $(FROM),0)

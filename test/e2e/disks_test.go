@@ -326,17 +326,19 @@ func (w *world) budgets() int {
 	return len(list.Items)
 }
 
-// drain begins `kubectl drain`, and returns what it came to once it is over.
-func (w *world) drain(n *nodes.Node) (over func() bool) {
+// drain begins `kubectl drain`, which gives up after a while, and returns what it came to once it is over.
+func (w *world) drain(n *nodes.Node, wait time.Duration, succeeds bool) (over func() bool) {
 	done, ctx := make(chan error, 1), w.t.Context()
 	go func() {
-		_, err := w.c.Kubectl(ctx, "drain", n.Name(), "--ignore-daemonsets", "--timeout=10m")
+		_, err := w.c.Kubectl(ctx, "drain", n.Name(), "--ignore-daemonsets", "--timeout="+wait.String())
 		done <- err
 	}()
 	return func() bool {
 		select {
 		case err := <-done:
-			w.must(err)
+			if succeeds != (err == nil) {
+				w.t.Errorf("kubectl drain: got %v, want success: %t", err, succeeds)
+			}
 			return true
 		default:
 			return false
@@ -349,13 +351,13 @@ func (w *world) auto(n *nodes.Node) bool {
 	return w.node(n).Annotations[taint.AutoEvictingAnnotation] == "true"
 }
 
-// drained is what Longhorn's document about drains wants of data (TestLonghornDrain: normal, last replica): the node is drained by kubectl,
+// drained is what Longhorn's document about drains wants of data (TestLonghornDrain: normal, last replica, unschedulable): the node is drained by kubectl,
 // its replicas move or stay as the policy says, redundancy is kept or is not, and the data is read from the replicas that the document
 // wants to be there in the end, when there are no others any more.
 func (w *world) drained() string {
 	d := w.storage
 	w.engine()
-	names, pods := []string{"moves", "one", "three"}, map[string]*corev1.Pod{}
+	names, pods := []string{"moves", "one", "three", "stays"}, map[string]*corev1.Pod{}
 	w.only(w.n2, func() {
 		for _, name := range names {
 			w.statefulSet(name, w.volume(name, holds))
@@ -384,7 +386,7 @@ func (w *world) drained() string {
 
 	w.guards(drain.BlockForEviction)
 	d.volume("moves", w.n2, w.n1)
-	over := w.drain(w.n2)
+	over := w.drain(w.n2, 10*time.Minute, true)
 	d.until("its replica is asked to go", func() bool { return slices.Equal(d.asked(), []string{"moves-n2"}) && w.auto(w.n2) })
 	all := ends(over)
 	if d.is("n2", "moves") || !d.is("n3", "moves") || d.least["moves"] != 2 {
@@ -395,7 +397,7 @@ func (w *world) drained() string {
 	w.guards(drain.BlockForEvictionIfLast)
 	d.volume("one", w.n2)
 	d.volume("three", w.n1, w.n2, w.n3)
-	over = w.drain(w.n2)
+	over = w.drain(w.n2, 10*time.Minute, true)
 	d.until("the last replica is asked to go", func() bool { return slices.Equal(d.asked(), []string{"one-n2"}) && w.auto(w.n2) })
 	last := ends(over)
 	if d.is("n2", "one") || d.least["one"] != 1 {
@@ -412,9 +414,29 @@ func (w *world) drained() string {
 		}
 	}
 
+	// There is no room for another replica: the drain never ends, and after it all is as before.
+	w.guards("")
+	w.guards(drain.BlockForEviction)
+	d.volume("stays", w.n2, w.n1)
+	over = w.drain(w.n2, 10*time.Second, false)
+	asked := []string{"stays-n2", "three-n2"}
+	d.until("its replicas are asked to go", func() bool { return slices.Equal(d.asked(), asked) && w.auto(w.n2) })
+	d.until("the drain has given up", over)
+	if !w.auto(w.n2) || !d.engines()["n2"] {
+		w.t.Errorf("when the drain gave up: auto-evicting %t, engine %t; want both", w.auto(w.n2), d.engines()["n2"])
+	}
+	w.kubectl("uncordon", "n2")
+	d.until("the requests are taken back", func() bool { return !w.auto(w.n2) && len(d.asked()) == 0 })
+	if !d.is("n2", "stays") || !d.is("n1", "stays") || d.least["stays"] != 2 {
+		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of stays; want them where they were, and 2", d.list(), d.least["stays"])
+	}
+	for _, reason := range []string{"EvictionAutomatic", "EvictionCanceled"} {
+		w.until(reason+" of stays-n2", func() bool { return w.told("stays-n2", reason) })
+	}
+
 	// The data, mounted anew, with only these replicas left.
 	w.guards("")
-	from := map[string]string{"moves": "n3", "three": "n2"}
+	from := map[string]string{"moves": "n3", "three": "n2", "stays": "n2"}
 	for _, c := range d.list() {
 		if c.Volume == "one" {
 			from["one"] = c.Node
@@ -443,7 +465,7 @@ func (w *world) drained() string {
 			w.t.Errorf("%s reads data of sum %s from %s, and %s was written", name, is, from[name], was)
 		}
 	}
-	w.kubectl("-n", w.ns, "delete", "statefulset", "engine", "one", "three", "--cascade=foreground", "--wait")
+	w.kubectl("-n", w.ns, "delete", "statefulset", "engine", "one", "three", "stays", "--cascade=foreground", "--wait")
 	w.clear("moves")
 	w.kubectl("-n", w.ns, "delete", "copies."+diskGroup, "--all")
 	return fmt.Sprintf("room for replicas to drained: all move %s, the last one %s", ms(all), ms(last))

@@ -70,13 +70,14 @@ type world struct {
 	n1, n2, n3 *nodes.Node
 	bmcs       map[string]*datacenter.BMC // by node
 	accepted   []string                   // identities that a policy may double
+	patience   time.Duration              // until waits for so long
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, grace time.Duration) *world {
 	nodes.Need(t)
 	ctx := t.Context()
-	w := &world{t: t, dir: t.TempDir()}
-	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: nodes.NodeGrace})
+	w := &world{t: t, dir: t.TempDir(), patience: stepTimeout}
+	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: grace})
 	w.dc = datacenter.New(datacenter.Options{})
 	t.Cleanup(func() { w.must(w.dc.Close()) })
 	w.shared = t.TempDir()
@@ -444,7 +445,7 @@ func (w *world) untilFree(n *nodes.Node) time.Time {
 
 func (w *world) until(what string, check func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience)
 	defer cancel()
 	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return check(), nil }); err != nil {
 		w.t.Fatalf("waiting for: %s: %v", what, err)
