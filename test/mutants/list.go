@@ -87,6 +87,9 @@ var explained = []string{"./cmd/forcefence -run TestExplain"}
 // wiring is what becomes of a configuration file.
 var wiring = []string{"./cmd/internal/app"}
 
+// serving are the tests of metrics and health beside hostile clients.
+var serving = []string{"./cmd/internal/app -run HostileClients|Exposition"}
+
 // rewound are the tests of an etcd that was restored from a backup, without a control plane.
 var rewound = []string{"./cmd/internal/app -run Rewind|RestoredEtcd"}
 
@@ -7314,6 +7317,94 @@ var Mutants = []Mutant{
 	{
 		Name: "page: pages are followed by as many as like", In: "cmd/internal/page.newServer", Tests: statusPage,
 		Old: "make(chan struct{}, streams)", New: "make(chan struct{}, 1000)",
+	},
+	{
+		Name: "listeners: one address has as many connections as it likes", In: "cmd/internal/httpserver.listener.admit",
+		Old: "l.from[c.from] >= l.maxEach", New: "false",
+	},
+	{
+		Name: "listeners: there are as many connections as clients like", In: "cmd/internal/httpserver.listener.admit",
+		Old: "len(l.conns) >= maxConns", New: "false",
+	},
+	{
+		Name: "listeners: a new connection waits for a slow one", In: "cmd/internal/httpserver.listener.victim",
+		Old: "case c.since.Sub(slowest.since) >= moment: ...", New: "case false: return nil",
+	},
+	{
+		Name: "listeners: a connection goes before it could ask", In: "cmd/internal/httpserver.listener.victim",
+		Old: "c.since.Sub(slowest.since) >= moment", New: "true",
+	},
+	{
+		Name: "listeners: another address's connections go for those of one", In: "cmd/internal/httpserver.listener.victim",
+		Old: "sameSource && o.from != c.from", New: "false",
+	},
+	{
+		Name: "listeners: addresses that flood the port starve those that have few", In: "cmd/internal/httpserver.listener.victim",
+		Old: "l.from[crowd.from] > l.from[c.from]+1", New: "false",
+	},
+	{
+		Name: "listeners: two addresses take each other's only connection", In: "cmd/internal/httpserver.listener.victim",
+		Old: "l.from[crowd.from] > l.from[c.from]+1", New: "l.from[crowd.from] > l.from[c.from]",
+	},
+	{
+		Name: "listeners: who has just asked is the slowest", In: "cmd/internal/httpserver.noteState",
+		Old: "s == http.StateActive || s == http.StateIdle", New: "s == http.StateIdle",
+	},
+	{
+		Name: "listeners: who has just been answered is the slowest", In: "cmd/internal/httpserver.noteState",
+		Old: "s == http.StateActive || s == http.StateIdle", New: "s == http.StateActive",
+	},
+	{
+		Name: "listeners: a connection that has gone counts", In: "cmd/internal/httpserver.conn.Close",
+		Old: "c.of.forget(c)", New: "",
+	},
+	{
+		Name: "listeners: a connection is taken off twice", In: "cmd/internal/httpserver.listener.forget",
+		Old: "if _, counted := l.conns[c]; !counted { ... }", New: "",
+	},
+	{
+		Name: "listeners: who is evicted stays", In: "cmd/internal/httpserver.listener.Accept",
+		Old: "slowest.abort()", New: "",
+	},
+	{
+		Name: "listeners: connections are not bounded", In: "cmd/internal/httpserver.Listen",
+		Old: "return limit(l, maxEach), nil", New: "return l, nil",
+	},
+	{
+		Name: "listeners: a header may take for ever", In: "cmd/internal/httpserver.New",
+		Old: "ReadHeaderTimeout: headerTime", New: "",
+	},
+	{
+		Name: "listeners: a body may take for ever", In: "cmd/internal/httpserver.New",
+		Old: "ReadTimeout: requestTime", New: "",
+	},
+	{
+		Name: "listeners: an answer may never be read", In: "cmd/internal/httpserver.New",
+		Old: "WriteTimeout: answerTime", New: "",
+	},
+	{
+		Name: "listeners: a connection may idle for ever", In: "cmd/internal/httpserver.New",
+		Old: "IdleTimeout: idleTime", New: "",
+	},
+	{
+		Name: "listeners: a header may have a megabyte", In: "cmd/internal/httpserver.New",
+		Old: "MaxHeaderBytes: maxHeader", New: "",
+	},
+	{
+		Name: "listeners: each scrape is rendered and held", In: "cmd/internal/app.exposition.rendered", Tests: serving,
+		Old: "age < fresh", New: "false",
+	},
+	{
+		Name: "listeners: a scrape of long ago is sent", In: "cmd/internal/app.exposition.rendered", Tests: serving,
+		Old: "age < fresh", New: "true",
+	},
+	{
+		Name: "listeners: who set the clock back sees old numbers", In: "cmd/internal/app.exposition.rendered", Tests: serving,
+		Old: "age >= 0", New: "true",
+	},
+	{
+		Name: "listeners: metrics and health have no limits", In: "cmd/internal/app.addServer", Tests: serving,
+		Old: "httpserver.New(h, log)", New: "&http.Server{Handler: h}",
 	},
 	{
 		Name: "page: whoever writes an Event says what comes next", In: "taint/status.Snapshot.told", Tests: []string{"./taint/status"},

@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +29,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -91,11 +88,8 @@ func Run(ctx context.Context, o Options) error {
 		Cache:                  controller.CacheOptions(),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: false}},
 		Metrics:                server.Options{BindAddress: "0"}, // served below, with our own registry
-		HealthProbeBindAddress: cfg.Listen.Health,
+		HealthProbeBindAddress: "0",                              // likewise: the manager's has no limits
 		Controller:             crconfig.Controller{SkipNameValidation: &skip},
-	}
-	if opts.HealthProbeBindAddress == "" {
-		opts.HealthProbeBindAddress = "0"
 	}
 	always := func() error { return nil }
 	leading, back := always, rewindOf(lock, nil)
@@ -211,17 +205,16 @@ func Run(ctx context.Context, o Options) error {
 		mgr.Add(everywhere(func(ctx context.Context) error {
 			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
 		})),
-		mgr.Add(everywhere(func(ctx context.Context) error { return serveMetrics(ctx, cfg.Listen.Metrics, reg) })),
-		addPage(mgr, cfg, confs, o, restConfig, api),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("informers", func(*http.Request) error {
+		addServer(mgr, "metrics", cfg.Listen.Metrics, metrics(prometheus.Gatherers{reg, crmetrics.Registry}), o.Log),
+		addServer(mgr, "health", cfg.Listen.Health, probes(func(*http.Request) error {
 			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
 			if !mgr.GetCache().WaitForCacheSync(wait) {
 				return errors.New("informers are not in sync")
 			}
 			return nil
-		}),
+		}), o.Log),
+		addPage(mgr, cfg, confs, o, restConfig, api),
 	); err != nil {
 		return fmt.Errorf("adding to manager: %w", err)
 	}
@@ -330,32 +323,4 @@ func reporter(
 		}
 		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), action, "%s", reason.Of(why).Note(words...))
 	}
-}
-
-// serveMetrics serves our metrics and controller-runtime's at /metrics until ctx ends.
-func serveMetrics(ctx context.Context, addr string, reg *prometheus.Registry) error {
-	if addr == "" {
-		<-ctx.Done()
-		return nil
-	}
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("serving metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{reg, crmetrics.Registry}, promhttp.HandlerOpts{}))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = srv.Shutdown(stop)
-	}()
-	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving metrics: %w", err)
-	}
-	<-stopped
-	return nil
 }

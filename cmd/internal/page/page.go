@@ -23,6 +23,7 @@ import (
 
 	g "maragu.dev/gomponents"
 
+	"github.com/forcefence/forcefence/cmd/internal/httpserver"
 	"github.com/forcefence/forcefence/taint/glance"
 	"github.com/forcefence/forcefence/taint/status"
 )
@@ -42,8 +43,8 @@ type Options struct {
 }
 
 const (
-	atOnce     = 128 // connections
 	streams    = 32
+	maxEach    = 2 * streams      // connections from one address, which may be a proxy's
 	every      = 2 * time.Second  // a stream looks whether its page changed
 	quiet      = 20 * time.Second // a stream that had nothing to say says that it is there
 	patience   = 5 * time.Second  // with a reader
@@ -72,18 +73,14 @@ func Serve(ctx context.Context, o Options) error {
 }
 
 func serve(ctx context.Context, o Options) error {
-	ln, err := net.Listen("tcp", o.Address)
+	ln, err := httpserver.Listen(o.Address, maxEach)
 	if err != nil {
 		return fmt.Errorf("serving status page (listen.status): %w", err)
 	}
 	defer ln.Close()
-	ln = &bounded{Listener: ln, slots: make(chan struct{}, atOnce)}
 	s := newServer(o)
-	srv := &http.Server{
-		Handler: s.handler(), ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: patience, ReadTimeout: 2 * patience, WriteTimeout: 4 * patience, IdleTimeout: 6 * patience, MaxHeaderBytes: 2 * longest,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	srv := httpserver.New(s.handler(), o.Log)
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	if o.CertFile != "" {
 		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.cert.get}
 		ln = tls.NewListener(ln, withHTTP2(srv.TLSConfig))
@@ -111,32 +108,6 @@ func serve(ctx context.Context, o Options) error {
 func withHTTP2(c *tls.Config) *tls.Config {
 	c.NextProtos = []string{"h2", "http/1.1"}
 	return c
-}
-
-// bounded is a listener that takes the next connection when there are fewer than so many.
-type bounded struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	b.slots <- struct{}{}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.slots
-		return nil, err
-	}
-	return &slot{Conn: c, free: sync.OnceFunc(func() { <-b.slots })}, nil
-}
-
-type slot struct {
-	net.Conn
-	free func()
-}
-
-func (s *slot) Close() error {
-	defer s.free()
-	return s.Conn.Close()
 }
 
 // certificate is that of the files, read at most once in a while: whoever renews it writes them anew. While they hold none, as in the middle of that,

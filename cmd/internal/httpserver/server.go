@@ -1,0 +1,204 @@
+// Package httpserver makes the controller's HTTP servers: metrics, health and the status page. Any pod may reach their
+// ports, so a client is taken for hostile until it is served: connections, headers, time and memory are bounded, for
+// each client and for all.
+//
+// A new connection always finds room while another one is slow: a kubelet's probe and Prometheus are served beside
+// clients that hold as many connections as they may.
+package httpserver
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// maxConns is how many connections a listener has.
+	maxConns = 128
+	// moment is how long a connection is left in peace after it was accepted, or began a request: as long as a probe or
+	// a scrape takes, and no longer. Until then nobody gives way to a new one.
+	moment = 100 * time.Millisecond
+
+	headerTime  = 5 * time.Second  // for the TLS handshake, and again for a request's header
+	requestTime = 10 * time.Second // for the whole request
+	answerTime  = 10 * time.Second // for the answer, from the end of the request's header
+	idleTime    = time.Minute      // between two requests
+	maxHeader   = 8 << 10          // bytes of a header; net/http lets 4 KiB more pass
+	maxKernel   = 64 << 10         // bytes that the kernel keeps of a connection, in each direction; Linux doubles it
+)
+
+// New returns a server of h for the connections of Listen. log gets the clients' faults, at level debug.
+func New(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ConnState: noteState, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader,
+		// Of a connection with HTTP/2: as many requests as a browser with some tabs has under way, and the smallest
+		// buffers.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 16, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 64 << 10,
+			MaxReceiveBufferPerStream: 16 << 10, WriteByteTimeout: answerTime,
+		},
+	}
+}
+
+// Listen listens at a TCP address. Where a connection is one too many, in all or of the maxEach from one address, the
+// slowest one is closed.
+func Listen(address string, maxEach int) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return limit(l, maxEach), nil
+}
+
+func limit(l net.Listener, maxEach int) *listener {
+	return &listener{
+		Listener: l, maxEach: maxEach, now: time.Now, conns: map[*conn]struct{}{}, from: map[netip.Addr]int{},
+	}
+}
+
+// listener bounds its connections.
+type listener struct {
+	net.Listener
+	maxEach int
+	now     func() time.Time
+
+	mu    sync.Mutex // guards what follows, and each connection's since
+	conns map[*conn]struct{}
+	from  map[netip.Addr]int // how many of them, by where they come from
+}
+
+// conn is a connection that is counted until it is closed.
+type conn struct {
+	net.Conn
+	of    *listener
+	from  netip.Addr
+	since time.Time // it was accepted, or began or ended a request
+}
+
+// Accept returns the next connection that there is room for.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		inner, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if tcp, ok := inner.(*net.TCPConn); ok { // best effort: a client that does not read costs the kernel less
+			_ = tcp.SetReadBuffer(maxKernel)
+			_ = tcp.SetWriteBuffer(maxKernel)
+		}
+		c := &conn{Conn: inner, of: l, from: source(inner.RemoteAddr())}
+		slowest, ok := l.admit(c)
+		if slowest != nil {
+			slowest.abort()
+		}
+		if ok {
+			return c, nil
+		}
+		c.abort()
+	}
+}
+
+// admit counts a connection, if there is room for it. The connection that has to go for it is not counted any more.
+func (l *listener) admit(c *conn) (evicted *conn, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.since = l.now()
+	if each := l.from[c.from] >= l.maxEach; each || len(l.conns) >= maxConns {
+		if evicted = l.victim(c, each); evicted == nil {
+			return nil, false
+		}
+		l.forget(evicted)
+	}
+	l.conns[c] = struct{}{}
+	l.from[c.from]++
+	return evicted, true
+}
+
+// victim is the connection that goes for c; nil: c itself. sameSource has it chosen among those from c's address.
+//
+// It is the one that has been longest in its state: it waits for a request that does not come, or for a client that
+// does not read. If all are younger than a moment, an address that has many gives one up for an address that would
+// still have fewer.
+func (l *listener) victim(c *conn, sameSource bool) *conn {
+	var slowest, crowd *conn
+	for o := range l.conns {
+		if sameSource && o.from != c.from {
+			continue
+		}
+		if slowest == nil || o.since.Before(slowest.since) {
+			slowest = o
+		}
+		if crowd == nil || l.from[o.from] > l.from[crowd.from] {
+			crowd = o
+		}
+	}
+	switch {
+	case c.since.Sub(slowest.since) >= moment:
+		return slowest
+	case l.from[crowd.from] > l.from[c.from]+1:
+		return crowd
+	}
+	return nil
+}
+
+// forget counts a connection no more. It may be repeated. The caller holds mu.
+func (l *listener) forget(c *conn) {
+	if _, counted := l.conns[c]; !counted {
+		return
+	}
+	delete(l.conns, c)
+	if l.from[c.from]--; l.from[c.from] == 0 {
+		delete(l.from, c.from)
+	}
+}
+
+// Close ends the connection.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	c.of.forget(c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets a refusal arrive: net/http calls it before it closes a connection whose request it has not read.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// abort ends the connection, and has the kernel drop what the client has not read.
+func (c *conn) abort() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Conn.Close()
+}
+
+// noteState is told by http.Server when a request begins and ends.
+func noteState(c net.Conn, s http.ConnState) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if c, ok := c.(*conn); ok && (s == http.StateActive || s == http.StateIdle) {
+		c.of.mu.Lock()
+		c.since = c.of.now()
+		c.of.mu.Unlock()
+	}
+}
+
+// source is the address that a connection comes from.
+func source(a net.Addr) netip.Addr {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}
