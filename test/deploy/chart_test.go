@@ -122,6 +122,7 @@ var rendered = []struct {
 	{"plain", map[string]string{
 		"deployment.yaml":           "base/deployment.yaml",
 		"flowschema.yaml":           "base/flowschema.yaml",
+		"networkpolicy.yaml":        "base/networkpolicy.yaml",
 		"people.yaml":               "base/people.yaml",
 		"policy-controller.yaml":    "base/policy-controller.yaml",
 		"policy-kubelet.yaml":       "base/policy-kubelet.yaml",

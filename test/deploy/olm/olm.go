@@ -95,7 +95,7 @@ func (b *builder) add(doc string) error {
 		if ours {
 			return b.manifest(u)
 		}
-	case "DaemonSet", "FlowSchema", "Namespace", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+	case "DaemonSet", "FlowSchema", "Namespace", "NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 	default:
 		return fmt.Errorf("%s %s: nothing says whether OLM takes it", kind, u.GetName())
 	}
