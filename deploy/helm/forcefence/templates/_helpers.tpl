@@ -29,6 +29,9 @@ app.kubernetes.io/part-of: forcefence
 {{- if not $agents -}}
 {{ include "forcefence.image" . }}
 {{- else -}}
+{{- if and .Values.image.digest (not .Values.image.agents) -}}
+{{ fail "image.digest is of the image without fence agents, which config.providers asks for: set image.agents to the whole name of the image that has them, such as NAME@sha256:..." }}
+{{- end -}}
 {{ .Values.image.agents | default (printf "%s:%s-agents" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
 {{- end -}}
 {{- end }}
