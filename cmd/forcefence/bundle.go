@@ -39,7 +39,8 @@ func newSupportBundle() *cobra.Command {
 			"controller's configuration, its Leases, what stands on the Nodes about fences, Fencings, forcefence's Events, and forcefence's pods with the\n" +
 			"ends of their logs. What you may not read is left out, and named.\n\n" +
 			"No Secret is read. Of what is, values are taken out whose names say that they are secret, and whatever looks like a password in an address, a\n" +
-			"token or a key; names of nodes, pods, volumes and devices stay. Look at it before you send it: nobody knows every secret by its looks.",
+			"token or a key; names of nodes, pods, volumes and devices stay. A text of more than 16 KiB is cut.\n" +
+			"Look at it before you send it: nobody knows every secret by its looks.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := at.config()
@@ -270,7 +271,7 @@ func (b *support) log(ctx context.Context, p *corev1.Pod, container string, prev
 		Container: container, Previous: previous, Timestamps: true, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes)),
 	}).DoRaw(ctx)
 	if b.failed(name, err); err == nil {
-		b.files[name+".log"] = []byte(scrub(string(text)))
+		b.files[name+".log"] = []byte(scrub(cut(string(text), logBytes-1, "\n"))) // one of logBytes was cut already
 	}
 }
 
@@ -278,7 +279,7 @@ func (b *support) log(ctx context.Context, p *corev1.Pod, container string, prev
 func (b *support) pack(w io.Writer) error {
 	left := ""
 	for _, what := range b.unknown {
-		left += scrub(what) + "\n"
+		left += scrubText(what) + "\n"
 	}
 	b.files["left-out.txt"] = []byte(left)
 	z := gzip.NewWriter(w)

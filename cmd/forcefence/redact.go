@@ -2,51 +2,143 @@ package main
 
 import (
 	"regexp"
+	"strings"
 )
 
 // redacted stands where a secret may have been.
 const redacted = "<redacted>"
 
-// secretName is how settings, variables and options are called whose values are secret; placeName, those that say where one is.
-var (
-	secretName = regexp.MustCompile(`(?i)passw|passphrase|secret|token|community|credential|cookie|authori[sz]ation|api[_.-]?key|access[_.-]?key|private[_.-]?key|session[_.-]?id`)
-	placeName  = regexp.MustCompile(`(?i)(file|env|path|name|ref|option)$`)
-)
+// maxText is how much of one text of an object is kept: whoever writes an Event or a condition chooses its length.
+const maxText = 16 << 10
 
-// What looks like a secret in a text, wherever it stands.
 var (
-	inText = []struct {
-		find *regexp.Regexp
-		with string
-	}{
-		{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), redacted},
-		{regexp.MustCompile(`(://)[^/\s"'<>]*@`), "${1}" + redacted + "@"},                      // a user, and perhaps a password, in an address
-		{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+(\.[\w-]*)?`), redacted},                        // a JSON web token, such as a ServiceAccount's
-		{regexp.MustCompile(`(?i)\b(bearer|basic|digest)\s+[^\s"',;]{6,}`), "${1} " + redacted}, // HTTP's Authorization
-		{regexp.MustCompile(`\b(AKIA|ASIA)[0-9A-Z]{12,}`), redacted},                            // AWS
-		{regexp.MustCompile(`(?i)(--?[\w-]*(?:passw|secret|token|community)[\w-]*)\s+("[^"]*"|'[^']*'|[^\s"']+)`), "${1} " + redacted},
-	}
-	pair = regexp.MustCompile(`([\w.-]+)(\\?["']?\s*[:=]\s*)(\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\])"']+)`)
+	// secretName is how settings, variables and options are called whose values are secret.
+	secretName = regexp.MustCompile(`(?i)passw|passphrase|passcode|pwd|secret|token|community|credential|cookie|` +
+		`authori[sz]ation|(api|access|account|auth|client|encryption|master|private|session|shared|signing)[_.-]?key|session[_.-]?id|` +
+		`(^|[^a-z])(pass|pw|jwt)($|[^a-z])`)
+	camelPass = regexp.MustCompile(`[a-z]P(ass|w)($|[^a-z])|^pass[A-Z]`) // bmcPass
+	// placeName are those that say where a secret is.
+	placeName = regexp.MustCompile(`(?i)(file|env|path|name|ref|option)$`)
+	// lineName are those whose secret has several words: all to the end of the line or of the quotation.
+	lineName = regexp.MustCompile(`(?i)authori[sz]ation|cookie`)
 )
 
 // isSecret reports that what has this name is secret.
-func isSecret(name string) bool { return secretName.MatchString(name) && !placeName.MatchString(name) }
+func isSecret(name string) bool {
+	return (secretName.MatchString(name) || camelPass.MatchString(name)) && !placeName.MatchString(name)
+}
 
-// scrub takes out of a text what looks like a secret.
+// isSecretOption reports that a program's option takes a secret as its next argument. -p and -P are fence agents' and
+// ipmitool's; a port that goes with them is no loss.
+func isSecretOption(name string) bool {
+	return name == "-p" || name == "-P" || strings.HasPrefix(name, "-") && isSecret(name)
+}
+
+// inText are what looks like a secret wherever it stands, and what stands there then.
+var inText = []struct {
+	find *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`),
+		redacted},
+	{regexp.MustCompile(`(://)[^/\s"'<>]*@`), "${1}" + redacted + "@"}, // a user, and perhaps a password, in an address
+	// HTTP's Authorization.
+	{regexp.MustCompile(`(?i)\b(bearer|basic|digest)\s+[^\s"',;]{6,}`), "${1} " + redacted},
+	{regexp.MustCompile(`\b(Negotiate|NTLM)\s+[^\s"',;]+`), "${1} " + redacted},
+	// A JSON web token, such as a ServiceAccount's.
+	{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+(\.[\w-]*)*`), redacted},
+	// What issuers of tokens put before them so that they are found: code hosts, clouds, registries, chats.
+	{regexp.MustCompile(`\b(gh[pousr]_\w{10,}|github_pat_\w{10,}|` +
+		`gl(pat|oas|dt|rt|cbt|ptt|ft|imt|agent|soat|ffct|wt)-[\w.-]{10,}|ATBB\w{20,}|ATATT3[\w=-]{20,}|` +
+		`xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}|(AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{12,}|AIza[\w-]{20,}|ya29\.[\w.-]{10,}|` +
+		`GOCSPX-[\w-]{10,}|npm_\w{20,}|pypi-[\w-]{20,}|dckr_(pat|oat)_[\w-]{10,}|hv[sbr]\.[\w-]{20,}|` +
+		`[rs]k_(live|test)_\w{10,}|sk-([a-z]+-)?\w{32,}|hf_\w{20,}|SG\.[\w-]{10,}\.[\w-]{10,}|do[opr]_v1_\w{20,}|` +
+		`sha256~[\w-]{20,}|AGE-SECRET-KEY-1[0-9A-Z]+)`), redacted},
+	{regexp.MustCompile(`\$(1|2[abxy]|5|6|y|argon2[a-z]*)\$[^\s"',;]+`), redacted}, // a password's hash
+}
+
+var (
+	// What stands between a name and its value, and between an option and its argument.
+	assigns = regexp.MustCompile(`^\\*["']?\s*[:=]\s*`)
+	follows = regexp.MustCompile(`^(\\*["']\s*,?\s*|\s+)`)
+	// A value: in quotation marks, escaped ones too, or in brackets, or one word. Of one that does not end, all that
+	// there is.
+	value = regexp.MustCompile(`^(\\+"([^"\\]|\\+[^"\\])*(\\+"|$)|"([^"\\]|\\.)*("|\\?$)|'[^']*('|$)|` +
+		`\[[^\]]*(\]|$)|\{[^}]*(\}|$)|[^\s,;&}\])"']+)`)
+	line = regexp.MustCompile(`^\\*["']?[^\r\n"'\\]+`)
+)
+
+// scrub takes out of a text what looks like a secret. It takes time in proportion to the text.
 func scrub(text string) string {
 	for _, r := range inText {
 		text = r.find.ReplaceAllString(text, r.with)
 	}
-	return pair.ReplaceAllStringFunc(text, func(all string) string {
-		m := pair.FindStringSubmatch(all)
-		if isSecret(m[1]) {
-			return m[1] + m[2] + redacted
+	var out strings.Builder
+	for {
+		begin := strings.IndexFunc(text, inName)
+		if begin < 0 {
+			out.WriteString(text)
+			return out.String()
 		}
-		return m[1] + m[2] + scrub(m[3]) // it may hold further ones
-	})
+		end := len(text)
+		if n := strings.IndexFunc(text[begin:], notInName); n >= 0 {
+			end = begin + n
+		}
+		name, rest := text[begin:end], text[end:]
+		out.WriteString(text[:end])
+		between, secret := secretAfter(name, rest)
+		out.WriteString(rest[:between])
+		if secret > 0 {
+			out.WriteString(redacted)
+		}
+		text = rest[between+secret:]
+	}
 }
 
-// scrubAll takes secrets out of what JSON or YAML decodes to: whole where their name says that they are, from texts otherwise.
+// secretAfter tells how long what follows a name is: what stands between it and its value, and the value. 0: nothing
+// secret follows.
+func secretAfter(name, rest string) (between, secret int) {
+	option := isSecretOption(name)
+	if !option && !isSecret(name) {
+		return 0, 0
+	}
+	between = len(assigns.FindString(rest))
+	if between == 0 && option {
+		between = len(follows.FindString(rest))
+	}
+	if between == 0 {
+		return 0, 0
+	}
+	rest = rest[between:]
+	if option && strings.HasPrefix(strings.TrimLeft(rest, "\\\"'"), "-") {
+		return between, 0 // the next option
+	}
+	if lineName.MatchString(name) {
+		return between, len(line.FindString(rest))
+	}
+	return between, len(value.FindString(rest))
+}
+
+func inName(r rune) bool {
+	return r == '_' || r == '.' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+func notInName(r rune) bool { return !inName(r) }
+
+// cut shortens a text to at most limit bytes. The word that the limit falls into goes, too: half a token looks like
+// none.
+func cut(text string, limit int, between string) string {
+	if len(text) <= limit {
+		return text
+	}
+	return text[:strings.LastIndexAny(text[:limit], between)+1] + "<cut>"
+}
+
+// scrubText is scrub of one text of an object.
+func scrubText(text string) string { return scrub(cut(text, maxText, " \t\r\n\"',;")) }
+
+// scrubAll takes secrets out of what JSON or YAML decodes to: whole where their name says that they are, from texts
+// otherwise.
 func scrubAll(v any) any { return scrubValue(v, false) }
 
 func scrubValue(v any, secret bool) any {
@@ -54,7 +146,7 @@ func scrubValue(v any, secret bool) any {
 	case map[string]any:
 		for key, value := range v {
 			hidden := isSecret(key) || secret && !placeName.MatchString(key)
-			if clean := scrub(key); clean != key { // whoever wrote a secret as a key
+			if clean := scrubText(key); clean != key { // whoever wrote a secret as a key
 				delete(v, key)
 				key = clean
 			}
@@ -62,13 +154,16 @@ func scrubValue(v any, secret bool) any {
 		}
 		return v
 	case []any:
+		argument := false // of the option before it
 		for i := range v {
-			v[i] = scrubValue(v[i], secret)
+			option, _ := v[i].(string)
+			v[i] = scrubValue(v[i], secret || argument && !strings.HasPrefix(option, "-"))
+			argument = isSecretOption(option)
 		}
 		return v
 	}
 	if s, ok := v.(string); ok && !secret {
-		return scrub(s)
+		return scrubText(s)
 	}
 	if secret && v != nil {
 		return redacted

@@ -90,6 +90,9 @@ var wiring = []string{"./cmd/internal/app"}
 // serving are the tests of metrics and health beside hostile clients.
 var serving = []string{"./cmd/internal/app -run HostileClients|Exposition"}
 
+// scrubs are the tests of what a support bundle takes out.
+var scrubs = []string{"./cmd/forcefence -short -run Scrub"}
+
 // rewound are the tests of an etcd that was restored from a backup, without a control plane.
 var rewound = []string{"./cmd/internal/app -run Rewind|RestoredEtcd"}
 
@@ -1160,12 +1163,40 @@ var Mutants = []Mutant{
 		Old: "*named.PauseConfigMap == \"\"", New: "false",
 	},
 	{
-		Name: "plugin: what is named a secret stays in a bundle", In: "cmd/forcefence.isSecret", Tests: []string{"./cmd/forcefence -short -run Scrub"},
+		Name: "plugin: what is named a secret stays in a bundle", In: "cmd/forcefence.isSecret", Tests: scrubs,
 		Old: "secretName.MatchString(name)", New: "false",
 	},
 	{
-		Name: "plugin: a secret within another value stays in a bundle", In: "cmd/forcefence.scrub", Tests: []string{"./cmd/forcefence -short -run Scrub"},
-		Old: "m[1] + m[2] + scrub(m[3])", New: "m[1] + m[2] + m[3]",
+		Name: "plugin: a secret within another value stays in a bundle", In: "cmd/forcefence.scrub", Tests: scrubs,
+		Old: "text = rest[between+secret:]", New: "text = rest[len(value.FindString(rest)):]",
+	},
+	{
+		Name: "plugin: an option's argument stays in a bundle", In: "cmd/forcefence.isSecretOption", Tests: scrubs,
+		Old: `name == "-p" || name == "-P"`, New: "false",
+	},
+	{
+		Name: "plugin: an option after an option is taken for its argument", In: "cmd/forcefence.secretAfter", Tests: scrubs,
+		Old: `option && strings.HasPrefix(strings.TrimLeft(rest, "\\\"'"), "-")`, New: "false",
+	},
+	{
+		Name: "plugin: an argument in a list stays in a bundle", In: "cmd/forcefence.scrubValue", Tests: scrubs,
+		Old: "argument = isSecretOption(option)", New: "",
+	},
+	{
+		Name: "plugin: a Kerberos ticket stays in a bundle", In: "cmd/forcefence.inText", Tests: scrubs,
+		Old: "{regexp.MustCompile(`\\b(Negotiate|NTLM)\\s+[^\\s\"',;]+`), \"${1} \" + redacted}", New: "",
+	},
+	{
+		Name: "plugin: a header's second word stays in a bundle", In: "cmd/forcefence.secretAfter", Tests: scrubs,
+		Old: "lineName.MatchString(name)", New: "false",
+	},
+	{
+		Name: "plugin: a text of any length is taken in", In: "cmd/forcefence.scrubText", Tests: scrubs,
+		Old: "scrub(cut(text, maxText, \" \\t\\r\\n\\\"',;\"))", New: "scrub(text)",
+	},
+	{
+		Name: "plugin: half a token stays at a cut", In: "cmd/forcefence.cut", Tests: scrubs,
+		Old: "strings.LastIndexAny(text[:limit], between)+1", New: "limit",
 	},
 	{
 		Name: "plugin: an older Off outlives a newer answer", In: "taint/glance.machine",

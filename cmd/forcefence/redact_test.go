@@ -1,0 +1,112 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestScrubs: each way to write a secret, with § in its place.
+func TestScrubs(t *testing.T) {
+	const secret = "S3CR3TS3CR3TS3CR3TS3CR3TS3CR3TS3CR3T"
+	for _, text := range []string{
+		// Settings and variables.
+		"pwd=§", "PWD=§", "bmcPwd: §", "PASS=§", "pass: §", "DB_PASS=§", "bmcPass=§", "pw=§", "passphrase=§",
+		"passcode: §", "admin_pass='§'",
+		"AccountKey=§;EndpointSuffix=x", "SharedAccessKey=§", "client_key: §", "authKey=§", "jwt=§",
+		"snmp-community = §", "?access_token=§&a=b",
+		// Arguments of programs.
+		"fence_ipmilan -P § -o status", "ipmitool -H bmc -p § power status", `args: ["-P","§"]`, `args: ["-P", "§"]`,
+		"[fence_x -P § -o status]",
+		"-P '§'", `-P "a §"`, "-P=§", "-p -P §", "--passwd §", "--password=§", `"--snmp-priv-passwd","§"`,
+		`{\"args\":[\"--password\",\"§\"]}`,
+		// HTTP.
+		"Negotiate §", "Authorization: Negotiate §", "WWW-Authenticate: Negotiate §", "NTLM §", "Bearer §", "Basic §",
+		"Digest §",
+		"Authorization: Custom a §", "Proxy-Authorization: x §", "Cookie: a=1; session=§",
+		`{"Authorization":"Custom §"}`,
+		`"h":"{\"Cookie\":\"a=1; b=§\"}"`, "map[Authorization:[Custom §] Accept:[x]]", "https://admin:§@bmc",
+		"https://§@bmc",
+		// Quotation marks and brackets, also those that were cut.
+		`{"password":"§"}`, `{\"password\":\"§\"}`, `\\\"password\\\":\\\"§\\\"`, `password="§`, `password="a §`,
+		`password='a §`, `"password":"a\"§"`,
+		`password: ["a","§"]`, `password: {a: §}`, `password=[§`,
+		// What is known by its looks.
+		"ghp_§", "gho_§", "ghs_§", "ghu_§", "ghr_§", "github_pat_11AB_§", "glpat-§", "glrt-§", "gldt-§", "glcbt-64_§",
+		"xoxb-123-§", "xoxp-§", "xapp-1-§",
+		"AKIA§", "ASIA§", "AIza§", "ya29.§", "GOCSPX-§", "npm_§", "pypi-§", "dckr_pat_§", "hvs.§", "sk_live_§",
+		"sk-§", "sk-ant-§", "hf_§", "SG.§.§",
+		"dop_v1_§", "ATBB§", "ATATT3§", "sha256~§", "AGE-SECRET-KEY-1§", "$6$salt$§", "$2b$12$§",
+		"eyJhbGciOiJSUzI1NiJ9.§.§", "eyJhbGciOiJSUzI1NiJ9.§.§.§.§", "-----BEGIN OPENSSH PRIVATE KEY-----\n§",
+	} {
+		for _, around := range []string{"§", `msg="sent § to n1"`, "(§)", "a §\nkept"} {
+			given := strings.ReplaceAll(strings.ReplaceAll(around, "§", text), "§", secret)
+			if got := scrub(given); strings.Contains(got, "S3CR3T") || !strings.Contains(got, redacted) {
+				t.Errorf("%s\nbecame %s", given, got)
+			}
+		}
+	}
+	for _, plain := range []string{
+		"status: passed", "bypass: true", "compass=north", "mode: fail-open",
+		"node gluster-worker-1.internalcluster1.example.net", "glusterd-heketi-pod",
+		"disk-east-worker-pool-0123456789", "-o status", "tokens were refused", "negotiate a version", "digest=",
+		"PASSED: 3", "--password-file /etc/p",
+		"--tokenless", "password", "-p", "pwd:", "f-0123456789ab", "n1.f-0123456789ab",
+	} {
+		if got := scrub(plain); got != plain {
+			t.Errorf("%s\nbecame %s", plain, got)
+		}
+	}
+}
+
+// TestScrubHostile: a text of any size is taken in, in time that grows with it: these take hours if it grows with the
+// square.
+func TestScrubHostile(t *testing.T) {
+	for _, part := range []string{
+		"a=", `"a=`, `a="`, `\"a=`, "token=", `token="`, `token=\"`, "token='", "-p ", "-P -", "://a@", "://", "eyJ",
+		"eyJa.", "a ", "a:[", "token:[", "token:{", "-----BEGIN PRIVATE KEY-----", "Basic ", "$6$", "pwd   ", "\\", "cookie=", "ghp_",
+	} {
+		text := strings.Repeat(part, (256<<10)/len(part))
+		if got := scrub(text); len(got) > len(text)*8 {
+			t.Errorf("%q: %d bytes became %d", part, len(text), len(got))
+		}
+	}
+}
+
+// TestScrubLong: a long text of an object is cut first, and half a secret at its end goes as a whole.
+func TestScrubLong(t *testing.T) {
+	long := strings.Repeat("a ", maxText/2-8)
+	for _, tt := range []struct{ given, want string }{
+		{strings.Repeat("a", maxText), strings.Repeat("a", maxText)},
+		{strings.Repeat("a", maxText+1), "<cut>"},
+		{strings.Repeat("a ", maxText), strings.Repeat("a ", maxText/2) + "<cut>"},
+		{long + "token ghp_0123456789012345678901234567890", long + "token <cut>"},
+		{"a " + strings.Repeat("b=", maxText), "a <cut>"},
+	} {
+		got, want := scrubAll(map[string]any{"message": tt.given}), map[string]any{"message": tt.want}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%.40s... became %.60v, want %.60s", tt.given, got, tt.want)
+		}
+	}
+	if got := scrubAll(map[string]any{strings.Repeat("k", maxText+1): "v"}); !reflect.DeepEqual(got, map[string]any{"<cut>": "v"}) {
+		t.Errorf("a long key: got %.60v", got)
+	}
+	if got := cut("one\ntwo\nghp_01234567", 16, "\n"); got != "one\ntwo\n<cut>" {
+		t.Errorf("a log: got %q", got)
+	}
+}
+
+// TestScrubArguments: a secret that follows its option in a list.
+func TestScrubArguments(t *testing.T) {
+	got := scrubAll([]any{
+		"fence_x", "-P", "hunter2", "--password", "hunter2", "-p", "-o", "status",
+		"--passwd", map[string]any{"a": "hunter2", "file": "/etc/p"},
+	})
+	want := []any{
+		"fence_x", "-P", redacted, "--password", redacted, "-p", "-o", "status",
+		"--passwd", map[string]any{"a": redacted, "file": "/etc/p"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
