@@ -127,13 +127,25 @@ const maintainer = "node-maintenance"
 // LeaseName is the Lease by which medik8s' operators agree on who has a node.
 func LeaseName(node string) string { return "node-" + node }
 
-// Maintained reports that node maintenance holds that Lease at now. One that does not say until when has not run out.
+const (
+	// maxMaintenance is what node maintenance writes into its Leases, and renews: a longer one is somebody else's.
+	maxMaintenance = time.Hour
+	// maxAhead is how far the clock of who renewed it may be ahead.
+	maxAhead = 5 * time.Minute
+)
+
+// Maintained reports that node maintenance holds that Lease at now: it was renewed, and less than its duration ago.
+// Whoever can write such a Lease excludes a node, so it has to be renewed every maxMaintenance.
 func Maintained(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity != maintainer {
 		return false
 	}
-	return s.RenewTime == nil || s.LeaseDurationSeconds == nil || now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))
+	if s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return false
+	}
+	age := now.Sub(s.RenewTime.Time)
+	return age >= -maxAhead && age < min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)
 }
 
 // ClusterAPI is the API group of Cluster API. Its annotations on a Node name the Node's Machine.

@@ -124,6 +124,9 @@ func TestExcludedElsewhere(t *testing.T) {
 	const hour = int32(3600)
 	at := func(d time.Duration) *metav1.MicroTime { m := metav1.NewMicroTime(now.Add(d).Wall); return &m }
 	text, seconds := func(s string) *string { return &s }, func(s int32) *int32 { return &s }
+	held := func(renewed *metav1.MicroTime, duration int32) coordinationv1.LeaseSpec {
+		return coordinationv1.LeaseSpec{HolderIdentity: text(maintainer), RenewTime: renewed, LeaseDurationSeconds: &duration}
+	}
 	for name, tc := range map[string]struct {
 		spec coordinationv1.LeaseSpec
 		want bool
@@ -131,8 +134,13 @@ func TestExcludedElsewhere(t *testing.T) {
 		"nobody's":             {coordinationv1.LeaseSpec{RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 		"node maintenance's":   {coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour + 1), LeaseDurationSeconds: seconds(hour)}, true},
 		"it ran out":           {coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour), LeaseDurationSeconds: seconds(hour)}, false},
-		"it names no duration": {coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour)}, true},
-		"it names no renewal":  {coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), LeaseDurationSeconds: seconds(hour)}, true},
+		"it names no duration": {coordinationv1.LeaseSpec{HolderIdentity: text(maintainer), RenewTime: at(0)}, false},
+		"it names no renewal":  {held(nil, hour), false},
+		"for a long time":      {held(at(1-time.Hour), 1<<31-1), true},
+		"for too long":         {held(at(-time.Hour), 1<<31-1), false},
+		"for no time":          {held(at(0), 0), false},
+		"by a clock ahead":     {held(at(5*time.Minute), hour), true},
+		"in the future":        {held(at(5*time.Minute+time.Microsecond), hour), false},
 		"a health check's":     {coordinationv1.LeaseSpec{HolderIdentity: text("NodeHealthCheck-workers"), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 		"released":             {coordinationv1.LeaseSpec{HolderIdentity: text(""), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 	} {

@@ -3010,15 +3010,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: a Lease that ran out counts", In: "taint/fence.Maintained",
-		Old: "now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))", New: "true",
+		Old: "age < min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)", New: "true",
 	},
 	{
 		Name: "exclude: any operator's Lease counts", In: "taint/fence.Maintained",
 		Old: "*s.HolderIdentity != maintainer", New: "false",
 	},
 	{
-		Name: "exclude: a Lease without an end is none (8)", In: "taint/fence.Maintained",
-		Old: "s.RenewTime == nil || s.LeaseDurationSeconds == nil", New: "false && (s.RenewTime == nil || s.LeaseDurationSeconds == nil)",
+		Name: "exclude: a Lease holds as long as its writer likes", In: "taint/fence.Maintained",
+		Old: "min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)", New: "time.Duration(*s.LeaseDurationSeconds)*time.Second",
+	},
+	{
+		Name: "exclude: a Lease of far ahead holds until then", In: "taint/fence.Maintained",
+		Old: "age >= -maxAhead", New: "true",
+	},
+	{
+		Name: "exclude: Leases are read where nobody guards them", In: "cmd/internal/config.Default", Tests: []string{"./cmd/internal/app -run PolicyIsTheFile"},
+		Old: "PauseConfigMap: \"forcefence-pause\"", New: "PauseConfigMap: \"forcefence-pause\", MaintenanceLeases: \"medik8s-leases\"",
 	},
 	{
 		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.rulesOf",

@@ -372,7 +372,7 @@ func TestPolicyIsTheFile(t *testing.T) {
 	if cordoned := r.p.current().Fence.Cordoned; cordoned {
 		t.Error("cordoned nodes are kept on, and the file does not say so")
 	}
-	if got := r.p.current().Elsewhere; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "medik8s-leases" {
+	if got := r.p.current().Elsewhere; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "" {
 		t.Errorf("elsewhere: got %+v", got)
 	}
 	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\npauseConfigMap: stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))

@@ -83,7 +83,7 @@ type Config struct {
 	// PauseConfigMap is the ConfigMap that, while it is there, pauses the whole cluster, in the namespace of the leader's Lease; default
 	// forcefence-pause, "": none.
 	PauseConfigMap string `yaml:"pauseConfigMap"`
-	// MaintenanceLeases is the namespace of medik8s' Leases; default medik8s-leases, "": they are not read.
+	// MaintenanceLeases is the namespace of medik8s' Leases; default "": they are not read.
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
 	StormGuard     StormGuard     `yaml:"stormGuard"`
@@ -157,7 +157,6 @@ func Default() *Config {
 		DetachTimeout:     5 * time.Minute,
 		ExcludeSelector:   DefaultExclude,
 		PauseConfigMap:    "forcefence-pause",
-		MaintenanceLeases: "medik8s-leases",
 		OnDetachTimeout:   Alert,
 		ManualMarks:       Refuse,
 		StormGuard:        defaultStorm(),
