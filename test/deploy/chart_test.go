@@ -15,7 +15,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
@@ -193,6 +196,29 @@ func TestChartIsKustomize(t *testing.T) {
 	for _, f := range folders {
 		if !tested[f.Name()] {
 			t.Errorf("component %s: nothing says by which values the chart does the same", f.Name())
+		}
+	}
+}
+
+// TestContainersAreReadOnly: no container writes its own root file system, and what runs on a node all the time, the host's.
+func TestContainersAreReadOnly(t *testing.T) {
+	for values, writable := range map[string][]string{"{}": {"install"}, "hook: {uninstall: true}": {"uninstall", "uninstalled"}} {
+		objects := byKey(t, charted(t, values))
+		for _, key := range []string{"Deployment " + namespace + "/forcefence", "DaemonSet " + nodeNamespace + "/forcefence-node"} {
+			var d appsv1.Deployment // a DaemonSet's template is in the same place
+			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[key], &d))
+			pod := d.Spec.Template.Spec
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				s := c.SecurityContext
+				if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+					t.Errorf("%s: container %s of %s: got %+v", values, c.Name, key, s)
+				}
+				for _, m := range c.VolumeMounts {
+					if m.Name == "host" && m.ReadOnly == slices.Contains(writable, c.Name) {
+						t.Errorf("%s: container %s has the host's root read-only: %t", values, c.Name, m.ReadOnly)
+					}
+				}
+			}
 		}
 	}
 }

@@ -93,6 +93,7 @@ func TestHost(t *testing.T) {
 	_, err = n.Exec(w.ctx, "umount", "/run/volume")
 	kit.Must(t, err)
 	w.mounted(n, pid, false)
+	w.writesItsOwn(n, pid)
 
 	w.apply([]string{"required-plugins"}, probeElsewhere)
 	w.rolledOut("hook")
@@ -138,6 +139,30 @@ func TestHost(t *testing.T) {
 	kit.Must(t, n.RestartContainerd())
 	w.apply(nil, probeElsewhere)
 	w.guard(install.None, "NRI is switched off")
+}
+
+// writesItsOwn holds that the hook has what it writes on the host, and that the host's root is mounted read-only for it.
+func (w *world) writesItsOwn(n *nodes.Node, pid string) {
+	w.t.Helper()
+	for _, file := range []string{nri.DefaultDataDir + "/" + nri.MemoryFile, nri.DefaultStateDir + "/20.json", nri.DefaultLogFile} {
+		w.until(file+" is on the host", func() (bool, error) {
+			_, err := n.Exec(w.ctx, "test", "-s", file)
+			return err == nil, err
+		})
+	}
+	out, err := n.Exec(w.ctx, "cat", "/proc/"+pid+"/mountinfo")
+	kit.Must(w.t, err)
+	got := map[string]string{}
+	for mount := range strings.Lines(out) { // its root is the host's: it has changed it
+		fields := strings.Fields(mount)
+		how, _, _ := strings.Cut(fields[5], ",")
+		got[fields[4]] = how
+	}
+	for place, want := range map[string]string{"/": "ro", nri.DefaultDataDir: "rw", nri.DefaultStateDir: "rw", "/var/log": "rw"} {
+		if got[place] != want {
+			w.t.Errorf("the hook's container has %s mounted %q, want %q", place, got[place], want)
+		}
+	}
 }
 
 // bootsMarked is a node that requires the hook, has lost it, and boots with the mark on: it must not lock itself out, which is the
