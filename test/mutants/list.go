@@ -905,7 +905,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: the same boot is not explained", In: "taint/fence.View.step",
-		Old: "v.unexplained()", New: "false",
+		Old: "v.Mode != Disabled && unexplained(v.Look)", New: "false",
 	},
 	{
 		Name: "container: a start is asked about for ever", In: "taint/recovery.Idle",
@@ -6912,7 +6912,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: disabled asks which run it is", In: "taint/fence.View.step",
-		Old: "v.unexplained() && v.Mode != Disabled", New: "v.unexplained()",
+		Old: "v.Mode != Disabled && unexplained(v.Look)", New: "unexplained(v.Look)",
 	},
 	{
 		Name: "modes: disabled lists pods", In: "taint/recovery.Node.unmarked",
