@@ -58,6 +58,9 @@ type Target struct {
 	// Claimed tells that what leads to the machine (an annotation, a label, the providerID, the system UUID) can be written by the
 	// node's own kubelet: Identify then demands that the device tells who the machine is.
 	Claimed bool
+	// Named tells that the Node's name leads to the machine. Whoever may register a Node chooses its name: where the device tells a system
+	// UUID, the node must have told that one.
+	Named bool
 }
 
 // Key tells a target from others of its provider: its ID, else its system UUID, else its node.
@@ -247,8 +250,8 @@ type Answer struct {
 
 // Ask puts the question to p, and is with AskAll and AskEach the only way from a Provider's State to a proof. It checks, once for all providers,
 // that the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
-// UUIDs refuses, and so do addresses none of which is the node's; a device or node without a usable UUID cannot be checked and passes. It
-// blocks until p answers or ctx ends.
+// UUIDs refuses, and so do addresses none of which is the node's. A device without a usable UUID cannot be checked and passes, and so does
+// a node without one whose machine an operator's list gave it. It blocks until p answers or ctx ends.
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()

@@ -227,6 +227,44 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// A node that is called after another machine gets neither a proof of that machine nor its power: its system UUID must be the device's,
+// where the device tells one. A list is the operator's word, and a device that tells none cannot be compared.
+func TestNodeByAnotherName(t *testing.T) {
+	const zeros = "00000000-0000-0000-0000-000000000000"
+	for _, tt := range []struct {
+		name, node, told string
+		named, claimed   bool
+		proves, acts     bool
+	}{
+		{"by name, the same", uuid, uuid, true, false, true, true},
+		{"by name, the other byte order", uuid, swapped, true, false, true, true},
+		{"by name, another machine's", uuid, other, true, false, false, false},
+		{"by name, the node tells none", "", other, true, false, false, false},
+		{"by name, the node tells zeros", zeros, other, true, false, false, false},
+		{"by name, the node tells no UUID", "n1", other, true, false, false, false},
+		{"by name, the device tells none", uuid, "", true, false, true, true},
+		{"by name, the device tells zeros", "", zeros, true, false, true, true},
+		{"by a label, the node tells none", "", other, false, true, false, false},
+		{"by a label, the device tells none", uuid, "", false, true, true, false},
+		{"in a list, the node tells none", "", other, false, false, true, true},
+		{"in a list, another machine's", uuid, other, false, false, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			target := providers.Target{Node: "n1", ID: "m1", SystemUUID: tt.node, Named: tt.named, Claimed: tt.claimed}
+			p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+				return providers.Observation{State: providers.PowerOff, SystemUUID: tt.told, At: providers.Now()}, nil
+			})
+			a := providers.Ask(t.Context(), p, "p", target, providers.Now)
+			if (a.State == providers.PowerOff) != tt.proves || errors.Is(a.Err, providers.ErrIdentity) == tt.proves {
+				t.Errorf("asked: got %s, %v; want a proof %t", a.State, a.Err, tt.proves)
+			}
+			if err := providers.Confirm(t.Context(), p, target, providers.Now); (err == nil) != tt.acts || err != nil && !errors.Is(err, providers.ErrIdentity) {
+				t.Errorf("before a power action: got %v, want one %t", err, tt.acts)
+			}
+		})
+	}
+}
+
 // Addresses say who a machine is where nothing else does.
 func TestIdentifyByAddresses(t *testing.T) {
 	for _, tt := range []struct {

@@ -54,15 +54,15 @@ func (d Device) Result() string {
 func (d Device) Identity() string {
 	_, told := providers.ParseUUID(d.Answer.SystemUUID)
 	_, has := providers.ParseUUID(d.Target.SystemUUID)
-	switch {
-	case errors.Is(d.Answer.Err, providers.ErrIdentity):
+	switch identity := errors.Is(d.Answer.Err, providers.ErrIdentity); {
+	case told && !has && (identity || d.Answer.Err == nil):
+		return "node has none"
+	case identity:
 		return "another machine"
 	case d.Answer.Err != nil:
 		return "not known"
 	case !told:
 		return "not told"
-	case !has:
-		return "node has none"
 	}
 	return "confirmed"
 }

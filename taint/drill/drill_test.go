@@ -108,6 +108,11 @@ func TestJudge(t *testing.T) {
 }
 
 func TestIdentity(t *testing.T) {
+	nameless := failed(providers.ErrIdentity) // and the device told whose it is
+	nameless.Target.SystemUUID, nameless.Answer.SystemUUID = "", uuid
+	if got := nameless.Identity(); got != "node has none" {
+		t.Errorf("a node that tells nothing, and got no answer for that: got %q", got)
+	}
 	for want, d := range map[string]Device{
 		"confirmed":       answered(providers.PowerOn, strings.ToUpper(uuid)),
 		"not told":        answered(providers.PowerOn, "00000000-0000-0000-0000-000000000000"),

@@ -240,11 +240,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "identity: a claimed machine whose device tells none is its own (14)", In: "providers.Target.Identify",
-		Old: "if _, ok := ParseUUID(told); !ok { ... }", New: "if false { ... }",
+		Old: "if _, ok := ParseUUID(o.SystemUUID); !ok { ... }", New: "if false { ... }",
 	},
 	{
-		Name: "identity: a claimed machine's placeholder identifies (14)", In: "providers.Target.Identify",
-		Old: "if _, ok := ParseUUID(t.SystemUUID); !ok { ... }", New: "if false { ... }",
+		Name: "identity: a node that tells no UUID gets the machine that it is called after (14)", In: "providers.Target.differs",
+		Old: "t.Named || t.Claimed", New: "t.Claimed",
+	},
+	{
+		Name: "identity: a node that tells no UUID gets the machine that a label names (14)", In: "providers.Target.differs",
+		Old: "t.Named || t.Claimed", New: "t.Named",
+	},
+	{
+		Name: "identity: a list's node must tell its UUID", In: "providers.Target.differs",
+		Old: "(t.Named || t.Claimed)", New: "true",
 	},
 	{
 		Name: "identity: who the machine was confirms it (14)", In: "providers.CheckIdentity",
@@ -551,6 +559,10 @@ var Mutants = []Mutant{
 	{
 		Name: "ec2: a node gets another instance (14)", In: "taint.Believe",
 		Old: `v.Pin != "" && v.Claimed && v.Fixed && id != v.Machine.idPin()`, New: "false",
+	},
+	{
+		Name: "ec2: an address in common is not enough", In: "providers.Target.differs",
+		Old: `told.Addresses == ""`, New: "true",
 	},
 	{
 		Name: "ec2: another machine's address is the node's (3)", In: "providers.Target.differs",
@@ -5446,12 +5458,57 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: a node's http:// is believed (14)", In: "cmd/internal/config.Source.canonical",
-		Old: `s.namesHosts() && strings.HasPrefix(id, "http://")`, New: "false",
+		Old: `s.namesHosts() && s.claimed() && strings.HasPrefix(id, "http://")`, New: "false",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
 		Name: "config: allow is not required (14)", In: "cmd/internal/config.reader.checkAllow",
 		Old: "s.namesHosts() && len(s.Allow) == 0", New: "false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a Node's name is the operator's word (14)", In: "cmd/internal/config.Source.namesHosts",
+		Old: "s.From != FromList && s.From != FromSystemUUID", New: "s.claimed() && s.From != FromSystemUUID",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: who chose a Node's name is not told (14)", In: "cmd/internal/config.Source.machine",
+		Old: "s.From == FromTemplate", New: "false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: any ending of a host is a domain (14)", In: "cmd/internal/config.hasDomain",
+		Old: `strings.Trim(domain, "0123456789.") == ""`, New: "false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: everybody's domain bounds a template (14)", In: "cmd/internal/config.hasDomain",
+		Old: `domain != public || !registry && !strings.Contains(public, ".")`, New: "true || registry || public == domain",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: only a template's first case is looked at (14)", In: "cmd/internal/config.forms",
+		Old: "slices.Concat(yes, no)", New: "yes",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: only an ID's first host is bounded (14)", In: "cmd/internal/config.idTemplate.hosts",
+		Old: "for j, host := range hosts { ... }", New: "for j, host := range hosts[:1] { ... }",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: what a template makes of a name ends its place (14)", In: "cmd/internal/config.interpreter.print",
+		Old: "in.bounded && err == nil", New: "false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: nobody is told that outlets do not know a Node (14)", In: "cmd/internal/config.reader.warnOfNames",
+		Old: `strings.HasPrefix(typ.Identity, "none")`, New: `typ.Identity == "?"`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a record leads to any host beside a list (14)", In: "cmd/internal/config.Config.Knows",
+		Old: "p == provider && !s.claimed()", New: "false",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{

@@ -322,8 +322,8 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 	if _, ok := f.made[m.Provider]; !ok {
 		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
 	}
-	if !f.cfg.Knows(m.Provider, m.ID) {
-		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more", m)
+	if !f.cfg.Knows(node, m.Provider, m.ID) {
+		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more for this node", m)
 	}
 	uuid := node.Status.NodeInfo.SystemUUID
 	if providers.CanonicalUUID(uuid) != m.SystemUUID {

@@ -11,7 +11,7 @@ import (
 // allowList is the hosts that a machine's ID may name. The zero value allows none.
 type allowList struct {
 	hosts    []string // in lower case, without a dot at the end
-	domains  []string // ".bmc.example.net": any host below, not the domain itself
+	domains  []string // ".bmc.example.net", "-bmc.example.net": any host that ends so, not the ending itself
 	prefixes []netip.Prefix
 }
 
@@ -29,8 +29,7 @@ func (a *allowList) add(entry string) (problem string) {
 		if ip.Zone() != "" {
 			return want
 		}
-		ip = ip.Unmap()
-		a.prefixes = append(a.prefixes, netip.PrefixFrom(ip, ip.BitLen()))
+		a.addHost(entry)
 		return ""
 	}
 	name := strings.TrimSuffix(strings.ToLower(entry), ".")
@@ -41,9 +40,19 @@ func (a *allowList) add(entry string) (problem string) {
 	if below {
 		a.domains = append(a.domains, "."+domain)
 	} else {
-		a.hosts = append(a.hosts, name)
+		a.addHost(name)
 	}
 	return ""
+}
+
+// addHost allows one host, an IP or a name as Canonical writes it.
+func (a *allowList) addHost(host string) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ip = ip.Unmap()
+		a.prefixes = append(a.prefixes, netip.PrefixFrom(ip, ip.BitLen()))
+		return
+	}
+	a.hosts = append(a.hosts, host)
 }
 
 // hasAll reports whether an ID may lead to these hosts: each of them is allowed, and there is one.

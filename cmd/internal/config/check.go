@@ -296,6 +296,19 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 	}
 	r.checkSource(s, path+".machine")
 	r.checkAllow(s, path+".machine.allow", known)
+	r.warnOfNames(c, provider, s, path+".machine")
+}
+
+// warnOfNames tells of machines that a Node's name leads to, and whose devices cannot say that it is another machine's Node.
+func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string) {
+	i := slices.Index(providerNames(c.Providers), provider)
+	if i < 0 || s.From != FromTemplate || s.ids == nil {
+		return
+	}
+	if typ, _ := r.reg.Lookup(c.Providers[i].Type); strings.HasPrefix(typ.Identity, "none") {
+		r.warn(c, path, "whoever may register a Node chooses its name, and devices of type "+typ.Name+" do not tell whose machine they speak for: "+
+			"a Node with another's name gets that machine. A list names the nodes, and no other gets one")
+	}
 }
 
 // checkProviderName checks that there is a provider of that name.
@@ -329,6 +342,13 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 	case given && known && (s.ids == nil || !s.ids.Addresses()):
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
 	case s.From == FromTemplate && s.tmpl == nil || !sources[s.From]: // told already
+	case s.namesHosts() && s.From == FromTemplate && len(s.Allow) == 0:
+		if hosts, bound := s.tmpl.hosts(s.ids); bound {
+			s.allowed = hosts
+			return
+		}
+		r.report(path, "missing: whoever may register a Node chooses its name and labels, and so who gets the password. Write a domain of yours "+
+			"behind the last placeholder (https://{{ .Name }}.bmc.example.net), or a list, or here who may get it: hosts, *.domains, IPs, CIDRs")
 	case s.namesHosts() && len(s.Allow) == 0:
 		r.report(path, "missing: a kubelet can write what leads to its machine, so say which hosts may get the password: hosts, *.domains, IPs, CIDRs")
 	}

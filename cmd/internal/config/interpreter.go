@@ -13,7 +13,12 @@ type interpreter struct {
 	name  string
 	label func(key string) (value string, ok bool)
 	some  bool // there are labels
+
+	bounded bool // a placeholder gives letters of hosts' names alone
 }
+
+// hostLetters are those of hosts' names, and of all names and label values that an API server accepts.
+const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 // allLabels is .Labels itself, which is there to take one out of.
 type allLabels struct{}
@@ -47,7 +52,11 @@ func (in interpreter) print(p *parse.PipeNode) (string, error) {
 	if v == (allLabels{}) {
 		return "", errors.New("it prints all labels: name one")
 	}
-	return fmt.Sprint(v), err
+	text := fmt.Sprint(v)
+	if in.bounded && err == nil && strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(hostLetters, r) }) {
+		return "", fmt.Errorf("{{ %s }} gives more than letters, digits, dots, dashes and underscores", p)
+	}
+	return text, err
 }
 
 func (in interpreter) choose(n *parse.IfNode) (string, error) {

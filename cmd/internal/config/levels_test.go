@@ -187,25 +187,27 @@ providers:
 - {name: cloud, cloudtaint: {trust: nobody}}
 nodes:
 `
-	const policies = "- {name: a, machine: {from: template, template: '{{ .Name }}/1'}, provider: strips}\npolicies:\n- name: db\n  namespaces: [db]\n  "
-	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{{ .Name }}'}\n"
+	const policies = "- {name: a, machine: {from: list, list: [{node: n1, id: strip/1}]}, provider: strips}\npolicies:\n- name: db\n  namespaces: [db]\n  "
+	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}\n"
 	level := func(provider, id string) string {
 		return fmt.Sprintf("  - devices: [{provider: %s, machine: {from: template, template: '%s'}}]\n", provider, id)
 	}
+	const listed = "  - devices: [{provider: strips, machine: {from: list, list: [{node: n1, id: strip/1}]}}]\n"
 	for _, tc := range []struct {
 		name, rules string
 		want        []string // paths
 	}{
 		{"a BMC alone", "- name: a\n  " + bmc, []string{"nodes[0]"}},
-		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}"), []string{"nodes[0]"}},
+		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}.bmc.example.net"), []string{"nodes[0]"}},
 		{"storage-fences for StatefulSets",
 			policies + "owners: [StatefulSet]\n  drivers: [csi.example.net]\n  withoutProof: storage-fences\n",
 			[]string{"policies[0]"}},
 		{"storage-fences that detaches", policies + "drivers: [csi.example.net]\n  volumeAttachmentRecoveryPolicy: wait\n  withoutProof: storage-fences\n", nil},
 		{"no volumes matter", policies + "withoutProof: storage-fences\n", nil},
 		{"accept-duplicates", policies + "drivers: [csi.example.net]\n  withoutProof: accept-duplicates\n", nil},
-		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}/1"), nil},
-		{"the second of two rules", "- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + level("strips", "{{ .Name }}/1") + "- name: b\n  selector: node-role.kubernetes.io/b\n  " + bmc, []string{"nodes[1]"}},
+		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + listed, nil},
+		{"an outlet by name", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}.example.net/1"), []string{"nodes[0].levels[0].devices[0].machine"}},
+		{"the second of two rules", "- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + listed + "- name: b\n  selector: node-role.kubernetes.io/b\n  " + bmc, []string{"nodes[1]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg, err := config.Parse("f", []byte(providers+tc.rules), all.Types())
@@ -225,7 +227,7 @@ nodes:
 		})
 	}
 	// What never says Off holds its whole level up.
-	_, err := config.Parse("f", []byte(providers+"- name: a\n  levels:\n  - devices:\n    - {provider: strips, machine: {from: template, template: '{{ .Name }}/1'}}\n"+
+	_, err := config.Parse("f", []byte(providers+"- name: a\n  levels:\n  - devices:\n    - {provider: strips, machine: {from: template, template: '{{ .Name }}.example.net/1'}}\n"+
 		"    - {provider: cloud, machine: {from: template, template: '{{ .Name }}'}}\n"), all.Types())
 	if err == nil || !strings.Contains(err.Error(), "devices[1].provider: never says Off") {
 		t.Errorf("got error %v", err)

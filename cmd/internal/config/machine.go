@@ -60,10 +60,10 @@ type Source struct {
 	Template   string   `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
 	Part       Part     `yaml:"part"`       // from providerID: default last; all where the provider's IDs are whole providerIDs
 	List       []Listed `yaml:"list"`       // from list
-	Allow      []string `yaml:"allow"`      // the hosts that IDs may name; required where a node names an address
+	Allow      []string `yaml:"allow"`      // the hosts that IDs may name; required where a node names an address, and a template no domain
 
 	tmpl    *idTemplate
-	allowed allowList
+	allowed allowList     // what Allow says, else what the template leaves a node to choose
 	ids     providers.IDs // of the rule's provider; nil: an ID stands for itself
 	whole   bool          // its IDs are whole providerIDs
 }
@@ -111,9 +111,10 @@ func (s *Source) claimed() bool {
 	}
 }
 
-// namesHosts reports whether a node chooses by its ID which host is asked, and gets the credentials.
+// namesHosts reports whether a node has a say in which host is asked, and gets the credentials. A node's name has one, too: whoever may
+// register Nodes chooses it.
 func (s *Source) namesHosts() bool {
-	return s.claimed() && s.From != FromSystemUUID && s.ids != nil && s.ids.Addresses()
+	return s.From != FromList && s.From != FromSystemUUID && s.ids != nil && s.ids.Addresses()
 }
 
 // Listed is one node of a list and its machine.
@@ -209,7 +210,9 @@ func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
 	}
 	return Machine{
 		Provider: provider, Fixed: s.whole,
-		Target: providers.Target{Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Addresses: Addresses(node)},
+		Target: providers.Target{
+			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Addresses: Addresses(node), Named: s.From == FromTemplate,
+		},
 	}, nil
 }
 
@@ -252,7 +255,7 @@ func (s *Source) id(node *corev1.Node) (string, error) {
 			return "", fmt.Errorf("%w: annotation %s is missing or empty", ErrNoID, s.Annotation)
 		}
 	case FromTemplate:
-		return s.tmpl.id(node)
+		return s.tmpl.id(node, s.namesHosts() && len(s.Allow) == 0)
 	case FromList:
 		i := slices.IndexFunc(s.List, func(e Listed) bool { return e.Node == node.Name })
 		if i < 0 {
@@ -278,10 +281,14 @@ func (s *Source) canonical(id string) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
-	case s.namesHosts() && strings.HasPrefix(id, "http://"):
+	case s.namesHosts() && s.claimed() && strings.HasPrefix(id, "http://"):
 		return "", fmt.Errorf("%w: its ID is http://, and whoever names a device may not choose that the password goes there in the clear", ErrNotAllowed)
-	case (s.namesHosts() || len(s.Allow) > 0 && s.From != FromList) && !s.allowed.hasAll(hosts):
-		return "", fmt.Errorf("%w: %s is not in allow", ErrNotAllowed, strings.Join(hosts, ", "))
+	case s.namesHosts() && !s.allowed.hasAll(hosts):
+		in := "allow"
+		if len(s.Allow) == 0 {
+			in = "a domain that the template writes out"
+		}
+		return "", fmt.Errorf("%w: %s is not in %s", ErrNotAllowed, strings.Join(hosts, ", "), in)
 	}
 	return id, nil
 }
@@ -317,11 +324,18 @@ func (c *Config) Claims(nodes []*corev1.Node) []taint.Claim {
 	return out
 }
 
-// Knows reports whether some rule may lead to that machine of that provider: what a record names is asked only while it may be.
-func (c *Config) Knows(provider, id string) bool {
+// Knows reports whether some rule may lead the node to that machine of that provider: what a record names is asked only while it may be.
+// What a kubelet writes may change, and leads to whatever allow has; a list or a name leads the node to one machine, and to no other.
+func (c *Config) Knows(node *corev1.Node, provider, id string) bool {
 	is := func(p string, s *Source) bool {
-		canonical, err := s.canonical(id)
-		return p == provider && err == nil && canonical == id
+		led, err := id, error(nil)
+		if p == provider && !s.claimed() {
+			led, err = s.id(node)
+		}
+		if err == nil {
+			led, err = s.canonical(led)
+		}
+		return p == provider && err == nil && led == id
 	}
 	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
 		return is(n.Provider, &n.Machine) || slices.ContainsFunc(n.devices(), func(d *Device) bool { return is(d.Provider, &d.Machine) })

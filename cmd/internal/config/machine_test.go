@@ -61,7 +61,7 @@ func TestMachine(t *testing.T) {
 		{
 			name: "template", node: node("N1-w", worker, rack),
 			want: config.Machine{Provider: "racks", Rule: "workers", Mode: config.Observe,
-				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true}},
+				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true, Named: true}},
 		},
 		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID, says: `no label "example.net/rack"`},
 		{
@@ -352,7 +352,7 @@ nodes:
 	}
 	machine := func(node, provider, id string, level int) config.Machine {
 		return config.Machine{
-			Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid}, Level: level, Limits: proof.Limits{Timeout: 15 * time.Second},
+			Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid, Named: level > 1}, Level: level, Limits: proof.Limits{Timeout: 15 * time.Second},
 		}
 	}
 	for _, tc := range []struct {
@@ -390,7 +390,13 @@ nodes:
 	if c := all.Clash(mine); c.Refused != "" {
 		t.Errorf("its own node: got %+v", c)
 	}
-	if !cfg.Knows("pdus", "a2") || !cfg.Knows("people", "n1") || cfg.Knows("gone", "a2") {
-		t.Error("a further device is not known, or one that is none is")
+	for _, n := range []string{"n1", "n2", "n3"} {
+		for _, at := range []struct{ provider, id, of string }{
+			{"pdus", "a1", "n1"}, {"pdus", "a2", "n2"}, {"people", "n1", "n1"}, {"gone", "a2", ""}, {"racks", "b7", n},
+		} {
+			if got := cfg.Knows(node(n), at.provider, at.id); got != (at.of == n) {
+				t.Errorf("%s of provider %s may be node %s's: got %t", at.id, at.provider, n, got)
+			}
+		}
 	}
 }

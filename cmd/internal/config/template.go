@@ -8,7 +8,11 @@ import (
 	"strings"
 	"text/template/parse"
 
+	"golang.org/x/net/publicsuffix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // idTemplate makes a machine's ID of a node's name and labels.
@@ -120,9 +124,92 @@ func each[N parse.Node](nodes []N) error {
 	return nil
 }
 
-func (t *idTemplate) id(node *corev1.Node) (string, error) {
+// hosts finds which hosts the template's IDs may name, whatever nodes are called and have for labels: those that are written out, and those
+// that end with a domain which is written behind the last placeholder. bound is false where a node may choose another.
+//
+// It puts one value and then another into all placeholders: what differs between the hosts comes from the node, and what both end with does not.
+func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
+	forms, others := forms(t.root, "7"), forms(t.root, "8") // digits: an outlet is a number
+	for i := range forms {
+		_, hosts, err := ids.Canonical(strings.TrimSpace(forms[i]))
+		if err != nil && forms[i] == others[i] { // no node has a say in it, and none gets a machine by it
+			continue
+		}
+		_, differing, err2 := ids.Canonical(strings.TrimSpace(others[i]))
+		if err != nil || err2 != nil || len(hosts) == 0 || len(hosts) != len(differing) {
+			return allowList{}, false
+		}
+		for j, host := range hosts {
+			switch ending := commonEnd(host, differing[j]); {
+			case ending == host: // written out
+				a.addHost(host)
+			case hasDomain(ending):
+				a.domains = append(a.domains, ending)
+			default:
+				return allowList{}, false
+			}
+		}
+	}
+	return a, len(forms) > 0
+}
+
+// forms are all texts that a template can give when each placeholder gives this value; none where they are too many.
+func forms(l *parse.ListNode, placed string) []string {
+	const most = 256
+	out := []string{""}
+	if l == nil {
+		return out
+	}
+	for _, n := range l.Nodes {
+		next := []string{placed}
+		switch n := n.(type) {
+		case *parse.CommentNode:
+			continue
+		case *parse.TextNode:
+			next = []string{string(n.Text)}
+		case *parse.IfNode:
+			yes, no := forms(n.List, placed), forms(n.ElseList, placed)
+			if len(yes) == 0 || len(no) == 0 {
+				return nil
+			}
+			next = slices.Concat(yes, no)
+		}
+		if len(out)*len(next) > most {
+			return nil
+		}
+		var longer []string
+		for _, begin := range out {
+			for _, end := range next {
+				longer = append(longer, begin+end)
+			}
+		}
+		out = longer
+	}
+	return out
+}
+
+func commonEnd(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return a[len(a)-n:]
+}
+
+// hasDomain reports whether a host's ending has a domain in which not everybody can have a host: -bmc.example.net has, .com has not.
+func hasDomain(ending string) bool {
+	_, domain, _ := strings.Cut(ending, ".")
+	if len(validation.IsDNS1123Subdomain(domain)) > 0 || strings.Trim(domain, "0123456789.") == "" {
+		return false
+	}
+	public, registry := publicsuffix.PublicSuffix(domain)
+	return domain != public || !registry && !strings.Contains(public, ".") // a top level domain of one's own, such as .bmc
+}
+
+// id makes a node's ID. With bounded, what stands for a placeholder must be of the letters of hosts' names, so that it cannot end its place.
+func (t *idTemplate) id(node *corev1.Node, bounded bool) (string, error) {
 	label := func(key string) (v string, ok bool) { v, ok = node.Labels[key]; return v, ok }
-	id, err := interpreter{name: node.Name, label: label, some: len(node.Labels) > 0}.list(t.root)
+	id, err := interpreter{name: node.Name, label: label, some: len(node.Labels) > 0, bounded: bounded}.list(t.root)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNoID, err)
 	}
