@@ -191,14 +191,19 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // SecretRef says where a secret is: in a file (its trailing newline is dropped) or in an environment variable. It is read when
-// it is used, so that a rotated file is picked up without a reload.
+// it is used, so that a rotated file is picked up without a reload. The file may be each machine's own (ReadOf).
 type SecretRef struct{ File, Env string }
 
 // Check tells what can be told of the secret before it is used: that one place is named, and that a file is there and not empty. An
 // environment variable may be set later, where the controller runs.
 func (r SecretRef) Check() error {
-	if r.Env != "" && r.File == "" {
+	switch {
+	case PerMachine(r.Env):
+		return errors.New("an environment variable is the same for all machines: give a file")
+	case r.Env != "" && r.File == "":
 		return nil
+	case r.Env == "" && PerMachine(r.File):
+		return r.checkFolder()
 	}
 	_, err := r.Read()
 	return err
@@ -214,11 +219,7 @@ func (r SecretRef) Read() (Secret, error) {
 		if err != nil {
 			return Secret{}, fmt.Errorf("reading secret: %w", err)
 		}
-		v := strings.TrimRight(string(b), "\r\n")
-		if v == "" {
-			return Secret{}, fmt.Errorf("reading secret: %s is empty", r.File)
-		}
-		return NewSecret(v), nil
+		return secretOf(b, r.File)
 	case r.Env != "":
 		v := os.Getenv(r.Env)
 		if v == "" {
@@ -228,4 +229,13 @@ func (r SecretRef) Read() (Secret, error) {
 	default:
 		return Secret{}, errors.New("missing: give it by file or by environment variable")
 	}
+}
+
+// secretOf is what a secret's file holds.
+func secretOf(content []byte, file string) (Secret, error) {
+	v := strings.TrimRight(string(content), "\r\n")
+	if v == "" {
+		return Secret{}, fmt.Errorf("reading secret: %s is empty", file)
+	}
+	return NewSecret(v), nil
 }

@@ -243,3 +243,40 @@ func TestNoID(t *testing.T) {
 		t.Error("the agent was run")
 	}
 }
+
+// Each machine's user and password go into the agent's input for that machine, and a refused one is no matter of another's.
+func TestEachMachineItsPassword(t *testing.T) {
+	folder := t.TempDir()
+	write := func(node, password string) {
+		t.Helper()
+		must(t, os.WriteFile(filepath.Join(folder, node), []byte(password), 0o600))
+	}
+	write("n1", "password-of-n1")
+	write("n2", "password-of-n2")
+	write("n4", "two\nlines")
+	write("n5", "password-of-n5") // refused, too: neither is sent again because the other was sent meanwhile
+	c := agent(t, `echo '<resource-agent name="fence_script"><parameters>`+parameters+`<parameter name="username"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
+		`echo >> "$dir/runs"; case $input in *password-of-n1*) echo 'Status: ON';; *) echo 'Login failed' >&2; exit 1;; esac`)
+	c.Options, c.Secrets = map[string]string{"username": "fence-{{ .Name }}"}, passwordIn(folder+"/{{ .Name }}")
+	p := newProvider(t, c, nil)
+	of := func(node string) providers.Target { return providers.Target{Node: node, ID: "1"} }
+	wants(t, ask(t, p, of("n1")), providers.PowerOn, "Status: ON", "ok")
+	if in := read(t, c.Dir, "input"); !strings.Contains(in, "\nusername=fence-n1\n") || !strings.Contains(in+"\n", "\npassword=password-of-n1\n") {
+		t.Errorf("got input %q", in)
+	}
+	for range 2 {
+		wants(t, ask(t, p, of("n2")), providers.PowerUnknown, "", "denied")
+		wants(t, ask(t, p, of("n5")), providers.PowerUnknown, "", "denied")
+		wants(t, ask(t, p, of("n3")), providers.PowerUnknown, "", "denied")
+		wants(t, ask(t, p, of("n4")), providers.PowerUnknown, "", "permanent")
+		wants(t, ask(t, p, of("../n1")), providers.PowerUnknown, "", "denied")
+		wants(t, ask(t, p, of("n1")), providers.PowerOn, "Status: ON", "ok")
+	}
+	if runs := strings.Count(read(t, c.Dir, "runs"), "\n"); runs != 5 {
+		t.Errorf("got %d runs, want n1's three, one of n2's and one of n5's", runs)
+	}
+	c.Options["username"] = "{{ .Labels.user }}"
+	if got := paths(c.Validate()); got != "options.username" {
+		t.Errorf("a label: problems at %q", got)
+	}
+}

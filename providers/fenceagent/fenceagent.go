@@ -42,7 +42,7 @@ type Config struct {
 	Agent string `yaml:"agent"` // its name, such as fence_bladecenter; must be set
 	Dir   string `yaml:"dir"`   // the folder that it is in; empty: it is looked for in PATH
 
-	Options         map[string]string `yaml:"options"`         // by the names of the agent's metadata; none is secret
+	Options         map[string]string `yaml:"options"`         // by the names of the agent's metadata; none is secret; a username may hold {{ .Name }}
 	Secrets         []Secret          `yaml:"secrets"`         // options whose values are secret
 	AllowGuessedOff bool              `yaml:"allowGuessedOff"` // bad: an agent that may say OFF of a machine that is not off
 
@@ -55,7 +55,7 @@ type Config struct {
 // Secret is an option whose value is secret.
 type Secret struct {
 	Option string `yaml:"option"` // its name, such as password
-	File   string `yaml:"file"`   // that holds the value; read again for each run, so that it may be rotated
+	File   string `yaml:"file"`   // that holds the value; may hold {{ .Name }}; read again for each run, so that it may be rotated
 }
 
 // Type is the registry's entry.
@@ -136,6 +136,8 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 			out = append(out, providers.Problemf(path, "is a secret: write its name and the name of a file under secrets"))
 		} else if err := fits(c.Options[key]); err != nil {
 			out = append(out, providers.Problemf(path, "%v", err))
+		} else if err := providers.CheckPerMachine(c.Options[key]); ok && isUser(key) && err != nil {
+			out = append(out, providers.Problemf(path, "%v", err))
 		}
 	}
 	for i, s := range c.Secrets {
@@ -143,9 +145,13 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 		if !check(path+"option", s.Option) {
 			continue
 		}
-		secret, err := providers.SecretRef{File: s.File}.Read()
-		if err == nil {
-			err = fits(secret.Reveal())
+		ref := providers.SecretRef{File: s.File}
+		err := ref.Check()
+		if err == nil && !providers.PerMachine(s.File) {
+			var secret providers.Secret
+			if secret, err = ref.Read(); err == nil {
+				err = fits(secret.Reveal())
+			}
 		}
 		if err != nil {
 			out = append(out, providers.Problemf(path+"file", "%v", err))
@@ -342,7 +348,7 @@ func (p *Provider) call(ctx context.Context, action string, t providers.Target) 
 	if err != nil {
 		return result{}, providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
 	}
-	in, err := p.input(ctx, action, id)
+	in, err := p.input(ctx, action, id, t.Node)
 	if err != nil {
 		return result{}, err
 	}
@@ -350,7 +356,10 @@ func (p *Provider) call(ctx context.Context, action string, t providers.Target) 
 	if p.cfg.Addresses() {
 		device = id
 	}
-	sum := p.refusals.Sum("", providers.NewSecret(strings.Join(in.secrets, "\n")))
+	if p.cfg.perMachine() {
+		device += " " + t.Node
+	}
+	sum := p.refusals.Sum(in.user, providers.NewSecret(strings.Join(in.secrets, "\n")))
 	if err := p.refusals.Check(device, sum, p.opts.Now()); err != nil {
 		return result{}, err
 	}
@@ -396,8 +405,21 @@ func (p *Provider) strike(device string, maybe bool) int {
 	return p.strikes[device]
 }
 
-// input makes an agent's input for a target. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
-func (p *Provider) input(ctx context.Context, action, id string) (*input, error) {
+// isUser tells the option that says who logs in, by either of its names.
+func isUser(option string) bool { return option == "username" || option == "login" }
+
+// perMachine tells that a machine's credentials are its own.
+func (c *Config) perMachine() bool {
+	for key, value := range c.Options {
+		if isUser(key) && providers.PerMachine(value) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return providers.PerMachine(s.File) })
+}
+
+// input makes an agent's input for a target of a node. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
+func (p *Provider) input(ctx context.Context, action, id, node string) (*input, error) {
 	in := newInput(action)
 	takes := p.cfg.takes()
 	name := p.meta.nameFor(takes)
@@ -408,12 +430,20 @@ func (p *Provider) input(ctx context.Context, action, id string) (*input, error)
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.cfg.Options)) {
-		if err := in.set(key, p.cfg.Options[key]); err != nil {
+		value := p.cfg.Options[key]
+		if isUser(key) {
+			var err error
+			if value, err = providers.OfMachine(value, node); err != nil {
+				return nil, providers.WithClass(providers.ErrDenied, err)
+			}
+			in.user = value
+		}
+		if err := in.set(key, value); err != nil {
 			return nil, err
 		}
 	}
 	for _, s := range p.cfg.Secrets {
-		secret, err := providers.SecretRef{File: s.File}.Read()
+		secret, err := providers.SecretRef{File: s.File}.ReadOf(node)
 		if err != nil {
 			return nil, providers.WithClass(providers.ErrDenied, err)
 		}

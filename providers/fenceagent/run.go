@@ -29,6 +29,7 @@ const (
 // none: an agent without one reboots the machine.
 type input struct {
 	text    bytes.Buffer
+	user    string   // who logs in, where an option says so
 	secrets []string // values that no message may repeat
 	acts    bool     // the action is neither status nor metadata
 }

@@ -16,10 +16,14 @@ import (
 type outlet struct {
 	address string // host, or host:port where that is not 161, in the one way to write it
 	number  string // as it follows a column
+	owner   string // whose credentials the strip is sent, a node's name; "" where all machines share them
 }
 
 // String is the one way to write it.
 func (o outlet) String() string { return o.address + "/" + o.number }
+
+// account names the strip and whose credentials it is sent.
+func (o outlet) account() string { return strings.TrimSpace(o.address + " " + o.owner) }
 
 // host is the host alone.
 func (o outlet) host() string {
@@ -44,7 +48,7 @@ func parseID(id string, m mib) ([]outlet, error) {
 		if number, err = m.numbers.parse(number); err != nil {
 			return nil, err
 		}
-		all = append(all, outlet{address, number})
+		all = append(all, outlet{address: address, number: number})
 	}
 	slices.SortFunc(all, func(a, b outlet) int { // a strip's outlets stand together, 9 before 10
 		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(len(a.number), len(b.number)), cmp.Compare(a.number, b.number))

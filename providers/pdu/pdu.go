@@ -62,7 +62,7 @@ var (
 type Config struct {
 	MIB                 string `yaml:"mib"` // apc-rpdu2, apc-rpdu or raritan; must be set
 	remote.Credentials  `yaml:",inline"`
-	PrivacyPasswordFile string        `yaml:"privacyPasswordFile"` // this, or privacyPasswordEnv, or neither: the password is both
+	PrivacyPasswordFile string        `yaml:"privacyPasswordFile"` // this, or privacyPasswordEnv, or neither: the password is both; may hold {{ .Name }}
 	PrivacyPasswordEnv  string        `yaml:"privacyPasswordEnv"`  // the environment variable that holds it
 	Authentication      string        `yaml:"authentication"`      // sha224, sha256, sha384, sha512, sha1, md5; default sha256
 	Privacy             string        `yaml:"privacy"`             // aes128, aes192, aes256, aes192c, aes256c, des; default aes128
@@ -300,6 +300,9 @@ func (p *Provider) do(ctx context.Context, act string, t providers.Target, f fun
 		if err != nil {
 			return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
 		}
+		for i := range outlets {
+			outlets[i].owner = p.owner(t)
+		}
 		return f(ctx, outlets)
 	})
 }
@@ -335,7 +338,7 @@ func (p *Provider) lookAt(ctx context.Context, outlets []outlet, answers []seen)
 			oids = append(oids, gosnmp.SnmpPDU{Name: column + "." + o.number, Type: gosnmp.Null})
 		}
 	}
-	values, err := p.exchange(ctx, outlets[0].address, gosnmp.GetRequest, oids)
+	values, err := p.exchange(ctx, outlets[0], gosnmp.GetRequest, oids)
 	if err != nil {
 		return err
 	}
@@ -350,7 +353,7 @@ func (p *Provider) lookAt(ctx context.Context, outlets []outlet, answers []seen)
 func (p *Provider) command(ctx context.Context, outlets []outlet, value int) error {
 	for _, o := range outlets {
 		set := gosnmp.SnmpPDU{Name: p.mib.command + "." + o.number, Type: gosnmp.Integer, Value: value}
-		if _, err := p.exchange(ctx, o.address, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
+		if _, err := p.exchange(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
 			// Strips have many words for an outlet that they do not have, but none if they are asked for its state.
 			if !errors.Is(err, providers.ErrNotSent) {
 				if _, missing := p.look(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
@@ -423,21 +426,37 @@ func (p *Provider) notOff(id string) {
 	p.runs[id] = run{broken: now}
 }
 
-// credentials reads the passwords anew. The second is the one for privacy.
-func (p *Provider) credentials() (auth, priv providers.Secret, sum remote.Sum, err error) {
-	if auth, err = p.cfg.Password(); err != nil {
-		return auth, priv, sum, err
+// owner is whose credentials are used for a target, as remote.Credentials.Owner says.
+func (p *Provider) owner(t providers.Target) string {
+	if providers.PerMachine(p.cfg.PrivacyPasswordFile) {
+		return t.Node
 	}
-	priv = auth
+	return p.cfg.Owner(t)
+}
+
+// login is what a strip is sent.
+type login struct {
+	user       string
+	auth, priv providers.Secret // the second is for privacy
+	sum        remote.Sum
+}
+
+// credentials reads an owner's passwords anew.
+func (p *Provider) credentials(owner string) (l login, err error) {
+	if l.user, l.auth, err = p.cfg.Of(owner); err != nil {
+		return l, err
+	}
+	l.priv = l.auth
 	if p.cfg.PrivacyPasswordFile != "" || p.cfg.PrivacyPasswordEnv != "" {
-		if priv, err = p.cfg.privacyRef().Read(); err != nil {
-			return auth, priv, sum, providers.WithClass(providers.ErrDenied, err)
+		if l.priv, err = p.cfg.privacyRef().ReadOf(owner); err != nil {
+			return l, providers.WithClass(providers.ErrDenied, err)
 		}
 	}
-	if p.cfg.Version == v3 && min(len(auth.Reveal()), len(priv.Reveal())) < shortest {
+	auth, priv := l.auth.Reveal(), l.priv.Reveal()
+	if p.cfg.Version == v3 && min(len(auth), len(priv)) < shortest {
 		err = fmt.Errorf("the password has less than %d characters, which SNMPv3 does not allow", shortest)
-		return auth, priv, sum, providers.WithClass(providers.ErrDenied, err)
+		return l, providers.WithClass(providers.ErrDenied, err)
 	}
-	both := providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth.Reveal()), auth.Reveal(), priv.Reveal()))
-	return auth, priv, p.refusals.Sum(cmp.Or(p.cfg.Username, p.cfg.Version), both), nil
+	l.sum = p.refusals.Sum(cmp.Or(l.user, p.cfg.Version), providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth), auth, priv)))
+	return l, nil
 }

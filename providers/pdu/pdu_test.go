@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,6 +103,63 @@ func TestRefused(t *testing.T) {
 				t.Errorf("a password that SNMPv3 does not allow: got %v", err)
 			}
 		}
+	}
+}
+
+// A machine's own passwords are sent for that machine alone, and what a strip makes of them is no matter of another's.
+func TestEachMachineItsPassword(t *testing.T) {
+	s, _ := strips(t)
+	o := s.outlet("apc-rpdu2")
+	o.reset(true)
+	var asked atomic.Int64
+	w := newWire(t, func(to asker, question []byte) {
+		asked.Add(1)
+		through(s.address)(to, question)
+	})
+	c := settings(t, "apc-rpdu2")
+	for kind, right := range map[string]string{"password": password, "privacy": privacy} {
+		folder := t.TempDir()
+		write := func(node, text string) {
+			t.Helper()
+			must(t, os.WriteFile(filepath.Join(folder, node), []byte(text), 0o600))
+		}
+		c := *c
+		if kind == "privacy" {
+			c.PrivacyPasswordFile = folder + "/{{ .Name }}"
+		} else {
+			c.PasswordFile = folder + "/{{ .Name }}"
+		}
+		p := open(t, &c, nil)
+		state := func(node, class string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			obs, err := p.State(ctx, providers.Target{Node: node, ID: o.id(w.address)})
+			if providers.Class(err) != class || (obs.State == providers.PowerOn) != (class == "ok") {
+				t.Errorf("%s, %s: got %s, %v; want %s", kind, node, obs.State, err, class)
+			}
+		}
+		write("n1", right)
+		write("n2", "hunter2hunter2")
+		write("n4", "short")
+		state("n1", "ok")
+		if kind == "password" { // a strip says nothing of a wrong password for privacy alone
+			state("n2", "denied")
+			before := asked.Load()
+			state("n2", "denied")
+			if asked.Load() != before {
+				t.Error("a refused password was sent again")
+			}
+		}
+		before := asked.Load()
+		state("n3", "denied")
+		state("n4", "denied")
+		if asked.Load() != before {
+			t.Errorf("%s: a strip was asked for a machine without a password", kind)
+		}
+		state("n1", "ok")
+		write("n2", right)
+		state("n2", "ok")
 	}
 }
 

@@ -75,17 +75,17 @@ func (p *Provider) learn(address string, e engine) {
 // again is after how long a question that has no answer is put again: a datagram may be lost. A command is sent once.
 const again = time.Second
 
-// exchange sends one question or command to a strip and returns the values of its answer, in the order of asked. It has a socket, and a
+// exchange sends one question or command to an outlet's strip and returns the values of its answer, in the order of asked. It has a socket, and a
 // client, of its own: gosnmp's is not for concurrent use, and its port is one that nobody can know. It returns by ctx's end.
-func (p *Provider) exchange(ctx context.Context, address string, kind gosnmp.PDUType, asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
-	auth, priv, sum, err := p.credentials()
+func (p *Provider) exchange(ctx context.Context, at outlet, kind gosnmp.PDUType, asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
+	who, err := p.credentials(at.owner)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.refusals.Check(address, sum, p.opts.Now()); err != nil {
+	if err := p.refusals.Check(at.account(), who.sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
-	l, client := p.client(ctx, address, auth, priv)
+	l, client := p.client(ctx, at.address, who)
 	if err := client.Connect(); err != nil {
 		return nil, socketError(err)
 	}
@@ -105,13 +105,13 @@ func (p *Provider) exchange(ctx context.Context, address string, kind gosnmp.PDU
 	}
 	switch {
 	case l.refusal != "":
-		return nil, p.refused(address, sum, l.refusal)
+		return nil, p.refused(at, who.sum, l.refusal)
 	case l.failure != nil:
 		return nil, socketError(l.failure)
 	case err != nil:
-		return nil, p.failed(address, sum, err)
+		return nil, p.failed(at, who.sum, err)
 	}
-	if err := p.believe(address, l, answer, asked); err != nil {
+	if err := p.believe(at.address, l, answer, asked); err != nil {
 		return nil, err
 	}
 	return answer.Variables, errorStatus(answer)
@@ -126,20 +126,20 @@ func oids(of []gosnmp.SnmpPDU) []string {
 }
 
 // client makes a client for one exchange, and what it listens through.
-func (p *Provider) client(ctx context.Context, address string, auth, priv providers.Secret) (*link, *gosnmp.GoSNMP) {
+func (p *Provider) client(ctx context.Context, address string, who login) (*link, *gosnmp.GoSNMP) {
 	host, port := split(address)
 	c := &gosnmp.GoSNMP{
 		Target: host, Port: port, Transport: "udp", Context: ctx, Timeout: remote.Backstop, MaxOids: gosnmp.MaxOids,
 	}
 	if p.cfg.Version == v2c {
-		c.Version, c.Community = gosnmp.Version2c, auth.Reveal()
+		c.Version, c.Community = gosnmp.Version2c, who.auth.Reveal()
 		return &link{version: 1, community: c.Community}, c
 	}
 	e := p.known(address)
 	usm := &gosnmp.UsmSecurityParameters{
-		UserName:               p.cfg.Username,
-		AuthenticationProtocol: authentications[p.cfg.Authentication], AuthenticationPassphrase: auth.Reveal(),
-		PrivacyProtocol: privacies[p.cfg.Privacy], PrivacyPassphrase: priv.Reveal(),
+		UserName:               who.user,
+		AuthenticationProtocol: authentications[p.cfg.Authentication], AuthenticationPassphrase: who.auth.Reveal(),
+		PrivacyProtocol: privacies[p.cfg.Privacy], PrivacyPassphrase: who.priv.Reveal(),
 	}
 	if e.id != "" {
 		// A known engine is not asked again who it is: anybody could answer that, since nothing is authenticated yet.
@@ -223,13 +223,13 @@ func errorStatus(answer *gosnmp.SnmpPacket) error {
 }
 
 // failed is why gosnmp has no answer.
-func (p *Provider) failed(address string, sum remote.Sum, err error) error {
+func (p *Provider) failed(at outlet, sum remote.Sum, err error) error {
 	for text, of := range map[string]error{
 		"unknown user": gosnmp.ErrUnknownUsername, "wrong digest": gosnmp.ErrWrongDigest, "decryption error": gosnmp.ErrDecryption,
 		"unsupported security level": gosnmp.ErrUnknownSecurityLevel,
 	} {
 		if errors.Is(err, of) {
-			return p.refused(address, sum, text)
+			return p.refused(at, sum, text)
 		}
 	}
 	return socketError(err)
@@ -237,12 +237,12 @@ func (p *Provider) failed(address string, sum remote.Sum, err error) error {
 
 // refused is the error of a strip that does not accept who asks. The report is in the clear, so anybody who saw the question may have
 // sent it: he could as well have dropped it. SNMP has no log-in, but a strip may still lock the account: it is not sent again for a while.
-func (p *Provider) refused(address string, sum remote.Sum, text string) error {
+func (p *Provider) refused(at outlet, sum remote.Sum, text string) error {
 	if text == unknownEngine {
 		return untrusted("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +
 			"write the new one's ID under engines, or restart the controller")
 	}
-	return p.refusals.Denied(address, sum, p.opts.Now(), errors.New(text))
+	return p.refusals.Denied(at.account(), sum, p.opts.Now(), errors.New(text))
 }
 
 // socketError leaves the address out of an error of the network, and the stack out of gosnmp's error about a panic of its own.

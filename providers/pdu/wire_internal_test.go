@@ -109,9 +109,9 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.cfg.Username = "fence"
+		wrong := providers.NewSecret("wrong-password")
 		p.strips["192.0.2.1"] = engine{id: "\x80\x00engine", boots: 1, time: 1, at: time.Now()}
-		l, c := p.client(t.Context(), "192.0.2.1", providers.NewSecret("wrong-password"), providers.NewSecret("wrong-password"))
+		l, c := p.client(t.Context(), "192.0.2.1", login{user: "fence", auth: wrong, priv: wrong})
 		if err := c.Connect(); err != nil { // no packet is sent by that
 			t.Skip(err)
 		}

@@ -80,10 +80,10 @@ func HTTPClass(status int) error {
 	return providers.ErrPermanent
 }
 
-// Credentials is the block of a user and the place of a password.
+// Credentials is the block of a user and the place of a password. Either may hold {{ .Name }}, the name of the machine's Node.
 type Credentials struct {
-	Username     string `yaml:"username"`     // must be set
-	PasswordFile string `yaml:"passwordFile"` // this or passwordEnv; read again at each use, so that it may be rotated
+	Username     string `yaml:"username"`     // must be set; may hold {{ .Name }} where each machine has a device of its own
+	PasswordFile string `yaml:"passwordFile"` // this or passwordEnv; may hold {{ .Name }} as username may; read again at each use, so that it may be rotated
 	PasswordEnv  string `yaml:"passwordEnv"`  // the environment variable that holds it
 }
 
@@ -91,6 +91,8 @@ type Credentials struct {
 func (c *Credentials) Validate() (out []providers.Problem) {
 	if c.Username == "" {
 		out = append(out, providers.Problemf("username", "missing"))
+	} else if err := providers.CheckPerMachine(c.Username); err != nil {
+		out = append(out, providers.Problemf("username", "%v", err))
 	}
 	if err := c.ref().Check(); err != nil {
 		out = append(out, providers.Problemf("passwordFile", "%v", err))
@@ -98,10 +100,40 @@ func (c *Credentials) Validate() (out []providers.Problem) {
 	return out
 }
 
-// Password reads the password anew. The error is ErrDenied, and never contains it.
+// ValidateShared is Validate where one device answers for all machines: they share its credentials.
+func (c *Credentials) ValidateShared() (out []providers.Problem) {
+	for _, s := range []struct{ path, setting string }{{"username", c.Username}, {"passwordFile", c.PasswordFile}} {
+		if providers.PerMachine(s.setting) {
+			out = append(out, providers.Problemf(s.path, "has {{ .Name }}, and one device answers for all machines: write the one that it takes"))
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	return c.Validate()
+}
+
+// Password reads the password that all machines share anew. The error is ErrDenied, and never contains it.
 func (c *Credentials) Password() (providers.Secret, error) {
 	s, err := c.ref().Read()
 	return s, providers.WithClass(providers.ErrDenied, err)
+}
+
+// Of returns a node's user, and reads its password anew. The error is ErrDenied, and never contains the password.
+func (c *Credentials) Of(node string) (user string, password providers.Secret, err error) {
+	if user, err = providers.OfMachine(c.Username, node); err == nil {
+		password, err = c.ref().ReadOf(node)
+	}
+	return user, password, providers.WithClass(providers.ErrDenied, err)
+}
+
+// Owner returns whose credentials are used for a target: its node's name where each machine has its own, "" where all share them. What was
+// opened with an owner's is for no other: a session, a refusal.
+func (c *Credentials) Owner(t providers.Target) string {
+	if providers.PerMachine(c.Username) || providers.PerMachine(c.PasswordFile) {
+		return t.Node
+	}
+	return ""
 }
 
 func (c *Credentials) ref() providers.SecretRef {

@@ -320,3 +320,43 @@ func TestTrust(t *testing.T) {
 		t.Errorf("a connection that broke: got %v", err)
 	}
 }
+
+// Each machine may have a user and a password of its own: both come from its Node's name alone.
+func TestCredentialsOfAMachine(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "n1"), []byte("one"))
+	write(t, filepath.Join(dir, "n2"), []byte("two"))
+	n1, n2 := providers.Target{Node: "n1", ID: "a"}, providers.Target{Node: "n2", ID: "a"}
+	shared := remote.Credentials{Username: "fence", PasswordFile: filepath.Join(dir, "n1")}
+	if shared.Owner(n1) != "" || shared.Owner(n2) != "" {
+		t.Error("machines that share credentials have owners")
+	}
+	for _, c := range []remote.Credentials{
+		{Username: "fence", PasswordFile: dir + "/{{ .Name }}"},
+		{Username: "fence-{{ .Name }}", PasswordFile: dir + "/{{ .Name }}"},
+	} {
+		if problems := c.Validate(); len(problems) > 0 {
+			t.Errorf("%+v: got %v", c, problems)
+		}
+		if got := fmt.Sprint(paths(c.ValidateShared())); !strings.Contains(got, "passwordFile") {
+			t.Errorf("%+v, one device for all machines: got problems at %s", c, got)
+		}
+		for target, password := range map[providers.Target]string{n1: "one", n2: "two"} {
+			user, got, err := c.Of(c.Owner(target))
+			if err != nil || got.Reveal() != password || user != strings.ReplaceAll(c.Username, "{{ .Name }}", target.Node) {
+				t.Errorf("%s of %+v: got %q, %q, %v", target.Node, c, user, got.Reveal(), err)
+			}
+		}
+		if _, _, err := c.Of("n3"); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir+"/n3") {
+			t.Errorf("no file: got %v", err)
+		}
+	}
+	users := remote.Credentials{Username: "{{ .Name }}", PasswordFile: filepath.Join(dir, "n1")}
+	if user, _, err := users.Of(users.Owner(n2)); user != "n2" || err != nil {
+		t.Errorf("a user of its own: got %q, %v", user, err)
+	}
+	users.Username = "{{ .Labels.user }}"
+	if got := fmt.Sprint(paths(users.Validate())); got != "[username]" {
+		t.Errorf("a label: got problems at %s", got)
+	}
+}

@@ -60,7 +60,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	} else if _, err := c.endpoint(); err != nil {
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
-	out = append(out, c.Credentials.Validate()...)
+	out = append(out, c.ValidateShared()...)
 	return append(out, c.Trust.Validate()...)
 }
 

@@ -1547,7 +1547,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: a refused password is sent again", In: "providers/pdu.Provider.exchange",
-		Old: "if err := p.refusals.Check(address, sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(address, sum, p.opts.Now()); false { ... }",
+		Old: "if err := p.refusals.Check(at.account(), who.sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(at.account(), who.sum, p.opts.Now()); false { ... }",
 	},
 	{
 		Name: "pdu: a refused password is sent again within a call", In: "providers/pdu.link.Read",
@@ -5520,6 +5520,38 @@ var Mutants = []Mutant{
 		Name: "config: a list's IDs are compared as they are written", In: "cmd/internal/config.reader.listedTwice",
 		Old: "s.parts(id)", New: "[]string{e.ID + id[:0]}",
 		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "own: any text is a Node's name (14)", In: "providers.OfMachine",
+		Old: "len(node) > 253 || !nodeName.MatchString(node)", New: "false",
+	},
+	{
+		Name: "own: labels name a machine's file (14)", In: "providers.CheckPerMachine",
+		Old: `strings.Contains(rest, "{{") || strings.Contains(rest, "}}")`, New: `rest == "?"`,
+	},
+	{
+		Name: "own: links lead out of the folder (14)", In: "providers.SecretRef.ReadOf",
+		Old: `root.ReadFile(strings.TrimPrefix(file, folder))`, New: `os.ReadFile(file)`,
+	},
+	{
+		Name: "own: a strip's refusal of one machine's password is another's", In: "providers/pdu.Provider.owner",
+		Old: "return p.cfg.Owner(t)", New: "return \"n1\"",
+		Tests: []string{"./providers/pdu -run EachMachine"},
+	},
+	{
+		Name: "own: an agent is told another machine's password (14)", In: "providers/fenceagent.Provider.call",
+		Old: "p.input(ctx, action, id, t.Node)", New: "p.input(ctx, action, id, \"n1\")",
+		Tests: []string{"./providers/fenceagent -run EachMachine"},
+	},
+	{
+		Name: "own: an agent's refusal of one machine's password is another's", In: "providers/fenceagent.Provider.call",
+		Old: "p.cfg.perMachine()", New: "false",
+		Tests: []string{"./providers/fenceagent -run EachMachine"},
+	},
+	{
+		Name: "own: one device in front of all has many passwords", In: "providers/remote.Credentials.ValidateShared",
+		Old: "providers.PerMachine(s.setting)", New: "false",
+		Tests: []string{"./providers/remote -run Credentials"},
 	},
 	{
 		Name: "config: an unknown variable is ignored", In: "cmd/internal/config.Parse",

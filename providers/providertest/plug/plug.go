@@ -48,7 +48,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	} else if _, err := remote.ParseHTTP(c.Address, false); err != nil {
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
-	out = append(out, c.Credentials.Validate()...)
+	out = append(out, c.ValidateShared()...)
 	return append(out, c.Trust.Validate()...)
 }
 
