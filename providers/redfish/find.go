@@ -17,10 +17,10 @@ import (
 
 // where says which BMC to ask, and how the system is found there.
 type where struct {
-	origin string
-	path   string // of the system's resource, if the target names it
-	id     string // a system's Id, UUID or serial number, if the target names one
-	sole   bool   // a BMC of this machine's own: its only system is the machine
+	account
+	path string // of the system's resource, if the target names it
+	id   string // a system's Id, UUID or serial number, if the target names one
+	sole bool   // a BMC of this machine's own: its only system is the machine
 }
 
 func (p *Provider) where(t providers.Target) (where, error) {
@@ -29,7 +29,7 @@ func (p *Provider) where(t providers.Target) (where, error) {
 		if err != nil {
 			return where{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("address %w", err))
 		}
-		return where{origin: origin, id: strings.TrimSpace(t.ID)}, nil
+		return where{account: account{origin: origin}, id: strings.TrimSpace(t.ID)}, nil
 	}
 	if t.ID == "" {
 		return where{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the address of its BMC"))
@@ -38,7 +38,7 @@ func (p *Provider) where(t providers.Target) (where, error) {
 	if err != nil {
 		return where{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("target ID %w", err))
 	}
-	return where{origin: origin, path: path, sole: path == ""}, nil
+	return where{account: account{origin, p.cfg.Owner(t)}, path: path, sole: path == ""}, nil
 }
 
 // system is what is read of a ComputerSystem; what else a BMC says there may have any shape.

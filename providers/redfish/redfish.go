@@ -104,7 +104,11 @@ func (c *Config) Validate() []providers.Problem {
 			problem("address", "has a path: name systems by a target's ID")
 		}
 	}
-	out = append(out, c.Credentials.Validate()...)
+	if c.Address != "" {
+		out = append(out, c.ValidateShared()...)
+	} else {
+		out = append(out, c.Credentials.Validate()...)
+	}
 	if !slices.Contains([]string{authAuto, authSession, authBasic}, c.Auth) {
 		problem("auth", "is %q: use auto, session or basic", c.Auth)
 	}
@@ -310,7 +314,7 @@ func (p *Provider) do(ctx context.Context, act string, t providers.Target, f fun
 		if err != nil {
 			return err
 		}
-		b, err := p.acquire(w.origin)
+		b, err := p.acquire(w.account)
 		if err != nil {
 			return err
 		}

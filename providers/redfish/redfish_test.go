@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -644,5 +645,75 @@ func TestInsecureIsOnlyWhatItSays(t *testing.T) {
 	if resp, err := http.Get(r.bmc.URL()); err == nil {
 		resp.Body.Close()
 		t.Error("the process' default client trusts the BMC now")
+	}
+}
+
+// Each machine's password goes to that machine's BMC, and opens a session for no other: one node's missing or wrong password is its own matter.
+func TestEachMachineItsPassword(t *testing.T) {
+	for _, auth := range []string{"auto", "basic"} {
+		t.Run(auth, func(t *testing.T) {
+			folder := t.TempDir()
+			write := func(node, password string) {
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(folder, node), []byte(password+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			racks := map[string]*rack{}
+			var targets []providers.Target
+			for _, node := range []string{"n1", "n2"} {
+				r := newRack(t, 1, datacenter.Options{Password: "password of " + node}, nil)
+				racks[node] = r
+				write(node, "password of "+node)
+				targets = append(targets, providers.Target{Node: node, ID: r.bmc.URL(), SystemUUID: r.ms[0].SystemUUID()})
+			}
+			n1, n2 := targets[0], targets[1]
+			p := newProvider(t, racks["n1"].dc, func(c *redfish.Config) {
+				c.Auth, c.PasswordFile, c.CAFile, c.InsecureSkipVerify = auth, folder+"/{{ .Name }}", "", true
+				if problems := c.Validate(); len(problems) > 0 {
+					t.Fatal(problems)
+				}
+			})
+			defer func() {
+				if err := p.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			ask := func(target providers.Target, want error) {
+				t.Helper()
+				a := providers.Ask(t.Context(), p, "rack-a", target, providers.Now)
+				if want == nil && (a.Err != nil || a.State != providers.PowerOn) || want != nil && !errors.Is(a.Err, want) {
+					t.Errorf("%s at %s: got %s, %v; want %v", target.Node, target.ID, a.State, a.Err, want)
+				}
+				if a.Err != nil && strings.Contains(a.Err.Error(), "password of") {
+					t.Errorf("the error has a password: %v", a.Err)
+				}
+			}
+			ask(n1, nil)
+			ask(n2, nil)
+			// A node that came to another's BMC sends its own password there, once, and does not use the session of the other.
+			stray := providers.Target{Node: "n2", ID: n1.ID, SystemUUID: n1.SystemUUID}
+			ask(stray, providers.ErrDenied)
+			sent := len(racks["n1"].bmc.Requests())
+			ask(stray, providers.ErrDenied)
+			if auth == "basic" && len(racks["n1"].bmc.Requests()) != sent {
+				t.Error("a refused password was sent again")
+			}
+			ask(n1, nil)
+			missing := providers.Target{Node: "n3", ID: n1.ID, SystemUUID: n1.SystemUUID}
+			ask(missing, providers.ErrDenied)
+			ask(missing, fs.ErrNotExist)
+			ask(n1, nil)
+			ask(n2, nil)
+			// A rotated password is taken at the next log-in.
+			racks["n1"].dc.SetPassword("password of n1, new")
+			racks["n1"].bmc.ExpireSessions()
+			write("n1", "password of n1, new")
+			if auth == "basic" { // the old one is sent once more: nothing else tells that it is old
+				ask(n1, providers.ErrDenied)
+			}
+			ask(n1, nil)
+			ask(n2, nil)
+		})
 	}
 }

@@ -34,6 +34,12 @@ const (
 	basicFor = time.Hour
 )
 
+// account is a BMC and whose credentials it is sent, a node's name; "" where all machines share them. No login is for another account.
+type account struct{ origin, owner string }
+
+// String names the account among others'.
+func (a account) String() string { return strings.TrimSpace(a.origin + " " + a.owner) }
+
 // pool holds what is kept of BMCs between calls: one login each, and where their systems are. BMCs that are not asked any more
 // are forgotten, so it does not grow with the fleet's history.
 type pool struct {
@@ -55,16 +61,16 @@ type pool struct {
 	work   sync.WaitGroup // tasks, and idle timers that fired
 
 	mu     sync.Mutex // guards what follows, and bmc's fields marked so
-	bmcs   map[string]*bmc
+	bmcs   map[account]*bmc
 	closed bool
 }
 
 // bmc is one BMC.
 type bmc struct {
-	pool   *pool
-	origin string
-	http   *http.Client
-	gate   chan struct{} // a slot for each request under way
+	account
+	pool *pool
+	http *http.Client
+	gate chan struct{} // a slot for each request under way
 
 	// Guarded by pool.mu.
 	users    int // calls and tasks
@@ -101,7 +107,7 @@ func (l *login) authorize(r *http.Request) {
 }
 
 func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next http.RoundTripper, drop func()) {
-	p.connect, p.drop, p.idle, p.bmcs = connect, drop, idleAfter, map[string]*bmc{}
+	p.connect, p.drop, p.idle, p.bmcs = connect, drop, idleAfter, map[account]*bmc{}
 	p.through(next)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
@@ -115,19 +121,19 @@ func (p *pool) through(next http.RoundTripper) {
 }
 
 // acquire returns the BMC for one call. Every acquire that succeeds has its release.
-func (p *pool) acquire(origin string) (*bmc, error) {
+func (p *pool) acquire(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, errClosed
 	}
-	b := p.bmcs[origin]
+	b := p.bmcs[a]
 	if b == nil {
 		b = &bmc{
-			pool: p, origin: origin, http: httpClient(origin, p.retried, p.sent), gate: make(chan struct{}, maxRequests),
+			account: a, pool: p, http: httpClient(a.origin, p.retried, p.sent), gate: make(chan struct{}, maxRequests),
 			places: map[string]place{}, chassis: map[string][]string{},
 		}
-		p.bmcs[origin] = b
+		p.bmcs[a] = b
 	}
 	if b.expiry != nil {
 		b.expiry.Stop()
@@ -151,7 +157,7 @@ func (p *pool) release(b *bmc) {
 // expire gives an idle BMC's session back, and forgets the BMC later.
 func (p *pool) expire(b *bmc) {
 	p.mu.Lock()
-	if p.closed || b.users > 0 || p.bmcs[b.origin] != b {
+	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
 		p.mu.Unlock()
 		return
 	}
@@ -160,8 +166,8 @@ func (p *pool) expire(b *bmc) {
 	b.expiry = time.AfterFunc(forgetAfter, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !p.closed && b.users == 0 && p.bmcs[b.origin] == b {
-			delete(p.bmcs, b.origin)
+		if !p.closed && b.users == 0 && p.bmcs[b.account] == b {
+			delete(p.bmcs, b.account)
 		}
 	})
 	p.work.Add(1)
@@ -392,7 +398,7 @@ func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
 
 // refuse remembers that the BMC refused a login's credential and returns the error of this and of later calls.
 func (b *bmc) refuse(l *login, cause error) error {
-	return b.pool.refusals.Denied(b.origin, l.sum, b.pool.now(), classify(context.Background(), cause))
+	return b.pool.refusals.Denied(b.String(), l.sum, b.pool.now(), classify(context.Background(), cause))
 }
 
 // local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other.
@@ -429,12 +435,12 @@ func (b *bmc) root(get func(path string, into any) error) (sessions, systems str
 // session to give: no such service, an error, no slot left, no token. The password is read anew each time. A credential that the BMC
 // refused is not sent a second time.
 func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
-	password, err := p.cfg.Password()
+	user, password, err := p.cfg.Of(b.owner)
 	if err != nil {
 		return nil, err
 	}
-	l := &login{user: p.cfg.Username, password: password, sum: p.refusals.Sum(p.cfg.Username, password)}
-	if err := p.refusals.Check(b.origin, l.sum, p.now()); err != nil {
+	l := &login{user: user, password: password, sum: p.refusals.Sum(user, password)}
+	if err := p.refusals.Check(b.String(), l.sum, p.now()); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -452,7 +458,7 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 		return nil, b.refuse(l, err)
 	case p.cfg.Auth == authSession || !worthBasic || p.ending.Err() != nil:
 		if l.left {
-			p.refusals.Hold(b.origin, l.sum, p.now().Add(leftFor), err)
+			p.refusals.Hold(b.String(), l.sum, p.now().Add(leftFor), err)
 		}
 		return nil, err
 	}

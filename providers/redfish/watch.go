@@ -58,16 +58,16 @@ func (p pushed) Watch(ctx context.Context, targets []providers.Target, f func(pr
 		p: p.Provider, asker: remote.NewAsker(inner, targets, p.State, f), slots: make(chan struct{}, subscribers),
 		log: p.opts.Log.With("provider", p.opts.Name),
 	}
-	by := map[string]*listener{}
+	by := map[account]*listener{}
 	for i, t := range targets {
 		at, err := p.where(t)
 		if err != nil {
 			continue // the questions say why
 		}
-		l := by[at.origin]
+		l := by[at.account]
 		if l == nil {
-			l = &listener{watch: w, origin: at.origin, log: w.log.With("bmc", at.origin)}
-			by[at.origin] = l
+			l = &listener{watch: w, account: at.account, log: w.log.With("bmc", at.origin)}
+			by[at.account] = l
 		}
 		l.all, l.of = append(l.all, i), append(l.of, sought{at, t})
 	}
@@ -100,10 +100,10 @@ type watch struct {
 // listener is one BMC's part of it.
 type listener struct {
 	*watch
-	origin string
-	log    *slog.Logger
-	all    []int    // the indices of its targets
-	of     []sought // and the targets
+	account
+	log *slog.Logger
+	all []int    // the indices of its targets
+	of  []sought // and the targets
 
 	// Of its own goroutine.
 	plain bool // the stream takes no filter
@@ -123,7 +123,7 @@ var errQuiet = errors.New("nothing came for a while")
 
 // run keeps the BMC's events until ctx ends.
 func (l *listener) run(ctx context.Context) {
-	b, err := l.p.acquire(l.origin)
+	b, err := l.p.acquire(l.account)
 	if err != nil {
 		return // closed
 	}
@@ -336,13 +336,13 @@ func (l *listener) event(data []byte) {
 func (l *listener) about(origins links) (about []int, exact bool) {
 	l.p.mu.Lock()
 	systems := ""
-	if b := l.p.bmcs[l.origin]; b != nil {
+	if b := l.p.bmcs[l.account]; b != nil {
 		systems = b.systems
 	}
 	paths := make([]string, len(l.of))
 	for i, s := range l.of {
-		if paths[i] = s.path; s.path == "" && l.p.bmcs[l.origin] != nil {
-			paths[i] = l.p.bmcs[l.origin].places[s.key(s.target)].path
+		if paths[i] = s.path; s.path == "" && l.p.bmcs[l.account] != nil {
+			paths[i] = l.p.bmcs[l.account].places[s.key(s.target)].path
 		}
 	}
 	l.p.mu.Unlock()

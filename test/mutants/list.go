@@ -730,7 +730,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a wrong password is sent again", In: "providers/redfish.Provider.connect",
-		Old: "if err := p.refusals.Check(b.origin, l.sum, p.now()); err != nil { ... }", New: "if err := p.refusals.Check(b.origin, l.sum, p.now()); false { ... }",
+		Old: "if err := p.refusals.Check(b.String(), l.sum, p.now()); err != nil { ... }", New: "if err := p.refusals.Check(b.String(), l.sum, p.now()); false { ... }",
 	},
 	{
 		Name: "redfish: a log-in ends with the call that began it", In: "providers/redfish.bmc.loggedIn",
@@ -5532,6 +5532,16 @@ var Mutants = []Mutant{
 	{
 		Name: "own: links lead out of the folder (14)", In: "providers.SecretRef.ReadOf",
 		Old: `root.ReadFile(strings.TrimPrefix(file, folder))`, New: `os.ReadFile(file)`,
+	},
+	{
+		Name: "own: a session of one machine's is another's (14)", In: "providers/redfish.Provider.where",
+		Old: "p.cfg.Owner(t)", New: "p.cfg.Owner(providers.Target{Node: \"n1\"})",
+		Tests: []string{"./providers/redfish -run EachMachine"},
+	},
+	{
+		Name: "own: any machine's session serves", In: "providers/redfish.pool.acquire",
+		Old: "b := p.bmcs[a]", New: "b := p.bmcs[a]\nfor at, other := range p.bmcs {\nif at.origin == a.origin {\nb = other\n}\n}",
+		Tests: []string{"./providers/redfish -run EachMachine"},
 	},
 	{
 		Name: "own: a strip's refusal of one machine's password is another's", In: "providers/pdu.Provider.owner",
