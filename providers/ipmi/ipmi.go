@@ -66,8 +66,8 @@ func NewConfig() *Config { return &Config{Privilege: "operator", CipherSuites: [
 func (c *Config) Validate() (out []providers.Problem) {
 	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
 	out = c.Credentials.Validate()
-	if len(c.Username) > maxUser {
-		problem("username", "has more than %d bytes, which is IPMI's longest", maxUser)
+	if len(c.Username) > maxUser && !providers.PerMachine(c.Username) {
+		problem("username", "%v", errLongUser)
 	}
 	if c.PasswordFile != "" {
 		if password, err := c.Password(); err == nil && len(password.Reveal()) > maxPassword {
@@ -330,7 +330,7 @@ func (p *Provider) do(ctx context.Context, act string, t providers.Target, f fun
 		if u.Port() == "" {
 			address += ":" + defaultPort
 		}
-		return classify(p.with(ctx, address, f))
+		return classify(p.with(ctx, account{address, p.cfg.Owner(t)}, f))
 	})
 }
 

@@ -3,8 +3,10 @@ package ipmi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -422,6 +424,45 @@ func TestValidate(t *testing.T) {
 				t.Errorf("got problems at %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// Each machine's password goes to that machine's BMC, and its session is for no other.
+func TestEachMachineItsPassword(t *testing.T) {
+	folder := t.TempDir()
+	write := func(node, password string) {
+		t.Helper()
+		must(t, os.WriteFile(filepath.Join(folder, node), []byte(password), 0o600))
+	}
+	s1, s2 := newSoft(t, "password of n1"), newSoft(t, "password of n2")
+	write("n1", "password of n1")
+	write("n2", "password of n2")
+	p, _ := newProvider(t, folder+"/{{ .Name }}", nil)
+	n1 := providers.Target{Node: "n1", ID: s1.address, SystemUUID: machineUUID}
+	n2 := providers.Target{Node: "n2", ID: s2.address, SystemUUID: machineUUID}
+	stray, missing, long := n1, n1, n1
+	stray.Node, missing.Node, long.Node = "n2", "n3", "n4"
+	write("n4", strings.Repeat("x", 21))
+	expect(t, p, n1, providers.PowerOn, "on")
+	expect(t, p, n2, providers.PowerOn, "on")
+	for range 2 {
+		for _, of := range []providers.Target{stray, missing, long} { // n1's session is open
+			if err := expectClass(t, p, of, providers.ErrDenied); strings.Contains(fmt.Sprint(err), "password of") {
+				t.Errorf("the error has a password: %v", err)
+			}
+		}
+		expect(t, p, n1, providers.PowerOn, "on")
+	}
+	write("n3", "password of n1")
+	expect(t, p, missing, providers.PowerOn, "on")
+	// Users, too, are each machine's; one that is longer than IPMI's is not cut.
+	named, _ := newProvider(t, folder+"/{{ .Name }}", func(c *ipmi.Config) { c.Username = "{{ .Name }}-of-fence" })
+	expectClass(t, named, n1, providers.ErrDenied)
+	of := n1
+	of.Node = "a-node-of-a-longer-name"
+	write(of.Node, "password of n1")
+	if err := expectClass(t, named, of, providers.ErrDenied); !strings.Contains(fmt.Sprint(err), "more than 16 bytes") {
+		t.Errorf("a long user: got %v", err)
 	}
 }
 

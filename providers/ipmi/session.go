@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,13 +47,20 @@ type pool struct {
 	work   sync.WaitGroup // log-outs
 
 	mu     sync.Mutex // guards what follows, and bmc's fields marked so
-	bmcs   map[string]*bmc
+	bmcs   map[account]*bmc
 	closed bool
 }
 
+// account is a BMC's host:port and whose credentials it is sent, a node's name; "" where all machines share them. No session is for another
+// account.
+type account struct{ address, owner string }
+
+// String names the account among others'.
+func (a account) String() string { return strings.TrimSpace(a.address + " " + a.owner) }
+
 // bmc is one BMC. The library's client is for one caller at a time, so its session has one owner: whoever has the turn.
 type bmc struct {
-	address string // host:port
+	account
 	turn    chan struct{}
 	session *session // the owner's; nil: none
 
@@ -68,13 +76,13 @@ type session struct {
 }
 
 func (p *pool) init(open func(context.Context, *bmc) (*session, error)) {
-	p.idle, p.warm, p.open, p.bmcs = idleAfter, warmFor, open, map[string]*bmc{}
+	p.idle, p.warm, p.open, p.bmcs = idleAfter, warmFor, open, map[account]*bmc{}
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
 // with runs f as the owner of the BMC's session. Where an old session brings no answer f runs once more on a new one.
-func (p *pool) with(ctx context.Context, address string, f func(context.Context, *session) error) error {
-	b, err := p.acquire(address)
+func (p *pool) with(ctx context.Context, a account, f func(context.Context, *session) error) error {
+	b, err := p.acquire(a)
 	if err != nil {
 		return err
 	}
@@ -122,16 +130,16 @@ func undated(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // acquire returns the BMC for one call. Every acquire that succeeds has its release.
-func (p *pool) acquire(address string) (*bmc, error) {
+func (p *pool) acquire(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 	}
-	b := p.bmcs[address]
+	b := p.bmcs[a]
 	if b == nil {
-		b = &bmc{address: address, turn: make(chan struct{}, 1)}
-		p.bmcs[address] = b
+		b = &bmc{account: a, turn: make(chan struct{}, 1)}
+		p.bmcs[a] = b
 	}
 	if b.expiry != nil {
 		b.expiry.Stop()
@@ -154,10 +162,10 @@ func (p *pool) release(b *bmc) {
 func (p *pool) expire(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || b.users > 0 || p.bmcs[b.address] != b {
+	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
 		return
 	}
-	delete(p.bmcs, b.address)
+	delete(p.bmcs, b.account)
 	p.drop(b.session)
 }
 
@@ -222,20 +230,22 @@ func (s *session) close(ctx context.Context) error {
 // login opens a session with the first of the cipher suites that the BMC has. The password is read anew each time, and one that the BMC
 // refused is not tried again.
 func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
-	password, err := p.cfg.Password()
-	if err != nil {
+	user, password, err := p.cfg.Of(b.owner)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if n := len(password.Reveal()); n > maxPassword {
+	case len(user) > maxUser:
+		return nil, providers.WithClass(providers.ErrDenied, fmt.Errorf("the user %w", errLongUser))
+	case len(password.Reveal()) > maxPassword:
 		return nil, providers.WithClass(providers.ErrDenied, errLongPassword)
 	}
-	sum := p.refusals.Sum(p.cfg.Username, password)
-	if err := p.refusals.Check(b.address, sum, p.opts.Now()); err != nil {
+	sum := p.refusals.Sum(user, password)
+	if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
 	for _, id := range p.cfg.CipherSuites {
 		var s *session
-		if s, err = p.handshake(ctx, b, suites[id], password); err == nil {
+		if s, err = p.handshake(ctx, b, suites[id], user, password); err == nil {
 			return s, nil
 		}
 		p.drop(s) // it is open, and of no use
@@ -245,14 +255,15 @@ func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
 	}
 	switch {
 	case errors.Is(err, errRefused):
-		return nil, p.refusals.Denied(b.address, sum, p.opts.Now(), err)
+		return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
 	case errors.Is(err, errLate):
-		p.refusals.Hold(b.address, sum, p.opts.Now().Add(heldFor), err)
+		p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)
 	}
 	return nil, err
 }
 
 var (
+	errLongUser     = fmt.Errorf("has more than %d bytes, which is IPMI's longest", maxUser)
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
 	// How a log-in ends that is refused.
 	errRefused = errors.New("refused")
@@ -262,7 +273,7 @@ var (
 
 // handshake opens one session (IPMI 2.0, 13.15), by the library's steps and not by its Connect: that would ask for the BMC's abilities
 // over a protocol that proves nothing, try again what was refused, and start a goroutine that uses the session beside its owner.
-func (p *Provider) handshake(ctx context.Context, b *bmc, s suite, password providers.Secret) (opened *session, err error) {
+func (p *Provider) handshake(ctx context.Context, b *bmc, s suite, user string, password providers.Secret) (opened *session, err error) {
 	host, _, err := net.SplitHostPort(b.address)
 	if err != nil {
 		return nil, err
@@ -272,7 +283,7 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, s suite, password prov
 		return nil, err
 	}
 	var once sync.Once
-	w := newWire(conn, s, p.cfg.Username, password, func(why string) {
+	w := newWire(conn, s, user, password, func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)
@@ -283,7 +294,7 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, s suite, password prov
 			_ = w.Close()
 		}
 	}()
-	c, err := client.NewClient(host, 0, p.cfg.Username, password.Reveal()) // the address is wire's
+	c, err := client.NewClient(host, 0, user, password.Reveal()) // the address is wire's
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("user name too long"))
 	}

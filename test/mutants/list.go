@@ -1010,7 +1010,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a wrong password is sent again", In: "providers/ipmi.Provider.login",
-		Old: "if err := p.refusals.Check(b.address, sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(b.address, sum, p.opts.Now()); false { ... }",
+		Old: "if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(b.String(), sum, p.opts.Now()); false { ... }",
 	},
 	{
 		Name: "ipmi: a refused password is tried in the next suite", In: "providers/ipmi.Provider.login",
@@ -1018,11 +1018,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a log-in that was refused at its end is tried again", In: "providers/ipmi.Provider.login",
-		Old: "p.refusals.Hold(b.address, sum, p.opts.Now().Add(heldFor), err)", New: "",
+		Old: "p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)", New: "",
 	},
 	{
 		Name: "ipmi: a long password is cut", In: "providers/ipmi.Provider.login",
-		Old: "n > maxPassword", New: "n < 0",
+		Old: "len(password.Reveal()) > maxPassword", New: "false",
 	},
 	{
 		Name: "ipmi: suites that prove nothing are taken (14)", In: "providers/ipmi.Config.Validate",
@@ -5542,6 +5542,16 @@ var Mutants = []Mutant{
 		Name: "own: any machine's session serves", In: "providers/redfish.pool.acquire",
 		Old: "b := p.bmcs[a]", New: "b := p.bmcs[a]\nfor at, other := range p.bmcs {\nif at.origin == a.origin {\nb = other\n}\n}",
 		Tests: []string{"./providers/redfish -run EachMachine"},
+	},
+	{
+		Name: "own: ipmi's session of one machine's is another's (14)", In: "providers/ipmi.Provider.do",
+		Old: "p.cfg.Owner(t)", New: "p.cfg.Owner(providers.Target{Node: \"n1\"})",
+		Tests: []string{"./providers/ipmi -run EachMachine"},
+	},
+	{
+		Name: "own: ipmi cuts a long user", In: "providers/ipmi.Provider.login",
+		Old: "case len(user) > maxUser: ...", New: "",
+		Tests: []string{"./providers/ipmi -run EachMachine"},
 	},
 	{
 		Name: "own: a strip's refusal of one machine's password is another's", In: "providers/pdu.Provider.owner",
