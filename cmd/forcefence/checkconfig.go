@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +24,8 @@ warning is printed of what is allowed and still no good idea.
 
 The files that the settings name (passwordFile, caFile) must be there: check where the controller will run, or with --skip-files,
 which passes over those that are not there.
-The environment variables that passwordEnv names need not be set, they are read when a device is asked. FORCEFENCE_ variables such
+A machine in a list that has no file of its own (passwordFile with {{ .Name }}) is a warning: the others do without it. All such files
+are listed, and no content. The environment variables that passwordEnv names need not be set, they are read when a device is asked. FORCEFENCE_ variables such
 as FORCEFENCE_MODE override the file here too; one that names no key is a fault.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,10 +42,30 @@ as FORCEFENCE_MODE override the file here too; one that names no key is a fault.
 					return err
 				}
 			}
+			filesTable(cmd.OutOrStdout(), cfg.ListedFiles())
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&skip, "skip-files", false, "pass over files that the settings name and that are not here")
 	return cmd
+}
+
+// filesTable shows where machines have secrets of their own, and what is wrong there; no content.
+func filesTable(w io.Writer, files []config.OwnFile) {
+	if len(files) == 0 {
+		return
+	}
+	var rows [][]cell
+	for _, f := range files {
+		state := "there"
+		if f.Err != nil {
+			state = "missing"
+			if !errors.Is(f.Err, fs.ErrNotExist) {
+				state = providers.Text(f.Err)
+			}
+		}
+		rows = append(rows, cells(f.Node, f.Provider, f.File, state))
+	}
+	grid(w, []string{"NODE", "PROVIDER", "FILE", "SECRET"}, rows)
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/drill"
 )
@@ -82,6 +83,13 @@ type drilledNode struct {
 	Detail    string                 `json:"detail"`
 	Warning   string                 `json:"warning,omitempty"`
 	Devices   []drilledDevice        `json:"devices"`
+	files     []config.OwnFile
+}
+
+// drilledFile is where a secret of a machine's own is looked for.
+type drilledFile struct {
+	File  string `json:"file"`
+	Error string `json:"error,omitempty"`
 }
 
 type drilledDevice struct {
@@ -92,7 +100,9 @@ type drilledDevice struct {
 	Identity string  `json:"identity"`
 	Seconds  float64 `json:"seconds"`
 	Error    string  `json:"error,omitempty"`
-	device   drill.Device
+	// Files hold the secrets that are this machine's alone.
+	Files  []drilledFile `json:"files,omitempty"`
+	device drill.Device
 }
 
 // drillAll asks as many nodes at the same time as the controller does.
@@ -112,9 +122,14 @@ func drillAll(ctx context.Context, open *app.Desk, names []string) ([]drilledNod
 			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail,
 				Warning: f.Warning, Devices: []drilledDevice{}}
 			for _, d := range seen.Devices {
+				var files []drilledFile
+				for _, f := range open.OwnFiles(d.Answer.By, name) {
+					files = append(files, drilledFile{f.File, providers.Text(f.Err)})
+					n.files = append(n.files, f)
+				}
 				n.Devices = append(n.Devices, drilledDevice{
 					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.Identity(),
-					Seconds: d.Took.Seconds(), Error: providers.Text(d.Answer.Err), device: d,
+					Seconds: d.Took.Seconds(), Error: providers.Text(d.Answer.Err), Files: files, device: d,
 				})
 			}
 			out[i] = n
@@ -140,6 +155,14 @@ func drillTable(cmd *cobra.Command, all []drilledNode) error {
 		}
 	}
 	grid(cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
+	var files []config.OwnFile
+	for _, n := range all {
+		files = append(files, n.files...)
+	}
+	if len(files) > 0 {
+		fmt.Fprintln(cmd.OutOrStdout())
+		filesTable(cmd.OutOrStdout(), files)
+	}
 	for _, n := range all {
 		if n.Fenceable != corev1.ConditionTrue {
 			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s", n.Node, n.Detail)

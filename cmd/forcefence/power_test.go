@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -256,6 +257,37 @@ func TestDrill(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no word of %v", want)
 	}
+}
+
+// With a password of each machine's own, a drill shows which file is whose, and one that is missing is that machine's matter alone.
+func TestDrillShowsOwnFiles(t *testing.T) {
+	s := newSite(t)
+	folder := t.TempDir()
+	text, err := os.ReadFile(s.file)
+	kit.Must(t, err)
+	_, rest, _ := strings.Cut(string(text), "passwordFile: ")
+	_, rest, _ = strings.Cut(rest, ",")
+	kit.Must(t, os.WriteFile(s.file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: %s, passwordFile: '%s/{{ .Name }}',%s",
+		s.dc.Username(), folder, rest), 0o600))
+	for _, name := range []string{"n1", "n2"} {
+		kit.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(s.dc.Password()), 0o600))
+	}
+	table := regexp.MustCompile(`(?s)\n\nNODE +PROVIDER +FILE +SECRET\nn1 +racks +` + folder + `/n1 +there\nn2 +racks +` + folder + `/n2 +there\nn3 +racks +` + folder + `/n3 +missing\n`)
+	if out, err := s.run("drill", "n1", "n2", "n3"); err == nil || err.Error() != "1 of 3 nodes could not be fenced now" || !table.MatchString(out) ||
+		!strings.Contains(out, "reading secret of node n3: "+folder+"/n3: no such file") || strings.Contains(out, s.dc.Password()) {
+		t.Errorf("got error %v\n%s", err, out)
+	}
+	if out, err := s.run("drill", "n3", "-o", "json"); err == nil || !strings.Contains(out, `"file": "`+folder+`/n3"`) || !strings.Contains(out, `"error": "reading secret of node n3`) {
+		t.Errorf("got error %v\n%s", err, out)
+	}
+	var out, stderr strings.Builder
+	if status := run([]string{"check-config", s.file}, all.Types(), &out, &stderr); status != 0 || !table.MatchString("\n\n"+out.String()) ||
+		!strings.Contains(stderr.String(), "nodes[0].machine.list[2]: warning: this machine cannot be asked, the others can") ||
+		strings.Contains(out.String()+stderr.String(), s.dc.Password()) {
+		t.Errorf("check-config: got %d\n%s%s", status, out.String(), stderr.String())
+	}
+	kit.Must(t, os.WriteFile(filepath.Join(folder, "n3"), []byte(s.dc.Password()), 0o600))
+	s.expect(folder+"/n3  there", "", "drill", "n3")
 }
 
 // A device that lied once is not believed, and of a machine that its kubelet may have named, and that was never pinned, the power is not

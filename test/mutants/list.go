@@ -5522,6 +5522,36 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
+		Name: "config: who chooses the device chooses whose password it gets (14)", In: "cmd/internal/config.reader.checkOwn",
+		Old: "n.claimed()", New: "false",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a Node that is called like another's secret gets it (14)", In: "cmd/internal/config.partsMeet",
+		Old: "len(validation.IsDNS1123Subdomain(name)) == 0", New: "len(name) < 0 && validation.IsDNS1123Subdomain(name) == nil",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: two machines' files are one (14)", In: "cmd/internal/config.partsMeet",
+		Old: "begin && end", New: "begin && end && a == b",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a private key is no secret (14)", In: "cmd/internal/config.reader.noteText",
+		Old: `key != "certFile"`, New: `key != "certFile" && key != "keyFile"`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a host has a Node's credentials", In: "cmd/internal/config.reader.checkHost",
+		Old: "line > 0", New: "line < 0",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a listed machine without its password is not told", In: "cmd/internal/config.reader.checkListed",
+		Old: "f.Err != nil", New: "f.Err != nil && f.File == \"\"",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
 		Name: "own: any text is a Node's name (14)", In: "providers.OfMachine",
 		Old: "len(node) > 253 || !nodeName.MatchString(node)", New: "false",
 	},

@@ -73,6 +73,11 @@ func (d *Desk) Names() (out []string) {
 	return out
 }
 
+// OwnFiles are the files with a node's own secrets for a provider.
+func (d *Desk) OwnFiles(provider, node string) []config.OwnFile {
+	return d.confs.file().OwnFiles(provider, node)
+}
+
 // liar names the node whose record keeps a device from being believed; "" for none.
 func (d *Desk) liar(m controller.Machine) string {
 	for i := range d.nodes.Items {

@@ -58,6 +58,7 @@ func (r *reader) check(c *Config) {
 		r.checkDrain(c, i)
 	}
 	r.listedTwice(c)
+	r.checkSecrets()
 	r.checkModes(c)
 	r.warnOfShortLease(c)
 	r.checkAfter(c)
@@ -297,6 +298,7 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 	r.checkSource(s, path+".machine")
 	r.checkAllow(s, path+".machine.allow", known)
 	r.warnOfNames(c, provider, s, path+".machine")
+	r.checkListed(c, provider, s, path+".machine")
 }
 
 // warnOfNames tells of machines that a Node's name leads to, and whose devices cannot say that it is another machine's Node.

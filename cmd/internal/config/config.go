@@ -101,6 +101,7 @@ type Config struct {
 	evictFirst, excluded labels.Selector
 	digest               string
 	warnings             Errors
+	listed               []OwnFile
 }
 
 // Lines are the idle connections to the nodes, which tell when a machine falls silent. See package line.
@@ -138,6 +139,8 @@ type Provider struct {
 
 	Type   string           `yaml:"-"` // the type's name in the Registry
 	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil
+
+	Own []string `yaml:"-"` // the files of secrets that each machine has of its own, as templates. See OwnFiles
 }
 
 // DefaultExclude selects the nodes that are never fenced where the file says nothing else: those that carry the label.

@@ -33,6 +33,9 @@ type reader struct {
 	parts map[string]part   // path of a provider -> its type and settings
 	named map[string]bool   // environment variables that the settings name
 
+	secrets map[string]string // path -> the file of a secret
+	own     map[string]string // path -> a setting of credentials that each machine has of its own
+
 	skipFiles bool // see SkipFiles
 }
 
@@ -50,6 +53,9 @@ func newReader(file string, reg providers.Registry) *reader {
 		env:   map[string]string{},
 		parts: map[string]part{},
 		named: map[string]bool{},
+
+		secrets: map[string]string{},
+		own:     map[string]string{},
 	}
 }
 
@@ -166,6 +172,7 @@ func (r *reader) decode(root *yaml.Node, cfg *Config) bool {
 		p := r.parts[item("providers", i)]
 		cfg.Providers[i].Type, cfg.Providers[i].Config = p.typ, p.config
 	}
+	r.setOwn(cfg)
 	return true
 }
 
@@ -317,6 +324,9 @@ func (r *reader) value(n *yaml.Node, t reflect.Type, path string) (v any, ok boo
 	if problem != "" {
 		r.fault(line, path, "%s", problem)
 		return nil, false
+	}
+	if text, ok := v.(string); ok {
+		r.noteText(path, text)
 	}
 	return v, true
 }

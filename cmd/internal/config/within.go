@@ -81,6 +81,9 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 	if h.ID = strings.TrimSpace(h.ID); h.ID == "" && h.SystemUUID == "" {
 		r.report(path+".id", "missing: the provider's name of the host, or systemUUID where the provider finds machines by that")
 	}
+	if line := r.ownLine(c, h.Provider); line > 0 {
+		r.report(path+".provider", "has each machine's own credentials, by the name of its Node (line %d), and a host has none: give the hosts a provider of their own", line)
+	}
 	settings := c.settings(h.Provider)
 	if ids, ok := settings.(providers.IDs); ok && h.ID != "" {
 		id, _, err := ids.Canonical(h.ID)
