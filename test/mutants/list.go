@@ -5522,6 +5522,21 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
+		Name: "config: a recorded ID in another spelling is another machine (14)", In: "cmd/internal/config.Config.Knows",
+		Old: "p == provider && err == nil && led == id", New: "p == provider && err == nil && (led == id || !s.claimed() || s.From == FromTemplate)",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a leader may act for as long as its Lease lasts", In: "cmd/internal/config.reader.leaderElection",
+		Old: "l.RenewDeadline >= l.LeaseDuration", New: "l.RenewDeadline > l.LeaseDuration",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: Longhorn's replicas are ours to move", In: "cmd/internal/config.Config.Evictable",
+		Old: "s.adapter == nil || slices.Contains(s.adapter.Spec.Drivers, longhornDriver)", New: "s.adapter == nil",
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
 		Name: "config: who chooses the device chooses whose password it gets (14)", In: "cmd/internal/config.reader.checkOwn",
 		Old: "n.claimed()", New: "false",
 		Tests: []string{"./cmd/internal/config"},

@@ -116,6 +116,7 @@ func TestKnowsNoOtherHost(t *testing.T) {
 	list := parse(t, addresses+`{from: list, list: [{node: n1, id: "https://10.0.0.1"}, {node: n2, id: "https://10.0.0.2"}]}}]`)
 	names := parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net"}}]`)
 	labels := parse(t, addresses+`{from: template, template: "https://{{ .Labels.bmc }}.bmc.example.net"}}]`)
+	// An ID in a record is in the one way to write it: one in another way was written by somebody else, and would be another machine.
 	for _, tc := range []struct {
 		name string
 		cfg  *config.Config
@@ -129,6 +130,8 @@ func TestKnowsNoOtherHost(t *testing.T) {
 		{"another's by name", names, "https://n2.bmc.example.net", false},
 		{"outside of the domain", names, "https://attacker.example", false},
 		{"one that a label named before", labels, "https://b7.bmc.example.net", true},
+		{"the same in another spelling", labels, "https://B7.bmc.example.net:443/", false},
+		{"its own in another spelling", names, "https://N1.bmc.example.net/", false},
 		{"one that no label can name", labels, "https://attacker.example", false},
 	} {
 		if got := tc.cfg.Knows(node("n1", "bmc=b1"), "p", tc.id); got != tc.want {

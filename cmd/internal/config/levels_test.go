@@ -176,6 +176,16 @@ func TestWarningOfShortLease(t *testing.T) {
 	}
 }
 
+// A Lease that lasts as long as its leader may act without renewing it has two leaders at its end.
+func TestRenewDeadline(t *testing.T) {
+	for deadline, refused := range map[string]bool{"14900ms": false, "15s": true, "15100ms": true} {
+		_, err := config.Parse("f", []byte("leaderElection: {leaseDuration: 15s, renewDeadline: "+deadline+"}\n"), all.Types())
+		if got := err != nil && strings.Contains(err.Error(), "leaderElection.renewDeadline: must be shorter than leaseDuration (15s)"); got != refused || (err != nil) != refused {
+			t.Errorf("%s of 15s: got %v, want it refused %t", deadline, err, refused)
+		}
+	}
+}
+
 // check-config warns, once for a rule, where silence is all that is left once the power is gone.
 func TestWarnings(t *testing.T) {
 	t.Setenv("PW", "12345678")

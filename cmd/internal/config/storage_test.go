@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,42 @@ storage:
 	}
 	if asked := cfg.Asked(); len(asked) > 0 {
 		t.Errorf("nothing asks a system: got %d followed", len(asked))
+	}
+}
+
+// Longhorn's replicas are Longhorn's to move, though its preset says how they would be asked to leave: no drain guard takes that back.
+func TestEvictable(t *testing.T) {
+	cfg, err := config.Parse("x.yaml", []byte(`
+storage:
+- {name: longhorn, preset: longhorn}
+- name: own
+  namespace: disks
+  drivers: [csi.example.net]
+  replica:
+    resource: replicas.v1.example.net
+    node: object.spec.node
+    volume: object.spec.volume
+    healthy: object.status.healthy
+    evicting: object.spec.evict
+    evict: '{"spec": {"evict": true}}'
+    keep: '{"spec": {"evict": false}}'
+- name: fixed
+  namespace: disks
+  drivers: [csi.example.com]
+  replica: {resource: replicas.v1.example.com, node: object.spec.node, volume: object.spec.volume, healthy: object.status.healthy}
+`), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, can := cfg.Adapter("longhorn").Eviction(storage.Replica{}, true); !can {
+		t.Error("Longhorn's preset does not say how a replica's eviction is asked for: this test shows nothing")
+	}
+	var got []string
+	for _, a := range cfg.Evictable() {
+		got = append(got, a.Name)
+	}
+	if want := []string{"own"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
