@@ -342,3 +342,38 @@ func inOrder(t *testing.T, name string, docs []string) []string {
 	slices.SortStableFunc(docs, func(a, b string) int { return place(a) - place(b) })
 	return docs
 }
+
+// A Secret with a password for each machine is mounted as a whole folder, which follows its changes, and the configuration that reads a file of
+// it for each Node arrives as it was written.
+func TestOwnPasswords(t *testing.T) {
+	const file = "/etc/forcefence-machines/{{ .Name }}"
+	text := charted(t, "config: {providers: [{name: racks, redfish: {username: fence, passwordFile: '"+file+"'}}], "+
+		"nodes: [{name: all, selector: '', provider: racks, machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}}]}\n"+
+		"extraSecrets: [{name: forcefence-machines, mountPath: /etc/forcefence-machines}]\n")
+	var deployment appsv1.Deployment
+	var config corev1.ConfigMap
+	for part := range strings.SplitSeq(text, "\n---\n") {
+		switch {
+		case strings.Contains(part, "\nkind: Deployment\n"):
+			kit.Must(t, yaml.Unmarshal([]byte(part), &deployment))
+		case strings.Contains(part, "\nkind: ConfigMap\n") && strings.Contains(part, "config.yaml"):
+			kit.Must(t, yaml.Unmarshal([]byte(part), &config))
+		}
+	}
+	if !strings.Contains(config.Data["config.yaml"], file) {
+		t.Errorf("got configuration %s", config.Data["config.yaml"])
+	}
+	pod := deployment.Spec.Template.Spec
+	name := ""
+	for _, v := range pod.Volumes {
+		if v.Secret != nil && v.Secret.SecretName == "forcefence-machines" && v.Secret.Items == nil && *v.Secret.DefaultMode == 0o440 {
+			name = v.Name
+		}
+	}
+	mounts := pod.Containers[0].VolumeMounts
+	if !slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool {
+		return m.Name == name && m.MountPath == "/etc/forcefence-machines" && m.SubPath == "" && m.ReadOnly
+	}) {
+		t.Errorf("got volume %q and mounts %+v", name, mounts)
+	}
+}
