@@ -235,6 +235,7 @@ func (p *Provider) describe(ctx context.Context, client *ec2.Client, of []instan
 	}
 	at := p.opts.Now()
 	all := map[string]sighting{}
+	ctx = context.WithValue(ctx, instancesKey{}, len(of))
 	pages := ec2.NewDescribeInstancesPaginator(client, &ec2.DescribeInstancesInput{InstanceIds: ids})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)

@@ -168,7 +168,7 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 func New(c Config, o providers.Options) (*Provider, error) {
 	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}, rhythm: calm, watches: map[*watch]bool{}}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
-		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime)),
+		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime).WithTransportOptions(boundHeader)),
 		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
 		config.WithRetryer(func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = 3, maxBackoff })
@@ -177,7 +177,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading AWS settings: %w", err)
 	}
-	p.transport = awshttp.NewBuildableClient().GetTransport()
+	p.transport = awshttp.NewBuildableClient().WithTransportOptions(boundHeader).GetTransport()
 	if client, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
 		p.transport = client.GetTransport() // with AWS_CA_BUNDLE
 	}
@@ -187,7 +187,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	p.transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	cfg.HTTPClient = &http.Client{
 		Timeout:       answerTime,
-		Transport:     whole{p.transport},
+		Transport:     answers{whole{p.transport}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if program, version, ok := strings.Cut(p.opts.Agent, "/"); ok { // behind what the SDK says of itself
@@ -211,6 +211,26 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		})
 	}
 	return p, p.openQueues(cfg)
+}
+
+func boundHeader(t *http.Transport) { t.MaxResponseHeaderBytes = remote.MaxHeader }
+
+// What one answer has at most: so much, and so much more for each instance that was asked for. One with 15
+// interfaces of 50 addresses each, as Kubernetes nodes may be, has some 160 KB and 9,000 tags.
+const (
+	leastAnswer, eachAnswer = 256 << 10, 256 << 10
+	leastTags, eachTags     = 4_000, 10_000
+)
+
+// answers bounds what EC2 and STS answer, by the number of instances that a request names.
+type answers struct{ next http.RoundTripper }
+
+type instancesKey struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	n, _ := r.Context().Value(instancesKey{}).(int)
+	return remote.Limited{Next: a.next, Bytes: leastAnswer + n*eachAnswer, Values: leastTags + n*eachTags}.RoundTrip(r)
 }
 
 // whole sends each request's body from memory. The SDK closes a body as soon as an answer begins. Where that is faster than the transport,

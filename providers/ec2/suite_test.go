@@ -96,7 +96,8 @@ func TestConformance(t *testing.T) {
 		{name: "claimed, behind the guard, stops slowly", claimed: true, guard: true, stops: 50 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			providertest.Suite(t, providertest.Options{Timeout: timeout, NoLogIns: "AWS locks no account", NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
+			// The SDK makes 1.5 KB of each <item/>.
+			providertest.Suite(t, providertest.Options{Timeout: timeout, Memory: 64 << 20, NoLogIns: "AWS locks no account", NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
 				c := newCloud(t)
 				var network *providertest.Proxy
 				if !tt.guard {

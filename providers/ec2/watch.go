@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -42,6 +41,9 @@ const (
 
 // longestAnswer bounds one answer of a queue. Ten messages of SQS' longest can be longer: then they are read one by one.
 var longestAnswer = 8 << 20
+
+// mostValues of one answer are more than one message can have, whoever sent it: else it would stay in front of the others.
+const mostValues = 2 << 20
 
 // rhythm is how a queue is read that cannot be; tests have a faster one.
 type rhythm struct {
@@ -97,7 +99,7 @@ func parseQueue(address string, regions []string) (base, name, region string, _ 
 func (p *Provider) openQueues(cfg aws.Config) error {
 	cfg.HTTPClient = &http.Client{
 		Timeout:       p.rhythm.poll + answerTime,
-		Transport:     bounded{whole{p.transport}},
+		Transport:     remote.Limited{Next: whole{p.transport}, Bytes: longestAnswer, Values: mostValues},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for _, address := range p.cfg.Queues {
@@ -114,35 +116,6 @@ func (p *Provider) openQueues(cfg aws.Config) error {
 		})})
 	}
 	return nil
-}
-
-var errTooLong = errors.New("the answer is too long")
-
-// bounded refuses answers that would fill the memory.
-type bounded struct{ next http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.next.RoundTrip(r)
-	if err == nil {
-		resp.Body = &short{ReadCloser: resp.Body, left: longestAnswer}
-	}
-	return resp, err
-}
-
-// short is a body that fails where it is too long.
-type short struct {
-	io.ReadCloser
-	left int
-}
-
-// Read implements io.Reader.
-func (s *short) Read(b []byte) (int, error) {
-	n, err := s.ReadCloser.Read(b)
-	if s.left -= n; s.left < 0 {
-		return 0, errTooLong
-	}
-	return n, err
 }
 
 // watching is a Provider with queues. One without is no Watcher.
@@ -261,7 +234,7 @@ func (w *watch) read(ctx context.Context, q *queue) {
 			if len(messages) == 0 {
 				most = mostRead
 			}
-		case errors.Is(err, errTooLong):
+		case errors.Is(err, remote.ErrTooLarge):
 			most = 1
 		default:
 			connected, wait = false, shortPoll

@@ -210,7 +210,7 @@ func TestWatchGiants(t *testing.T) {
 	tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
 	providertest.Await(t, tells, "n1 Off event: stopped")
 	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
-	if !strings.Contains(said.String(), "the answer is too long") {
+	if !strings.Contains(said.String(), "answer is too large") {
 		t.Errorf("the log says %s", said)
 	}
 }

@@ -3,12 +3,14 @@
 //
 // What it demands is what the rest of forcefence builds on: Off only from the machine's own device, asked in that very call; no
 // answer, a strange one or another machine's is never Off; an accepted power-off is not an off; errors have their class, heal,
-// and leave nothing behind. A provider with batches passes every check twice, the second time with each question put in a batch.
+// and leave nothing behind. A device that answers with as much as it can gets no more memory and goroutines than a budget.
+// A provider with batches passes every check twice, the second time with each question put in a batch.
 // A provider's own test wires the suite to its counterpart with a Bench; the suite changes the world through it (power, faults) and
 // compares what the provider says with what the machine does.
 package providertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,6 +101,10 @@ type Options struct {
 	Timeout time.Duration // per call; default 5s
 	Prompt  time.Duration // from the end of a call's context until it has returned; default 1s
 	Settle  time.Duration // from an accepted power-off until the machine is off; default 10s
+
+	// The budget: how many bytes calls to one device may take, and keep, beyond what was in use before, and how many goroutines they may
+	// start, those of the counterpart in this process included. Defaults 32 MiB, 4 MiB and 100.
+	Memory, Kept, Goroutines int64
 }
 
 // Suite runs every check as a subtest with a bench of its own, and once more in batches where the provider has them. It must not run
@@ -199,6 +205,7 @@ func (o Options) defaulted() Options {
 	if o.Settle <= 0 {
 		o.Settle = 10 * time.Second
 	}
+	o.Memory, o.Kept, o.Goroutines = cmp.Or(o.Memory, 32<<20), cmp.Or(o.Kept, 4<<20), cmp.Or(o.Goroutines, 100)
 	return o
 }
 
@@ -236,6 +243,7 @@ var checks = []check{
 	{"a refused credential is sent once", []Fault{Denied}, sentOnce},
 	{"broken network is never off", nil, brokenNetwork},
 	{"two hundred calls at once", nil, crowd},
+	{"stays within its budget", nil, withinBudget},
 }
 
 // ask is one question under the suite's time-out.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -357,6 +358,9 @@ func (l *liar) PowerOff(ctx context.Context, t providers.Target, still func() er
 	return l.off(ctx, t, honest)
 }
 
+// lookTime is long enough for the suite to look many times at what is in use.
+const lookTime = 50 * time.Millisecond
+
 // Each mistake that a provider could make is caught by the check that is there for it.
 func TestLiarsAreCaught(t *testing.T) {
 	type obs = providers.Observation
@@ -550,6 +554,42 @@ func TestLiarsAreCaught(t *testing.T) {
 				o, err := honest()
 				if broken = broken || err != nil; broken {
 					return obs{}, providers.ErrUnreachable
+				}
+				return o, err
+			}
+		}},
+		{"takes as much memory as a device says", "stays within its budget", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				all := make([]byte, 40<<20)
+				<-time.After(lookTime)
+				runtime.KeepAlive(all)
+				return honest()
+			}
+		}},
+		{"keeps what a device says", "stays within its budget", func(l *liar) {
+			var kept [][]byte
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				kept = append(kept, make([]byte, 3<<20))
+				return honest()
+			}
+		}},
+		{"starts a goroutine for each member", "stays within its budget", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				var wait sync.WaitGroup
+				for range 1000 {
+					wait.Go(func() { <-time.After(lookTime) })
+				}
+				wait.Wait()
+				return honest()
+			}
+		}},
+		{"takes a flood for off", "stays within its budget", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if l.fault == Flood {
+					o.State = providers.PowerOff
 				}
 				return o, err
 			}

@@ -134,8 +134,12 @@ func (p *Proxy) faults() []Fault {
 // serve carries the bytes of one connection to and fro.
 func (p *Proxy) serve(c net.Conn, cfg *tls.Config) {
 	defer c.Close()
-	if f, _ := p.gate.now(); f == ExpiredCertificate || f == UnknownAuthority {
+	switch f, _ := p.gate.now(); f {
+	case ExpiredCertificate, UnknownAuthority:
 		_ = tls.Server(c, cfg).HandshakeContext(context.Background()) // the gate closes it with the fault
+		return
+	case floodStream:
+		p.floodConn(c, cfg)
 		return
 	}
 	d, err := net.Dial("tcp", p.to)
@@ -191,6 +195,10 @@ func (p *Proxy) hold(c net.Conn, over <-chan struct{}) {
 // ServeHTTP passes one request on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, over := p.gate.now()
+	if isFlood(f) {
+		floodHTTP(w, r, f)
+		return
+	}
 	switch f {
 	case NotThere:
 		http.Error(w, "not found", http.StatusNotFound)
@@ -294,7 +302,7 @@ func (g *gate) gone(c net.Conn) <-chan struct{} {
 
 // begins are the faults of new connections: those that are open end when they begin.
 func begins(f Fault) bool {
-	return f == HangConnect || f == HangHandshake || f == ExpiredCertificate || f == UnknownAuthority
+	return f == HangConnect || f == HangHandshake || f == ExpiredCertificate || f == UnknownAuthority || isFlood(f)
 }
 
 func (g *gate) set(f Fault) {

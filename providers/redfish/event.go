@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -10,8 +11,36 @@ import (
 
 // report is an Event of Redfish, or what a BMC sends in its place, as far as it is looked at.
 type report struct {
-	Events       []record
-	MetricValues json.RawMessage // a MetricReport's: it tells of no change
+	Events       records
+	MetricValues present // a MetricReport's: it tells of no change
+}
+
+// records are as many of a report's events as are read at once. Of more than that nobody knows what they are.
+type records []record
+
+// UnmarshalJSON passes over parts of a shape that is not expected.
+func (r *records) UnmarshalJSON(b []byte) error {
+	if !bytes.HasPrefix(b, []byte("[")) {
+		return nil
+	}
+	if err := eachOf(b, func(e json.RawMessage) bool {
+		var one record
+		_ = json.Unmarshal(e, &one)
+		*r = append(*r, one)
+		return len(*r) <= manyEvents
+	}); err != nil || len(*r) > manyEvents {
+		*r = nil // as no event that is known
+	}
+	return nil
+}
+
+// present tells that a property is there, whatever it holds.
+type present bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *present) UnmarshalJSON([]byte) error {
+	*p = true
+	return nil
 }
 
 type record struct {

@@ -47,3 +47,25 @@ func PushTo(p *Provider) string { return p.door.origin }
 
 // NewPace says how many events are read.
 func NewPace() func(time.Time) time.Duration { return new(pace).take }
+
+// Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any of it is more than
+// who they are.
+func Kept(p *Provider, origin string) (n int, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.bmcs[account{origin: origin}]
+	if b == nil || b.scanned == nil || b.scanning != nil {
+		return 0, true
+	}
+	for _, s := range b.scanned.systems {
+		n += len(s.path) + len(s.ID) + len(s.UUID) + len(s.SerialNumber)
+		more = more || s.PowerState != "" || len(s.Links.Chassis) > 0
+	}
+	return n, more
+}
+
+// Events returns how many events of a report are looked at.
+func Events(report []byte) int {
+	r, _ := parseEvent(report)
+	return len(r.Events)
+}

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -61,8 +63,8 @@ type system struct {
 }
 
 type action struct {
-	Target  string   `json:"target"`
-	Allowed []string `json:"ResetType@Redfish.AllowableValues"`
+	Target  string `json:"target"`
+	Allowed words  `json:"ResetType@Redfish.AllowableValues"`
 }
 
 // reset returns the system's reset action.
@@ -86,25 +88,101 @@ func (r *related) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// links are the paths of other resources, in any shape that BMCs give them: Cisco's are plain strings.
+// links are the paths of other resources, in any shape that BMCs give them: Cisco's are plain strings. Of a list that is longer than
+// maxSystems one more is kept, which tells so.
 type links []string
 
 // UnmarshalJSON passes over what is no link.
 func (l *links) UnmarshalJSON(b []byte) error {
-	var list []json.RawMessage
-	if json.Unmarshal(b, &list) != nil {
-		list = []json.RawMessage{b}
-	}
-	for _, e := range list {
+	return eachOf(b, func(e json.RawMessage) bool {
 		var o link
 		if json.Unmarshal(e, &o.ID) != nil {
 			_ = json.Unmarshal(e, &o)
 		}
 		if o.ID != "" {
-			*l = append(*l, o.ID)
+			*l = append(*l, clip(o.ID, maxPath+1)) // which local refuses
 		}
+		return len(*l) <= maxSystems
+	})
+}
+
+// words are a list of a device's words: as many, and as much of each, as is looked at.
+type words []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(b []byte) error {
+	return eachOf(b, func(e json.RawMessage) bool {
+		var word string
+		if json.Unmarshal(e, &word) == nil {
+			*w = append(*w, clip(word, maxText))
+		}
+		return len(*w) < maxWords
+	})
+}
+
+// word is a property that is passed over where it has another shape.
+type word string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *word) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) == nil {
+		*w = word(clip(s, maxText))
 	}
 	return nil
+}
+
+// eachOf decodes a list one by one, until f has enough. What is no list is taken for one of itself.
+func eachOf(b []byte, f func(json.RawMessage) bool) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if bytes.HasPrefix(b, []byte("[")) {
+		if _, err := d.Token(); err != nil {
+			return err
+		}
+	}
+	for more := true; more && d.More(); {
+		var e json.RawMessage
+		if err := d.Decode(&e); err != nil {
+			return err
+		}
+		more = f(e)
+	}
+	return nil
+}
+
+const (
+	maxPath  = 1 << 10 // bytes of a resource's path
+	maxText  = 128     // of an Id, a UUID, a serial number, a word
+	maxWords = 64      // in a list
+)
+
+// clip returns so much of a text, in memory of its own: of a megabyte no more is kept.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.Clone(s[:most])
+}
+
+// bound drops what a device said beyond what is looked at: many systems are kept until all are read.
+func (s *system) bound() {
+	for _, name := range []*string{&s.ID, &s.UUID, &s.SerialNumber} {
+		if len(*name) > maxText {
+			*name = "" // it identifies nothing
+		}
+	}
+	s.PowerState, s.ETag = clip(s.PowerState, maxText), clip(s.ETag, maxPath)
+	s.Actions.Reset.Target, s.Actions.Cisco.Target = clip(s.Actions.Reset.Target, maxPath+1), clip(s.Actions.Cisco.Target, maxPath+1)
+	var chassis links
+	for _, l := range s.Links.Chassis {
+		if len(chassis) <= maxChassis && !slices.Contains(chassis, l) {
+			chassis = append(chassis, l)
+		}
+	}
+	if len(s.Links.Chassis) > maxSystems {
+		chassis = append(chassis, "") // what was not read may be On
+	}
+	s.Links = related{Chassis: chassis}
 }
 
 // sameUUID tells whether the system has this UUID, in either byte order; placeholders and no UUID match nothing.
@@ -187,7 +265,7 @@ func (b *bmc) find(ctx context.Context, w where, t providers.Target) (*system, e
 	if err != nil {
 		return nil, err
 	}
-	s := all.system(at.path)
+	s := all.system(at.path)   // a copy
 	if s.asked.Before(began) { // by a scan that other calls began
 		if s, err = b.read(ctx, at.path); err != nil {
 			return nil, err
@@ -285,6 +363,18 @@ func (all *scan) system(path string) *system {
 	return &s
 }
 
+// identities returns what is kept of a scan: who the systems are, and where.
+func (all *scan) identities() *scan {
+	if all == nil {
+		return nil
+	}
+	kept := &scan{paths: all.paths, err: all.err}
+	for _, s := range all.systems {
+		kept.systems = append(kept.systems, &system{path: s.path, ID: s.ID, UUID: s.UUID, SerialNumber: s.SerialNumber})
+	}
+	return kept
+}
+
 // scan looks at all systems. Callers share one look, which goes on for the next when nobody can wait any longer.
 func (b *bmc) scan(ctx context.Context) (*scan, error) {
 	b.pool.mu.Lock()
@@ -297,7 +387,7 @@ func (b *bmc) scan(ctx context.Context) (*scan, error) {
 			all, err := b.look(ctx)
 			b.pool.mu.Lock()
 			defer b.pool.mu.Unlock()
-			b.scanned = all
+			b.scanned, b.scanning = all.identities(), nil // the answers are the callers' who wait
 			if code := status(err); code == http.StatusNotFound || code == http.StatusGone {
 				b.systems = ""
 			}
@@ -385,29 +475,31 @@ func (b *bmc) members(ctx context.Context) ([]string, error) {
 	}
 	const pages = 32 // a BMC whose pages form a ring must not hold us
 	var paths []string
+	endless := false
 	for range pages {
 		path, ok := b.local(next)
 		if !ok {
 			return nil, notFound("the BMC's list of systems goes on elsewhere")
 		}
 		var page struct {
-			Members []link
+			Members links
 			Next    string `json:"Members@odata.nextLink"`
 		}
 		if _, _, err := b.get(ctx, path, &page); err != nil {
 			return nil, err
 		}
 		for _, m := range page.Members {
-			if path, ok := b.local(m.ID); ok && !slices.Contains(paths, path) {
+			if path, ok := b.local(m); ok && !slices.Contains(paths, path) {
 				paths = append(paths, path)
 			}
 		}
-		if next = page.Next; next == "" || len(paths) > maxSystems {
+		next = page.Next
+		if endless = len(page.Members) > maxSystems || len(paths) > maxSystems; endless || next == "" {
 			break
 		}
 	}
 	switch {
-	case next != "":
+	case endless, next != "":
 		return nil, notFound("the BMC's list of systems does not end")
 	case len(paths) == 0:
 		return nil, notFound("the BMC has no systems")
@@ -419,12 +511,12 @@ func (b *bmc) members(ctx context.Context) ([]string, error) {
 func (b *bmc) readAll(ctx context.Context, paths []string) ([]*system, error) {
 	systems, errs := make([]*system, len(paths)), make([]error, len(paths))
 	var wait sync.WaitGroup
-	turns := make(chan struct{}, maxRequests)
-	for i, path := range paths {
+	var next atomic.Int32
+	for range min(len(paths), maxRequests) {
 		wait.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			systems[i], errs[i] = b.readOne(ctx, path)
+			for i := int(next.Add(1)) - 1; i < len(paths); i = int(next.Add(1)) - 1 {
+				systems[i], errs[i] = b.readOne(ctx, paths[i])
+			}
 		})
 	}
 	wait.Wait()
@@ -445,8 +537,9 @@ func (b *bmc) readOne(ctx context.Context, path string) (*system, error) {
 	if tag := r.header.Get("ETag"); tag != "" {
 		s.ETag = tag
 	}
+	s.bound()
 	if s.PowerState == "Off" {
-		s.sleep = asleep(r.body)
+		s.sleep = clip(asleep(r.body), maxText)
 	}
 	return s, nil
 }

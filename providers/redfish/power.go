@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,18 +102,18 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 		return rail{err: providers.WithClass(providers.ErrPermanent, errors.New("its link leads to another host"))}
 	}
 	var c struct {
-		ChassisType any
+		ChassisType word
 		PowerState  string
 		Links       related
 	}
 	_, asked, err := b.get(ctx, path, &c)
-	r := rail{word: c.PowerState, asked: asked, err: err}
+	r := rail{word: clip(c.PowerState, maxText), asked: asked, err: err}
 	switch code := status(err); {
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return rail{asked: asked}
 	case err != nil:
 		r.word = ""
-	case len(c.Links.ComputerSystems) > 1, slices.Contains([]any{"Rack", "Row", "Pod", "Zone", "StorageEnclosure"}, c.ChassisType):
+	case len(c.Links.ComputerSystems) > 1, slices.Contains([]word{"Rack", "Row", "Pod", "Zone", "StorageEnclosure"}, c.ChassisType):
 		r.word = "" // it has power for others
 	}
 	return r
@@ -164,40 +165,40 @@ func (b *bmc) read(ctx context.Context, path string) (*system, error) {
 }
 
 // asleep looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
-// guest's managed save. It returns the property and the word, or "".
+// guest's managed save. It returns the property and the word, or "". It reads word by word, since a resource may hold very many.
 func asleep(resource []byte) string {
-	var o any
-	if json.Unmarshal(resource, &o) != nil {
-		return ""
+	d := json.NewDecoder(bytes.NewReader(resource))
+	d.UseNumber()
+	var objects []bool // of what is open, the innermost last: whether it is an object, or a list
+	name, isName := "", false
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return "" // the end
+		}
+		word, isWord := token.(string)
+		if isName && isWord {
+			name, isName = word, false
+			continue
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			objects = append(objects, token == json.Delim('{'))
+		case json.Delim('}'), json.Delim(']'):
+			objects = objects[:len(objects)-1]
+		default:
+			if isWord && sleeping(name, word) {
+				return name + " " + word
+			}
+		}
+		name, isName = "", len(objects) > 0 && objects[len(objects)-1] // a word in a list is no property
 	}
-	const deep = 12
-	return sleepIn("", o, deep)
 }
 
-func sleepIn(name string, v any, depth int) (found string) {
-	if depth == 0 {
-		return ""
-	}
-	switch v := v.(type) {
-	case string:
-		lower := strings.ToLower(name)
-		if (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(v) < 40 && sleeps.MatchString(v) {
-			return name + " " + v
-		}
-	case map[string]any:
-		for name, e := range v {
-			if found = sleepIn(name, e, depth-1); found != "" {
-				break
-			}
-		}
-	case []any: // of resources; a word in a list is no property
-		for _, e := range v {
-			if found = sleepIn("", e, depth-1); found != "" {
-				break
-			}
-		}
-	}
-	return found
+// sleeping tells whether a property says that memory is kept.
+func sleeping(name, word string) bool {
+	lower := strings.ToLower(name)
+	return (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(word) < 40 && sleeps.MatchString(word)
 }
 
 var sleeps = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)

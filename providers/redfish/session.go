@@ -116,7 +116,7 @@ func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next ht
 // through takes next for all requests. Those that act ask first whether they may still be sent.
 func (p *pool) through(next http.RoundTripper) {
 	next = remote.Permitted{Next: next}
-	p.plain, p.sent = next, limited{next}
+	p.plain, p.sent = next, remote.Limited{Next: next, Bytes: maxAnswer, Values: maxValues}
 	p.retried = retries(p.sent)
 }
 
@@ -401,9 +401,10 @@ func (b *bmc) refuse(l *login, cause error) error {
 	return b.pool.refusals.Denied(b.String(), l.sum, b.pool.now(), classify(context.Background(), cause))
 }
 
-// local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other.
+// local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other, and
+// for one that is too long to be kept.
 func (b *bmc) local(link string) (path string, ok bool) {
-	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || len(path) > maxPath {
 		return "", false
 	}
 	return path, true

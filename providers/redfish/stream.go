@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stmcginnis/gofish/schemas"
-
 	"github.com/forcefence/forcefence/providers"
 )
 
@@ -110,8 +108,7 @@ func (b *bmc) open(ctx context.Context, path string) (body io.ReadCloser, _ erro
 		}
 		if resp.StatusCode != http.StatusOK {
 			defer resp.Body.Close()
-			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // the message id
-			return schemas.ConstructError(resp.StatusCode, text)
+			return failure(resp)
 		}
 		kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 		if encoding := resp.Header.Get("Content-Encoding"); err != nil || kind != "text/event-stream" || encoding != "" && encoding != "identity" {

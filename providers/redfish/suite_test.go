@@ -87,9 +87,10 @@ func TestConformance(t *testing.T) {
 		missing func(site) string
 		guard   bool
 		proxy   bool // between the provider and its BMC
+		flood   int  // of so many systems
 	}{
 		{
-			name: "sole system", site: func() site { return alone(datacenter.Options{}) }, proxy: true,
+			name: "sole system", site: func() site { return alone(datacenter.Options{}) }, proxy: true, flood: 16,
 			target:  func(s site) string { return s.bmc.URL() },
 			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
 		},
@@ -109,7 +110,7 @@ func TestConformance(t *testing.T) {
 			config:  func(s site, c *redfish.Config) { c.Address, c.Auth = s.bmc.URL(), "session" },
 			target:  func(s site) string { return s.m.Serial() },
 			missing: func(site) string { return "none" },
-			guard:   true,
+			guard:   true, flood: 300,
 		},
 	}
 	for _, tt := range tests {
@@ -171,7 +172,11 @@ func TestConformance(t *testing.T) {
 						}
 					},
 					SetFault: func(f providertest.Fault) {
-						s.bmc.SetFault(fault(f))
+						broken := fault(f)
+						if f == providertest.Flood {
+							broken.Flood = tt.flood
+						}
+						s.bmc.SetFault(broken)
 						switch {
 						case f == providertest.Denied:
 							s.dc.SetPassword("changed-" + s.dc.Password())

@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	maxAnswer   = 1 << 20 // bytes; a ComputerSystem of a large machine has some 50 KB
-	maxRequests = 4       // at a time to one BMC
+	maxAnswer   = 1 << 20  // bytes; a ComputerSystem of a large machine has some 50 KB
+	maxValues   = 32 << 10 // and some 3,000 values
+	maxError    = 64 << 10 // bytes of an error's body, of which a message id is read
+	maxRequests = 4        // at a time to one BMC
 	// An idle TLS connection costs some 35 KB, a session's token a hundred bytes: a fleet's tokens are kept, its connections are not. But
 	// where more BMCs than this are asked in turn, none finds its connection again: 500 of them took 1.8 s with 256, and take 0.5 s.
 	connIdle, maxIdle = time.Minute, 512
@@ -97,31 +99,6 @@ func (p *pinned) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.other.RoundTrip(r)
 }
 
-// limited bounds the size of answers.
-type limited struct{ next http.RoundTripper }
-
-func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(r)
-	if err == nil {
-		resp.Body = &limitedBody{ReadCloser: resp.Body, left: maxAnswer}
-	}
-	return resp, err
-}
-
-type limitedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is larger than %d bytes", maxAnswer))
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
-}
-
 // request is one request to a BMC.
 type request struct {
 	method, path string
@@ -172,15 +149,21 @@ func (b *bmc) send(ctx context.Context, q request) (*reply, error) {
 		return nil, withoutURL(err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
+		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			return nil, fmt.Errorf("reading answer: %w", err)
 		}
 		return &reply{resp.StatusCode, resp.Header, body}, nil
 	}
-	return nil, schemas.ConstructError(resp.StatusCode, body)
+	return nil, failure(resp)
+}
+
+// failure is the error of an answer with another status. Of its body no more is read than a message id needs.
+func failure(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
+	return schemas.ConstructError(resp.StatusCode, body)
 }
 
 // withoutURL drops method and URL from a client's error: the message names the BMC.
@@ -202,7 +185,7 @@ func (b *bmc) fetch(ctx context.Context, path string, l *login, into any) (*repl
 		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d %s instead of an answer", r.status, http.StatusText(r.status)))
 	}
 	if err := json.Unmarshal(r.body, into); err != nil {
-		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %w", err))
+		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %s", providers.Text(err)))
 	}
 	return r, nil
 }

@@ -214,8 +214,8 @@ type service struct {
 	ServerSentEventUri                 string //nolint:revive // Redfish's name
 	SSEFilterPropertiesSupported       struct{ EventFormatType bool }
 	Subscriptions                      link
-	EventTypesForSubscription          []string
-	RegistryPrefixes, EventFormatTypes []string
+	EventTypesForSubscription          words
+	RegistryPrefixes, EventFormatTypes words
 }
 
 // service reads where a BMC's events are.
@@ -310,7 +310,7 @@ func (l *listener) openStream(ctx context.Context, b *bmc) (io.ReadCloser, error
 // event takes what the BMC sent.
 func (l *listener) event(data []byte) {
 	r, ok := parseEvent(data)
-	if !ok || len(r.Events) == 0 && r.MetricValues == nil {
+	if !ok || len(r.Events) == 0 && !bool(r.MetricValues) {
 		l.asker.Heard(l.all...)
 		return
 	}

@@ -163,8 +163,9 @@ func (t *Trust) Transport(edit func(*tls.Config)) *http.Transport {
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return t.dial(ctx, network, addr, edit)
 		},
-		ResponseHeaderTimeout: 30 * time.Second,
-		IdleConnTimeout:       time.Minute,
+		ResponseHeaderTimeout:  30 * time.Second,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: MaxHeader,
 		// A connection that stays keeps both. What is longer than them goes past them.
 		ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10,
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -23,8 +22,8 @@ import (
 const (
 	// loginTime bounds a log-in: two calls.
 	loginTime = 20 * time.Second
-	// maxAnswer is the most bytes of one answer; a page of 500 VMs has some 600 KB.
-	maxAnswer = 8 << 20
+	// maxAnswer and maxTags bound one answer; a page of 500 VMs has some 600 KB.
+	maxAnswer, maxTags = 4 << 20, 100_000
 )
 
 // session is one log-in. It is safe for concurrent use.
@@ -288,8 +287,8 @@ func pointer(detail types.AnyType) types.BaseMethodFault {
 	return f
 }
 
-// answers lets through what a vCenter answers, 200 and (with a fault) 500, and of that so much. Any other status, redirects among them,
-// is an error with its class: nothing follows it.
+// answers lets through what a vCenter answers, 200 and (with a fault) 500. Any other status, redirects among them, is an error with its
+// class: nothing follows it.
 type answers struct{ next http.RoundTripper }
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -301,20 +300,5 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, providers.WithClass(remote.HTTPClass(resp.StatusCode), fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	}
-	resp.Body = &bounded{resp.Body, maxAnswer}
 	return resp, nil
-}
-
-type bounded struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is larger than %d bytes", maxAnswer))
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }

@@ -133,7 +133,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	t := c.Transport(nil)
 	t.MaxIdleConnsPerHost = keptConns
 	p := &Provider{
-		cfg: c, opts: o.Defaulted(), sdk: u, origin: u.Scheme + "://" + u.Host, http: answers{t}, drop: t.CloseIdleConnections,
+		cfg: c, opts: o.Defaulted(), sdk: u, origin: u.Scheme + "://" + u.Host, http: answers{remote.Limited{Next: t, Bytes: maxAnswer, Values: maxTags}}, drop: t.CloseIdleConnections,
 		rhythm: calm, page: pageSize,
 	}
 	p.ending, p.end = context.WithCancel(context.Background())

@@ -31,6 +31,7 @@ type Fault struct {
 	Empty    bool          // 204 No Content to every GET
 	Body     string        // every answer to a GET is 200 with this body
 	Redirect string        // every answer is a 307 to this URL
+	Flood    int           // of a BMC: the collection has so many other systems, each with a resource of many links, and no machine's
 
 	// What the system resource says, and what the machine does, both on a machine and on a BMC for all its machines.
 
@@ -48,6 +49,7 @@ type Fault struct {
 	NeedsIfMatch     bool   // the resource has an ETag, and resets without it are answered with 428
 	Sleep            string // a vendor's AcpiState is this word: S4
 	Chassis          string // the system links a chassis whose PowerState is this word; "true": that of the machine; "none": none
+	ChassisLinks     string // paths with blanks between, linked before the chassis
 	ChassisStatus    int    // the chassis' answer is this status
 	ChassisShared    bool   // the chassis holds another system, too
 	ActionStatus     int    // resets are refused with this status, and do nothing

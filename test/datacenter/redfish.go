@@ -1,6 +1,7 @@
 package datacenter
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -59,6 +60,12 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			b.logout(a, strings.TrimPrefix(r.URL.Path, sessionsPath+"/"))
 		case strings.HasPrefix(r.URL.Path, eventsPath) && !whole.NoEvents:
 			b.serveEvents(a, r, whole)
+		case r.URL.Path == systemsPath && whole.Flood > 0:
+			a.get(r, flood(whole.Flood))
+		case strings.HasPrefix(r.URL.Path, floodPath) && whole.Flood > 0:
+			a.flood(r.URL.Path, whole.Flood)
+		case m != nil && whole.Flood > 0:
+			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
 		case r.URL.Path == systemsPath:
 			a.get(r, b.systems(r))
 		case m != nil && part == "reset":
@@ -273,6 +280,34 @@ func (b *BMC) systems(r *http.Request) object {
 	return o
 }
 
+const floodPath = systemsPath + "/flood-"
+
+// flood is a collection of very many systems.
+func flood(systems int) object {
+	members := make([]object, systems)
+	for i := range members {
+		members[i] = link(floodPath + strconv.Itoa(i))
+	}
+	return object{"Members": members}
+}
+
+// flood answers with one of so many: whoever keeps what all of them say keeps very much.
+func (a *answer) flood(path string, of int) {
+	a.Header().Set("Content-Type", "application/json")
+	a.WriteHeader(http.StatusOK)
+	w := bufio.NewWriter(a)
+	_, _ = fmt.Fprintf(w, `{"Id":%q,"PowerState":"On","SerialNumber":"`, path)
+	for range 1 << 20 / 16 / of {
+		_, _ = w.WriteString("0123456789abcdef")
+	}
+	_, _ = fmt.Fprintf(w, `","Links":{"Chassis":["/"`)
+	for i := range 320_000 / of {
+		_, _ = fmt.Fprintf(w, `,"/%d"`, i)
+	}
+	_, _ = w.WriteString("]}}")
+	_ = w.Flush()
+}
+
 func (m *Machine) currentFault() Fault {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -319,7 +354,11 @@ func (m *Machine) resource(f Fault) object {
 	case f.SystemReset:
 		o["Links"] = object{"Chassis": []string{chassisPath(m)}}
 	default:
-		o["Links"] = object{"Chassis": []object{link(chassisPath(m))}}
+		var all []object
+		for _, path := range strings.Fields(f.ChassisLinks) {
+			all = append(all, link(path))
+		}
+		o["Links"] = object{"Chassis": append(all, link(chassisPath(m)))}
 	}
 	if f.Sleep != "" {
 		o["Oem"] = object{"Contoso": object{"AcpiState": f.Sleep}}

@@ -37,6 +37,15 @@ var statusPage = []string{"./cmd/internal/page -short"}
 // redfishEvents are the tests of what BMCs tell by themselves.
 var redfishEvents = []string{"./providers/redfish -run Watch|Push|Pace|Event"}
 
+// What a hostile device takes of memory and goroutines.
+var (
+	floodOfAnswers   = []string{"./providers/redfish -run TestConformance/system.s_path/stays_within"}
+	floodOfMany      = []string{"./providers/redfish -run TestConformance/one_of_several/stays_within"}
+	floodsOfRedfish  = []string{"./providers/redfish -run ScanKeeps|MembersAreCapped|ManyChassis|ManyEvents"}
+	floodOfInstances = []string{"./providers/ec2 -run TestConformance/plain/stays_within"}
+	budgetLiars      = []string{"./providers/providertest -run TestLiarsAreCaught"}
+)
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -623,9 +632,86 @@ var Mutants = []Mutant{
 		Old: "r.err != nil", New: "false",
 	},
 	{
-		Name: "redfish: a part in a list that sleeps is off (2)", In: "providers/redfish.sleepIn",
-		Old: `sleepIn("", e, depth-1)`, New: `sleepIn("", e, 0)`,
+		Name: "redfish: a part in a list that sleeps is off (2)", In: "providers/redfish.asleep",
+		Old: "objects = objects[:len(objects)-1]", New: "return ``",
 		Tests: []string{"./providers/redfish -run TestAsleep"},
+	},
+	{
+		Name: "redfish: a word in a list is a state", In: "providers/redfish.asleep",
+		Old: `name, isName = "", len(objects) > 0 && objects[len(objects)-1]`, New: "isName = len(objects) > 0 && objects[len(objects)-1]",
+		Tests: []string{"./providers/redfish -run TestAsleep"},
+	},
+	{
+		Name: "redfish: a look at all systems starts a goroutine for each", In: "providers/redfish.bmc.readAll",
+		Old: "min(len(paths), maxRequests)", New: "len(paths)", Tests: floodOfMany,
+	},
+	{
+		Name: "redfish: whatever a system says is kept", In: "providers/redfish.bmc.readOne",
+		Old: "s.bound()", New: "", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: more of a scan is kept than who the systems are", In: "providers/redfish.bmc.scan",
+		Old: "all.identities()", New: "all", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: a scan is kept beside what is kept of it", In: "providers/redfish.bmc.scan",
+		Old: "b.scanned, b.scanning = all.identities(), nil", New: "b.scanned = all.identities()", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: a list of systems may have any length", In: "providers/redfish.links.UnmarshalJSON",
+		Old: "len(*l) <= maxSystems", New: "len(*l) >= 0", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: a list of systems that was cut off is whole", In: "providers/redfish.bmc.members",
+		Old: "len(page.Members) > maxSystems || len(paths) > maxSystems", New: "len(paths) > 2*maxSystems", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: chassis that were not looked at are off (2)", In: "providers/redfish.system.bound",
+		Old: "if len(s.Links.Chassis) > maxSystems { ... }", New: "", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: the same chassis many times hides another (2)", In: "providers/redfish.system.bound",
+		Old: "len(chassis) <= maxChassis", New: "len(chassis) < maxChassis", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "redfish: a report's events are read however many they are", In: "providers/redfish.records.UnmarshalJSON",
+		Old: "len(*r) > manyEvents", New: "false", Tests: floodsOfRedfish,
+	},
+	{
+		Name: "remote: a header of any length is read", In: "providers/remote.Trust.Transport",
+		Old: "MaxResponseHeaderBytes: MaxHeader,", New: "", Tests: floodOfAnswers,
+	},
+	{
+		Name: "remote: a body of any length is read", In: "providers/remote.limitedBody.Read",
+		Old: "b.left.Bytes < 0", New: "false", Tests: floodOfAnswers,
+	},
+	{
+		Name: "remote: a document may have any number of values", In: "providers/remote.limitedBody.Read",
+		Old: "b.left.Values < 0", New: "false", Tests: floodOfInstances,
+	},
+	{
+		Name: "ec2: a header of any length is read", In: "providers/ec2.boundHeader",
+		Old: "t.MaxResponseHeaderBytes = remote.MaxHeader", New: "", Tests: floodOfInstances,
+	},
+	{
+		Name: "ec2: an answer of any size is read", In: "providers/ec2.New",
+		Old: "answers{whole{p.transport}}", New: "whole{p.transport}", Tests: floodOfInstances,
+	},
+	{
+		Name: "suite: any amount of memory is within the budget", In: "providers/providertest.withinBudget",
+		Old: "most.heap-before.heap > o.Memory", New: "false", Tests: budgetLiars,
+	},
+	{
+		Name: "suite: what is kept is within the budget", In: "providers/providertest.withinBudget",
+		Old: "after.heap-before.heap > o.Kept", New: "false", Tests: budgetLiars,
+	},
+	{
+		Name: "suite: any number of goroutines is within the budget", In: "providers/providertest.withinBudget",
+		Old: "most.goroutines-before.goroutines > o.Goroutines", New: "false", Tests: budgetLiars,
+	},
+	{
+		Name: "suite: a flood may be off", In: "providers/providertest.flooded",
+		Old: "a.State == providers.PowerOff && b.Running()", New: "a.State == providers.PowerOff && !b.Running()", Tests: budgetLiars,
 	},
 	{
 		Name: "redfish: a machine that sleeps is off (2)", In: "providers/redfish.bmc.power",
@@ -1758,8 +1844,8 @@ var Mutants = []Mutant{
 		Old: "resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError", New: "resp.StatusCode >= 400 && resp.StatusCode != http.StatusInternalServerError", Tests: vcenterTests,
 	},
 	{
-		Name: "vsphere: an answer of any size is read", In: "providers/vsphere.bounded.Read",
-		Old: "b.left <= 0", New: "false", Tests: vcenterTests,
+		Name: "vsphere: an answer of any size is read", In: "providers/vsphere.New",
+		Old: "Bytes: maxAnswer", New: "Bytes: maxAnswer << 10", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: a VM that was suspended meanwhile is off already", In: "providers/vsphere.unlessAlready",
@@ -7424,8 +7510,8 @@ var Mutants = []Mutant{
 		Old: "len(body) > longestEvent", New: "false",
 	},
 	{
-		Name: "ec2: a queue's answer may have any length", In: "providers/ec2.short.Read", Tests: hostileSQS,
-		Old: "s.left < 0", New: "s.left < 0 && false",
+		Name: "ec2: a queue's answer may have any length", In: "providers/ec2.Provider.openQueues", Tests: hostileSQS,
+		Old: "Bytes: longestAnswer", New: "Bytes: longestAnswer << 10",
 	},
 	{
 		Name: "ec2: an answer that is too long is asked for as it was", In: "providers/ec2.watch.read", Tests: hostileSQS,

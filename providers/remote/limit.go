@@ -1,0 +1,59 @@
+package remote
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// MaxHeader is how long the header of an answer may be, in bytes, with the informational answers before it. net/http's own limit is
+// 10 MiB, of which its map makes ten times as much.
+const MaxHeader = 64 << 10
+
+// ErrTooLarge is the cause of an error of a body that is longer than its Limited allows.
+var ErrTooLarge = errors.New("answer is too large")
+
+// Limited is a transport that bounds the body of each answer, after it was unpacked: one Read fails, with ErrTooLarge, where more comes.
+// Values bounds what a decoder makes of a document, which may be fifty times its size: "{}," is three bytes.
+type Limited struct {
+	Next   http.RoundTripper
+	Bytes  int
+	Values int // the characters that begin or part values in JSON, and tags in XML
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l Limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.Next.RoundTrip(r)
+	if err == nil {
+		resp.Body = &limitedBody{ReadCloser: resp.Body, left: l, most: l}
+	}
+	return resp, err
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	left, most Limited
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.left.Bytes -= n
+	for _, c := range []string{",", "[", "{", "<"} {
+		b.left.Values -= bytes.Count(p[:n], []byte(c))
+	}
+	switch {
+	case b.left.Bytes < 0:
+		return 0, b.tooLarge("%d bytes", b.most.Bytes)
+	case b.left.Values < 0:
+		return 0, b.tooLarge("%d values", b.most.Values)
+	}
+	return n, err
+}
+
+func (*limitedBody) tooLarge(format string, most int) error {
+	return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w: more than "+format, ErrTooLarge, most))
+}
