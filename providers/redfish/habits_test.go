@@ -368,6 +368,8 @@ func TestOffIsContradicted(t *testing.T) {
 		{name: "chassis PoweringOn", fault: fault{Chassis: "PoweringOn"}, want: providers.PowerChanging, raw: "Off, but its chassis PoweringOn"},
 		{name: "chassis with a strange word", fault: fault{Chassis: "off"}, want: providers.PowerUnknown, raw: "Off, but its chassis off"},
 		{name: "chassis without a word", fault: fault{Chassis: "none"}, want: providers.PowerOff, raw: "Off"},
+		{name: "chassis of another host", fault: fault{Chassis: "Off", ChassisLinks: "https://other.example.net/redfish/v1/Chassis/m0"},
+			class: providers.ErrUnreachable},
 		{name: "chassis of two systems", fault: fault{Chassis: "On", ChassisShared: true}, want: providers.PowerOff, raw: "Off"},
 		{name: "chassis On, links are strings", fault: fault{Chassis: "On", SystemReset: true}, want: providers.PowerOn, raw: "Off, but its chassis On"},
 		{name: "chassis On, ignored", fault: fault{Chassis: "On"}, ignore: true, want: providers.PowerOff, raw: "Off"},

@@ -46,6 +46,9 @@ var (
 	budgetLiars      = []string{"./providers/providertest -run TestLiarsAreCaught"}
 )
 
+// redfishLookUps are the tests of what changes while a BMC is asked, and of what contradicts an Off.
+var redfishLookUps = []string{"./providers/redfish -run DuringLookUp|OlderThanTheQuestion|OffIsContradicted"}
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -626,6 +629,31 @@ var Mutants = []Mutant{
 	{
 		Name: "redfish: a chassis that is On does not contradict (2)", In: "providers/redfish.bmc.power",
 		Old: `r.word != "" && r.word != "Off"`, New: "false",
+	},
+	{
+		Name: "redfish: a system that moved while it was looked up speaks (3)", In: "providers/redfish.bmc.find",
+		Old: "!at.fits(s, w, t)", New: "false", Tests: redfishLookUps,
+	},
+	{
+		Name: "redfish: what a look-up saw before the question is its answer (1)", In: "providers/redfish.bmc.find",
+		Old: "s.asked.Before(began)", New: "s.asked.Before(began) && false", Tests: redfishLookUps,
+	},
+	{
+		Name: "redfish: a BMC's only system speaks for any machine (3)", In: "providers/redfish.place.fits",
+		Old: "providers.SameMachine(t.SystemUUID, s.UUID) == nil", New: "true", Tests: redfishLookUps,
+	},
+	{
+		Name: "redfish: a chassis linked from elsewhere is off (2)", In: "providers/redfish.bmc.readRail",
+		Old: `path == ""`, New: "false", Tests: redfishLookUps,
+	},
+	{
+		Name: "redfish: a chassis linked from elsewhere is passed over (2)", In: "providers/redfish.bmc.chassisOf",
+		Old: "if path, ok := b.local(l); !ok { ... } else if !slices.Contains(paths, path) { ... }",
+		New: "if path, ok := b.local(l); ok && !slices.Contains(paths, path) { paths = append(paths, path) }", Tests: redfishLookUps,
+	},
+	{
+		Name: "redfish: a chassis' answer may be older than the question (1)", In: "providers/redfish.bmc.read",
+		Old: "r.asked.Before(s.asked)", New: "false", Tests: redfishLookUps,
 	},
 	{
 		Name: "redfish: a chassis that cannot be read is off (2)", In: "providers/redfish.bmc.power",
