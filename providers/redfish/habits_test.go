@@ -296,6 +296,72 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 	}
 }
 
+// A BMC that has no session left and refuses basic authentication says nothing of the password: as soon as it has one, it gets it.
+func TestNoSessionLeftAndNoBasic(t *testing.T) {
+	for name, full := range map[string]datacenter.Fault{
+		"409": {SessionStatus: 409}, "429": {SessionStatus: 429}, "503": {SessionStatus: 503}, "no token": {NoToken: true},
+	} {
+		for _, wrong := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, wrong password %t", name, wrong), func(t *testing.T) {
+				bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+					if wrong && !full.NoToken { // which a right password makes
+						r.dc.SetPassword("another")
+					}
+					full.NoBasic = true
+					r.bmc.SetFault(full)
+					for range 10 {
+						a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
+						if !errors.Is(a.Err, providers.ErrUnreachable) || !strings.Contains(providers.Text(a.Err), "refuses basic authentication") {
+							t.Fatalf("got %v", a.Err)
+						}
+						time.Sleep(time.Second)
+					}
+					basic := 0
+					for _, q := range r.bmc.Requests() {
+						if q.Password && q.Method == http.MethodGet {
+							basic++
+						}
+					}
+					if basic != 1 {
+						t.Errorf("the password was sent %d times as basic authentication, want once", basic)
+					}
+					r.bmc.SetFault(datacenter.Fault{NoBasic: true})
+					if full.NoToken { // each attempt leaves a session behind
+						r.bmc.ExpireSessions()
+						time.Sleep(time.Minute)
+					}
+					a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
+					switch {
+					case wrong && !full.NoToken && (!errors.Is(a.Err, providers.ErrDenied) || !strings.Contains(providers.Text(a.Err), "not sent again")):
+						t.Errorf("a session is free, wrong password: got %v", a.Err)
+					case (!wrong || full.NoToken) && (a.State != providers.PowerOn || a.Err != nil):
+						t.Errorf("a session is free: got %s, %v", a.State, a.Err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A status that a wrong password may have as well, and then 401 to basic authentication: the account may be locked by a third attempt.
+func TestBothWaysAreRefused(t *testing.T) {
+	for _, status := range []int{400, 403, 404, 405, 501} {
+		bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+			r.dc.SetPassword("another")
+			r.bmc.SetFault(datacenter.Fault{SessionStatus: status})
+			for range 10 {
+				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now); !errors.Is(a.Err, providers.ErrDenied) {
+					t.Fatalf("%d: got %v", status, a.Err)
+				}
+				time.Sleep(time.Second)
+			}
+			if n := r.bmc.Count("POST", sessions); n != 1 {
+				t.Errorf("%d: %d sessions were tried, want 1", status, n)
+			}
+		})
+	}
+}
+
 // Where a BMC gives no session, auth auto takes basic authentication.
 func TestAutoWithoutSessions(t *testing.T) {
 	for _, tt := range []struct {
@@ -509,7 +575,18 @@ func TestTrust(t *testing.T) {
 		{name: "RSA key exchange", opts: datacenter.Options{RSAKeyExchangeOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange", "handshake failure"}},
 		{name: "RSA key exchange, allowed", opts: datacenter.Options{RSAKeyExchangeOnly: true}, trust: true,
 			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
-		{name: "allowed and not needed", trust: true, edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
+		{name: "allowed and not needed", trust: true,
+			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange, c.AllowOldTLS = true, true }},
+		{name: "DHE only", opts: datacenter.Options{OtherCiphersOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange"}},
+		{name: "DHE only, all is allowed", opts: datacenter.Options{OtherCiphersOnly: true}, text: []string{"DHE", "TLS proxy"},
+			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange, c.AllowOldTLS = true, true }},
+		{name: "old TLS", opts: datacenter.Options{OldTLSOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowOldTLS", "no TLS 1.2"}},
+		{name: "old TLS, RSA allowed", opts: datacenter.Options{OldTLSOnly: true}, text: []string{"allowOldTLS"},
+			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
+		{name: "old TLS, allowed", opts: datacenter.Options{OldTLSOnly: true}, trust: true,
+			edit: func(_ *rack, c *redfish.Config) { c.AllowOldTLS = true }},
+		{name: "old TLS, allowed, of another authority", opts: datacenter.Options{OldTLSOnly: true}, text: []string{"caFile"},
+			edit: func(_ *rack, c *redfish.Config) { c.AllowOldTLS, c.CAFile = true, "" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRack(t, 1, tt.opts, tt.edit)

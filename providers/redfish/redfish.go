@@ -49,6 +49,7 @@ type Config struct {
 
 	remote.Trust        `yaml:",inline"`
 	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"` // for BMCs that know no other; who gets their key reads what was recorded
+	AllowOldTLS         bool `yaml:"allowOldTLS"`         // bad: TLS 1.0 and 1.1; who is between them and us may break it, and say Off
 	AllowHTTP           bool `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
 
 	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On

@@ -84,6 +84,8 @@ type bmc struct {
 	chassis  map[string][]string // by the path of a system that was last seen Off: the chassis it links
 	ifMatch  bool                // resets need an ETag
 	basic    time.Time           // until when no session is asked for
+	instead  error               // why, where sessions exist and none was to be had; nil: basic is the only way
+	noBasic  refused             // the credential that was then refused as basic: it may be right
 	expiry   *time.Timer         // set while nobody uses it
 }
 
@@ -94,8 +96,15 @@ type login struct {
 	user     string
 	password providers.Secret // of basic
 	sum      remote.Sum
-	left     bool // an attempt may have left a session in the BMC that nobody can delete
-	proven   bool // an authenticated request went through; guarded by pool.mu
+	instead  error // of basic: bmc.instead when it was made
+	left     bool  // an attempt may have left a session in the BMC that nobody can delete
+	proven   bool  // an authenticated request went through; guarded by pool.mu
+}
+
+// refused is a credential that is not sent as basic authentication until then.
+type refused struct {
+	sum   remote.Sum
+	until time.Time
 }
 
 func (l *login) authorize(r *http.Request) {
@@ -378,7 +387,8 @@ func (b *bmc) proved(l *login) {
 }
 
 // unauthorized forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not,
-// nor after a session whose token never worked where basic is not allowed: the credential is remembered as refused.
+// nor after a session whose token never worked where basic is not allowed: the credential is remembered as refused. But where no session
+// was to be had, a BMC may refuse basic altogether: it is not sent so again, and sessions are tried.
 func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -389,11 +399,21 @@ func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
 	case l.token != "" && l.proven:
 		return true, cause
 	case l.token != "" && b.pool.fallback:
-		b.basic = b.pool.now().Add(basicFor)
+		b.basic, b.instead = b.pool.now().Add(basicFor), nil
 		return true, cause
 	}
 	b.basic = time.Time{} // it is no way in: sessions are tried again first
+	if l.token == "" && l.instead != nil && !l.proven {
+		b.noBasic = refused{l.sum, b.pool.now().Add(remote.RefusedFor)}
+		return false, noWayIn(l.instead)
+	}
 	return false, b.refuse(l, cause)
+}
+
+// noWayIn is the error of a BMC that gives no session and refuses basic authentication, which says nothing of the password.
+func noWayIn(noSession error) error {
+	return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the BMC refuses basic authentication, and gives no session: %s",
+		providers.Text(classify(context.Background(), noSession))))
 }
 
 // refuse remembers that the BMC refused a login's credential and returns the error of this and of later calls.
@@ -446,6 +466,8 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 	}
 	p.mu.Lock()
 	basic := p.cfg.Auth == authBasic || p.cfg.Auth == authAuto && p.now().Before(b.basic)
+	noBasic := b.noBasic.sum == l.sum && p.now().Before(b.noBasic.until)
+	l.instead = b.instead
 	p.mu.Unlock()
 	if basic {
 		return l, nil
@@ -457,7 +479,10 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 		return l, nil
 	case badCredential(err):
 		return nil, b.refuse(l, err)
-	case p.cfg.Auth == authSession || !worthBasic || p.ending.Err() != nil:
+	case p.cfg.Auth == authSession || !worthBasic || noBasic || p.ending.Err() != nil:
+		if noBasic {
+			err = noWayIn(err)
+		}
 		if l.left {
 			p.refusals.Hold(b.String(), l.sum, p.now().Add(leftFor), err)
 		}
@@ -466,9 +491,18 @@ func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
 	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin, "reason", providers.Text(classify(ctx, err)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b.basic = p.now().Add(basicFor)
-	l.token, l.session = "", ""
+	b.basic, b.instead = p.now().Add(basicFor), nil
+	if l.left || noneLeft(status(err)) {
+		b.instead = err
+	}
+	l.token, l.session, l.instead = "", "", b.instead
 	return l, nil
+}
+
+// noneLeft tells whether a status says that sessions exist, and none is to be had now. 400 and 403 may also be what a wrong password is
+// answered with.
+func noneLeft(code int) bool {
+	return code == http.StatusConflict || code == http.StatusTooManyRequests || code >= 500 && code != http.StatusNotImplemented
 }
 
 // openSession makes a session for l. After an error worthBasic tells whether the BMC may still take basic authentication.

@@ -18,14 +18,17 @@ func transport(c *Config) *http.Transport {
 	dial := t.DialTLSContext
 	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		return conn, explain(err)
+		return conn, c.explain(err)
 	}
 	t.IdleConnTimeout, t.MaxIdleConns, t.MaxIdleConnsPerHost = connIdle, maxIdle, maxRequests
 	return t
 }
 
-// ciphers adds RSA key exchange where the configuration allows it.
+// ciphers adds old versions and RSA key exchange where the configuration allows them.
 func (c *Config) ciphers(cfg *tls.Config) {
+	if c.AllowOldTLS {
+		cfg.MinVersion = tls.VersionTLS10
+	}
 	if !c.AllowRSAKeyExchange {
 		return
 	}
@@ -38,13 +41,27 @@ func (c *Config) ciphers(cfg *tls.Config) {
 
 // explain names the setting that a handshake asks for which ended before there was a certificate. A connection that broke or timed out
 // is no matter of trust.
-func explain(err error) error {
+func (c *Config) explain(err error) error {
 	var op *net.OpError
 	switch {
 	case err == nil, errors.Is(err, providers.ErrUntrusted):
 		return err
 	case errors.As(err, &op) && op.Op == "remote error", strings.HasPrefix(err.Error(), "tls: "):
-		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("no TLS 1.2 with it (allowRSAKeyExchange, if it knows nothing newer): %w", err))
+		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("%s: %w", c.advice(err), err))
 	}
 	return err
+}
+
+// advice says what helps where a BMC and we have nothing in common. Go has no DHE, so there is no setting for a BMC that knows nothing else.
+func (c *Config) advice(err error) string {
+	old := strings.Contains(err.Error(), "protocol version")
+	switch {
+	case old && c.AllowOldTLS:
+		return "it has no TLS 1.0 to 1.3"
+	case old:
+		return "it has no TLS 1.2 (allowOldTLS, if new firmware does not help)"
+	case c.AllowRSAKeyExchange:
+		return "no key exchange with it: if it knows DHE only, switch ECDHE on there, or put a TLS proxy before it (README)"
+	}
+	return "no key exchange with it (allowRSAKeyExchange, if it knows neither ECDHE nor new firmware)"
 }

@@ -64,6 +64,7 @@ type Fault struct {
 	NoLocation    bool // a new session's path stands nowhere
 	NoToken       bool // sessions are created, and the answer names no token
 	DeadTokens    bool // tokens are handed out and never accepted
+	NoBasic       bool // basic authentication is refused, whatever the password
 
 	NoEvents        bool   // the service root links no event service
 	EventsOff       bool   // the event service is there, and not enabled
@@ -149,6 +150,13 @@ func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 	if dc.opts.RSAKeyExchangeOnly {
 		b.server.TLSConfig.MaxVersion = tls.VersionTLS12
 		b.server.TLSConfig.CipherSuites = []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}
+	}
+	if dc.opts.OtherCiphersOnly { // Go has no DHE; it refuses a handshake without a common suite in the same way
+		b.server.TLSConfig.MaxVersion = tls.VersionTLS12
+		b.server.TLSConfig.CipherSuites = []uint16{tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA}
+	}
+	if dc.opts.OldTLSOnly {
+		b.server.TLSConfig.MinVersion, b.server.TLSConfig.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	}
 	b.fingerprint = fmt.Sprintf("%x", sha256.Sum256(cert.Certificate[0]))
 	dc.serving.Add(1)

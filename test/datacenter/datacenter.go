@@ -31,6 +31,8 @@ type Options struct {
 	Addresses          []string // the BMCs' certificates are valid for these IP addresses, too
 	CommonNameOnly     bool     // the BMCs' certificates name them in the CommonName only
 	RSAKeyExchangeOnly bool     // the BMCs know TLS 1.2 with RSA key exchange, and nothing else
+	OldTLSOnly         bool     // the BMCs know TLS 1.0 and 1.1, and nothing newer
+	OtherCiphersOnly   bool     // the BMCs know TLS 1.2 with a suite that clients do not, as with DHE only
 }
 
 // DataCenter owns machines and BMCs. It is safe for concurrent use.

@@ -172,7 +172,9 @@ func (b *BMC) auth(r *http.Request) string {
 		return "none"
 	}
 	if user, password, ok := r.BasicAuth(); ok && b.dc.accepts(user, password) {
-		return "basic"
+		if f, _ := b.currentFault(); !f.NoBasic {
+			return "basic"
+		}
 	}
 	return "none"
 }

@@ -417,6 +417,14 @@ var Mutants = []Mutant{
 		Old: `l != ""`, New: "false",
 	},
 	{
+		Name: "redfish: old TLS is spoken where nobody allowed it (12)", In: "providers/redfish.Config.ciphers",
+		Old: "c.AllowOldTLS", New: "c.AllowOldTLS || true", Tests: []string{"./providers/redfish -run TestTrust"},
+	},
+	{
+		Name: "redfish: a setting is advised that is set, and of no help", In: "providers/redfish.Config.advice",
+		Old: "case c.AllowRSAKeyExchange: ...", New: "", Tests: []string{"./providers/redfish -run TestTrust"},
+	},
+	{
 		Name: "redfish: a certificate is not looked at (12)", In: "providers/redfish.Config.ciphers",
 		Old: "if !c.AllowRSAKeyExchange { ... }", New: "if cfg.InsecureSkipVerify = true; !c.AllowRSAKeyExchange { ... }",
 	},
@@ -845,6 +853,18 @@ var Mutants = []Mutant{
 	{
 		Name: "redfish: a wrong password is sent again", In: "providers/redfish.Provider.connect",
 		Old: "if err := p.refusals.Check(b.String(), l.sum, p.now()); err != nil { ... }", New: "if err := p.refusals.Check(b.String(), l.sum, p.now()); false { ... }",
+	},
+	{
+		Name: "redfish: a BMC that has no session left and takes no basic locks a right password out", In: "providers/redfish.bmc.unauthorized",
+		Old: `l.token == "" && l.instead != nil && !l.proven`, New: "false", Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
+	},
+	{
+		Name: "redfish: basic authentication that was refused is sent again", In: "providers/redfish.Provider.connect",
+		Old: "p.now().Before(b.noBasic.until)", New: "p.now().After(b.noBasic.until)", Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
+	},
+	{
+		Name: "redfish: a wrong password that is answered with 400 is sent again", In: "providers/redfish.noneLeft",
+		Old: "code == http.StatusConflict", New: "code >= 400", Tests: []string{"./providers/redfish -run TestBothWaysAreRefused"},
 	},
 	{
 		Name: "redfish: a log-in ends with the call that began it", In: "providers/redfish.bmc.loggedIn",
