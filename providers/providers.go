@@ -76,7 +76,17 @@ type Observation struct {
 	// Run names the machine's run, the present one or, while it is off, the last: it changes with each start and at no other time. It is
 	// told only of machines whose boot ids tell no boots apart, because the node reads its host's (a container); "" of all others.
 	Run string
+	// Doubt is why an Off of the machine may not count later. A type tells it to a drill alone (IsDrill), while the machine is on.
+	Doubt string `json:",omitempty"`
 }
+
+type drillKey struct{}
+
+// ForDrill returns the context of a question that prepares for an outage: it may take a few requests more.
+func ForDrill(ctx context.Context) context.Context { return context.WithValue(ctx, drillKey{}, true) }
+
+// IsDrill reports whether ForDrill made the context.
+func IsDrill(ctx context.Context) bool { return ctx.Value(drillKey{}) != nil }
 
 // Provider speaks to one family of devices. It is safe for concurrent use, every call returns by its context's deadline, and
 // no call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
@@ -380,7 +390,7 @@ func judge(by string, t Target, sent, got Instant, obs Observation, err error) A
 		return a
 	}
 	a.Observation = obs
-	a.Raw = clip(obs.Raw)
+	a.Raw, a.Doubt = clip(obs.Raw), clip(obs.Doubt)
 	switch {
 	case obs.At.Before(sent):
 		a.State, a.Err = PowerUnknown, stale(sent, obs.At)

@@ -56,6 +56,12 @@ type SharesPower interface {
 	SharesPower()
 }
 
+// Cautious is a Config with settings that are allowed, and have a risk.
+type Cautious interface {
+	// Cautions returns those that are set, and for each what may go wrong. check-config and the log show them.
+	Cautions() []Problem
+}
+
 // Mute is a Config whose devices may be set to say anything but Off: they only make others be asked.
 type Mute interface {
 	// NeverOff reports that they are.

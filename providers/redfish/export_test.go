@@ -22,7 +22,7 @@ func BMCs(p *Provider) int {
 }
 
 // Asleep is what a resource says of memory that is kept.
-var Asleep = asleep
+func Asleep(resource []byte, ignore ...string) string { return asleep(resource, ignore) }
 
 // Watcher is the provider as Config.New gives it to others where it has events.
 func Watcher(p *Provider) providers.Watcher { return pushed{p} }

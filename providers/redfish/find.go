@@ -539,7 +539,7 @@ func (b *bmc) readOne(ctx context.Context, path string) (*system, error) {
 	}
 	s.bound()
 	if s.PowerState == "Off" {
-		s.sleep = clip(asleep(r.body), maxText)
+		s.sleep = clip(asleep(r.body, b.pool.ignoreStates), maxText)
 	}
 	return s, nil
 }

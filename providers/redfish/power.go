@@ -42,7 +42,7 @@ func (b *bmc) power(ctx context.Context, s *system) (state providers.PowerState,
 	case state != providers.PowerOff:
 		return state, s.PowerState, nil
 	case s.sleep != "":
-		return providers.PowerOn, "Off, but " + s.sleep, nil
+		return providers.PowerOn, "Off, but " + s.sleep + " (see ignoreStates)", nil
 	case b.pool.ignoreChassis:
 		return state, s.PowerState, nil
 	}
@@ -54,7 +54,7 @@ func (b *bmc) power(ctx context.Context, s *system) (state providers.PowerState,
 			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the system says Off, reading its chassis: %w", classify(ctx, r.err)))
 		}
 		if r.word != "" && r.word != "Off" {
-			return powerState(r.word), "Off, but its chassis " + r.word, nil
+			return powerState(r.word), "Off, but its chassis " + r.word + " (see ignoreChassisPower)", nil
 		}
 	}
 	return state, s.PowerState, nil
@@ -63,8 +63,37 @@ func (b *bmc) power(ctx context.Context, s *system) (state providers.PowerState,
 // rail is what a chassis says of its power.
 type rail struct {
 	word  string // "" if it says none, or not of this system alone
+	kind  word   // its ChassisType
 	asked time.Time
 	err   error
+}
+
+// doubt is why an Off of a system that is on now may not count later, "" for no reason: a drill tells it while nothing is wrong. A chassis
+// that is part of a machine, such as a board or a module, often has standby power, and says On for ever. What takes more than half of
+// the time that is left is not waited for.
+func (b *bmc) doubt(ctx context.Context, s *system) string {
+	if b.pool.ignoreChassis {
+		return ""
+	}
+	if end, limited := ctx.Deadline(); limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	rails := b.readRails(ctx, b.chassisOf(s))
+	if ctx.Err() != nil {
+		return ""
+	}
+	for _, r := range rails {
+		switch {
+		case r.err != nil:
+			return fmt.Sprintf("a chassis that the system links cannot be read (%s), so Off would not count", providers.Class(classify(ctx, r.err)))
+		case r.word != "" && r.kind != "" && !slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind):
+			return fmt.Sprintf("a chassis that the system links is no plain server's (%s) and says %s: if it says so of a machine that is off, "+
+				"Off does not count without ignoreChassisPower", r.kind, r.word)
+		}
+	}
+	return ""
 }
 
 // maxChassis is more than any system has.
@@ -107,7 +136,7 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 		Links       related
 	}
 	_, asked, err := b.get(ctx, path, &c)
-	r := rail{word: clip(c.PowerState, maxText), asked: asked, err: err}
+	r := rail{word: clip(c.PowerState, maxText), kind: c.ChassisType, asked: asked, err: err}
 	switch code := status(err); {
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return rail{asked: asked}
@@ -165,8 +194,8 @@ func (b *bmc) read(ctx context.Context, path string) (*system, error) {
 }
 
 // asleep looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
-// guest's managed save. It returns the property and the word, or "". It reads word by word, since a resource may hold very many.
-func asleep(resource []byte) string {
+// guest's managed save. Properties of the names in ignore are passed over. It returns the property and the word, or "". It reads word by word, since a resource may hold very many.
+func asleep(resource []byte, ignore []string) string {
 	d := json.NewDecoder(bytes.NewReader(resource))
 	d.UseNumber()
 	var objects []bool // of what is open, the innermost last: whether it is an object, or a list
@@ -187,7 +216,7 @@ func asleep(resource []byte) string {
 		case json.Delim('}'), json.Delim(']'):
 			objects = objects[:len(objects)-1]
 		default:
-			if isWord && sleeping(name, word) {
+			if isWord && sleeping(name, word) && !slices.ContainsFunc(ignore, func(s string) bool { return strings.EqualFold(s, name) }) {
 				return name + " " + word
 			}
 		}

@@ -33,6 +33,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
 
@@ -52,7 +53,10 @@ type Config struct {
 	AllowOldTLS         bool `yaml:"allowOldTLS"`         // bad: TLS 1.0 and 1.1; who is between them and us may break it, and say Off
 	AllowHTTP           bool `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
 
-	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On
+	IgnoreUUID         bool `yaml:"ignoreUUID"`         // for BMCs whose UUID is not the machine's; then nobody knows whose BMC it is
+	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On; then the system's word alone is off
+	// names of vendors' properties that say suspended of something else; one that tells sleep would hide a machine that sleeps
+	IgnoreStates []string `yaml:"ignoreStates"`
 
 	Events string `yaml:"events"` // off, sse (a stream from each BMC) or push (they send to push.destination); default off
 	Push   Push   `yaml:"push"`   // with events: push, all of it
@@ -113,6 +117,11 @@ func (c *Config) Validate() []providers.Problem {
 	if !slices.Contains([]string{authAuto, authSession, authBasic}, c.Auth) {
 		problem("auth", "is %q: use auto, session or basic", c.Auth)
 	}
+	for i, name := range c.IgnoreStates {
+		if !propertyName.MatchString(name) {
+			problem(fmt.Sprintf("ignoreStates[%d]", i), "is no property: write its name, as the Event has it behind \"Off, but\"")
+		}
+	}
 	switch c.Events {
 	case "", eventsOff, eventsSSE:
 		if c.Push != (Push{}) {
@@ -124,6 +133,26 @@ func (c *Config) Validate() []providers.Problem {
 		problem("events", "is %q: use off, sse or push", c.Events)
 	}
 	return append(out, c.Trust.Validate()...)
+}
+
+var propertyName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.@#-]{0,99}$`)
+
+// Cautions implements providers.Cautious.
+func (c *Config) Cautions() (out []providers.Problem) {
+	for _, s := range []struct {
+		set       bool
+		name, why string
+	}{
+		{c.IgnoreUUID, "ignoreUUID", "nothing tells whose machine a BMC is: a wrong address powers another machine off, and its Off counts"},
+		{c.IgnoreChassisPower, "ignoreChassisPower", "a machine that runs while its BMC says Off of the system is taken for off"},
+		{len(c.IgnoreStates) > 0, "ignoreStates", "a machine that sleeps, and says so in one of these properties alone, is taken for off"},
+		{c.AllowOldTLS, "allowOldTLS", "who is between a BMC and the controller may break TLS 1.0, read the password, and say Off"},
+	} {
+		if s.set {
+			out = append(out, providers.Problemf(s.name, "%s", s.why))
+		}
+	}
+	return out
 }
 
 // New makes the provider, which is a providers.Watcher where the configuration has events. It contacts no BMC.
@@ -193,6 +222,7 @@ var (
 	_ providers.Closer   = (*Provider)(nil)
 	_ providers.Grouper  = (*Provider)(nil)
 	_ providers.IDs      = (*Config)(nil)
+	_ providers.Cautious = (*Config)(nil)
 )
 
 // New makes the provider from a valid Config. It contacts no BMC.
@@ -201,7 +231,8 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	p.door = newDoor(c.Push, "forcefence/"+o.Name)
 	t := transport(&c)
 	p.init(p.connect, t, t.CloseIdleConnections)
-	p.now, p.agent, p.fallback, p.ignoreChassis = p.opts.Now, p.opts.Agent, c.Auth == authAuto, c.IgnoreChassisPower
+	p.now, p.agent, p.fallback = p.opts.Now, p.opts.Agent, c.Auth == authAuto
+	p.ignoreChassis, p.ignoreStates = c.IgnoreChassisPower, c.IgnoreStates
 	if c.InsecureSkipVerify {
 		p.opts.Log.Warn("Certificates of BMCs are not verified", "provider", o.Name)
 	}
@@ -212,16 +243,19 @@ func New(c Config, o providers.Options) (*Provider, error) {
 // PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context, b *bmc, w where) error {
+	err := p.do(ctx, "ask state of", t, func(ctx context.Context, b *bmc, w where, t providers.Target) error {
 		s, err := b.find(ctx, w, t)
 		if err != nil {
 			return err
 		}
 		obs.At = providers.InstantOf(s.asked)
-		if _, ok := providers.ParseUUID(s.UUID); ok {
+		if _, ok := providers.ParseUUID(s.UUID); ok && !p.cfg.IgnoreUUID {
 			obs.SystemUUID = s.UUID
 		}
 		obs.State, obs.Raw, err = b.power(ctx, s)
+		if providers.IsDrill(ctx) && obs.State == providers.PowerOn {
+			obs.Doubt = b.doubt(ctx, s)
+		}
 		return err
 	})
 	return obs, err
@@ -230,16 +264,16 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // PowerOff sends ForceOff, unless the system says Off already. Accepted is not off: some BMCs answer 204 and do nothing.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context, b *bmc, w where) error {
+	return p.do(ctx, "power off", t, func(ctx context.Context, b *bmc, w where, t providers.Target) error {
 		return reset(ctx, b, w, t, []string{"ForceOff"}, "Off", "PoweringOff")
 	})
 }
 
-// PowerOn sends On (ForceOn where a BMC has no On), unless the system says On already.
+// PowerOn sends On, ForceOn where a BMC has no On, or PushPowerButton where it has neither, unless the system says On already.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context, b *bmc, w where) error {
-		return reset(ctx, b, w, t, []string{"On", "ForceOn"}, "On", "PoweringOn")
+	return p.do(ctx, "power on", t, func(ctx context.Context, b *bmc, w where, t providers.Target) error {
+		return reset(ctx, b, w, t, []string{"On", "ForceOn", pushButton}, "On", "PoweringOn")
 	})
 }
 
@@ -266,6 +300,11 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	case i < 0:
 		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the system offers no %s, only %s", words[0], list(action.Allowed)))
 	}
+	if words[i] == pushButton {
+		if s, err = b.mayPush(ctx, w, t); err != nil {
+			return err
+		}
+	}
 	body := map[string]string{"ResetType": words[i]}
 	b.pool.mu.Lock()
 	tag := ""
@@ -274,6 +313,9 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	}
 	b.pool.mu.Unlock()
 	_, refused := b.change(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: tag})
+	if words[i] == pushButton && (status(refused) >= 400 || errors.Is(refused, providers.ErrNotSent)) {
+		b.notPushed(s.path)
+	}
 	switch status(refused) {
 	case http.StatusPreconditionRequired, http.StatusPreconditionFailed: // nothing was done
 		if tag == "" && s.ETag != "" {
@@ -292,6 +334,47 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 	return refused
 }
 
+// pushButton is what some BMCs (iRMC S4) have in the place of On. A machine that runs takes it for a request to shut down.
+const pushButton = "PushPowerButton"
+
+// pushPause is how long a BMC may take to say that a machine runs whose button was pushed. Until then it is not pushed again.
+const pushPause = 2 * time.Minute
+
+// mayPush looks once more, and returns the system if it is exactly off and its button was not pushed just now.
+func (b *bmc) mayPush(ctx context.Context, w where, t providers.Target) (*system, error) {
+	s, err := b.find(ctx, w, t)
+	if err != nil {
+		return nil, err
+	}
+	state, word, err := b.power(ctx, s)
+	switch {
+	case err != nil:
+		return nil, err
+	case state != providers.PowerOff:
+		return nil, providers.WithClass(providers.ErrPermanent,
+			fmt.Errorf("it can only push the power button, and the system is not exactly off (%s)", word))
+	}
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	now := b.pool.now()
+	if at, pushed := b.pushed[s.path]; pushed && now.Sub(at) < pushPause {
+		return nil, providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("the power button was pushed less than %s ago: the machine may be starting", pushPause))
+	}
+	if b.pushed == nil || len(b.pushed) >= maxSystems {
+		b.pushed = map[string]time.Time{}
+	}
+	b.pushed[s.path] = now
+	return s, nil
+}
+
+// notPushed takes back what mayPush noted.
+func (b *bmc) notPushed(path string) {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	delete(b.pushed, path)
+}
+
 // list writes a device's words, of which there may be any number of any length.
 func list(words []string) string {
 	const longest = 300
@@ -308,8 +391,11 @@ func (p *Provider) Device(t providers.Target) string {
 	return w.origin
 }
 
-// do runs one call against the target's BMC and explains its error.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, *bmc, where) error) error {
+// do runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without one, so that no system is
+// found, or refused, by it.
+func (p *Provider) do(
+	ctx context.Context, act string, t providers.Target, f func(context.Context, *bmc, where, providers.Target) error,
+) error {
 	w, err := p.where(t)
 	return remote.Do(ctx, act, t, "redfish "+p.opts.Name+" "+w.origin, func(ctx context.Context) error {
 		if err != nil {
@@ -320,7 +406,10 @@ func (p *Provider) do(ctx context.Context, act string, t providers.Target, f fun
 			return err
 		}
 		defer p.release(b)
-		return classify(ctx, f(ctx, b, w))
+		if p.cfg.IgnoreUUID {
+			t.SystemUUID = ""
+		}
+		return classify(ctx, f(ctx, b, w, t))
 	})
 }
 

@@ -50,8 +50,9 @@ type pool struct {
 	idle          time.Duration
 	now           func() time.Time
 	agent         string
-	fallback      bool // from sessions to basic authentication
-	ignoreChassis bool // Config.IgnoreChassisPower
+	fallback      bool     // from sessions to basic authentication
+	ignoreChassis bool     // Config.IgnoreChassisPower
+	ignoreStates  []string // Config.IgnoreStates
 	refusals      remote.Refusals
 
 	ctx    context.Context // of look-ups; ends when Close begins
@@ -81,12 +82,13 @@ type bmc struct {
 	sessions string // the path of the collection of sessions, "" if not known
 	systems  string // and of systems
 	places   map[string]place
-	chassis  map[string][]string // by the path of a system that was last seen Off: the chassis it links
-	ifMatch  bool                // resets need an ETag
-	basic    time.Time           // until when no session is asked for
-	instead  error               // why, where sessions exist and none was to be had; nil: basic is the only way
-	noBasic  refused             // the credential that was then refused as basic: it may be right
-	expiry   *time.Timer         // set while nobody uses it
+	chassis  map[string][]string  // by the path of a system that was last seen Off: the chassis it links
+	pushed   map[string]time.Time // by the path of a system: when its power button was
+	ifMatch  bool                 // resets need an ETag
+	basic    time.Time            // until when no session is asked for
+	instead  error                // why, where sessions exist and none was to be had; nil: basic is the only way
+	noBasic  refused              // the credential that was then refused as basic: it may be right
+	expiry   *time.Timer          // set while nobody uses it
 }
 
 // login is a way to prove who we are.

@@ -64,6 +64,9 @@ func (p pushed) Watch(ctx context.Context, targets []providers.Target, f func(pr
 		if err != nil {
 			continue // the questions say why
 		}
+		if p.cfg.IgnoreUUID {
+			t.SystemUUID = "" // as each question does
+		}
 		l := by[at.account]
 		if l == nil {
 			l = &listener{watch: w, account: at.account, log: w.log.With("bmc", at.origin)}

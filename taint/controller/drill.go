@@ -204,7 +204,7 @@ func (p *Config) Drill(
 	for i, d := range devices {
 		wait.Go(func() {
 			begun := time.Now() // how long it took is no matter of the protocol's clock
-			a := providers.Ask(ctx, d.Provider, d.Name, d.Target, now)
+			a := providers.Ask(providers.ForDrill(ctx), d.Provider, d.Name, d.Target, now)
 			s.Devices[i] = drill.Device{
 				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, Liar: liar(d), Answer: a,
 				Took: time.Since(begun),

@@ -302,3 +302,24 @@ func TestDrillOfQuietDevices(t *testing.T) {
 		}
 	}
 }
+
+// doubting tells in a drill alone why an Off may not count.
+type doubting struct{ *oneMachine }
+
+func (d doubting) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	o, err := d.oneMachine.State(ctx, t)
+	if providers.IsDrill(ctx) {
+		o.Doubt = "its chassis says On"
+	}
+	return o, err
+}
+
+// A drill lets a device tell what an ordinary question has no time for.
+func TestDrillAsksForDoubts(t *testing.T) {
+	m := Machine{Provider: doubting{&oneMachine{now: time.Now, state: providers.PowerOn}}, Name: "racks", Device: "racks/1"}
+	config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+	seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now)
+	if f := drill.Judge(seen); f.Fenceable != corev1.ConditionTrue || !strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
+		t.Errorf("got %+v, want a warning", f)
+	}
+}

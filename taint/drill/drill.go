@@ -100,7 +100,7 @@ type Finding struct {
 	Reason    reason.Reason
 	Message   string
 	Detail    string
-	Warning   string // "" or what is not done about this node, though it can be fenced
+	Warning   string // "" or what is not done about this node, though it can be fenced, and whose Off may not count
 	Result    string // a word of a closed set, for the metric of nodes: "ok", or what is wrong first
 }
 
@@ -187,6 +187,11 @@ func Judge(s Seen) Finding {
 			said = append(said, fmt.Sprintf("Device %s answers: %s.", d.Name, d.Answer.State))
 		}
 		f.Detail = strings.Join(said, " ")
+	}
+	for _, d := range s.Devices {
+		if d.Answer.Doubt != "" {
+			warning = strings.TrimSpace(warning + fmt.Sprintf(" Device %s: %s.", d.Name, d.Answer.Doubt))
+		}
 	}
 	if f.Warning = warning; warning != "" {
 		f.Message += " " + warning

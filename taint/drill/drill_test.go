@@ -284,3 +284,18 @@ func TestKeptOnIsAWarning(t *testing.T) {
 		t.Errorf("no device answers: got %+v, want both", f)
 	}
 }
+
+// What a device says of an Off to come is a warning, and no fault.
+func TestDoubtIsAWarning(t *testing.T) {
+	on := answered(providers.PowerOn, uuid)
+	on.Answer.Doubt = "a chassis that the system links says On"
+	seen := Seen{
+		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}, PowerOff: true,
+		KeptOn: "it is a host of KubeVirt",
+	}
+	f := Judge(seen)
+	if want := "it is a host of KubeVirt. Device racks/1: a chassis that the system links says On."; f.Fenceable != yes || !f.OK() ||
+		!strings.HasSuffix(f.Warning, want) || !strings.HasSuffix(f.Message, f.Warning) {
+		t.Errorf("got %+v, want a warning", f)
+	}
+}

@@ -44,12 +44,15 @@ type Fault struct {
 	Serial           string // SerialNumber is this one, perhaps on several systems
 	NoSerial         bool   // SerialNumber is empty
 	NoAction         bool   // Actions are absent
+	PushButton       bool   // PushPowerButton is among the allowable reset types, in the place of On and ForceOn: it asks a machine that runs to shut down
 	NoForceOff       bool   // ForceOff is not among the allowable reset types
 	SystemReset      bool   // the action is called #System.Reset, and links are plain strings
 	NeedsIfMatch     bool   // the resource has an ETag, and resets without it are answered with 428
 	Sleep            string // a vendor's AcpiState is this word: S4
+	UpdateStatus     string // a vendor's UpdateStatus is this word: Suspended
 	Chassis          string // the system links a chassis whose PowerState is this word; "true": that of the machine; "none": none
 	ChassisLinks     string // paths with blanks between, linked before the chassis
+	ChassisType      string // in the place of RackMount
 	ChassisStatus    int    // the chassis' answer is this status
 	ChassisShared    bool   // the chassis holds another system, too
 	ActionStatus     int    // resets are refused with this status, and do nothing

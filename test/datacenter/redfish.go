@@ -343,6 +343,9 @@ func (m *Machine) resource(f Fault) object {
 	}
 	if !f.NoAction {
 		words := []string{"On", "ForceOn", "ForceRestart"}
+		if f.PushButton {
+			words = []string{"PushPowerButton", "ForceRestart"}
+		}
 		if !f.NoForceOff {
 			words = append(words, "ForceOff")
 		}
@@ -362,6 +365,9 @@ func (m *Machine) resource(f Fault) object {
 		}
 		o["Links"] = object{"Chassis": append(all, link(chassisPath(m)))}
 	}
+	if f.UpdateStatus != "" {
+		o["Oem"] = object{"Contoso": object{"UpdateStatus": f.UpdateStatus}}
+	}
 	if f.Sleep != "" {
 		o["Oem"] = object{"Contoso": object{"AcpiState": f.Sleep}}
 	}
@@ -374,7 +380,7 @@ func (m *Machine) chassis(f Fault) object {
 		systems = append(systems, link(systemsPath+"/another"))
 	}
 	o := object{
-		"@odata.id": chassisPath(m), "@odata.type": "#Chassis.v1_20_0.Chassis", "Id": m.name, "Name": m.name, "ChassisType": "RackMount",
+		"@odata.id": chassisPath(m), "@odata.type": "#Chassis.v1_20_0.Chassis", "Id": m.name, "Name": m.name, "ChassisType": cmp.Or(f.ChassisType, "RackMount"),
 		"Links": object{"ComputerSystems": systems},
 	}
 	switch f.Chassis {
@@ -426,6 +432,13 @@ func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
 		m.mu.Unlock()
 	case body.ResetType == "ForceOff":
 		accepted = m.request(Off, m.dc.opts.PowerOffDelay)
+	case body.ResetType == "PushPowerButton" && f.PushButton && m.State() != Off:
+		accepted = m.request(Off, m.dc.opts.PowerOffDelay)
+	case body.ResetType == "PushPowerButton" && f.PushButton:
+		accepted = m.request(On, m.dc.opts.PowerOnDelay)
+	case f.PushButton && body.ResetType != "ForceOff":
+		a.fail(http.StatusBadRequest, "Base.1.8.ActionParameterNotSupported")
+		return
 	case body.ResetType == "On", body.ResetType == "ForceOn":
 		accepted = m.request(On, m.dc.opts.PowerOnDelay)
 	case body.ResetType == "ForceRestart":

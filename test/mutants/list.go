@@ -46,6 +46,9 @@ var (
 	budgetLiars      = []string{"./providers/providertest -run TestLiarsAreCaught"}
 )
 
+// redfishOptions are the tests of what a provider's settings take away, and of the power button.
+var redfishOptions = []string{"./providers/redfish -run Ignore|DrillDoubts|PushPower|TestAsleep"}
+
 // redfishLookUps are the tests of what changes while a BMC is asked, and of what contradicts an Off.
 var redfishLookUps = []string{"./providers/redfish -run DuringLookUp|OlderThanTheQuestion|OffIsContradicted"}
 
@@ -417,6 +420,56 @@ var Mutants = []Mutant{
 		Old: `l != ""`, New: "false",
 	},
 	{
+		Name: "redfish: the UUID that is to be ignored is told", In: "providers/redfish.Provider.State",
+		Old: "!p.cfg.IgnoreUUID", New: "true", Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: the UUID that is to be ignored leads to a system", In: "providers/redfish.Provider.do",
+		Old: `t.SystemUUID = ""`, New: "", Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: any property that says sleep is passed over (2)", In: "providers/redfish.asleep",
+		Old: "strings.EqualFold(s, name)", New: `s != ""`, Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: each question pays for the drill's", In: "providers/redfish.Provider.State",
+		Old: "providers.IsDrill(ctx) && obs.State == providers.PowerOn", New: "obs.State == providers.PowerOn", Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: a server's own chassis is doubted", In: "providers/redfish.bmc.doubt",
+		Old: `!slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind)`, New: "true", Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: the button of a machine that runs is pushed", In: "providers/redfish.bmc.mayPush",
+		Old: "state != providers.PowerOff", New: "state > providers.PowerChanging", Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: the button is pushed by an old look", In: "providers/redfish.reset",
+		Old: "if words[i] == pushButton { ... }",
+		New: `
+			if words[i] == pushButton && s.PowerState != "Off" { ... }`, Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: the button is pushed again at once", In: "providers/redfish.bmc.mayPush",
+		Old: "now.Sub(at) < pushPause", New: "now.Sub(at) < 0", Tests: redfishOptions,
+	},
+	{
+		Name: "redfish: a push that was not sent counts", In: "providers/redfish.bmc.notPushed",
+		Old: "delete(b.pushed, path)", New: "_ = path", Tests: redfishOptions,
+	},
+	{
+		Name: "config: a setting that takes a check away is not told", In: "cmd/internal/config.reader.warnOfCautions",
+		Old: "!ok", New: "ok || !ok", Tests: []string{"./cmd/internal/config -run TestCautions"},
+	},
+	{
+		Name: "drill: a device is asked as it is asked every day", In: "taint/controller.Config.Drill",
+		Old: "providers.ForDrill(ctx)", New: "ctx", Tests: []string{"./taint/controller -short -run TestDrillAsksForDoubts"},
+	},
+	{
+		Name: "drill: what a device says of an Off to come is not told", In: "taint/drill.Judge",
+		Old: `d.Answer.Doubt != ""`, New: "false", Tests: []string{"./taint/drill"},
+	},
+	{
 		Name: "redfish: old TLS is spoken where nobody allowed it (12)", In: "providers/redfish.Config.ciphers",
 		Old: "c.AllowOldTLS", New: "c.AllowOldTLS || true", Tests: []string{"./providers/redfish -run TestTrust"},
 	},
@@ -625,14 +678,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a machine whose chassis cannot be read is not told (3)", In: "providers/redfish.Provider.State",
-		Old: `
-			obs.State, obs.Raw, err = b.power(ctx, s)
-			return err`,
+		Old: "obs.State, obs.Raw, err = b.power(ctx, s)",
 		New: `
 			if obs.State, obs.Raw, err = b.power(ctx, s); err != nil {
 				obs.SystemUUID = ""
-			}
-			return err`,
+			}`,
+		Tests: redfishLookUps,
 	},
 	{
 		Name: "redfish: a chassis that is On does not contradict (2)", In: "providers/redfish.bmc.power",

@@ -35,6 +35,7 @@ func (r *reader) check(c *Config) {
 	}
 	r.checkStorm(c.StormGuard)
 	r.warnOfVMHosts(c)
+	r.warnOfCautions(c)
 	if c.Lines.Port < 0 || c.Lines.Port > 65535 {
 		r.report("lines.port", "must be a port, from 1 to 65535, or 0 for no lines")
 	}
