@@ -258,6 +258,7 @@ func (p *Provider) describe(ctx context.Context, client *ec2.Client, of []instan
 			all[i.id] = sighting{err: providers.WithClass(providers.ErrNotFound, errors.New("EC2 left the instance out of its answer"))}
 		}
 	}
+	p.askMarket(ctx, client, all)
 	return all, nil
 }
 

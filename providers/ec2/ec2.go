@@ -9,13 +9,15 @@
 //	    externalID: "" # that the role's trust policy asks for
 //	    endpoint: ""   # instead of the public one: a VPC endpoint
 //	    agree: 3s      # between two answers of stopped, before it counts
+//	    spot: ""       # or terminate: what cannot be stopped, and has terminateTag
 //	    queues: []     # of SQS, to which EventBridge sends what becomes of instances
 //
 // A target's ID is the node's whole providerID: aws:///eu-west-1a/i-0123456789abcdef0. Credentials come from the SDK's standard chain:
 // environment, web identity (IRSA), shared files, container, instance profile.
 //
-// It promises that stopped is Off only where two answers of one call, Config.Agree apart, tell of the same stop, nothing that the
-// instance or this process knows contradicts it, and no memory was saved; that an instance whose zone is not the ID's, or that has no
+// It promises that stopped is Off only where two answers, Config.Agree apart, tell of the same stop (the second of this call, the first of
+// this or of a call just before that had no time left), nothing that the instance or this process knows contradicts it, and no memory was
+// saved; that nothing is terminated but what Config.Spot allows; that an instance whose zone is not the ID's, or that has no
 // private address, is nobody's; and that no secret stands in an error.
 package ec2
 
@@ -39,6 +41,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/logging"
 	smithy "github.com/aws/smithy-go/middleware"
@@ -49,12 +52,14 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	Regions    []string      `yaml:"regions"`    // where the nodes' zones are looked for; at least one
-	RoleARN    string        `yaml:"roleARN"`    // "": the credentials of the environment are used as they are
-	ExternalID string        `yaml:"externalID"` // "": none
-	Endpoint   string        `yaml:"endpoint"`   // "": the region's public one; else there is one region
-	Agree      time.Duration `yaml:"agree"`      // between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
-	Queues     []string      `yaml:"queues"`     // URLs of SQS queues that are forcefence's own, to which EventBridge sends instances' state changes; none: it only asks
+	Regions      []string      `yaml:"regions"`      // where the nodes' zones are looked for; at least one
+	RoleARN      string        `yaml:"roleARN"`      // "": the credentials of the environment are used as they are
+	ExternalID   string        `yaml:"externalID"`   // "": none
+	Endpoint     string        `yaml:"endpoint"`     // "": the region's public one; else there is one region
+	Agree        time.Duration `yaml:"agree"`        // between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
+	Spot         string        `yaml:"spot"`         // "": what cannot be stopped runs on; terminate: one-time spot and instance-store instances end for good
+	TerminateTag string        `yaml:"terminateTag"` // KEY=VALUE of instances that may be terminated; with spot: terminate
+	Queues       []string      `yaml:"queues"`       // URLs of SQS queues that are forcefence's own, to which EventBridge sends instances' state changes; none: it only asks
 }
 
 const (
@@ -118,9 +123,30 @@ func (c *Config) Validate() (out []providers.Problem) {
 			problem("endpoint", "is one region's: write one provider for each region")
 		}
 	}
+	key, value, isTag := strings.Cut(c.TerminateTag, "=")
+	switch {
+	case c.Spot != "" && c.Spot != terminate:
+		problem("spot", "is %q: use terminate, or leave it out", c.Spot)
+	case c.Spot == terminate && (!isTag || key == "" || value == ""):
+		problem("terminateTag", "is %q: write KEY=VALUE of the instances that may be terminated", c.TerminateTag)
+	case c.Spot == "" && c.TerminateTag != "":
+		problem("terminateTag", "has no effect without spot: terminate")
+	}
 	out = append(out, c.checkQueues()...)
 	if c.Agree < leastAgree || c.Agree > mostAgree {
 		problem("agree", "must be from %s to %s: an answer older than 5s proves nothing", leastAgree, mostAgree)
+	}
+	return out
+}
+
+// terminate is the value of Config.Spot.
+const terminate = "terminate"
+
+// Cautions implements providers.Cautious.
+func (c *Config) Cautions() (out []providers.Problem) {
+	if c.Spot == terminate {
+		out = append(out, providers.Problemf("spot", "a power-off ends instances with the tag %s for ever, with their instance store and each volume "+
+			"that is deleted on termination, if they cannot be stopped", c.TerminateTag))
 	}
 	return out
 }
@@ -166,7 +192,7 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 
 // New makes a provider. It reads the environment and the SDK's shared files, and asks nobody.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}, rhythm: calm, watches: map[*watch]bool{}}
+	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}, firsts: map[string]sighting{}, rhythm: calm, watches: map[*watch]bool{}}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
 		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime).WithTransportOptions(boundHeader)),
 		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
@@ -269,11 +295,13 @@ type Provider struct {
 	looked  time.Time         // when all regions last told their zones; zero: never
 	watches map[*watch]bool
 	ran     map[string]time.Time // by instance: the last launch under which this process saw it run, start or stop
+	firsts  map[string]sighting  // by instance: an answer of stopped of a call that had no time for another
 }
 
 var (
 	_ providers.ProviderIDs = (*Config)(nil)
 	_ providers.Slow        = (*Config)(nil)
+	_ providers.Cautious    = (*Config)(nil)
 	_ providers.Slow        = (*Provider)(nil)
 	_ providers.Provider    = (*Provider)(nil)
 	_ providers.BatchStater = (*Provider)(nil)
@@ -333,9 +361,18 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	var again []question
 	for _, q := range ask {
 		obs, doubt, err := p.judge(q, seen[q.id])
-		switch {
-		case err != nil:
+		if err != nil {
 			fail(q.Target, err)
+			continue
+		}
+		first, before := p.takeFirst(q.id, seen[q.id].at)
+		switch {
+		case doubt && before:
+			if obs, err = p.confirm(q, first, seen[q.id]); err != nil {
+				fail(q.Target, err)
+				continue
+			}
+			answers[q.Key()] = obs
 		case doubt:
 			again = append(again, q)
 		default:
@@ -350,11 +387,13 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 		}
 		for _, q := range again {
 			if err != nil {
+				p.keepFirst(q.id, seen[q.id])
 				fail(q.Target, err)
 				continue
 			}
 			obs, err := p.confirm(q, seen[q.id], second[q.id])
 			if err != nil {
+				p.keepFirst(q.id, seen[q.id])
 				fail(q.Target, err)
 				continue
 			}
@@ -365,6 +404,31 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 		return answers, errs
 	}
 	return answers, nil
+}
+
+// firstFor is how long an answer of stopped waits for its second: twice the longest timeout of a call, and a little.
+const firstFor = 12 * time.Second
+
+// keepFirst keeps an answer of stopped that got no second one in its own call: an API that is slow would never give two in time.
+func (p *Provider) keepFirst(id string, s sighting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.firsts) >= mostRan {
+		clear(p.firsts)
+	}
+	p.firsts[id] = sighting{at: s.at, Instance: types.Instance{
+		StateTransitionReason: s.StateTransitionReason, StateReason: s.StateReason, LaunchTime: s.LaunchTime,
+	}}
+}
+
+// takeFirst returns the answer that was kept, if it was asked for Config.Agree before one that is asked for at now, and not long before.
+// It serves once, so that each Off has two answers of its own.
+func (p *Provider) takeFirst(id string, now time.Time) (s sighting, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok = p.firsts[id]
+	delete(p.firsts, id)
+	return s, ok && now.Sub(s.at) >= p.cfg.Agree && providers.InstantOf(s.at).Age(providers.InstantOf(now)) <= firstFor
 }
 
 // wait lets Config.Agree pass between two answers.
@@ -382,10 +446,16 @@ func (p *Provider) wait(ctx context.Context) error {
 	}
 }
 
-// PowerOff asks for a stop that neither waits for the guest nor gives up on it. What is stopped stays so.
+// PowerOff asks for a stop that neither waits for the guest nor gives up on it. What is stopped stays so. Where Config.Spot says so, an
+// instance that cannot be stopped is terminated.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.do(ctx, "power off", t, func(ctx context.Context, q question) error {
+		if p.cfg.Spot == terminate {
+			if done, err := p.end(ctx, q); done || err != nil {
+				return err
+			}
+		}
 		_, err := p.regions[q.region].StopInstances(ctx, &ec2.StopInstancesInput{
 			InstanceIds: []string{q.id}, Force: aws.Bool(true), SkipOsShutdown: aws.Bool(true),
 		}, permitted)

@@ -48,3 +48,9 @@ func ShortAnswers(t interface{ Cleanup(func()) }) {
 	longestAnswer = 200 << 10
 	t.Cleanup(func() { longestAnswer = before })
 }
+
+// At gives the provider another clock.
+func At(p *Provider, now func() time.Time) *Provider {
+	p.opts.Now = now
+	return p
+}

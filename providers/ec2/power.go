@@ -45,6 +45,8 @@ type sighting struct {
 	types.Instance
 	at  time.Time // when the question was sent
 	err error     // why it told nothing
+
+	request types.SpotInstanceRequest // of an instance that the market stopped; zero: not read
 }
 
 func (s sighting) word() types.InstanceStateName {
@@ -77,8 +79,8 @@ func (s sighting) addresses() providers.Addresses {
 	return providers.NewAddresses(all...)
 }
 
-// saved says that a stopped instance's memory is on its disk, or may be; "" if it is not. Where hibernation is configured, or the market
-// may hibernate it, only the one reason that names a plain stop excludes it.
+// saved says that a stopped instance's memory is on its disk, or may be; "" if it is not. Where hibernation is configured, only the one
+// reason that names a plain stop excludes it. Where the market may hibernate it, so does a request by which the market stopped it.
 func (s sighting) saved() string {
 	plain := s.code() == "Client.UserInitiatedShutdown"
 	switch {
@@ -86,7 +88,7 @@ func (s sighting) saved() string {
 		return "stopped, hibernated"
 	case !plain && (s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || *s.HibernationOptions.Configured):
 		return "stopped, maybe hibernated"
-	case !plain && s.InstanceLifecycle == types.InstanceLifecycleTypeSpot:
+	case !plain && s.InstanceLifecycle == types.InstanceLifecycleTypeSpot && !s.stoppedByMarket():
 		return "stopped by the market, maybe hibernated"
 	}
 	return ""

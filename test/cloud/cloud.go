@@ -282,7 +282,9 @@ func (c *Cloud) answer(r *http.Request, body []byte, form url.Values, who scope)
 		return c.assume(action, form, now)
 	case "DescribeAvailabilityZones":
 		return c.describeZones(who.region, form.Get("AllAvailabilityZones") == "true"), nil
-	case "DescribeInstances", "StopInstances", "StartInstances":
+	case "DescribeSpotInstanceRequests":
+		return c.describeSpots(who.region, list(form, "SpotInstanceRequestId"), now)
+	case "DescribeInstances", "StopInstances", "StartInstances", "TerminateInstances":
 	default:
 		return nil, &refusal{"InvalidAction", "The action " + action + " is not valid for this web service."}
 	}

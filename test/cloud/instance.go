@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"net/url"
@@ -19,7 +20,11 @@ type Options struct {
 
 	Hibernates bool // hibernation is configured
 	Spot       bool
-	Protected  bool // nobody may stop it (disableApiStop)
+	Persistent bool   // with Spot: its request is, and it can be stopped
+	Behavior   string // with Spot: what the market does, stop, hibernate or terminate; "": terminate
+	Store      bool   // its root is an instance store: it cannot be stopped
+	Tags       map[string]string
+	Protected  bool // nobody may stop it (disableApiStop), or terminate it
 }
 
 // Instance is one. It is safe for concurrent use.
@@ -44,6 +49,7 @@ type Told struct {
 	Address    string
 	Zone       string
 	NoOptions  bool // no HibernationOptions are told
+	Tags       map[string]string
 	Hibernates bool
 }
 
@@ -114,16 +120,23 @@ func (i *Instance) Start() { i.c.locked(func() { i.start(time.Now(), i.o.Starts)
 // PowerOn is a start that is over at once.
 func (i *Instance) PowerOn() { i.c.locked(func() { i.start(time.Now(), 0) }) }
 
-// Terminate ends it for good.
-func (i *Instance) Terminate() {
+// Reclaim is the market's stop of a spot instance: EC2 tells no time of it.
+func (i *Instance) Reclaim() {
 	i.c.locked(func() {
-		now := time.Now()
-		t := i.at(now)
-		t.At, t.State, t.Transition, t.Code = now, "shutting-down", userInitiated(now), "Client.UserInitiatedShutdown"
-		i.follow(t)
-		t.At, t.State, t.Address = now.Add(i.o.Stops), "terminated", ""
-		i.follow(t)
+		i.stop(time.Now(), 0, "Server.SpotInstanceShutdown", false)
 	})
+}
+
+// Terminate ends it for good.
+func (i *Instance) Terminate() { i.c.locked(func() { i.terminate(time.Now()) }) }
+
+// terminate is somebody's TerminateInstances. The lock is held.
+func (i *Instance) terminate(now time.Time) {
+	t := i.at(now)
+	t.At, t.State, t.Transition, t.Code = now, "shutting-down", userInitiated(now), "Client.UserInitiatedShutdown"
+	i.follow(t)
+	t.At, t.State, t.Address = now.Add(i.o.Stops), "terminated", ""
+	i.follow(t)
 }
 
 // SetLag makes all that is told of it that old, from now on.
@@ -200,6 +213,7 @@ func (i *Instance) told(now time.Time) Told {
 		at = i.frozen
 	}
 	t := i.at(at)
+	t.Tags = i.o.Tags
 	if i.say != nil {
 		i.say(&t)
 	}
@@ -236,7 +250,57 @@ type instanceItem struct {
 	StateReason *stateReason       `xml:"stateReason"`
 	Interfaces  []networkInterface `xml:"networkInterfaceSet>item"`
 	Lifecycle   string             `xml:"instanceLifecycle,omitempty"`
+	Request     string             `xml:"spotInstanceRequestId,omitempty"`
+	Root        string             `xml:"rootDeviceType"`
+	Tags        []tag              `xml:"tagSet>item"`
 	Hibernation *configured        `xml:"hibernationOptions"`
+}
+
+type tag struct {
+	Key   string `xml:"key"`
+	Value string `xml:"value"`
+}
+
+type spotItem struct {
+	ID         string `xml:"spotInstanceRequestId"`
+	Type       string `xml:"type"`
+	State      string `xml:"state"`
+	Status     string `xml:"status>code"`
+	InstanceID string `xml:"instanceId"`
+	Behavior   string `xml:"instanceInterruptionBehavior"`
+}
+
+type describeSpotResponse struct {
+	XMLName  xml.Name   `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeSpotInstanceRequestsResponse"`
+	Requests []spotItem `xml:"spotInstanceRequestSet>item"`
+}
+
+func (i *Instance) request() string { return "sir-" + i.o.ID[len(i.o.ID)-8:] }
+
+// describeSpots tells of the requests that instances came from. The lock is held.
+func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (any, *refusal) {
+	var out describeSpotResponse
+	for _, id := range ids {
+		found := false
+		for _, i := range c.instances {
+			if !i.o.Spot || i.request() != id || c.zones[i.zone] != region {
+				continue
+			}
+			found = true
+			item := spotItem{ID: id, Type: "one-time", State: "active", Status: "fulfilled", InstanceID: i.o.ID, Behavior: cmp.Or(i.o.Behavior, "terminate")}
+			if i.o.Persistent {
+				item.Type = "persistent"
+			}
+			if i.at(now).Code == "Server.SpotInstanceShutdown" {
+				item.State, item.Status = "disabled", "instance-stopped-no-capacity"
+			}
+			out.Requests = append(out.Requests, item)
+		}
+		if !found {
+			return nil, &refusal{"InvalidSpotInstanceRequestID.NotFound", "The spot instance request ID '" + id + "' does not exist"}
+		}
+	}
+	return out, nil
 }
 
 type reservation struct {
@@ -268,8 +332,15 @@ func (c *Cloud) describe(of []*Instance, now time.Time) describeInstancesRespons
 		if t.Address != "" {
 			item.Interfaces = []networkInterface{{t.Address}}
 		}
+		item.Root = "ebs"
+		if i.o.Store {
+			item.Root = "instance-store"
+		}
 		if i.o.Spot {
-			item.Lifecycle = "spot"
+			item.Lifecycle, item.Request = "spot", i.request()
+		}
+		for key, value := range t.Tags {
+			item.Tags = append(item.Tags, tag{key, value})
 		}
 		if !t.NoOptions {
 			item.Hibernation = &configured{t.Hibernates}
@@ -307,7 +378,11 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 			return nil, &refusal{"IncorrectInstanceState", "The instance '" + i.o.ID + "' is not in a state from which it can be changed."}
 		case action == "StopInstances" && i.o.Protected:
 			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be stopped. Modify its 'disableApiStop' instance attribute and try again."}
-		case action == "StopInstances" && i.o.Spot:
+		case action == "TerminateInstances" && i.o.Protected:
+			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again."}
+		case action == "StopInstances" && i.o.Store:
+			return nil, &refusal{"UnsupportedOperation", "The instance '" + i.o.ID + "' does not have an 'ebs' root device type and cannot be stopped."}
+		case action == "StopInstances" && i.o.Spot && !i.o.Persistent:
 			return nil, &refusal{"UnsupportedOperation", "You can't stop the Spot Instance '" + i.o.ID + "' because it is associated with a one-time Spot Instance request."}
 		}
 	}
@@ -319,6 +394,8 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 		case action == "StartInstances":
 			i.start(now, i.o.Starts)
 		case c.fault.StaysOn:
+		case action == "TerminateInstances":
+			i.terminate(now)
 		case c.fault.StaysHalf, !hard: // a guest that hangs keeps a stop from its end, but for a hard one
 			i.stop(now, -1, "Client.UserInitiatedShutdown", true)
 		default:

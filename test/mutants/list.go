@@ -20,6 +20,9 @@ const (
 // ec2Quick are the tests of EC2's answers, without the conformance suite and the batches that hang.
 const ec2Quick = "./providers/ec2 -run Test(WhatIsOff|TwoAnswers|Terminated|Stale|Power|Canonical|Errors|OneInstance|Thousand)"
 
+// ec2Spot are the tests of what is terminated, of the market's stops, and of an API that is slow.
+var ec2Spot = []string{"./providers/ec2 -run TestTerminate|StoppedByTheMarket|SecondAnswer"}
+
 // ec2Credentials are the tests of what hangs on the way to credentials, and of connections.
 var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connections)"}
 
@@ -504,6 +507,77 @@ var Mutants = []Mutant{
 	},
 
 	// EC2.
+	{
+		Name: "ec2: an instance is terminated without the option", In: "providers/ec2.Provider.PowerOff",
+		Old: "p.cfg.Spot == terminate", New: `p.cfg.Spot != "stop"`, Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: an instance is terminated without the tag", In: "providers/ec2.Provider.end",
+		Old: "!s.tagged(p.cfg.TerminateTag)", New: "false", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: any value of the tag will do", In: "providers/ec2.sighting.tagged",
+		Old: "aws.ToString(t.Key) == key && aws.ToString(t.Value) == value", New: `aws.ToString(t.Key) == key && value != ""`, Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: the tag of an old look counts", In: "providers/ec2.Provider.end",
+		Old: "s := p.look(ctx, []question{q})[q.id]", New: "s := first", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: an instance that can be stopped is terminated (1)", In: "providers/ec2.Provider.end",
+		Old: `first.InstanceLifecycle != types.InstanceLifecycleTypeSpot || id == ""`, New: "false", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: an instance that can be stopped is terminated (2)", In: "providers/ec2.Provider.end",
+		Old: "r.Type != types.SpotInstanceTypeOneTime", New: `r.Type == ""`, Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: another machine is terminated (3)", In: "providers/ec2.Provider.end",
+		Old: "if err := q.Identify(providers.Observation{Addresses: s.addresses()}); err != nil { ... }", New: "", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: an instance of another zone is terminated (3)", In: "providers/ec2.Provider.end",
+		Old: "placed(s) != q.zone", New: "false", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: another launch is terminated", In: "providers/ec2.Provider.end",
+		Old: "!s.launch().Equal(first.launch())", New: "false", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: a termination does not ask whether it may be sent", In: "providers/ec2.Provider.end",
+		Old: "&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, permitted",
+		New: "&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: what the market hibernated is off (2)", In: "providers/ec2.sighting.stoppedByMarket",
+		Old: "s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop", New: `s.request.InstanceInterruptionBehavior != ""`,
+		Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: whatever the reason, the market stopped it (2)", In: "providers/ec2.sighting.saved",
+		Old: "!s.stoppedByMarket()", New: "false", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: an answer serves for two Offs (2)", In: "providers/ec2.Provider.takeFirst",
+		Old: "delete(p.firsts, id)", New: "", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: two answers of one moment prove (2)", In: "providers/ec2.Provider.takeFirst",
+		Old: "now.Sub(s.at) >= p.cfg.Agree", New: "now.Sub(s.at) >= 0", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: an answer waits for its second for ever (2)", In: "providers/ec2.Provider.takeFirst",
+		Old: "providers.InstantOf(s.at).Age(providers.InstantOf(now)) <= firstFor", New: "true", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: two answers of two stops prove across calls (2)", In: "providers/ec2.Provider.States",
+		Old: "if obs, err = p.confirm(q, first, seen[q.id]); err != nil { ... }",
+		New: "_ = first", Tests: ec2Spot,
+	},
+	{
+		Name: "ec2: a slow API never gets its second answer", In: "providers/ec2.Provider.takeFirst",
+		Old: "s, ok = p.firsts[id]", New: "", Tests: ec2Spot,
+	},
 	{
 		Name: "ec2: stopping is off (2)", In: "providers/ec2.powerState",
 		Old: `

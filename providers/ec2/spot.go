@@ -1,0 +1,122 @@
+package ec2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// marketStop is the StateReason of a spot instance that the market stopped, or hibernated: its request tells which.
+const marketStop = "Server.SpotInstanceShutdown"
+
+// stoppedByMarket reports that the market stopped the instance, and that its request has it stop instances, not hibernate them.
+func (s sighting) stoppedByMarket() bool {
+	return s.code() == marketStop && s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop &&
+		s.request.Status != nil && strings.HasPrefix(aws.ToString(s.request.Status.Code), "instance-stopped-")
+}
+
+// askMarket reads the requests of the instances that the market has stopped. Where that fails nothing is known of them, and a stop may have
+// been a hibernation.
+func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[string]sighting) {
+	var ids []string
+	for _, s := range all {
+		if s.err == nil && s.word() == stopped && s.code() == marketStop && aws.ToString(s.SpotInstanceRequestId) != "" {
+			ids = append(ids, aws.ToString(s.SpotInstanceRequestId))
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	requests, err := p.spots(ctx, client, ids)
+	if err != nil {
+		p.opts.Log.Debug("Could not read spot requests of stopped instances", "provider", p.opts.Name, "err", err)
+		return
+	}
+	for id, s := range all {
+		if r, ok := requests[id]; ok {
+			s.request = r
+			all[id] = s
+		}
+	}
+}
+
+// spots reads spot requests. They come back by the instance that each of them made.
+func (p *Provider) spots(ctx context.Context, client *ec2.Client, ids []string) (map[string]types.SpotInstanceRequest, error) {
+	ctx = context.WithValue(ctx, instancesKey{}, len(ids))
+	out, err := client.DescribeSpotInstanceRequests(ctx, &ec2.DescribeSpotInstanceRequestsInput{SpotInstanceRequestIds: ids})
+	if err != nil {
+		return nil, explain(err)
+	}
+	by := map[string]types.SpotInstanceRequest{}
+	for _, r := range out.SpotInstanceRequests {
+		id := aws.ToString(r.InstanceId)
+		if _, twice := by[id]; twice {
+			return nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("EC2 told of two spot requests of %s", id))
+		}
+		by[id] = r
+	}
+	return by, nil
+}
+
+// end terminates an instance that cannot be stopped: one of a one-time spot request, or one whose root is an instance store. done is false
+// for every other, which is to be stopped. Termination is for good. So the instance is read once more, right before: it is the node's, it
+// still is of that kind and launch, and it has the tag.
+func (p *Provider) end(ctx context.Context, q question) (done bool, _ error) {
+	client := p.regions[q.region]
+	first := p.look(ctx, []question{q})[q.id]
+	if first.err != nil {
+		return false, first.err
+	}
+	store := first.RootDeviceType == types.DeviceTypeInstanceStore
+	if !store {
+		id := aws.ToString(first.SpotInstanceRequestId)
+		if first.InstanceLifecycle != types.InstanceLifecycleTypeSpot || id == "" {
+			return false, nil
+		}
+		requests, err := p.spots(ctx, client, []string{id})
+		if err != nil {
+			return false, fmt.Errorf("reading the instance's spot request: %w", err)
+		}
+		if r, ok := requests[q.id]; !ok || r.Type != types.SpotInstanceTypeOneTime {
+			return false, nil // a persistent one's instance can be stopped, and a terminated one would come again
+		}
+	}
+	s := p.look(ctx, []question{q})[q.id]
+	switch {
+	case s.err != nil:
+		return false, s.err
+	case placed(s) != q.zone:
+		return false, fmt.Errorf("%w: the instance is in zone %q", providers.ErrIdentity, placed(s))
+	case s.word() == shuttingDown, s.word() == terminated:
+		return true, nil
+	case s.RootDeviceType != first.RootDeviceType || s.InstanceLifecycle != first.InstanceLifecycle ||
+		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) || !s.launch().Equal(first.launch()):
+		return false, providers.WithClass(providers.ErrPermanent, errors.New("EC2 told of two instances under one id"))
+	case !s.tagged(p.cfg.TerminateTag):
+		return false, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance cannot be stopped, and is not terminated without the tag %s",
+			p.cfg.TerminateTag))
+	}
+	if err := q.Identify(providers.Observation{Addresses: s.addresses()}); err != nil {
+		return false, err
+	}
+	_, err := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, permitted)
+	return true, explain(err)
+}
+
+// tagged reports whether the instance has a tag, written KEY=VALUE.
+func (s sighting) tagged(tag string) bool {
+	key, value, _ := strings.Cut(tag, "=")
+	for _, t := range s.Tags {
+		if aws.ToString(t.Key) == key && aws.ToString(t.Value) == value {
+			return key != ""
+		}
+	}
+	return false
+}
