@@ -280,7 +280,7 @@ func TestCallWithoutTurnReturnsItsSlot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				timeout := time.Second
-				if tt.want == context.Canceled {
+				if errors.Is(tt.want, context.Canceled) {
 					timeout = time.Minute // the rate would give a turn
 				}
 				g := guard.New(&fake{state: off}, options(guard.Options{
