@@ -49,6 +49,14 @@ type ProviderIDs interface {
 	ProviderIDs()
 }
 
+// ListedHosts is an IDs whose devices get their credentials from a program of somebody else, and tell nobody who the machine is. Where an ID
+// is an address, a rule by which a kubelet may choose it is refused, whatever the rule allows.
+type ListedHosts interface {
+	IDs
+	// ListedHosts does nothing: having it is what is asked about.
+	ListedHosts()
+}
+
 // SharesPower is a Config whose devices have their power with their machines (a BMC): where that is lost they are silent, and silence is
 // not off.
 type SharesPower interface {

@@ -241,6 +241,9 @@ func (c *Config) takes() string {
 // Addresses implements providers.IDs: an ID is an address where the agent is for devices of one machine each.
 func (c *Config) Addresses() bool { return c.takes() == takesIP }
 
+// ListedHosts implements providers.ListedHosts: an agent hands the password to whoever answers at the address, and tells nobody who that was.
+func (c *Config) ListedHosts() {}
+
 // Canonical implements providers.IDs: a host in one spelling; a plug as it stands, if no shell that an agent types it into can take it
 // for anything else.
 func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
@@ -295,6 +298,8 @@ type Provider struct {
 var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Limiter  = (*Provider)(nil)
+
+	_ providers.ListedHosts = (*Config)(nil)
 )
 
 // Limits implements providers.Limiter: what is short is this machine's memory, so that the limits hold for all runs of the agent together.
@@ -343,6 +348,9 @@ const MaybeRefusedFor = 5 * time.Minute
 func (p *Provider) call(ctx context.Context, action string, t providers.Target) (result, error) {
 	if t.ID == "" {
 		return result{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the agent's "+p.cfg.takes()))
+	}
+	if t.Claimed && p.cfg.Addresses() { // the configuration's reader refuses such a rule: this holds whatever it reads
+		return result{}, providers.WithClass(providers.ErrPermanent, errors.New("the node's kubelet may have named the host, which would get the password"))
 	}
 	id, _, err := p.cfg.Canonical(t.ID)
 	if err != nil {

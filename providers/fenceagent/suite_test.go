@@ -144,6 +144,35 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestClaimedHosts: no agent logs in to a host that a kubelet may have named. A plug of the operator's own device is another thing.
+func TestClaimedHosts(t *testing.T) {
+	takesIP := `echo '<resource-agent><parameters><parameter name="ip"/><parameter name="port_as_ip"/></parameters><actions>` + actions + `</actions></resource-agent>'`
+	const on = "touch $dir/ran; echo 'Status: ON'"
+	for _, tt := range []struct {
+		name    string
+		c       *fenceagent.Config
+		target  providers.Target
+		refused bool
+	}{
+		{"a claimed host", agent(t, takesIP, on), providers.Target{Node: "n1", ID: "10.0.0.7", Claimed: true}, true},
+		{"a listed host", agent(t, takesIP, on), providers.Target{Node: "n1", ID: "10.0.0.7"}, false},
+		{"a claimed plug", script(t, on), providers.Target{Node: "n1", ID: "1", Claimed: true}, false},
+	} {
+		p := newProvider(t, tt.c, nil)
+		_, asked := p.State(t.Context(), tt.target)
+		for act, err := range map[string]error{
+			"State": asked, "PowerOff": p.PowerOff(t.Context(), tt.target, providertest.Allow), "PowerOn": p.PowerOn(t.Context(), tt.target, providertest.Allow),
+		} {
+			if tt.refused != errors.Is(err, providers.ErrPermanent) || !tt.refused && err != nil {
+				t.Errorf("%s: %s: got %v, want refused: %t", tt.name, act, err, tt.refused)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(tt.c.Dir, "ran")); (err != nil) != tt.refused {
+			t.Errorf("%s: the agent was run: %t", tt.name, err == nil)
+		}
+	}
+}
+
 // TestActAsksLast: an agent that acts is not run if that is refused, without a guard, too. One that only asks is run.
 func TestActAsksLast(t *testing.T) {
 	c := script(t, "touch $dir/ran; echo 'Status: ON'; exit 0")

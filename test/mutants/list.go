@@ -1595,6 +1595,11 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestDeadline"},
 	},
 	{
+		Name: "fenceagent: an agent logs in to a host that a kubelet named (14)", In: "providers/fenceagent.Provider.call",
+		Old: "t.Claimed && p.cfg.Addresses()", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestClaimedHosts"},
+	},
+	{
 		Name: "fenceagent: an agent that guesses is believed (2)", In: "providers/fenceagent.Config.Validate",
 		Old: `k.guesses != "" && !c.AllowGuessedOff`, New: "false",
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
@@ -6241,6 +6246,15 @@ var Mutants = []Mutant{
 	{
 		Name: "within: a kubelet chooses a guest that does not exist (14)", In: "cmd/internal/config.reader.checkWithin",
 		Old: "!unread && n.claimed()", New: "!unread && false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+	},
+	{
+		Name: "fenceagent: a kubelet chooses the host that gets the password (14)", In: "cmd/internal/config.reader.checkClaim",
+		Old: "n.Machine.listedHosts() && n.claimed()", New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+	},
+	{
+		Name: "fenceagent: a rule's labels choose no host (14)", In: "cmd/internal/config.reader.checkClaim",
+		Old: "n.Machine.listedHosts() && n.claimed()", New: "n.Machine.listedHosts() && n.Machine.claimed()",
+		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
 		Name: "within: a hypervisor may be without a host", In: "cmd/internal/config.reader.checkWithin",

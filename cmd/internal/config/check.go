@@ -345,6 +345,7 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 	case given && known && (s.ids == nil || !s.ids.Addresses()):
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
 	case s.From == FromTemplate && s.tmpl == nil || !sources[s.From]: // told already
+	case s.listedHosts() && s.claimed(): // checkClaim refuses the rule
 	case s.namesHosts() && s.From == FromTemplate && len(s.Allow) == 0:
 		if hosts, bound := s.tmpl.hosts(s.ids); bound {
 			s.allowed = hosts
@@ -354,6 +355,14 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 			"behind the last placeholder (https://{{ .Name }}.bmc.example.net), or a list, or here who may get it: hosts, *.domains, IPs, CIDRs")
 	case s.namesHosts() && len(s.Allow) == 0:
 		r.report(path, "missing: a kubelet can write what leads to its machine, so say which hosts may get the password: hosts, *.domains, IPs, CIDRs")
+	}
+}
+
+// checkClaim refuses a rule by which a kubelet may choose the host that gets credentials, where the provider takes listed hosts alone.
+func (r *reader) checkClaim(n *NodeRule, path string) {
+	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // reported already
+	if !unread && n.Machine.listedHosts() && n.claimed() {
+		r.report(path+".machine", "a kubelet could choose the host that gets the password, by its labels or by what it says of itself, and this provider's devices do not tell who they are: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
 	}
 }
 

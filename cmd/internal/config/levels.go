@@ -90,6 +90,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 		count++
 		r.checkMachine(c, n.Provider, &n.Machine, path)
 		r.checkOwn(c, n, path)
+		r.checkClaim(n, path)
 	}
 	if count > taint.MaxDevices {
 		r.report(path+".levels", "%d devices would speak for a node: at most %d may", count, taint.MaxDevices)

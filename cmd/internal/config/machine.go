@@ -117,6 +117,12 @@ func (s *Source) namesHosts() bool {
 	return s.From != FromList && s.From != FromSystemUUID && s.ids != nil && s.ids.Addresses()
 }
 
+// listedHosts reports whether IDs are addresses that no kubelet may choose.
+func (s *Source) listedHosts() bool {
+	listed, ok := s.ids.(providers.ListedHosts)
+	return ok && listed.Addresses()
+}
+
 // Listed is one node of a list and its machine.
 type Listed struct {
 	Node string `yaml:"node"`

@@ -12,13 +12,15 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Types returns three types: redfish, with settings like those of the real one, plain, which needs none, and guests, of hypervisors.
+// Types returns four types: redfish, with settings like those of the real one, plain, which needs none, guests, of hypervisors, and agents,
+// whose hosts no kubelet may choose.
 func Types() providers.Registry {
 	return providers.Registry{
 		{Name: "redfish", NewConfig: func() providers.Config {
 			return &Redfish{Auth: "auto", Poll: time.Second, Tags: []string{"default"}}
 		}},
 		{Name: "plain", NewConfig: func() providers.Config { return &Plain{} }},
+		{Name: "agents", NewConfig: func() providers.Config { return &Agents{Redfish{Auth: "auto"}} }},
 		{Name: "guests", NewConfig: func() providers.Config { return &Guests{} }},
 	}
 }
@@ -157,6 +159,14 @@ func (*Plain) Validate() []providers.Problem { return nil }
 
 // New returns a provider that knows nothing.
 func (*Plain) New(providers.Options) (providers.Provider, error) { return unknown{}, nil }
+
+// Agents take addresses that no kubelet may choose.
+type Agents struct {
+	Redfish `yaml:",inline"`
+}
+
+// ListedHosts tells that.
+func (*Agents) ListedHosts() {}
 
 // Guests are those of hypervisors.
 type Guests struct {
