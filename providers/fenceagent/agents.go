@@ -8,6 +8,8 @@ type knowledge struct {
 	guesses string
 	// never is why it cannot serve here at all.
 	never string
+	// insecure is how it speaks in clear text or to anybody, and what to do instead, where its metadata has no option for that.
+	insecure string
 	// hides is what it says, beside other reasons, where the device refused the password; in lower case.
 	hides string
 }
@@ -27,6 +29,8 @@ const (
 	fabric      = "its off cuts a machine off from its storage or network: the machine runs"
 	noVerdict   = "it has no status"
 	noPower     = "its status does not tell a machine's power"
+	telnet      = "logs in by telnet, in clear text: it knows nothing else"
+	plainHTTP   = "speaks plain HTTP: it knows nothing else"
 	noStatusYet = "unable to obtain correct plug status or plug is not available" // fencing.py's EC_STATUS
 )
 
@@ -41,9 +45,9 @@ var (
 // known are the agents that were read. An agent that is not here is taken to guess, and to hide refused passwords.
 var known = map[string]knowledge{
 	"fence_ack_manual":      {never: "a person's word, which forcefence asks for in another way"},
-	"fence_aliyun":          {takes: takesPlug, guesses: hibernates},
+	"fence_aliyun":          {takes: takesPlug, guesses: hibernates, insecure: "speaks plain HTTP, as its library does where nobody asks for another"},
 	"fence_alom":            {takes: takesIP, guesses: "the word standby anywhere in the answer becomes OFF"},
-	"fence_amt":             {takes: takesIP, guesses: "every power state but S0 becomes OFF, sleep (S3) and hibernation (S4) too", hides: noStatusYet},
+	"fence_amt":             {takes: takesIP, guesses: "every power state but S0 becomes OFF, sleep (S3) and hibernation (S4) too", hides: noStatusYet, insecure: plainHTTP},
 	"fence_apc":             {takes: takesPlug, guesses: "the first ON or OFF counts, in an outlet's name, too: an outlet called web OFFICE is OFF"},
 	"fence_apc_snmp":        snmp,
 	"fence_aws":             {takes: takesPlug, guesses: hibernates + "; and EC2 may say stopped for a while after a start: type ec2 looks at both"},
@@ -57,13 +61,13 @@ var known = map[string]knowledge{
 	"fence_crosslink":       {never: noPower + ", but whether it answers a ping"},
 	"fence_cyberpower_ssh":  {takes: takesPlug, guesses: "of an outlet's number it reads one digit: outlet 1 is what outlet 10 to 16 says"},
 	"fence_docker":          {takes: takesPlug, guesses: "a container that is between two restarts becomes OFF"},
-	"fence_drac":            {takes: takesIP, guesses: "the first on or off in the answer counts, whatever it is said of"},
+	"fence_drac":            {takes: takesIP, guesses: "the first on or off in the answer counts, whatever it is said of", insecure: telnet},
 	"fence_drac5":           {never: "a DRAC 5 looks at no plug, so that all machines would be one"},
 	"fence_dummy":           {takes: "status_file", guesses: "a status file that is not there becomes OFF; and a file is no machine"},
 	"fence_eaton_snmp":      plain,
 	"fence_ecloud":          {takes: takesPlug, guesses: "an instance that is not online becomes OFF"},
 	"fence_emerson":         snmp,
-	"fence_eps":             plain,
+	"fence_eps":             {takes: takesPlug, insecure: plainHTTP},
 	"fence_evacuate":        {never: noPower + ", but that of the nova service on it"},
 	"fence_gce":             plain,
 	"fence_hds_cb":          plain,
@@ -98,12 +102,12 @@ var known = map[string]knowledge{
 	"fence_lindypdu":        plain,
 	"fence_lpar":            {takes: takesPlug, guesses: "every state but four becomes OFF: Suspended, Not Available, Unknown, Error"},
 	"fence_mpath":           {never: fabric},
-	"fence_netio":           plain,
+	"fence_netio":           {takes: takesPlug, insecure: telnet},
 	"fence_openstack":       {takes: takesPlug, guesses: starting},
 	"fence_ovh":             {never: noVerdict},
-	"fence_powerman":        {takes: takesPlug},
+	"fence_powerman":        {takes: takesPlug, insecure: "asks a daemon that anybody may answer for: it knows no password and no key"},
 	"fence_pve":             {takes: takesPlug, guesses: suspended},
-	"fence_raritan":         plain,
+	"fence_raritan":         {takes: takesPlug, insecure: telnet},
 	"fence_raritan_px3":     {takes: takesPlug, guesses: "an outlet is OFF where the next one is and has a blank in its name, and a group of which one is on"},
 	"fence_rcd_serial":      {never: noVerdict},
 	"fence_redfish": {

@@ -59,7 +59,7 @@ func TestMetadataIsReadOnce(t *testing.T) {
 // An agent that is not there may be elsewhere: check-config --skip-files passes it over.
 func TestNoAgent(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
-		c := &fenceagent.Config{Agent: "fence_not_there", Dir: dir, AllowGuessedOff: true}
+		c := &fenceagent.Config{Agent: "fence_not_there", Dir: dir, AllowGuessedOff: true, AllowInsecure: true}
 		if p := c.Validate(); len(p) != 1 || !errors.Is(p[0].Err, fs.ErrNotExist) {
 			t.Errorf("dir %q: got %v", dir, p)
 		}
@@ -70,7 +70,7 @@ func TestNoAgent(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "fence_script"), []byte("#!/nonexistent/python\n"), 0o700))
-	c = &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true}
+	c = &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true, AllowInsecure: true}
 	if p := c.Validate(); len(p) != 1 || !strings.Contains(p[0].Text, "does not start") {
 		t.Errorf("got %v", p)
 	}

@@ -54,7 +54,7 @@ func TestWhichAgents(t *testing.T) {
 		{"/usr/sbin/fence_apc", "agent", "agent"},
 		{"", "agent", "agent"},
 	} {
-		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin}
+		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, AllowInsecure: true}
 		if strings.HasPrefix(tt.agent, "fence_") && tt.agent != "fence_scsi" {
 			c.Options = map[string]string{"ip": "10.0.0.7", "username": "fence"}
 			c.Secrets = passwordIn(secret(t, "hunter2"))
@@ -94,7 +94,7 @@ done`},
 		must(t, os.WriteFile(telnet, []byte(strip+tt.shows+"\n"), 0o700))
 		c := &fenceagent.Config{
 			Agent: tt.agent, Dir: sbin, Options: map[string]string{"ip": "127.0.0.1", "username": "fence", "telnet_path": telnet},
-			Secrets: passwordIn(secret(t, "hunter2")),
+			Secrets: passwordIn(secret(t, "hunter2")), AllowInsecure: true,
 		}
 		if got := paths(c.Validate()); got != "allowGuessedOff" {
 			t.Errorf("%s: problems at %q", tt.agent, got)
@@ -132,13 +132,84 @@ func TestOptions(t *testing.T) {
 		{"fence_ipmilan", map[string]string{"hexadecimal_kg": "00"}, nil, "options.hexadecimal_kg"},
 		{"fence_virsh", map[string]string{"ip": "x", "username": "y", "missing_as_off": "1"}, nil, "options.missing_as_off"},
 	} {
-		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, Options: tt.options, AllowGuessedOff: true}
+		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, Options: tt.options, AllowGuessedOff: true, AllowInsecure: true}
 		for _, key := range tt.secrets {
 			c.Secrets = append(c.Secrets, fenceagent.Secret{Option: key, File: secret(t, "hunter2")})
 		}
 		if got := paths(c.Validate()); got != tt.want {
 			t.Errorf("%s %v %v: problems at %q, want %q", tt.agent, tt.options, tt.secrets, got, tt.want)
 		}
+	}
+}
+
+// An agent that would send a password in clear text, or to a device that nobody checks, needs the word for it; the fault says what to do
+// instead.
+func TestInsecureAgents(t *testing.T) {
+	needs(t, sbin+"/fence_apc", sbin+"/fence_apc_snmp", sbin+"/fence_ipmilan", sbin+"/fence_virsh", sbin+"/fence_redfish")
+	const checked = "-o StrictHostKeyChecking=yes"
+	for _, tt := range []struct {
+		agent   string
+		options map[string]string
+		instead string // "": it is not insecure
+	}{
+		{"fence_apc", nil, `options.ssh: "1"`},
+		{"fence_apc", map[string]string{"ssh": "0"}, `options.ssh: "1"`},
+		{"fence_apc", map[string]string{"ssh": "1"}, checked + ` (it is "-1 -c blowfish")`},
+		{"fence_apc", map[string]string{"secure": "on", "ssh_options": checked}, ""},
+		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-oStrictHostKeyChecking=yes -o UserKnownHostsFile=/etc/hosts.ssh"}, ""},
+		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=no " + checked}, checked},
+		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=yes-not"}, checked},
+		{"fence_virsh", nil, checked},
+		{"fence_virsh", map[string]string{"ssh_options": "-t '/bin/bash --norc' " + checked}, checked}, // bash gets it
+		{"fence_virsh", map[string]string{"ssh_options": checked + " -t '/bin/bash --norc'"}, ""},
+		{"fence_drac", nil, "it knows nothing else"},
+		{"fence_eps", nil, "it knows nothing else"},
+		{"fence_amt", nil, "it knows nothing else"},
+		{"fence_aliyun", nil, "plain HTTP"},
+		{"fence_powerman", nil, "no password"},
+		{"fence_vmware_rest", nil, `options.ssl: "1"`},
+		{"fence_vmware_rest", map[string]string{"ssl": "1"}, ""},
+		{"fence_vmware_rest", map[string]string{"ssl_secure": "1"}, ""},
+		{"fence_vmware_rest", map[string]string{"ssl": "1", "ssl_insecure": "0"}, "leave that out"},
+		{"fence_redfish", nil, ""},
+		{"fence_redfish", map[string]string{"ssl": "0"}, `options.ssl: "1"`},
+		{"fence_redfish", map[string]string{"ssl_insecure": "1"}, "leave that out"},
+		{"fence_ilo", map[string]string{"notls": "1"}, "leave that out"},
+		{"fence_kubevirt", map[string]string{"ssl_insecure": "1"}, "leave that out"},
+		{"fence_apc_snmp", nil, `options.snmp_version: "3"`},
+		{"fence_apc_snmp", map[string]string{"snmp_version": "2c"}, `options.snmp_version: "3"`},
+		{"fence_apc_snmp", map[string]string{"snmp_version": "3"}, "options.snmp_sec_level: authPriv"},
+		{"fence_apc_snmp", map[string]string{"snmp_version": "3", "snmp_sec_level": "noAuthNoPriv"}, "options.snmp_sec_level: authPriv"},
+		{"fence_apc_snmp", map[string]string{"snmp_version": "3", "snmp_sec_level": "authPriv"}, ""},
+		{"fence_ipmilan", nil, `options.lanplus: "1"`},
+		{"fence_ipmilan", map[string]string{"lanplus": "1"}, ""},
+		{"fence_ipmilan", map[string]string{"lanplus": "1", "cipher": "0"}, `options.cipher: "17"`},
+		{"fence_ilo4", nil, ""},
+		{"fence_xenapi", map[string]string{"session_url": "HTTP://xen.example.net"}, "write https://"},
+		{"fence_xenapi", map[string]string{"session_url": "https://xen.example.net"}, ""},
+		{"fence_ibm_vpc", map[string]string{"proxy": "http://proxy.example.net:3128"}, ""}, // it carries TLS
+		{"fence_dummy", nil, ""},
+		{"fence_scsi", nil, ""}, // it is refused for another reason
+	} {
+		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, Options: tt.options, AllowGuessedOff: true}
+		var got string
+		for _, p := range c.Validate() {
+			if p.Path == "allowInsecure" {
+				got = p.Text
+			}
+		}
+		if (got == "") != (tt.instead == "") || !strings.Contains(got, tt.instead) {
+			t.Errorf("%s %v: got %q, want %q", tt.agent, tt.options, got, tt.instead)
+		}
+		c.AllowInsecure = true
+		if strings.Contains(paths(c.Validate()), "allowInsecure") {
+			t.Errorf("%s %v: refused, though it is allowed", tt.agent, tt.options)
+		}
+	}
+	c := script(t, "")
+	c.AllowInsecure = false
+	if got := paths(c.Validate()); got != "allowInsecure" {
+		t.Errorf("an agent that nobody has read: problems at %q", got)
 	}
 }
 

@@ -6,7 +6,7 @@
 //	- name: blades
 //	  fenceagent:
 //	    agent: fence_bladecenter
-//	    options: {ip: 10.0.0.9, username: fence, ssh: "1"}
+//	    options: {ip: 10.0.0.9, username: fence, ssh: "1", ssh_options: -o StrictHostKeyChecking=yes}
 //	    secrets: [{option: password, file: /etc/forcefence/blades/password}]
 //
 // A target's ID is its plug on that device, or the address of its device, as the agent wants it.
@@ -45,6 +45,7 @@ type Config struct {
 	Options         map[string]string `yaml:"options"`         // by the names of the agent's metadata; none is secret; a username may hold {{ .Name }}
 	Secrets         []Secret          `yaml:"secrets"`         // options whose values are secret
 	AllowGuessedOff bool              `yaml:"allowGuessedOff"` // bad: an agent that may say OFF of a machine that is not off
+	AllowInsecure   bool              `yaml:"allowInsecure"`   // bad: passwords in clear text, or for a device whose key or certificate is not checked
 
 	once sync.Once // guards what follows
 	path string
@@ -103,6 +104,11 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	if err != nil && known[c.Agent].never == "" {
 		problem("agent", "%s %v", c.Agent, err)
+	}
+	if meta != nil && known[c.Agent].never == "" && !c.AllowInsecure {
+		if how := c.insecure(meta); how != "" {
+			problem("allowInsecure", "%s %s; or say true if nobody else can reach the network between", c.Agent, how)
+		}
 	}
 	return append(out, c.validateOptions(meta)...)
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(asChild); dir != "" {
-		c := &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true}
+		c := &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true, AllowInsecure: true}
 		p, err := fenceagent.New(c, providers.Options{})
 		if err == nil {
 			_, err = p.State(context.Background(), n1)
@@ -79,7 +79,7 @@ case $input in action=metadata*)
 esac
 printf '%s' "$input" > "$dir/input"
 `+body), 0o700))
-	return &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true}
+	return &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true, AllowInsecure: true}
 }
 
 // secret writes a secret's file.

@@ -20,6 +20,7 @@ type metadata struct {
 type option struct {
 	name     string // its newer name; the agent knows it by others, too
 	required bool
+	usual    string // its default
 }
 
 // parseMetadata reads an agent's answer to action=metadata.
@@ -31,6 +32,9 @@ func parseMetadata(answer []byte) (*metadata, error) {
 			Required   string `xml:"required,attr"`
 			Obsoletes  string `xml:"obsoletes,attr"`
 			Deprecated string `xml:"deprecated,attr"`
+			Content    struct {
+				Default string `xml:"default,attr"`
+			} `xml:"content"`
 		} `xml:"parameters>parameter"`
 		Actions []struct {
 			Name      string `xml:"name,attr"`
@@ -52,7 +56,7 @@ func parseMetadata(answer []byte) (*metadata, error) {
 		if n := newer[name]; n != "" {
 			name = n
 		}
-		out.options[p.Name] = option{name, out.options[p.Name].required || p.Required == "1" && p.Deprecated != "1"}
+		out.options[p.Name] = option{name, out.options[p.Name].required || p.Required == "1" && p.Deprecated != "1", p.Content.Default}
 	}
 	for _, a := range m.Actions {
 		out.actions = append(out.actions, a.Name)

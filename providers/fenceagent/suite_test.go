@@ -109,7 +109,7 @@ func TestConformance(t *testing.T) {
 			host, port, err := net.SplitHostPort(network.Addr())
 			must(t, err)
 			c := &fenceagent.Config{
-				Agent: "fence_bench", Dir: testdata, AllowGuessedOff: true,
+				Agent: "fence_bench", Dir: testdata, AllowGuessedOff: true, AllowInsecure: true,
 				// It waits a second for an off that does not come.
 				Options: map[string]string{"ip": host, "ipport": port, "username": "fence", "power_timeout": "1"},
 				Secrets: passwordIn(password),

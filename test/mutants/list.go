@@ -1600,6 +1600,26 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestClaimedHosts"},
 	},
 	{
+		Name: "fenceagent: a password is sent in clear text", In: "providers/fenceagent.Config.Validate",
+		Old: `how != ""`, New: "false",
+		Tests: []string{"./providers/fenceagent -run TestInsecureAgents"},
+	},
+	{
+		Name: "fenceagent: any ssh host key is taken", In: "providers/fenceagent.Config.insecure",
+		Old: `!checksKey.MatchString(value("ssh_options"))`, New: "false",
+		Tests: []string{"./providers/fenceagent -run TestInsecureAgents"},
+	},
+	{
+		Name: "fenceagent: a certificate that nobody checks is safe", In: "providers/fenceagent.Config.insecure",
+		Old: `[]string{"ssl_insecure", "insecure", "notls"}`, New: `[]string{"insecure", "notls"}`,
+		Tests: []string{"./providers/fenceagent -run TestInsecureAgents"},
+	},
+	{
+		Name: "fenceagent: SNMP 3 without a password is safe", In: "providers/fenceagent.Config.insecure",
+		Old: `slices.Contains([]string{"authPriv", "authNoPriv"}, value("snmp_sec_level"))`, New: "true",
+		Tests: []string{"./providers/fenceagent -run TestInsecureAgents"},
+	},
+	{
 		Name: "fenceagent: an agent that guesses is believed (2)", In: "providers/fenceagent.Config.Validate",
 		Old: `k.guesses != "" && !c.AllowGuessedOff`, New: "false",
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
@@ -6249,11 +6269,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fenceagent: a kubelet chooses the host that gets the password (14)", In: "cmd/internal/config.reader.checkClaim",
-		Old: "n.Machine.listedHosts() && n.claimed()", New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+		Old: "!unread && n.Machine.listedHosts() && n.claimed()", New: "unread && false", Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
 		Name: "fenceagent: a rule's labels choose no host (14)", In: "cmd/internal/config.reader.checkClaim",
-		Old: "n.Machine.listedHosts() && n.claimed()", New: "n.Machine.listedHosts() && n.Machine.claimed()",
+		Old: "!unread && n.Machine.listedHosts() && n.claimed()", New: "!unread && n.Machine.listedHosts() && n.Machine.claimed()",
 		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
