@@ -1,10 +1,8 @@
 package fenceagent
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"strings"
 
@@ -30,7 +28,7 @@ func (r result) word() string {
 	switch {
 	case said == "":
 		return r.failure()
-	case repeats(said, r.secrets):
+	case repeats(r.stdout, r.secrets):
 		return "what it said repeats a secret"
 	case r.power() == providers.PowerUnknown:
 		return said + " (" + r.exit() + ")"
@@ -87,11 +85,11 @@ var (
 	noise = regexp.MustCompile(`(?i)^please use '-h'|warning: |^from pipes import`)
 )
 
-// failure is how an agent failed: its exit status, and the last thing that it said, unless that repeats a secret.
+// failure is how an agent failed: its exit status, and the last thing that it said, unless it has repeated a secret: a line may hold the
+// rest of one.
 func (r result) failure() string {
-	said, last := r.stdout+"\n"+r.stderr, ""
-	const far = 2048 // bytes from the end are looked at
-	for line := range strings.Lines(said[max(0, len(said)-far):]) {
+	last := ""
+	for line := range strings.Lines(r.stdout + "\n" + r.stderr) {
 		line = strings.TrimSpace(stamp.ReplaceAllString(line, ""))
 		if line != "" && !noise.MatchString(line) {
 			last = line
@@ -100,7 +98,7 @@ func (r result) failure() string {
 	switch {
 	case last == "":
 		return r.exit()
-	case repeats(last, r.secrets):
+	case repeats(r.stdout, r.secrets), repeats(r.stderr, r.secrets):
 		return r.exit() + ": what it said repeats a secret"
 	}
 	return r.exit() + ": " + providers.Text(errors.New(last))
@@ -111,16 +109,4 @@ func (r result) exit() string {
 		return "no agent's exit status"
 	}
 	return fmt.Sprintf("exit status %d", r.code)
-}
-
-// repeats tells whether a text holds a secret, as it is or as it stands in addresses and headers.
-func repeats(text string, secrets []string) bool {
-	for _, s := range secrets {
-		for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)), fmt.Sprintf("%q", s)} {
-			if strings.Contains(text, strings.Trim(form, `"`)) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -2,9 +2,12 @@ package fenceagent_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -142,23 +145,66 @@ func TestValuesThatAgentsMisread(t *testing.T) {
 	wants(t, ask(t, p, n1), providers.PowerUnknown, "", "denied")
 }
 
-// No message repeats a secret, in none of the forms that agents and their libraries print it in.
+// No message repeats a secret, in none of the forms that agents and their libraries print it in, nor a part of one that was cut.
 func TestSecretsInMessages(t *testing.T) {
 	const password = `hun ter&2/"'x`
-	for _, form := range []string{password, `hun+ter%262%2F%22%27x`, `hun%20ter&2%2F%22%27x`, `aHVuIHRlciYyLyInng==`, `aHVuIHRlciYyLyIneA==`} {
-		for _, output := range []string{"", ">&2"} {
-			c := script(t, "cat <<'END' "+output+"\nCannot reach https://fence:"+form+"@10.0.0.7\nEND\nexit 1")
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	wrapped := regexp.MustCompile(".{76}").ReplaceAllString(b64("a-user-with-quite-a-long-name-of-forty-seven-bytes:"+password), "$0\n")
+	for _, tt := range []struct {
+		name, output string
+		shown        bool
+	}{
+		{"none", "Cannot reach https://fence@10.0.0.7", true},
+		{"another's base64", "Cannot reach Basic " + b64("fence:hup tar&2"), true},
+		{"as it is", "Cannot reach https://fence:" + password + "@10.0.0.7", false},
+		{"in an earlier line", "-P " + password + "\nCannot reach", false},
+		{"query", "Cannot reach ?p=hun+ter%262%2F%22%27x&x=1", false},
+		{"path", "Cannot reach https://fence:hun%20ter&2%2F%22%27x@10.0.0.7", false},
+		{"Python's quote", "Cannot reach hun%20ter%262/%22%27x here", false},
+		{"small letters", "Cannot reach hun%20ter%262%2f%22%27x here", false},
+		{"Python's shlex", `Cannot run -P 'hun ter&2/"'"'"'x' here`, false},
+		{"a shell's quotes", `Cannot run -P 'hun ter&2/"'\''x' here`, false},
+		{"backslashes", `Cannot run -P hun\ ter\&2/\"\'x here`, false},
+		{"Python's repr", `Cannot send 'hun ter&2/"\'x' here`, false},
+		{"JSON", `Cannot send "hun ter\u00262\/\"'x" here`, false},
+		{"XML", "Cannot send <p>hun ter&amp;2/&quot;&apos;x</p> here", false},
+		{"an address in XML", "Cannot reach <a>https://fence:hun%20ter&amp;2%2F%22%27x@10.0.0.7</a>", false},
+		{"hexadecimal", "Cannot send " + hex.EncodeToString([]byte(password)) + " here", false},
+		{"a dump", "Cannot send 68 75 6E 20 74 65 72 26 32 2F 22 27 78 here", false},
+		{"bytes", `Cannot send \x68\x75\x6e\x20\x74\x65\x72\x26\x32\x2f\x22\x27\x78 here`, false},
+		{"base64", "Cannot send " + b64(password) + " here", false},
+		{"base64 for addresses", "Cannot send " + base64.URLEncoding.EncodeToString([]byte(password)) + " here", false},
+		{"user of 1", "Authorization: Basic " + b64("u:"+password) + " was refused", false},
+		{"user of 2", "Authorization: Basic " + b64("us:"+password) + " was refused", false},
+		{"user of 3", "Authorization: Basic " + b64("use:"+password) + " was refused", false},
+		{"with more behind it", "Cannot send " + b64("u:"+password+"\n") + " here", false},
+		{"base64 in lines", "Authorization: Basic " + wrapped, false},
+		{"Python's bytes in lines", "Authorization: " + strings.ReplaceAll(wrapped, "\n", `\n`) + " was refused", false},
+		{"cut", "Cannot reach https://fence:hun te", false},
+		{"cut with dots", "Cannot reach https://fence:hun ter&...", false},
+		{"cut base64", "Authorization: Basic " + b64("use:" + password)[:12], false},
+		{"cut hexadecimal", "Cannot send 68756e2074", false},
+		{"cut by us", strings.Repeat(" ", 64<<10-6) + "hun ter&2", false},
+		{"far from the end of a line", "Cannot reach " + password + strings.Repeat(" x", 2048), false},
+	} {
+		for _, to := range []string{"", ">&2"} {
+			c := script(t, "cat <<'END' "+to+"\n"+tt.output+"\nEND\nexit 1")
 			c.Secrets = passwordIn(secret(t, password))
 			a := ask(t, newProvider(t, c, nil), n1)
-			if form == `aHVuIHRlciYyLyInng==` {
-				if !strings.Contains(a.Err.Error(), "Cannot reach") {
-					t.Errorf("what holds no secret is not shown: %v", a.Err)
-				}
-				continue
+			if a.Raw != "" || a.Err == nil {
+				t.Fatalf("%s: got %q, %v", tt.name, a.Raw, a.Err)
 			}
-			if strings.Contains(a.Err.Error(), "hun") || strings.Contains(a.Err.Error(), "aHVu") || strings.Contains(a.Raw, "hun") {
-				t.Errorf("%q %v", a.Raw, a.Err)
+			const hidden = "exit status 1: what it said repeats a secret"
+			if got := providers.Text(a.Err); (got != hidden) != tt.shown || tt.shown && !strings.Contains(got, "Cannot reach") {
+				t.Errorf("%s %s: got %q, want shown: %t", tt.name, to, got, tt.shown)
 			}
+		}
+	}
+	for _, short := range []string{"+", "ab", "äß"} {
+		c := script(t, "echo 'Cannot reach "+short+" here'; exit 1")
+		c.Secrets = passwordIn(secret(t, short))
+		if a := ask(t, newProvider(t, c, nil), n1); strings.Contains(a.Err.Error(), "reach") {
+			t.Errorf("%q: got %v", short, a.Err)
 		}
 	}
 	c := script(t, `echo "Status: $(echo "$input" | grep password)"`)

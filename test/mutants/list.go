@@ -1731,7 +1731,32 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fenceagent: a message repeats a secret", In: "providers/fenceagent.result.failure",
-		Old: "repeats(last, r.secrets)", New: "false",
+		Old: "repeats(r.stderr, r.secrets)", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
+	},
+	{
+		Name: "fenceagent: a message repeats a secret that is quoted", In: "providers/fenceagent.repeats",
+		Old: `holds(squeeze(view, "+"), bare)`, New: `bare == "" && false`,
+		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
+	},
+	{
+		Name: "fenceagent: a message repeats base64 behind a user's name", In: "providers/fenceagent.base64Forms",
+		Old: "[]int{0, 2, 3}", New: "[]int{0}",
+		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
+	},
+	{
+		Name: "fenceagent: a message repeats a secret in hexadecimal", In: "providers/fenceagent.repeats",
+		Old: "len(form) >= shortest && holds(hexSeparators.Replace(strings.ToLower(output)), form)", New: "false && form == output",
+		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
+	},
+	{
+		Name: "fenceagent: a message repeats a secret that was cut", In: "providers/fenceagent.holds",
+		Old: "strings.HasSuffix(text, form[:n])", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
+	},
+	{
+		Name: "fenceagent: a message repeats a secret that was escaped twice", In: "providers/fenceagent.repeats",
+		Old: "unescapePercent(html.UnescapeString(unescapeBackslash(output)))", New: "output",
 		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
 	},
 	{
