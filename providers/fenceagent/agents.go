@@ -1,6 +1,7 @@
 package fenceagent
 
-// knowledge is what reading an agent's source told (fence-agents 4.12.1, Debian 12): F30 and F40 of docs/facts.md.
+// knowledge is what reading an agent's source told: F30 and F40 of docs/facts.md. All of fence-agents 4.12.1 (Debian 12) were read, and those
+// that were new up to June 2026, after 4.17.0.
 type knowledge struct {
 	// takes is the agent's option that names the machine.
 	takes string
@@ -40,6 +41,10 @@ var (
 	ssh   = knowledge{takes: takesIP, guesses: notEnabled}
 	snmp  = knowledge{takes: takesPlug, guesses: notOn}
 	plain = knowledge{takes: takesPlug}
+	virt  = knowledge{
+		takes: takesPlug, guesses: "a guest that its host does not know becomes OFF, also one that migrated",
+		insecure: "believes an answer that is neither encrypted nor signed: it knows nothing else",
+	}
 )
 
 // known are the agents that were read. An agent that is not here is taken to guess, and to hide refused passwords.
@@ -48,9 +53,11 @@ var known = map[string]knowledge{
 	"fence_aliyun":          {takes: takesPlug, guesses: hibernates, insecure: "speaks plain HTTP, as its library does where nobody asks for another"},
 	"fence_alom":            {takes: takesIP, guesses: "the word standby anywhere in the answer becomes OFF"},
 	"fence_amt":             {takes: takesIP, guesses: "every power state but S0 becomes OFF, sleep (S3) and hibernation (S4) too", hides: noStatusYet, insecure: plainHTTP},
+	"fence_amt_ws":          {takes: takesIP, hides: noStatusYet, insecure: plainHTTP},
 	"fence_apc":             {takes: takesPlug, guesses: "the first ON or OFF counts, in an outlet's name, too: an outlet called web OFFICE is OFF"},
 	"fence_apc_snmp":        snmp,
 	"fence_aws":             {takes: takesPlug, guesses: hibernates + "; and EC2 may say stopped for a while after a start: type ec2 looks at both"},
+	"fence_aws_vpc_net":     {never: noPower + ", but whether it is cut off from its network"},
 	"fence_azure_arm":       {takes: takesPlug, guesses: hibernates},
 	"fence_bladecenter":     plain,
 	"fence_brocade":         {never: fabric},
@@ -65,12 +72,15 @@ var known = map[string]knowledge{
 	"fence_drac5":           {never: "a DRAC 5 looks at no plug, so that all machines would be one"},
 	"fence_dummy":           {takes: "status_file", guesses: "a status file that is not there becomes OFF; and a file is no machine"},
 	"fence_eaton_snmp":      plain,
+	"fence_eaton_ssh":       plain,
 	"fence_ecloud":          {takes: takesPlug, guesses: "an instance that is not online becomes OFF"},
 	"fence_emerson":         snmp,
 	"fence_eps":             {takes: takesPlug, insecure: plainHTTP},
+	"fence_epsr2":           {takes: takesPlug, insecure: plainHTTP},
 	"fence_evacuate":        {never: noPower + ", but that of the nova service on it"},
 	"fence_gce":             plain,
 	"fence_hds_cb":          plain,
+	"fence_hetzner_cloud":   plain,
 	"fence_heuristics_ping": {never: noVerdict},
 	"fence_hpblade":         plain,
 	"fence_ibm_powervs":     {takes: takesPlug, guesses: starting},
@@ -103,8 +113,10 @@ var known = map[string]knowledge{
 	"fence_lpar":            {takes: takesPlug, guesses: "every state but four becomes OFF: Suspended, Not Available, Unknown, Error"},
 	"fence_mpath":           {never: fabric},
 	"fence_netio":           {takes: takesPlug, insecure: telnet},
+	"fence_nutanix_ahv":     {takes: takesPlug, guesses: suspended},
 	"fence_openstack":       {takes: takesPlug, guesses: starting},
 	"fence_ovh":             {never: noVerdict},
+	"fence_ovm":             {takes: takesPlug, guesses: suspended},
 	"fence_powerman":        {takes: takesPlug, insecure: "asks a daemon that anybody may answer for: it knows no password and no key"},
 	"fence_pve":             {takes: takesPlug, guesses: suspended},
 	"fence_raritan":         {takes: takesPlug, insecure: telnet},
@@ -119,6 +131,7 @@ var known = map[string]knowledge{
 	"fence_rsb":            {takes: takesIP},
 	"fence_sanbox2":        {never: fabric},
 	"fence_sbd":            {never: noPower + ", but the message in its slot"},
+	"fence_shelly_gen2":    {takes: takesPlug, hides: noStatusYet},
 	"fence_scsi":           {never: fabric},
 	"fence_skalar":         {takes: takesPlug, guesses: "a guest that is suspended, starting, in error or on a lost host becomes OFF"},
 	"fence_tripplite_snmp": snmp,
@@ -127,12 +140,14 @@ var known = map[string]knowledge{
 		takes:   takesPlug,
 		guesses: "any word but five becomes OFF, no word too: crashed, in shutdown, pmsuspended, a shut off guest with a saved memory; type libvirt looks at them",
 	},
+	"fence_virt":          virt,
 	"fence_vmware":        {takes: takesPlug, guesses: suspended},
 	"fence_vmware_rest":   {takes: takesPlug, guesses: suspended},
 	"fence_vmware_soap":   {takes: takesPlug, guesses: suspended},
 	"fence_vmware_vcloud": {takes: takesPlug, guesses: suspended},
 	"fence_wti":           {takes: takesPlug, guesses: "a group of outlets of which none says on becomes OFF"},
 	"fence_xenapi":        plain,
+	"fence_xvm":           virt,
 	"fence_zvmip":         {takes: takesPlug, guesses: "a guest that z/VM does not know becomes OFF"},
 }
 

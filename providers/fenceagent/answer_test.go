@@ -56,8 +56,81 @@ func TestAnswers(t *testing.T) {
 		{"output without end", "yes 'Status: OFF' | head -c 10000000; exit 2", providers.PowerUnknown, strings.Repeat("Status: OFF ", 20), "ok"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			wants(t, ask(t, newProvider(t, script(t, tt.body), nil), n1), tt.state, tt.raw, tt.class)
+			c := script(t, tt.body)
+			p := newProvider(t, c, nil)
+			sayOn(t, c, p)
+			wants(t, ask(t, p, n1), tt.state, tt.raw, tt.class)
 		})
+	}
+}
+
+// An agent that guesses says OFF of what is not there. Its OFF counts once it has said ON of that very machine, in this process. One that
+// does not guess is believed at once.
+func TestOffBeforeOn(t *testing.T) {
+	const never = "Status: OFF, of a machine of which the agent has never said ON"
+	off := "echo 'Status: OFF'; exit 2"
+	n2 := providers.Target{Node: "n2", ID: "2"}
+	c := script(t, off)
+	p := newProvider(t, c, nil)
+	for range 2 {
+		wants(t, ask(t, p, n1), providers.PowerUnknown, never, "ok")
+	}
+	sayOn(t, c, p)
+	for range 2 {
+		wants(t, ask(t, p, n1), providers.PowerOff, "Status: OFF", "ok")
+	}
+	wants(t, ask(t, p, n2), providers.PowerUnknown, never, "ok")
+	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, never, "ok")
+
+	for name, want := range map[string]providers.PowerState{"fence_hetzner_cloud": providers.PowerOff, "fence_nutanix_ahv": providers.PowerUnknown} {
+		c := script(t, off)
+		must(t, os.Rename(filepath.Join(c.Dir, c.Agent), filepath.Join(c.Dir, name)))
+		c.Agent = name
+		if a := ask(t, newProvider(t, c, nil), n1); a.State != want || a.Err != nil {
+			t.Errorf("%s: got %s (%q), %v; want %s", name, a.State, a.Raw, a.Err, want)
+		}
+	}
+}
+
+// The agents that upstream added after Debian's: what is needed to use them. Their metadata here names the options that decide it.
+func TestNewerAgents(t *testing.T) {
+	plug := []string{"ip", "plug"}
+	for _, tt := range []struct {
+		agent    string
+		metadata []string
+		options  map[string]string
+		want     string
+	}{
+		{"fence_amt_ws", []string{"ip", "port_as_ip"}, nil, "allowInsecure"},
+		{"fence_aws_vpc_net", plug, nil, "agent"},
+		{"fence_eaton_ssh", []string{"ip", "plug", "ssh", "ssh_options"}, map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=yes"}, ""},
+		{"fence_epsr2", plug, nil, "allowInsecure"},
+		{"fence_hetzner_cloud", []string{"api_url", "plug"}, nil, ""},
+		{"fence_hetzner_cloud", []string{"api_url", "plug"}, map[string]string{"api_url": "http://10.0.0.7"}, "allowInsecure"},
+		{"fence_nutanix_ahv", []string{"ip", "plug", "ssl"}, map[string]string{"ssl": "1"}, "allowGuessedOff"},
+		{"fence_ovm", []string{"ip", "plug", "ssl"}, map[string]string{"ssl": "1"}, "allowGuessedOff"},
+		{"fence_shelly_gen2", []string{"ip", "plug", "ssl"}, nil, "allowInsecure"},
+		{"fence_shelly_gen2", []string{"ip", "plug", "ssl"}, map[string]string{"ssl": "1"}, ""},
+		{"fence_virt", plug, nil, "allowGuessedOff allowInsecure"},
+		{"fence_xvm", plug, nil, "allowGuessedOff allowInsecure"},
+	} {
+		var parameters string
+		for _, name := range tt.metadata {
+			parameters += `<parameter name="` + name + `"/>`
+		}
+		c := agent(t, `echo '<resource-agent><parameters>`+parameters+`</parameters><actions>`+actions+`</actions></resource-agent>'`, "")
+		must(t, os.Rename(filepath.Join(c.Dir, c.Agent), filepath.Join(c.Dir, tt.agent)))
+		c.Agent, c.Options, c.AllowGuessedOff, c.AllowInsecure = tt.agent, tt.options, false, false
+		if got := paths(c.Validate()); got != tt.want {
+			t.Errorf("%s %v: problems at %q, want %q", tt.agent, tt.options, got, tt.want)
+		}
+		c.AllowGuessedOff, c.AllowInsecure = true, true
+		if got := paths(c.Validate()); (got != "") != (tt.want == "agent") {
+			t.Errorf("%s: with all that is allowed, problems at %q", tt.agent, got)
+		}
+		if want := tt.agent == "fence_amt_ws"; c.Addresses() != want {
+			t.Errorf("%s: an ID is an address: %t, want %t", tt.agent, !want, want)
+		}
 	}
 }
 

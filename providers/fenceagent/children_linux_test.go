@@ -75,11 +75,13 @@ func TestLeavesChildren(t *testing.T) {
 					t.Errorf("left: %v", pids)
 				}
 			}
-			p := newProvider(t, script(t, start+wait+"echo 'Status: OFF'; exit 2"), nil)
+			c := script(t, start+wait+"echo 'Status: OFF'; exit 2")
+			p := newProvider(t, c, nil)
+			sayOn(t, c, p)
 			wants(t, ask(t, p, n1), providers.PowerOff, "Status: OFF", "ok")
 			gone()
 
-			c := script(t, start+wait+"echo 'Status: OFF'; while :; do sleep "+length+"; done")
+			c = script(t, start+wait+"echo 'Status: OFF'; while :; do sleep "+length+"; done")
 			p = newProvider(t, c, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

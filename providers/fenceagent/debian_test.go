@@ -100,7 +100,8 @@ done`},
 			t.Errorf("%s: problems at %q", tt.agent, got)
 		}
 		c.AllowGuessedOff = true
-		wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerOff, "Status: OFF", "ok")
+		const never = "Status: OFF, of a machine of which the agent has never said ON"
+		wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, never, "ok")
 	}
 }
 
@@ -219,7 +220,8 @@ func TestDummy(t *testing.T) {
 	c := &fenceagent.Config{Agent: "fence_dummy", Dir: sbin, AllowGuessedOff: true}
 	p := newProvider(t, c, nil)
 	n := providers.Target{Node: "n1", ID: filepath.Join(t.TempDir(), "n1.status")}
-	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok") // a guess: there is no such file
+	const never = "Status: OFF, of a machine of which the agent has never said ON"
+	wants(t, ask(t, p, n), providers.PowerUnknown, never, "ok") // there is no such file
 	must(t, p.PowerOn(t.Context(), n, providertest.Allow))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
 	must(t, p.PowerOff(t.Context(), n, providertest.Allow))

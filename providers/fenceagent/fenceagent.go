@@ -286,7 +286,10 @@ func New(c *Config, o providers.Options) (*Provider, error) {
 	if !read {
 		k.hides = noStatusYet
 	}
-	return &Provider{cfg: c, opts: o.Defaulted(), meta: meta, hides: k.hides, strikes: map[string]int{}}, nil
+	return &Provider{
+		cfg: c, opts: o.Defaulted(), meta: meta, hides: k.hides, guesses: !read || k.guesses != "",
+		strikes: map[string]int{}, saidOn: map[string]bool{},
+	}, nil
 }
 
 // Provider runs one agent. It is safe for concurrent use, and starts a process for each call.
@@ -295,10 +298,12 @@ type Provider struct {
 	opts     providers.Options
 	meta     *metadata
 	hides    string
+	guesses  bool // it may say OFF of a machine that is not, or that is not there
 	refusals remote.Refusals
 
-	mu      sync.Mutex     // guards what follows
-	strikes map[string]int // by device: how often in a row the password may have been refused
+	mu      sync.Mutex      // guards what follows
+	strikes map[string]int  // by device: how often in a row the password may have been refused
+	saidOn  map[string]bool // by ID: that the agent said ON, of an agent that guesses
 }
 
 var (
@@ -311,7 +316,8 @@ var (
 // Limits implements providers.Limiter: what is short is this machine's memory, so that the limits hold for all runs of the agent together.
 func (p *Provider) Limits(providers.Target) string { return p.cfg.Agent }
 
-// State runs the agent's status.
+// State runs the agent's status. An agent that guesses also says OFF of an ID that is wrong, or whose machine is not there, so its OFF
+// counts only once it has said ON of that ID: else the state is unknown.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
 		at := p.opts.Now()
@@ -320,9 +326,22 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 			return err
 		}
 		obs = providers.Observation{State: r.power(), Raw: r.word(), At: providers.InstantOf(at)}
+		if p.guesses && !p.tellsApart(t.ID, obs.State) {
+			obs.State, obs.Raw = providers.PowerUnknown, obs.Raw+", of a machine of which the agent has never said ON"
+		}
 		return nil
 	})
 	return obs, err
+}
+
+// tellsApart remembers an ON, and reports whether an answer about that ID may count: an OFF may after an ON.
+func (p *Provider) tellsApart(id string, state providers.PowerState) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state == providers.PowerOn {
+		p.saidOn[id] = true
+	}
+	return state != providers.PowerOff || p.saidOn[id]
 }
 
 // PowerOff runs the agent's off, which waits until the machine is off: one that says it waited in vain has sent it all the same.

@@ -77,6 +77,11 @@ case $input in action=metadata*)
 	`+metadata+`
 	exit 0
 esac
+if [ -e "$dir/on" ]; then
+	rm "$dir/on"
+	echo 'Status: ON'
+	exit 0
+fi
 printf '%s' "$input" > "$dir/input"
 `+body), 0o700))
 	return &fenceagent.Config{Agent: "fence_script", Dir: dir, AllowGuessedOff: true, AllowInsecure: true}
@@ -112,6 +117,13 @@ func ask(t testing.TB, p providers.Provider, of providers.Target) providers.Answ
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	return providers.Ask(ctx, p, "test", of, providers.Now)
+}
+
+// sayOn lets a script's agent say ON of n1 once, as one that guesses must before its OFF counts.
+func sayOn(t testing.TB, c *fenceagent.Config, p providers.Provider) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(c.Dir, "on"), nil, 0o600))
+	wants(t, ask(t, p, n1), providers.PowerOn, "Status: ON", "ok")
 }
 
 // wants compares an answer's state, word, and class of error.

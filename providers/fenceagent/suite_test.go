@@ -114,9 +114,14 @@ func TestConformance(t *testing.T) {
 				Options: map[string]string{"ip": host, "ipport": port, "username": "fence", "power_timeout": "1"},
 				Secrets: passwordIn(password),
 			}
+			p := newProvider(t, c, nil)
+			wants(t, ask(t, p, n1), providers.PowerOn, "Status: ON", "ok") // before that no OFF counts
+			d.mu.Lock()
+			d.logIns = 0
+			d.mu.Unlock()
 			return &providertest.Bench{
 				// Two hundred processes at once would be too much for this machine, too: the guard is what bounds them.
-				Provider: guard.New(newProvider(t, c, nil), guard.Options{Timeout: patience, Rate: rate.Inf, Concurrency: 4}),
+				Provider: guard.New(p, guard.Options{Timeout: patience, Rate: rate.Inf, Concurrency: 4}),
 				Proxy:    network,
 				LogIns:   func() int { d.mu.Lock(); defer d.mu.Unlock(); return d.logIns },
 				Requests: d.requests.All,

@@ -1625,6 +1625,21 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
 	},
 	{
+		Name: "fenceagent: an agent that guesses is believed before it said ON (2)", In: "providers/fenceagent.Provider.State",
+		Old: "p.guesses && !p.tellsApart(t.ID, obs.State)", New: "false",
+		Tests: []string{"./providers/fenceagent -run TestOffBeforeOn"},
+	},
+	{
+		Name: "fenceagent: an ON of another machine counts (2)", In: "providers/fenceagent.Provider.tellsApart",
+		Old: "state != providers.PowerOff || p.saidOn[id]", New: "state != providers.PowerOff || len(p.saidOn) > 0",
+		Tests: []string{"./providers/fenceagent -run TestOffBeforeOn"},
+	},
+	{
+		Name: "fenceagent: an agent that nobody read does not guess (2)", In: "providers/fenceagent.New",
+		Old: `!read || k.guesses != ""`, New: `k.guesses != ""`,
+		Tests: []string{"./providers/fenceagent -run TestOffBeforeOn"},
+	},
+	{
 		Name: "fenceagent: an agent that nobody read is believed (2)", In: "providers/fenceagent.Config.Validate",
 		Old: "!read && !c.AllowGuessedOff", New: "!read && false",
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
