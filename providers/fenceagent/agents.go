@@ -168,6 +168,7 @@ var reserved = map[string]string{
 	"port_as_ip":        "is not needed: a target's ID is the address",
 	"quiet":             "hides why a call failed",
 	"usage":             "is no question to a device",
+	"use_sudo":          "needs a program that gains rights, which the agent's sandbox runs for nobody",
 	"verbose":           "writes the password into the system's log",
 	"verbose_level":     "writes the password into the system's log",
 	"version":           "is no question to a device",

@@ -161,7 +161,9 @@ func TestPowerActions(t *testing.T) {
 func TestInput(t *testing.T) {
 	t.Setenv("BMC_PASSWORD", "hunter2")
 	leak := inherited(t)
-	c := script(t, `env > "$dir/env"; tr '\0' ' ' < /proc/$$/cmdline > "$dir/args"; ls /proc/$$/fd > "$dir/fds"; echo 'Status: ON'`)
+	c := script(t, `env > "$dir/env"; echo "$0" "$@" > "$dir/args"
+i=0; while [ $i -lt 1024 ]; do [ -e /proc/$$/fd/$i ] && echo $i; i=$((i+1)); done > "$dir/fds"
+echo 'Status: ON'`)
 	c.Options = map[string]string{"word": "a b=c"}
 	c.Secrets = passwordIn(secret(t, "hunter2\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

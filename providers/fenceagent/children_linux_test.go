@@ -68,7 +68,7 @@ func TestLeavesChildren(t *testing.T) {
 			length := fmt.Sprintf("8%05d%d.%d", os.Getpid()%100000, i, time.Now().UnixNano()%1000000)
 			start := strings.ReplaceAll(tt.start, "N", length) + "\n"
 			endLeft(t, length)
-			wait := "until [ $(grep -l " + length + " /proc/[0-9]*/cmdline 2>/dev/null | wc -l) -gt 0 ]; do :; done; touch $dir/there\n"
+			wait := "until [ -e $dir/seen ]; do sleep 0.01; done\n" // a sandbox shows an agent no processes
 			gone := func() {
 				t.Helper()
 				if pids := left(t, length); len(pids) > 0 {
@@ -78,22 +78,28 @@ func TestLeavesChildren(t *testing.T) {
 			c := script(t, start+wait+"echo 'Status: OFF'; exit 2")
 			p := newProvider(t, c, nil)
 			sayOn(t, c, p)
-			wants(t, ask(t, p, n1), providers.PowerOff, "Status: OFF", "ok")
+			answer := make(chan providers.Answer)
+			go func() { answer <- ask(t, p, n1) }()
+			kit.Until(t, "what it started runs", func() bool { return len(left(t, length)) > 0 })
+			must(t, os.WriteFile(filepath.Join(c.Dir, "seen"), nil, 0o600))
+			wants(t, <-answer, providers.PowerOff, "Status: OFF", "ok")
 			gone()
 
-			c = script(t, start+wait+"echo 'Status: OFF'; while :; do sleep "+length+"; done")
+			c = script(t, start+"echo 'Status: OFF'; while :; do sleep "+length+"; done")
 			p = newProvider(t, c, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go func() { // the call ends once all is there
-				for ctx.Err() == nil {
-					if _, err := os.Stat(filepath.Join(c.Dir, "there")); err == nil {
-						cancel()
-					}
+			asked := make(chan struct{})
+			go func() { // the call ends once what it started runs, beside the agent itself
+				defer close(asked)
+				for ctx.Err() == nil && len(left(t, length)) < 2 {
 					time.Sleep(time.Millisecond)
 				}
+				cancel()
 			}()
 			obs, err := p.State(ctx, n1)
+			cancel()
+			<-asked
 			if obs.State != providers.PowerUnknown || !errors.Is(err, context.Canceled) {
 				t.Errorf("got %s, %v", obs.State, err)
 			}

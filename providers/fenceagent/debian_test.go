@@ -132,6 +132,8 @@ func TestOptions(t *testing.T) {
 		{"fence_ipmilan", map[string]string{"port_as_ip": "1"}, nil, "options.port_as_ip"},
 		{"fence_ipmilan", map[string]string{"hexadecimal_kg": "00"}, nil, "options.hexadecimal_kg"},
 		{"fence_virsh", map[string]string{"ip": "x", "username": "y", "missing_as_off": "1"}, nil, "options.missing_as_off"},
+		{"fence_ipmilan", map[string]string{"use_sudo": "1"}, nil, "options.use_sudo"},
+		{"fence_ipmilan", map[string]string{"sudo": "1"}, nil, "options.sudo"},
 	} {
 		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, Options: tt.options, AllowGuessedOff: true, AllowInsecure: true}
 		for _, key := range tt.secrets {

@@ -2,6 +2,9 @@ package fenceagent
 
 import "fmt"
 
+// Sandboxed tells why agents run without a sandbox.
+var Sandboxed = sandboxed
+
 // Contradictions tells where what we know of an agent is not what its metadata says.
 func Contradictions(agent, dir string) string {
 	k, read := known[agent]

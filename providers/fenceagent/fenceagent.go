@@ -1,5 +1,5 @@
 // Package fenceagent runs a fence agent of ClusterLabs, or one that keeps to their interface, for machines whose device has no type of
-// its own here. It imports the contract, providers/remote, the standard library and x/sys. The README beside it says which agents can be
+// its own here. It imports the contract, providers/remote, the standard library, x/sys and go-landlock. The README beside it says which agents can be
 // believed.
 //
 //	providers:
@@ -12,8 +12,8 @@
 // A target's ID is its plug on that device, or the address of its device, as the agent wants it.
 //
 // It promises that Off is exit status 2 and the line "Status: OFF", and nothing else, from an agent whose off means the machine's power;
-// that no agent is started without its action, which would be a reboot; that secrets are on an agent's standard input only; that nothing
-// of a run is left when the call returns; and that a password which may have been refused is not tried again and again.
+// that no agent is started without its action, which would be a reboot; that secrets are on an agent's standard input only, and that it can
+// read no others where the kernel has Landlock; that nothing of a run is left when the call returns; and that a password which may have been refused is not tried again and again.
 package fenceagent
 
 import (
@@ -282,15 +282,22 @@ func New(c *Config, o providers.Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent %s %w", c.Agent, err)
 	}
+	o = o.Defaulted()
+	if err := sandboxed(); err != nil {
+		noSandbox.Do(func() { o.Log.Warn("Agents run without a sandbox", "err", err) })
+	}
 	k, read := known[c.Agent]
 	if !read {
 		k.hides = noStatusYet
 	}
 	return &Provider{
-		cfg: c, opts: o.Defaulted(), meta: meta, hides: k.hides, guesses: !read || k.guesses != "",
+		cfg: c, opts: o, meta: meta, hides: k.hides, guesses: !read || k.guesses != "",
 		strikes: map[string]int{}, saidOn: map[string]bool{},
 	}, nil
 }
+
+// noSandbox reports once for all agents: it is the same kernel.
+var noSandbox sync.Once
 
 // Provider runs one agent. It is safe for concurrent use, and starts a process for each call.
 type Provider struct {
@@ -454,6 +461,7 @@ func (c *Config) perMachine() bool {
 // input makes an agent's input for a target of a node. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
 func (p *Provider) input(ctx context.Context, action, id, node string) (*input, error) {
 	in := newInput(action)
+	in.files = filesIn(p.cfg.Options)
 	takes := p.cfg.takes()
 	name := p.meta.nameFor(takes)
 	if name == "" {

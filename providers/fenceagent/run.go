@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -32,6 +33,7 @@ type input struct {
 	user    string   // who logs in, where an option says so
 	secrets []string // values that no message may repeat
 	acts    bool     // the action is neither status nor metadata
+	files   []string // that its options name: keys, certificates, lists of hosts
 }
 
 func newInput(action string) *input {
@@ -47,6 +49,19 @@ func (in *input) set(key, value string) error {
 	}
 	in.text.WriteString(key + "=" + value + "\n")
 	return nil
+}
+
+// absolute finds paths within a value, such as that of ssh_options.
+var absolute = regexp.MustCompile(`(?:^|[\s"'=,])(/[^\s"'=,:]+)`)
+
+// filesIn are the files that options name. IDs name none: a kubelet may have chosen them.
+func filesIn(options map[string]string) (files []string) {
+	for _, value := range options {
+		for _, match := range absolute.FindAllStringSubmatch(value, -1) {
+			files = append(files, match[1])
+		}
+	}
+	return files
 }
 
 // fits tells whether an agent reads a value as it is: it must end with its line, and agents cut off spaces and quotes.
@@ -95,7 +110,7 @@ func run(ctx context.Context, agent string, in *input) (result, error) {
 	defer theirs.Close()
 
 	cmd := exec.CommandContext(ctx, keeperPath)
-	cmd.Args, cmd.Env, cmd.SysProcAttr = []string{keeperName, agent}, environment(), keeperAttr
+	cmd.Args, cmd.Env, cmd.SysProcAttr = append([]string{keeperName, agent}, in.files...), environment(), keeperAttr
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Cancel, cmd.WaitDelay = ours.Close, killAfter
 	var stdout, stderr bounded

@@ -26,8 +26,8 @@ const (
 
 // init makes a keeper of this program when it was started as one: before anything else of the program runs, and in the tests' program too.
 func init() {
-	if len(os.Args) == 2 && os.Args[0] == keeperName {
-		syscall.Exit(keep(os.Args[1])) // os.Exit would wait a second where the race detector is built in
+	if len(os.Args) >= 2 && os.Args[0] == keeperName {
+		syscall.Exit(keep(os.Args[1], os.Args[2:])) // os.Exit would wait a second where the race detector is built in
 	}
 }
 
@@ -43,17 +43,15 @@ var keeperAttr = &syscall.SysProcAttr{Setpgid: true}
 // lifelineFD is where a keeper has its pipe.
 const lifelineFD = 3
 
-// keep runs the agent with our input and output, and returns when nothing of it is left: when it has ended, or is ended because the
+// keep runs the agent with our input and output, in a sandbox that has these files, and returns when nothing of it is left: when it has ended, or is ended because the
 // lifeline did.
-func keep(agent string) int {
+func keep(agent string, files []string) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "adopting orphans:", err)
 		return codeNoStart
 	}
 	closeInherited()
-	pid, err := syscall.ForkExec(agent, []string{agent}, &syscall.ProcAttr{
-		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
-	})
+	pid, err := start(agent, files)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return codeNoStart

@@ -1700,6 +1700,26 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestIDs"},
 	},
 	{
+		Name: "fenceagent: an agent reads the controller's token", In: "providers/fenceagent.start",
+		Old: "err = confine(agent, files)", New: "err = nil",
+		Tests: []string{"./providers/fenceagent -run TestSandbox"},
+	},
+	{
+		Name: "fenceagent: an agent has the files that its ID names", In: "providers/fenceagent.Provider.input",
+		Old: "in.files = filesIn(p.cfg.Options)", New: "in.files = append(filesIn(p.cfg.Options), id)",
+		Tests: []string{"./providers/fenceagent -run TestSandbox"},
+	},
+	{
+		Name: "fenceagent: an agent signals the controller", In: "providers/fenceagent.confine",
+		Old: "landlock.V6.Scoped", New: "0",
+		Tests: []string{"./providers/fenceagent -run TestSandbox"},
+	},
+	{
+		Name: "fenceagent: an agent is shown all of the root", In: "providers/fenceagent.rules",
+		Old: `filepath.Clean(path) == "/"`, New: "false",
+		Tests: []string{"./providers/fenceagent -run TestSandbox"},
+	},
+	{
 		Name: "fenceagent: our environment is the agent's", In: "providers/fenceagent.run",
 		Old: "environment()", New: "os.Environ()",
 		Tests: []string{"./providers/fenceagent -run TestInput"},

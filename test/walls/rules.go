@@ -186,8 +186,9 @@ var Rules = []Rule{
 		Why:    "a provider type knows the contract and its device's SDK",
 	},
 	{
-		Bind: []string{"providers/fenceagent"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "golang.org/x/sys/unix"},
-		Why: "a provider type knows the contract and its device's SDK",
+		Bind: []string{"providers/fenceagent"}, Ours: []string{"providers", "providers/remote"},
+		Others: []string{"std", "golang.org/x/sys/unix", "github.com/landlock-lsm/go-landlock/..."},
+		Why:    "a provider type knows the contract and its device's SDK",
 	},
 	{
 		Bind: []string{"providers/ipmi"}, Ours: []string{"providers", "providers/remote"}, Others: []string{"std", "github.com/bougou/go-ipmi/..."},
