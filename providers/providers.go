@@ -261,7 +261,7 @@ type Answer struct {
 // Ask puts the question to p, and is with AskAll and AskEach the only way from a Provider's State to a proof. It checks, once for all providers,
 // that the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
 // UUIDs refuses, and so do addresses none of which is the node's. A device without a usable UUID cannot be checked and passes, and so does
-// a node without one whose machine an operator's list gave it. It blocks until p answers or ctx ends.
+// a node without one, but where its name alone led to the machine (Named). It blocks until p answers or ctx ends.
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()

@@ -244,8 +244,9 @@ func TestNodeByAnotherName(t *testing.T) {
 		{"by name, the node tells no UUID", "n1", other, true, false, false, false},
 		{"by name, the device tells none", uuid, "", true, false, true, true},
 		{"by name, the device tells zeros", "", zeros, true, false, true, true},
-		{"by a label, the node tells none", "", other, false, true, false, false},
-		{"by a label, the device tells none", uuid, "", false, true, true, false},
+		{"by a label in a template, the node tells none", "", other, true, true, false, false},
+		{"by a label in a template, the device tells none", uuid, "", true, true, true, false},
+		{"by an annotation, the node tells none", "", other, false, true, true, false},
 		{"in a list, the node tells none", "", other, false, false, true, true},
 		{"in a list, another machine's", uuid, other, false, false, false, false},
 	} {
@@ -286,6 +287,7 @@ func TestIdentifyByAddresses(t *testing.T) {
 	} {
 		for _, claimed := range []bool{false, true} {
 			tg, want := tt.node, tt.want
+			tg.Named = claimed // a template over labels
 			if tg.Claimed = claimed; claimed && want == nil {
 				want = tt.claimed
 			}

@@ -21,8 +21,7 @@ func SameMachine(node, device string) error {
 }
 
 // differs says what the device told of another machine than t: an ErrIdentity, or nil. Addresses that a device tells must meet the
-// node's, whether that tells any or not. So must a system UUID, where the node chose the machine by its name or by what it says of itself,
-// and nothing but the UUID tells whose it is.
+// node's, whether that tells any or not. So must a system UUID, where the node's name led to the machine and no address tells whose it is.
 func (t Target) differs(told Observation) error {
 	if err := SameMachine(t.SystemUUID, told.SystemUUID); err != nil {
 		return err
@@ -31,8 +30,8 @@ func (t Target) differs(told Observation) error {
 		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity, t.Addresses, told.Addresses)
 	}
 	_, has := ParseUUID(t.SystemUUID)
-	if _, tells := ParseUUID(told.SystemUUID); tells && !has && told.Addresses == "" && (t.Named || t.Claimed) {
-		return fmt.Errorf("%w: the device spoke of %s, and the node's own word led to it, whose system UUID %q identifies no machine",
+	if _, tells := ParseUUID(told.SystemUUID); tells && !has && told.Addresses == "" && t.Named {
+		return fmt.Errorf("%w: the device spoke of %s, and only a name led to it: the node's system UUID %q identifies no machine",
 			ErrIdentity, told.SystemUUID, t.SystemUUID)
 	}
 	return nil
@@ -46,8 +45,12 @@ func (t Target) Identify(o Observation) error {
 	if err := t.differs(o); err != nil || !t.Claimed || o.Addresses != "" {
 		return err
 	}
-	if _, ok := ParseUUID(o.SystemUUID); !ok {
-		return fmt.Errorf("%w: the device tells no usable system UUID (%q), and what leads to it can be written by the node's kubelet", ErrIdentity, o.SystemUUID)
+	told := o.SystemUUID
+	if _, ok := ParseUUID(t.SystemUUID); !ok {
+		return fmt.Errorf("%w: the node's system UUID %q identifies no machine, and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
+	}
+	if _, ok := ParseUUID(told); !ok {
+		return fmt.Errorf("%w: the device tells no usable system UUID (%q), and what leads to it can be written by the node's kubelet", ErrIdentity, told)
 	}
 	return nil
 }

@@ -258,19 +258,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "identity: a claimed machine whose device tells none is its own (14)", In: "providers.Target.Identify",
-		Old: "if _, ok := ParseUUID(o.SystemUUID); !ok { ... }", New: "if false { ... }",
+		Old: "if _, ok := ParseUUID(told); !ok { ... }", New: "if false { ... }",
 	},
 	{
 		Name: "identity: a node that tells no UUID gets the machine that it is called after (14)", In: "providers.Target.differs",
-		Old: "t.Named || t.Claimed", New: "t.Claimed",
-	},
-	{
-		Name: "identity: a node that tells no UUID gets the machine that a label names (14)", In: "providers.Target.differs",
-		Old: "t.Named || t.Claimed", New: "t.Named",
+		Old: `tells && !has && told.Addresses == "" && t.Named`, New: "tells && has && false",
 	},
 	{
 		Name: "identity: a list's node must tell its UUID", In: "providers.Target.differs",
-		Old: "(t.Named || t.Claimed)", New: "true",
+		Old: `tells && !has && told.Addresses == "" && t.Named`, New: `tells && !has && told.Addresses == ""`,
+	},
+	{
+		Name: "identity: a claimed machine's placeholder identifies (14)", In: "providers.Target.Identify",
+		Old: "if _, ok := ParseUUID(t.SystemUUID); !ok { ... }", New: "if false { ... }",
 	},
 	{
 		Name: "identity: who the machine was confirms it (14)", In: "providers.CheckIdentity",
