@@ -1,5 +1,6 @@
 // Package ipmi asks BMCs that speak IPMI 2.0 over a network (RMCP+). It imports the contract, providers/remote and go-ipmi, of which it
-// takes the messages, and not its trust in whatever answers. The README beside it says what counts as off and what to mind.
+// takes the messages and the cryptography, and not its client, which trusts whatever answers. The README beside it says what counts as
+// off and what to mind.
 //
 //	providers:
 //	- name: rack-a
@@ -23,6 +24,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/command/chassis"
 	"github.com/bougou/go-ipmi/pkg/types"
 
@@ -177,7 +179,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
 		obs = providers.Observation{At: providers.InstantOf(p.opts.Now())}
 		if !p.cfg.IgnoreGUID {
-			guid, err := s.client.GetSystemGUID(ctx)
+			var guid app.GetSystemGUIDResponse
+			err := s.query(ctx, &app.GetSystemGUIDRequest{}, &guid)
 			switch {
 			case err == nil:
 				obs.SystemUUID = systemUUID(guid.GUID, t.SystemUUID)
@@ -185,7 +188,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 				return fmt.Errorf("asking for the system's GUID: %w", err)
 			}
 		}
-		status, err := s.client.GetChassisStatus(ctx)
+		var status chassis.GetChassisStatusResponse
+		err := s.query(ctx, &chassis.GetChassisStatusRequest{}, &status)
 		if err != nil {
 			return fmt.Errorf("asking for the chassis' status: %w", err)
 		}
@@ -204,16 +208,16 @@ func (p *Provider) sleep(ctx context.Context, s *session) (providers.PowerState,
 	if p.cfg.IgnoreACPIState {
 		return providers.PowerOff, "off", nil
 	}
-	answer, err := s.client.RawCommand(ctx, types.NetFnAppRequest, types.CommandGetACPIPowerState.ID, nil, "")
+	answer, err := s.ask(ctx, types.CommandGetACPIPowerState, nil, nil)
 	switch {
 	case notOffered(err):
 		return providers.PowerOff, "off", nil
 	case err != nil:
 		return providers.PowerUnknown, "off", fmt.Errorf("the chassis is off, asking for the ACPI power state: %w", err)
-	case len(answer.Response) == 0:
+	case len(answer) == 0:
 		return providers.PowerUnknown, "off", providers.WithClass(providers.ErrUnreachable, errors.New("the chassis is off, the answer about the ACPI power state is empty"))
 	}
-	state, word := acpiState(answer.Response[0] & 0x7f) // bit 7 is reserved
+	state, word := acpiState(answer[0] & 0x7f) // bit 7 is reserved
 	return state, "off, ACPI " + word, nil
 }
 
@@ -290,25 +294,18 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 // control sends the command, once for each session. A BMC that refuses what is done already is looked at.
 func (p *Provider) control(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl, on bool) error {
 	return p.do(ctx, act, t, func(ctx context.Context, s *session) error {
-		s.wire.permit(func() error { return remote.MaySend(ctx) })
-		_, refused := s.client.ChassisControl(ctx, c)
-		if err := s.wire.refused(); err != nil {
-			return stopError{err}
-		}
+		q := chassis.ChassisControlRequest{ChassisControl: c}
+		_, refused := s.ask(ctx, q.Command(), q.Pack(), func() error { return remote.MaySend(ctx) })
 		if code(refused) == 0 {
 			return refused
 		}
-		if status, err := s.client.GetChassisStatus(ctx); err == nil && status.PowerIsOn == on {
+		var status chassis.GetChassisStatusResponse
+		if err := s.query(ctx, &chassis.GetChassisStatusRequest{}, &status); err == nil && status.PowerIsOn == on {
 			return nil
 		}
 		return refused
 	})
 }
-
-// stopError is the error of a command that may not be sent, or not again: a new session would not help.
-type stopError struct{ error }
-
-func (e stopError) Unwrap() error { return e.error }
 
 // Device returns the BMC that answers for a target, "" if its ID is no address.
 func (p *Provider) Device(t providers.Target) string {

@@ -261,6 +261,7 @@ func TestOneSession(t *testing.T) {
 	s := newSoft(t, "secret")
 	x := newProxy(t, s.address)
 	p, _ := openProvider(t, passwordFile(t, "secret"), nil)
+	ipmi.SetWarm(p, timeout) // however slow this machine, no session is given up
 	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
 	await := func(what string, done func() bool) {
 		t.Helper()

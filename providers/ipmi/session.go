@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/types"
 
 	"github.com/forcefence/forcefence/providers"
@@ -20,11 +20,6 @@ const (
 	// idleAfter is how long a BMC is not asked before its session is given back. BMCs end sessions after 60 s without a word (IPMI 2.0,
 	// 6.12.15), and have few of them.
 	idleAfter = 20 * time.Second
-	// attempt is how long an answer may take before the request is sent again, attempts how often it is sent. In the log-in it is longer:
-	// each message that comes twice may take another of the BMC's sessions, or another random number, which ends the log-in.
-	attempt      = time.Second
-	loginAttempt = 2 * time.Second
-	attempts     = 5
 	// warmFor is how long an old session may be silent: a BMC that restarted does not know it, and says nothing. What is left of the
 	// call's time is for a new one.
 	warmFor = 1500 * time.Millisecond
@@ -58,7 +53,7 @@ type account struct{ address, owner string }
 // String names the account among others'.
 func (a account) String() string { return strings.TrimSpace(a.address + " " + a.owner) }
 
-// bmc is one BMC. The library's client is for one caller at a time, so its session has one owner: whoever has the turn.
+// bmc is one BMC. Its session has one owner: whoever has the turn.
 type bmc struct {
 	account
 	turn    chan struct{}
@@ -66,13 +61,6 @@ type bmc struct {
 
 	users  int         // calls; guarded by pool.mu
 	expiry *time.Timer // set while nobody uses it; guarded by pool.mu
-}
-
-// session is an open session. After an error that is not the BMC's own word it is not used again: an answer that comes late would be
-// taken for the answer to a later question, as IPMI numbers them from 1 to 63 only.
-type session struct {
-	client *client.Client
-	wire   *wire
 }
 
 func (p *pool) init(open func(context.Context, *bmc) (*session, error)) {
@@ -105,28 +93,17 @@ func (p *pool) with(ctx context.Context, a account, f func(context.Context, *ses
 	return p.try(ctx, b, remote.Backstop, f)
 }
 
-// try runs f on the session, and gives that up where it is silent for so long, or where the BMC's answer is none. Its caller has the
-// turn.
+// try runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's answer is none. Its
+// caller has the turn. After an error that is not the BMC's own word the session is not used again: an answer that comes late would be
+// taken for the answer to a later question, as IPMI numbers them from 1 to 63 only.
 func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
-	ctx, cancel := undated(ctx)
-	defer cancel()
-	timer := time.AfterFunc(silence, cancel)
-	defer timer.Stop()
-	b.session.wire.onAnswer(func() { timer.Reset(silence) })
-	defer b.session.wire.onAnswer(nil)
+	b.session.patience = silence
 	err := f(ctx, b.session)
 	if err != nil && code(err) == 0 {
 		p.drop(b.session)
 		b.session = nil
 	}
 	return err
-}
-
-// undated returns a context that ends with ctx and shows no deadline: at one the library sends what it has to send five times at once.
-func undated(ctx context.Context) (context.Context, context.CancelFunc) {
-	same, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	undo := context.AfterFunc(ctx, cancel)
-	return same, func() { undo(); cancel() }
 }
 
 // acquire returns the BMC for one call. Every acquire that succeeds has its release.
@@ -212,21 +189,6 @@ func (p *pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// close ends the session and its connection, once: the library panics the second time. It may wait for the end of a question that its
-// caller gave up.
-func (s *session) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, closeFor)
-	defer cancel()
-	undo := context.AfterFunc(ctx, func() { _ = s.wire.Close() }) // ends a read that would outlive the context
-	defer undo()
-	_ = s.wire.SetReadDeadline(time.Now()) // and one of a question that was given up
-	ctx, stop := undated(ctx)
-	defer stop()
-	err := s.client.Close(ctx)
-	_ = s.wire.Close()
-	return err
-}
-
 // login opens a session with the first of the cipher suites that the BMC has. The password is read anew each time, and one that the BMC
 // refused is not tried again.
 func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
@@ -265,56 +227,28 @@ func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
 var (
 	errLongUser     = fmt.Errorf("has more than %d bytes, which is IPMI's longest", maxUser)
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
-	// How a log-in ends that is refused.
-	errRefused = errors.New("refused")
-	errLate    = errors.New("refused at the end")
-	errNoSuite = errors.New("no such cipher suite")
 )
 
-// handshake opens one session (IPMI 2.0, 13.15), by the library's steps and not by its Connect: that would ask for the BMC's abilities
-// over a protocol that proves nothing, try again what was refused, and start a goroutine that uses the session beside its owner.
-func (p *Provider) handshake(ctx context.Context, b *bmc, s suite, user string, password providers.Secret) (opened *session, err error) {
-	host, _, err := net.SplitHostPort(b.address)
-	if err != nil {
-		return nil, err
-	}
+// handshake opens one session with the privilege. One that is returned beside an error is open, and of no use.
+func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, user string, password providers.Secret) (*session, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", b.address)
 	if err != nil {
 		return nil, err
 	}
 	var once sync.Once
-	w := newWire(conn, s, user, password, func(why string) {
+	s := &session{conn: conn, suite: c, console: 0xa0a1a2a3, patience: remote.Backstop, rejected: func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)
 		})
-	})
-	defer func() {
-		if opened == nil {
-			_ = w.Close()
-		}
-	}()
-	c, err := client.NewClient(host, 0, user, password.Reveal()) // the address is wire's
-	if err != nil {
-		return nil, providers.WithClass(providers.ErrPermanent, errors.New("user name too long"))
-	}
-	ctx, cancel := undated(ctx)
-	defer cancel()
+	}}
 	level := privileges[p.cfg.Privilege]
-	c.WithCipherSuiteID(s.id).WithMaxPrivilegeLevel(level).WithTimeout(loginAttempt).WithRetry(attempts - 1).WithUDPProxy(w)
-	if _, err := c.OpenSession(ctx); err != nil {
-		return nil, refusal("opening a session", err)
+	if err := s.logIn(ctx, credentials{user, password, level}, remote.Backstop); err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
-	if _, err := c.RAKPMessage1(ctx); err != nil {
-		return nil, refusal("logging in", err)
-	}
-	if _, err := c.RAKPMessage3(ctx); err != nil {
-		return nil, refusedLate(err)
-	}
-	opened = &session{client: c, wire: w}
-	c.WithTimeout(attempt)
-	_, err = c.SetSessionPrivilegeLevel(ctx, level)
-	return opened, unprivileged(err)
+	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: level}, &app.SetSessionPrivilegeLevelResponse{})
+	return s, unprivileged(err)
 }
 
 // unprivileged explains why a session has not the privilege that was asked for.
@@ -322,41 +256,9 @@ func unprivileged(err error) error {
 	switch code(err) {
 	case types.CodeOK:
 		return err
-	case 0x80, 0x81, 0x82: // not available for the user, above the user's or the channel's limit, cannot be raised
+	case types.CodeSetSessionPrivilegeLevelLevelNotAvailable, types.CodeSetSessionPrivilegeLevelExceedsLimit,
+		types.CodeSetSessionPrivilegeLevelCannotDisableAuth:
 		err = providers.WithClass(providers.ErrDenied, err)
 	}
 	return fmt.Errorf("asking for the privilege: %w", classify(err))
-}
-
-// refusal explains why a BMC opened no session. A wrong password shows before it is sent: the BMC's own proof is made with another.
-func refusal(act string, err error) error {
-	var status *types.RmcpStatusError
-	switch {
-	case errors.Is(err, client.ErrRAKPAuthentication):
-		return fmt.Errorf("%s: %w: the BMC has another password", act, errRefused)
-	case !errors.As(err, &status):
-		return err
-	}
-	text := fmt.Errorf("%s: status %#02x (%s)", act, uint8(status.StatusCode()), status.StatusCode())
-	switch status.StatusCode() {
-	case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidNameLength, types.RmcpStatusCodeInvalidRole,
-		types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeUnauthorizedGUID:
-		return fmt.Errorf("%w: %w", errRefused, text)
-	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
-		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch:
-		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%w: %w (see cipherSuites)", errNoSuite, text))
-	}
-	return providers.WithClass(providers.ErrUnreachable, text) // no free session, or it lost ours
-}
-
-// refusedLate explains a log-in that failed after the BMC had proved that it knows the password.
-func refusedLate(err error) error {
-	var status *types.RmcpStatusError
-	switch {
-	case errors.Is(err, client.ErrRAKPAuthentication):
-		return fmt.Errorf("logging in: %w: the BMC has the password, and a key of its own (Kg), which is not supported", errRefused)
-	case errors.As(err, &status):
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("logging in: %w: status %#02x (%s)", errLate, uint8(status.StatusCode()), status.StatusCode()))
-	}
-	return err
 }

@@ -1,18 +1,18 @@
 package ipmi
 
 import (
-	"bytes"
+	"context"
 	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hmac"
-	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"hash"
+	"fmt"
 	"net"
-	"sync"
+	"os"
+	"time"
 
+	"github.com/bougou/go-ipmi/pkg/command/app"
+	"github.com/bougou/go-ipmi/pkg/crypto"
+	"github.com/bougou/go-ipmi/pkg/rmcpplus"
 	"github.com/bougou/go-ipmi/pkg/types"
 
 	"github.com/forcefence/forcefence/providers"
@@ -20,22 +20,16 @@ import (
 
 // suite is a cipher suite: what proves who sent a packet. Its payloads are encrypted by AES-CBC-128.
 type suite struct {
-	id        types.CipherSuiteID
-	hash      func() hash.Hash
-	auth      byte // numbers of its algorithms on the wire
-	integrity byte
-	rakp2     int // bytes of the proof in RAKP message 2
-	code      int // bytes of the proof in RAKP message 4, and of the one that ends each packet of a session
+	auth      types.AuthAlg
+	integrity types.IntegrityAlg
 }
 
 // suites are those whose packets prove who sent them. Any other is refused: with suite 0 anybody in the network may say off, those
 // without an integrity algorithm prove the log-in only, and RC4 and MD5 prove too little.
 var suites = map[int]suite{
-	3:  {id: types.CipherSuiteID3, hash: sha1.New, auth: 1, integrity: 1, rakp2: 20, code: 12},
-	17: {id: types.CipherSuiteID17, hash: sha256.New, auth: 3, integrity: 4, rakp2: 32, code: 16},
+	3:  {types.AuthAlg_HMAC_SHA1, types.IntegrityAlg_HMAC_SHA1_96},
+	17: {types.AuthAlg_HMAC_SHA256, types.IntegrityAlg_HMAC_SHA256_128},
 }
-
-const confidentialityAES = 1
 
 // Payload types of RMCP+ (IPMI 2.0, table 13-16).
 const (
@@ -54,254 +48,329 @@ const (
 	blockLen  = aes.BlockSize
 )
 
-// wire stands between the library and the socket. The library takes any packet that looks like an answer, also one that is not
-// signed, and a packet that is too short ends the process (F33). So wire learns the session's keys from the log-in that passes through
-// it, and hands on: before the session is open, the one answer that the library waits for; afterwards, packets of this session that the
-// BMC signed, that were never seen before, and that the library can read.
-type wire struct {
-	net.Conn
-	suite    suite
-	user     string
-	key      []byte // the password, padded
-	rejected func(why string)
-
-	mu       sync.Mutex // guards what follows
-	expect   byte       // payload type of the answer to the log-in's last message; 0: none
-	tag      byte       // of that message
-	console  []byte     // session ID of our side
-	random1  []byte     // our random number
-	random2  []byte     // the BMC's
-	role     byte
-	k1, k2   []byte       // of the open session
-	sequence uint32       // of the last packet that was handed on
-	answer   func()       // called for each; nil: nothing is
-	maySend  func() error // asked before each Chassis Control request; nil: none may be sent
-	stopped  error        // maySend's, since it was set
-}
-
-// permit sets what is asked before each Chassis Control request, retransmissions included. It stays set: the library
-// may still send for a call that has ended.
-func (w *wire) permit(maySend func() error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.maySend, w.stopped = maySend, nil
-}
-
-// refused returns why a Chassis Control request was not sent since permit, nil if none was refused.
-func (w *wire) refused() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stopped
-}
-
-func (w *wire) onAnswer(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.answer = f
-}
-
-func newWire(c net.Conn, s suite, user string, password providers.Secret, rejected func(string)) *wire {
-	key := make([]byte, maxPassword)
-	copy(key, password.Reveal())
-	return &wire{Conn: c, suite: s, user: user, key: key, rejected: rejected}
-}
-
-// Dial is the library's way to its connection.
-func (w *wire) Dial(string, string) (net.Conn, error) { return w, nil }
-
-// Write sends a packet, and learns from the messages of the log-in what the answer has to be.
-func (w *wire) Write(b []byte) (int, error) {
-	w.sent(b)
-	if err := w.permitted(b); err != nil {
-		return 0, err
-	}
-	return w.Conn.Write(b)
-}
-
-// permitted asks whether a Chassis Control request may be sent. Any other packet may.
-func (w *wire) permitted(b []byte) error {
-	w.mu.Lock()
-	acts, maySend := w.acts(b), w.maySend
-	w.mu.Unlock()
-	if !acts {
-		return nil
-	}
-	err := errNoPermit
-	if maySend != nil {
-		err = maySend()
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stopped = err
-	return err
-}
-
-var errNoPermit = providers.WithClass(providers.ErrPermanent, errors.New("a Chassis Control request without a permit"))
-
-// acts reports whether a packet of ours in an open session is a Chassis Control request (IPMI 2.0, 28.3). What cannot
-// be decrypted counts as one.
-func (w *wire) acts(b []byte) bool {
-	p, ok := parsePacket(b)
-	if w.k2 == nil || ok && p.kind != payloadIPMI {
-		return false
-	}
-	if !ok || len(p.payload) < 2*blockLen || len(p.payload)%blockLen != 0 {
-		return true
-	}
-	block, err := aes.NewCipher(w.k2[:16])
-	if err != nil {
-		return true
-	}
-	first := make([]byte, blockLen) // of the message, which begins: to, function, checksum, from, number, command
-	cipher.NewCBCDecrypter(block, p.payload[:blockLen]).CryptBlocks(first, p.payload[blockLen:2*blockLen])
-	return first[1]>>2 == netFnChassis && first[5] == cmdChassisControl
-}
-
-// A Chassis Control request's network function and command.
 const (
-	netFnChassis      = 0x00
-	cmdChassisControl = 0x02
+	// resendLogin and resend are how long an answer may take before its message is sent again, at least. They double each time.
+	resendLogin = time.Second
+	resend      = time.Second
+	// lastNumber is the highest number of a question; 0 is not used.
+	lastNumber = 63
 )
 
-func (w *wire) sent(b []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p, ok := parsePacket(b)
-	if !ok || w.k1 != nil || len(p.payload) < 8 {
-		return
-	}
-	switch p.kind {
-	case payloadOpenRequest:
-		w.expect, w.tag, w.console = payloadOpenResponse, p.payload[0], bytes.Clone(p.payload[4:8])
-	case payloadRAKP1:
-		if len(p.payload) < 28 {
-			return
-		}
-		w.expect, w.tag = payloadRAKP2, p.payload[0]
-		w.random1, w.role = bytes.Clone(p.payload[8:24]), p.payload[24]
-	case payloadRAKP3:
-		w.expect, w.tag = payloadRAKP4, p.payload[0]
-	}
+// credentials are who logs in, and how.
+type credentials struct {
+	user     string
+	password providers.Secret
+	level    types.PrivilegeLevel
 }
 
-// Read waits for a packet that may be handed on.
-func (w *wire) Read(b []byte) (int, error) {
-	for {
-		n, err := w.Conn.Read(b)
+// session is a session with a BMC (IPMI 2.0, 13.15), from its log-in on. It believes what the BMC signed in this session and was never
+// seen before. It is for one caller at a time.
+type session struct {
+	conn     net.Conn
+	suite    suite
+	rejected func(why string) // told what is dropped in an open session
+
+	console, bmc uint32 // what each side calls the session
+	k1, k2       []byte // of an open session
+
+	sent, seen uint32 // sequence numbers of the last packet that was sent, and of the last that was believed
+	number     byte   // of the last question
+	patience   time.Duration
+}
+
+// errSilent: no answer came.
+var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
+
+// exchange sends what pack makes, and again while no answer comes, after a wait that doubles each time. accept takes each datagram, and
+// says whether it is the answer; its error is exchange's. It blocks until ctx ends, or until nothing came for patience: errSilent.
+func (s *session) exchange(ctx context.Context, wait, patience time.Duration, pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
+	ended := make(chan struct{})
+	undo := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !undo() {
+			<-ended // else the deadline may be that of the next exchange
+		}
+	}()
+	end := time.Now().Add(patience)
+	buffer := make([]byte, 4096)
+	for ; ; wait *= 2 {
+		b, err := pack()
 		if err != nil {
-			return n, err
+			return err
 		}
-		if ok, err := w.accepts(b[:n]); ok || err != nil {
-			return n, err
+		if _, err := s.conn.Write(b); err != nil {
+			return err
+		}
+		until := time.Now().Add(wait)
+		if end.Before(until) {
+			until = end
+		}
+		if err := s.conn.SetReadDeadline(until); err != nil {
+			return err
+		}
+		for {
+			if ctx.Err() != nil { // after the deadline is set, which would undo ctx's
+				return ctx.Err()
+			}
+			n, err := s.conn.Read(buffer)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if ok, err := accept(buffer[:n]); ok || err != nil {
+				return err
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !time.Now().Before(end):
+			return errSilent
 		}
 	}
 }
 
-func (w *wire) accepts(b []byte) (bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p, ok := parsePacket(b)
-	if w.k1 == nil {
-		return w.inLogin(p, ok)
+// How a log-in ends that is refused.
+var (
+	errRefused    = errors.New("refused")
+	errLate       = errors.New("refused at the end")
+	errNoSuite    = errors.New("no such cipher suite")
+	errOtherSuite = providers.WithClass(providers.ErrUntrusted, errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
+)
+
+// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent.
+func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
+	step := func(request byte, pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
+		const tag = 0
+		return s.exchange(ctx, resendLogin, patience, func() ([]byte, error) {
+			return frame(request, 0, 0, pack(tag)), nil
+		}, func(b []byte) (bool, error) {
+			p, ok := parsePacket(b)
+			if !ok || p.kind != request+1 || p.flags != 0 || p.session != 0 || len(p.payload) < 2 || p.payload[0] != tag {
+				return false, nil
+			}
+			if status := types.RmcpStatusCode(p.payload[1]); status != types.RmcpStatusCodeNoErrors {
+				return false, types.NewRmcpStatusError(status) // OpenIPMI ends its refusals here
+			}
+			if len(p.payload) < 8 || binary.LittleEndian.Uint32(p.payload[4:]) != s.console {
+				return false, nil
+			}
+			return accept(p.payload)
+		})
 	}
-	why := w.inSession(p, ok, b)
-	switch {
-	case why == "" && w.answer != nil:
-		w.answer()
-	case why != "" && !(ok && p.session == 0 && p.kind >= payloadOpenResponse): // an answer to the log-in that was sent twice
-		w.rejected(why)
+	if err := step(payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
+		return refusal("opening a session", err)
 	}
-	return why == "", nil
+	// What both sides prove that they know, beside the password.
+	var random1, random2, guid [16]byte
+	kuid := crypto.PadPassword20([]byte(a.password.Reveal()))
+	rakp1 := rmcpplus.RAKPMessage1{
+		ManagedSystemSessionID: s.bmc, NameOnlyLookup: true, RequestedMaximumPrivilegeLevel: a.level,
+		UsernameLength: uint8(len(a.user)), Username: []byte(a.user),
+	}
+	err := step(payloadRAKP1, func(tag byte) []byte {
+		copy(random1[:], crypto.RandomBytes(len(random1)))
+		rakp1.MessageTag, rakp1.RemoteConsoleRandomNumber = tag, random1
+		return rakp1.Pack()
+	}, func(m []byte) (bool, error) {
+		rakp2 := rmcpplus.RAKPMessage2{AuthAlg: s.suite.auth}
+		if rakp2.Unpack(m) != nil {
+			return false, nil
+		}
+		random2, guid = rakp2.ManagedSystemRandomNumber, rakp2.ManagedSystemGUID
+		proof, err := crypto.RAKP2AuthCode(s.suite.auth, s.console, s.bmc, random1[:], random2[:], guid[:], rakp1.Role(), a.user, kuid)
+		if err == nil && !crypto.Equal(proof, rakp2.KeyExchangeAuthenticationCode) {
+			err = fmt.Errorf("%w: the BMC has another password", errRefused)
+		}
+		return true, err
+	})
+	if err != nil {
+		return refusal("logging in", err)
+	}
+	sik, k1, k2, err := crypto.DeriveSessionKeys(s.suite.auth, random1[:], random2[:], rakp1.Role(), a.user, kuid)
+	if err != nil {
+		return err
+	}
+	proof, err := crypto.RAKP3AuthCode(s.suite.auth, random2[:], s.console, rakp1.Role(), a.user, kuid)
+	if err != nil {
+		return err
+	}
+	err = step(payloadRAKP3, func(tag byte) []byte {
+		return (&rmcpplus.RAKPMessage3{MessageTag: tag, ManagedSystemSessionID: s.bmc, KeyExchangeAuthenticationCode: proof}).Pack()
+	}, func(m []byte) (bool, error) {
+		rakp4 := rmcpplus.RAKPMessage4{AuthAlg: s.suite.auth}
+		if rakp4.Unpack(m) != nil {
+			return false, nil
+		}
+		proof, err := crypto.RAKP4ICV(s.suite.auth, random1[:], s.bmc, guid[:], sik)
+		if err == nil && !crypto.Equal(proof, rakp4.IntegrityCheckValue) {
+			err = fmt.Errorf("%w: the BMC has the password, and a key of its own (Kg), which is not supported", errRefused)
+		}
+		return true, err
+	})
+	if err != nil {
+		return refusedLate(err)
+	}
+	s.k1, s.k2 = k1, k2
+	return nil
 }
 
-// inLogin accepts the answer to the last message of the log-in, once; a refusal is its error. Whether its proof is right is the library's to check. That the BMC
-// takes the algorithms that were asked for is checked here: the library would take any from it, none among them, and no proof covers
-// them.
-func (w *wire) inLogin(p packet, ok bool) (bool, error) {
-	m := p.payload
-	if !ok || w.expect == 0 || p.kind != w.expect || p.flags != 0 || p.session != 0 || len(m) < 2 || m[0] != w.tag {
+func (s *session) packOpen(tag byte) []byte {
+	r := rmcpplus.OpenSessionRequest{MessageTag: tag, RemoteConsoleSessionID: s.console}
+	r.AuthenticationPayload, r.IntegrityPayload, r.ConfidentialityPayload =
+		rmcpplus.NewAlgorithmPayloads(s.suite.auth, s.suite.integrity, types.CryptAlg_AES_CBC_128)
+	return r.Pack()
+}
+
+// acceptOpen checks that the BMC takes the algorithms that were asked for: no proof covers them.
+func (s *session) acceptOpen(m []byte) (bool, error) {
+	var r rmcpplus.OpenSessionResponse
+	if r.Unpack(m) != nil || r.ManagedSystemSessionID == 0 {
 		return false, nil
 	}
-	if status := types.RmcpStatusCode(m[1]); status != types.RmcpStatusCodeNoErrors {
-		return false, types.NewRmcpStatusError(status) // OpenIPMI ends its refusals here, and the library wants more
+	if types.AuthAlg(r.AuthAlg) != s.suite.auth || types.IntegrityAlg(r.IntegrityAlg) != s.suite.integrity ||
+		types.CryptAlg(r.CryptAlg) != types.CryptAlg_AES_CBC_128 {
+		return false, errOtherSuite
 	}
-	if len(m) < 8 || !bytes.Equal(m[4:8], w.console) {
-		return false, nil
-	}
-	switch p.kind {
-	case payloadOpenResponse:
-		if len(m) < 36 {
-			return false, nil
-		}
-		if m[16] != w.suite.auth || m[24] != w.suite.integrity || m[32] != confidentialityAES {
-			return false, errOtherSuite
-		}
-	case payloadRAKP2:
-		if len(m) < 40+w.suite.rakp2 {
-			return false, nil
-		}
-		w.random2 = bytes.Clone(m[8:24])
-	case payloadRAKP4:
-		if len(m) < 8+w.suite.code || w.random1 == nil || w.random2 == nil {
-			return false, nil
-		}
-		w.open()
-	}
-	w.expect = 0
+	s.bmc = r.ManagedSystemSessionID
 	return true, nil
 }
 
-var errOtherSuite = providers.WithClass(providers.ErrUntrusted, errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
-
-// open computes the session's keys (IPMI 2.0, 13.31 and 13.32).
-func (w *wire) open() {
-	sik := w.mac(w.key, w.random1, w.random2, []byte{w.role, byte(len(w.user))}, []byte(w.user))
-	w.k1 = w.mac(sik, bytes.Repeat([]byte{1}, 20))
-	w.k2 = w.mac(sik, bytes.Repeat([]byte{2}, 20))
+// refusal explains why a BMC opened no session. A wrong password shows before it is sent: the BMC's own proof is made with another.
+func refusal(act string, err error) error {
+	var status *types.RmcpStatusError
+	if !errors.As(err, &status) {
+		return fmt.Errorf("%s: %w", act, err)
+	}
+	text := fmt.Errorf("%s: status %#02x (%s)", act, uint8(status.StatusCode()), status.StatusCode())
+	switch status.StatusCode() {
+	case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidNameLength, types.RmcpStatusCodeInvalidRole,
+		types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeUnauthorizedGUID:
+		return fmt.Errorf("%w: %w", errRefused, text)
+	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
+		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch:
+		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%w: %w (see cipherSuites)", errNoSuite, text))
+	}
+	return providers.WithClass(providers.ErrUnreachable, text) // no free session, or it lost ours
 }
 
-func (w *wire) mac(key []byte, parts ...[]byte) []byte {
-	h := hmac.New(w.suite.hash, key)
-	for _, p := range parts {
-		_, _ = h.Write(p) // never fails
+// refusedLate explains a log-in that failed after the BMC had proved that it knows the password.
+func refusedLate(err error) error {
+	if status := (*types.RmcpStatusError)(nil); errors.As(err, &status) {
+		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("logging in: %w: status %#02x (%s)", errLate, uint8(status.StatusCode()), status.StatusCode()))
 	}
-	return h.Sum(nil)
+	return fmt.Errorf("logging in: %w", err)
 }
 
-// inSession returns why a packet of an open session is not handed on, or "".
-func (w *wire) inSession(p packet, ok bool, b []byte) string {
-	switch {
-	case !ok || p.kind != payloadIPMI || p.flags != signed || p.session != binary.LittleEndian.Uint32(w.console):
-		return "not a signed packet of the session"
-	case len(p.rest) < 2+w.suite.code:
-		return "no signature"
-	}
-	end := len(b) - w.suite.code
-	switch {
-	case !hmac.Equal(w.mac(w.k1, b[4:end])[:w.suite.code], b[end:]):
-		return "wrong signature"
-	case p.sequence <= w.sequence:
-		return "seen before, or late"
-	case !readable(p.payload, w.k2):
-		return "its payload cannot be decrypted"
-	}
-	w.sequence = p.sequence
-	return ""
-}
-
-// readable tells whether the library can decrypt a payload without going out of its bounds.
-func readable(payload, k2 []byte) bool {
-	if len(payload) < 2*blockLen || len(payload)%blockLen != 0 {
-		return false
-	}
-	block, err := aes.NewCipher(k2[:16])
+// query asks one question, and reads its answer. A refusal is a *types.ResponseError.
+func (s *session) query(ctx context.Context, q types.Request, into types.Response) error {
+	data, err := s.ask(ctx, q.Command(), q.Pack(), nil)
 	if err != nil {
-		return false
+		return err
 	}
-	last := make([]byte, blockLen)
-	at := len(payload) - blockLen
-	cipher.NewCBCDecrypter(block, payload[at-blockLen:at]).CryptBlocks(last, payload[at:])
-	return int(last[blockLen-1]) < len(payload)-blockLen // the pad's length
+	return into.Unpack(data)
+}
+
+// ask asks one question of an open session, and returns what follows the completion code. maySend is called before each time that it is
+// sent; its error is a stopError, and ends it. Nil: nothing is asked.
+func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend func() error) (answer []byte, err error) {
+	s.number = s.number%lastNumber + 1
+	q := types.IPMIRequest{
+		ResponderAddr: types.BMC_SA, NetFn: c.NetFn, RequesterAddr: types.RemoteConsole_SWID, RequesterSequence: s.number,
+		Command: c.ID, CommandData: data,
+	}
+	q.ComputeChecksum()
+	err = s.exchange(ctx, resend, s.patience, func() ([]byte, error) {
+		if maySend != nil {
+			if err := maySend(); err != nil {
+				return nil, stopError{err}
+			}
+		}
+		return s.seal(q.Pack())
+	}, func(b []byte) (bool, error) {
+		message, why := s.unseal(b)
+		if why != "" {
+			s.rejected(why)
+		}
+		var a types.IPMIResponse
+		if message == nil || a.Unpack(message) != nil || a.RequesterSequence != s.number || a.NetFn != c.NetFn|1 || a.Command != c.ID {
+			return false, nil
+		}
+		if code := types.CompletionCode(a.CompletionCode); code != types.CodeOK {
+			return true, types.NewResponseError(code, types.StrCC(c, a.CompletionCode))
+		}
+		answer = a.Data
+		return true, nil
+	})
+	return answer, err
+}
+
+// stopError is the error of a command that may not be sent, or not again: a new session would not help.
+type stopError struct{ error }
+
+func (e stopError) Unwrap() error { return e.error }
+
+// seal encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet: a BMC drops one that it had before.
+func (s *session) seal(message []byte) ([]byte, error) {
+	payload, err := crypto.EncryptAESPayload(message, s.k2, crypto.RandomBytes(blockLen))
+	if err != nil {
+		return nil, err
+	}
+	s.sent++
+	b := frame(signed|payloadIPMI, s.bmc, s.sent, payload)
+	pad := types.IntegrityPadLen(headerLen-4, len(payload))
+	for range pad {
+		b = append(b, 0xff)
+	}
+	b = append(b, byte(pad), 7)
+	code, err := crypto.SessionIntegrityAuthCode(s.suite.integrity, b[4:], s.k1, "")
+	return append(b, code...), err
+}
+
+// unseal returns the message of a packet of the session that the BMC signed and that was never seen before. For any other it is nil, and
+// why says what is wrong; "": it is a late answer to the log-in, which proves nothing and is no attack.
+func (s *session) unseal(b []byte) (message []byte, why string) {
+	p, ok := parsePacket(b)
+	switch {
+	case ok && p.session == 0 && p.kind >= payloadOpenResponse:
+		return nil, ""
+	case !ok || p.kind != payloadIPMI || p.flags != signed || p.session != s.console:
+		return nil, "not a signed packet of the session"
+	}
+	n, _ := crypto.IntegrityAuthCodeLen(s.suite.integrity)
+	if len(p.rest) < 2+n {
+		return nil, "no signature"
+	}
+	end := len(b) - n
+	code, err := crypto.SessionIntegrityAuthCode(s.suite.integrity, b[4:end], s.k1, "")
+	switch {
+	case err != nil || !crypto.Equal(code, b[end:]):
+		return nil, "wrong signature"
+	case p.sequence <= s.seen:
+		return nil, "seen before, or late"
+	case len(p.payload)%blockLen != 0: // the library would go out of its bounds
+		return nil, "its payload cannot be decrypted"
+	}
+	if message, err = crypto.DecryptAESPayload(p.payload, s.k2); err != nil {
+		return nil, "its payload cannot be decrypted"
+	}
+	s.seen = p.sequence
+	return message, ""
+}
+
+// close ends the session and its connection.
+func (s *session) close(ctx context.Context) error {
+	defer s.conn.Close()
+	if s.k1 == nil {
+		return nil
+	}
+	s.patience = closeFor
+	return s.query(ctx, &app.CloseSessionRequest{SessionID: s.bmc}, &app.CloseSessionResponse{})
 }
 
 // packet is one of RMCP+.
@@ -312,6 +381,15 @@ type packet struct {
 	sequence uint32
 	payload  []byte
 	rest     []byte // what follows the payload
+}
+
+// frame makes a packet up to the end of its payload.
+func frame(kind byte, session, sequence uint32, payload []byte) []byte {
+	b := []byte{6, 0, 0xff, 7, 6, kind}
+	b = binary.LittleEndian.AppendUint32(b, session)
+	b = binary.LittleEndian.AppendUint32(b, sequence)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(payload)))
+	return append(b, payload...)
 }
 
 // parsePacket reads a packet's frame. It reports false for what is not RMCP+ or is cut off.

@@ -5,15 +5,14 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"testing"
 	"time"
 
 	soft "github.com/bougou/go-ipmi/pkg/bmc"
-	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/command/chassis"
+	"github.com/bougou/go-ipmi/pkg/crypto"
 	"github.com/bougou/go-ipmi/pkg/hal/mock"
 	"github.com/bougou/go-ipmi/pkg/handlers"
 	"github.com/bougou/go-ipmi/pkg/types"
@@ -23,10 +22,11 @@ import (
 
 // line is a connection in memory to a BMC that knows the log-in, and says afterwards whatever is put on it.
 type line struct {
-	net.Conn // nil: the library calls nothing else
+	net.Conn // nil: nothing else is called
 	t        testing.TB
 	bmc      *soft.BMC
 	answers  [][]byte
+	instead  map[byte][]byte // of an answer to the log-in, by its kind
 }
 
 func (l *line) SetReadDeadline(time.Time) error { return nil }
@@ -34,7 +34,7 @@ func (l *line) Close() error                    { return nil }
 
 func (l *line) Read(b []byte) (int, error) {
 	if len(l.answers) == 0 {
-		return 0, io.EOF // no answer: the library gives up at once
+		return 0, io.EOF // no answer: it is given up at once
 	}
 	n := copy(b, l.answers[0])
 	l.answers = l.answers[1:]
@@ -44,7 +44,7 @@ func (l *line) Read(b []byte) (int, error) {
 func (l *line) Write(b []byte) (int, error) {
 	p, ok := parsePacket(b)
 	if !ok {
-		l.t.Fatalf("the library wrote %x", b)
+		l.t.Fatalf("wrote %x", b)
 	}
 	message := bytes.Clone(p.payload)
 	var answer []byte
@@ -62,38 +62,36 @@ func (l *line) Write(b []byte) (int, error) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.answers = append(l.answers, frame(p.kind+1, 0, 0, answer))
+	answer = frame(p.kind+1, 0, 0, answer)
+	if other, ok := l.instead[p.kind+1]; ok {
+		answer = other
+	}
+	l.answers = append(l.answers, answer)
 	return len(b), nil
 }
 
-func frame(kind byte, session, sequence uint32, payload []byte) []byte {
-	b := []byte{6, 0, 0xff, 7, 6, kind}
-	b = binary.LittleEndian.AppendUint32(b, session)
-	b = binary.LittleEndian.AppendUint32(b, sequence)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(payload)))
-	return append(b, payload...)
-}
-
 // signedFrame is a packet as the BMC signs it.
-func signedFrame(w *wire, kind byte, sequence uint32, payload []byte) []byte {
-	b := frame(kind, 0xa0a1a2a3, sequence, payload)
+func signedFrame(s *session, kind byte, sequence uint32, payload []byte) []byte {
+	b := frame(kind, s.console, sequence, payload)
 	pad := types.IntegrityPadLen(headerLen-4, len(payload))
 	b = append(b, bytes.Repeat([]byte{0xff}, pad)...)
 	b = append(b, byte(pad), 7)
-	return append(b, w.mac(w.k1, b[4:])[:w.suite.code]...)
+	code, _ := crypto.SessionIntegrityAuthCode(s.suite.integrity, b[4:], s.k1, "")
+	return append(b, code...)
 }
 
 // encrypted is a payload with whatever pad its end says.
-func encrypted(w *wire, plain []byte) []byte {
+func encrypted(s *session, plain []byte) []byte {
 	plain = append(bytes.Clone(plain), make([]byte, (blockLen-len(plain)%blockLen)%blockLen)...)
-	block, _ := aes.NewCipher(w.k2[:16])
+	block, _ := aes.NewCipher(s.k2[:16])
 	iv := make([]byte, blockLen)
 	out := make([]byte, len(plain))
 	cipher.NewCBCEncrypter(block, iv).CryptBlocks(out, plain)
 	return append(iv, out...)
 }
 
-func openOnLine(t testing.TB, id int) (*line, *session) {
+// newLine connects to a BMC with the account fence.
+func newLine(t testing.TB, id int) (*line, *session) {
 	b := soft.New(soft.DeviceInfo{IPMIVersion: 0x20}, [16]byte{}, mock.New())
 	if err := b.Users.Upsert(2, func(u *soft.User) error {
 		u.Name, u.Enabled = "fence", true
@@ -104,23 +102,13 @@ func openOnLine(t testing.TB, id int) (*line, *session) {
 		t.Fatal(err)
 	}
 	l := &line{t: t, bmc: b}
-	w := newWire(l, suites[id], "fence", providers.NewSecret("secret"), func(string) {})
-	c, err := client.NewClient("bmc", 0, "fence", "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.WithCipherSuiteID(w.suite.id).WithMaxPrivilegeLevel(types.PrivilegeLevelOperator).WithRetry(0).WithUDPProxy(w)
-	_, err1 := c.OpenSession(t.Context())
-	_, err2 := c.RAKPMessage1(t.Context())
-	_, err3 := c.RAKPMessage3(t.Context())
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
-	return l, &session{client: c, wire: w}
+	return l, &session{conn: l, suite: suites[id], console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
 }
 
-// FuzzAnswers puts anything on the line to the real library, as it comes and under the BMC's own signature: nothing ends the process, and
-// what is not signed is no answer. It also goes through a log-in's stages.
+var fence = credentials{"fence", providers.NewSecret("secret"), types.PrivilegeLevelOperator}
+
+// FuzzAnswers puts anything on the line, as it comes and under the BMC's own signature, in the log-in and behind it: nothing ends the
+// process, and what is not signed is no answer.
 func FuzzAnswers(f *testing.F) {
 	off := []byte{0x81, 0x04, 0x7b, 0x20, 0x04, 0x01, 0x00, 0x00, 0x00, 0x00, 0xdb}
 	f.Add(byte(0), []byte{})
@@ -137,54 +125,97 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(byte(3), []byte{0x80, 1, 2, 3})
 	f.Add(byte(4), frame(payloadOpenResponse, 0, 0, make([]byte, 36)))
 	f.Add(byte(4), frame(payloadOpenResponse, 0, 0, []byte{0, 4}))
+	f.Add(byte(5), frame(payloadRAKP2, 0, 0, make([]byte, 72)))
+	f.Add(byte(6), frame(payloadRAKP4, 0, 0, make([]byte, 24)))
 	type opened struct {
 		*line
 		*session
 	}
 	both := map[int]opened{}
 	for id := range suites {
-		l, s := openOnLine(f, id)
+		l, s := openLine(f, id)
 		both[id] = opened{l, s}
 	}
 	sequence := uint32(1)
 	f.Fuzz(func(t *testing.T, mode byte, data []byte) {
-		for _, o := range both {
+		for id, o := range both {
 			sequence++
 			packet := data
-			switch mode % 5 {
+			switch mode % 7 {
 			case 1:
-				packet = signedFrame(o.wire, signed, sequence, data)
+				packet = signedFrame(o.session, signed, sequence, data)
 			case 2:
-				packet = signedFrame(o.wire, signed, sequence, encrypted(o.wire, data))
+				packet = signedFrame(o.session, signed, sequence, encrypted(o.session, data))
 			case 3:
 				if len(data) == 0 {
 					return
 				}
-				packet = signedFrame(o.wire, data[0], sequence, data[1:])
-			case 4: // in a log-in
-				for kind, stage := range map[byte]byte{payloadOpenRequest: payloadOpenResponse, payloadRAKP1: payloadRAKP2, payloadRAKP3: payloadRAKP4} {
-					w := newWire(o.line, o.wire.suite, "fence", providers.NewSecret("secret"), func(string) {})
-					w.sent(frame(kind, 0, 0, make([]byte, 40)))
-					if w.expect != stage {
-						t.Fatalf("got %#02x, want %#02x", w.expect, stage)
-					}
-					if ok, _ := w.accepts(data); ok && len(data) < headerLen+8 {
-						t.Fatalf("accepted %x", data)
-					}
+				packet = signedFrame(o.session, data[0], sequence, data[1:])
+			case 4, 5, 6: // in place of an answer to the log-in
+				l, s := newLine(t, id)
+				l.instead = map[byte][]byte{[]byte{payloadOpenResponse, payloadRAKP2, payloadRAKP4}[mode%7-4]: data}
+				if err := s.logIn(t.Context(), fence, time.Minute); err == nil {
+					t.Fatalf("logged in by %x", data)
 				}
-				return
+				continue
 			}
 			if len(packet) > 4096 {
 				return
 			}
 			o.line.answers = [][]byte{packet}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			status, err := o.client.GetChassisStatus(ctx)
+			var status chassis.GetChassisStatusResponse
+			err := o.session.query(ctx, &chassis.GetChassisStatusRequest{}, &status)
 			cancel()
-			if mode%5 == 0 && err == nil {
+			if mode%7 == 0 && err == nil {
 				t.Fatalf("an answer that is not signed counts: %v", status)
 			}
 			o.line.answers = nil
 		}
 	})
+}
+
+// openLine is newLine with an open session.
+func openLine(t testing.TB, id int) (*line, *session) {
+	l, s := newLine(t, id)
+	if err := s.logIn(t.Context(), fence, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	return l, s
+}
+
+// TestAnswerToAnotherQuestion: what the BMC signed in this session is no answer unless it has the number, the network function and the
+// command of the question.
+func TestAnswerToAnotherQuestion(t *testing.T) {
+	answer := func(netFn, number, command byte) []byte { // of 00h, completed normally, and three zeros: the chassis is off
+		head := []byte{0x81, netFn << 2}
+		body := []byte{0x20, number << 2, command, 0, 0, 0, 0, 0}
+		b := append(head, -head[0]-head[1])
+		var sum byte
+		for _, x := range body {
+			sum -= x
+		}
+		return append(append(b, body...), sum)
+	}
+	for _, c := range []struct {
+		name                   string
+		netFn, number, command byte
+		counts                 bool
+	}{
+		{"its own", 1, 2, 1, true},
+		{"of another number", 1, 1, 1, false},
+		{"of another network function", 7, 2, 1, false},
+		{"a question", 0, 2, 1, false},
+		{"to another command", 1, 2, 7, false},
+	} {
+		for id := range suites {
+			l, s := openLine(t, id)
+			s.number = 1
+			l.answers = [][]byte{signedFrame(s, signed, 1, encrypted(s, crypto.PadAES(answer(c.netFn, c.number, c.command))))}
+			var status chassis.GetChassisStatusResponse
+			if err := s.query(t.Context(), &chassis.GetChassisStatusRequest{}, &status); (err == nil) != c.counts {
+				t.Errorf("%s, suite %d: got %v, want an answer: %t", c.name, id, err, c.counts)
+			}
+		}
+	}
 }

@@ -365,8 +365,8 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/vsphere -run TestConformance/looked_up/asks"},
 	},
 	{
-		Name: "ipmi: a command does not ask whether it may be sent", In: "providers/ipmi.wire.Write",
-		Old: "if err := w.permitted(b); err != nil { ... }", New: "",
+		Name: "ipmi: a command does not ask whether it may be sent", In: "providers/ipmi.session.ask",
+		Old: "if maySend != nil { ... }", New: "",
 		Tests: []string{"./providers/ipmi -run TestRetransmissionAsks"},
 	},
 	{
@@ -1217,26 +1217,36 @@ var Mutants = []Mutant{
 
 	// IPMI.
 	{
-		Name: "ipmi: an answer that the BMC did not sign counts (2)", In: "providers/ipmi.wire.inSession",
-		Old: "!hmac.Equal(w.mac(w.k1, b[4:end])[:w.suite.code], b[end:])", New: "end < 0",
+		Name: "ipmi: an answer that the BMC did not sign counts (2)", In: "providers/ipmi.session.unseal",
+		Old: "err != nil || !crypto.Equal(code, b[end:])", New: "err != nil || code == nil",
 	},
 	{
-		Name: "ipmi: an answer of before counts again (2)", In: "providers/ipmi.wire.inSession",
-		Old: "p.sequence <= w.sequence", New: "false",
+		Name: "ipmi: an answer of before counts again (2)", In: "providers/ipmi.session.unseal",
+		Old: "p.sequence <= s.seen", New: "false",
 	},
 	{
-		Name: "ipmi: an answer that ends the process is passed on", In: "providers/ipmi.wire.inSession",
-		Old: "!readable(p.payload, w.k2)", New: "false",
+		Name: "ipmi: an answer ends the process", In: "providers/ipmi.session.unseal",
+		Old: "len(p.payload)%blockLen != 0", New: "false",
 		Tests: []string{"./providers/ipmi -run FuzzAnswers"},
 	},
 	{
-		Name: "ipmi: a pad of any length is passed on", In: "providers/ipmi.readable",
-		Old: "int(last[blockLen-1]) < len(payload)-blockLen", New: "true",
-		Tests: []string{"./providers/ipmi -run FuzzAnswers"},
+		Name: "ipmi: an answer to an earlier question counts", In: "providers/ipmi.session.ask",
+		Old: "a.RequesterSequence != s.number", New: "false",
+		Tests: []string{"./providers/ipmi -run TestAnswerToAnother"},
 	},
 	{
-		Name: "ipmi: the BMC chooses the algorithms (2)", In: "providers/ipmi.wire.inLogin",
-		Old: "m[16] != w.suite.auth || m[24] != w.suite.integrity || m[32] != confidentialityAES", New: "false",
+		Name: "ipmi: an answer of another network function counts", In: "providers/ipmi.session.ask",
+		Old: "a.NetFn != c.NetFn|1", New: "false",
+		Tests: []string{"./providers/ipmi -run TestAnswerToAnother"},
+	},
+	{
+		Name: "ipmi: an answer to another command counts", In: "providers/ipmi.session.ask",
+		Old: "a.Command != c.ID", New: "false",
+		Tests: []string{"./providers/ipmi -run TestAnswerToAnother"},
+	},
+	{
+		Name: "ipmi: the BMC chooses the algorithms (2)", In: "providers/ipmi.session.acceptOpen",
+		Old: "if types.AuthAlg(r.AuthAlg) != s.suite.auth || types.IntegrityAlg(r.IntegrityAlg) != s.suite.integrity || types.CryptAlg(r.CryptAlg) != types.CryptAlg_AES_CBC_128 { ... }", New: "",
 	},
 	{
 		Name: "ipmi: a late answer is taken for a later question's (2)", In: "providers/ipmi.pool.try",
@@ -1262,10 +1272,6 @@ var Mutants = []Mutant{
 	{
 		Name: "ipmi: a lost session is kept", In: "providers/ipmi.pool.try",
 		Old: "p.drop(b.session)", New: "",
-	},
-	{
-		Name: "ipmi: a request is sent five times at its deadline", In: "providers/ipmi.undated",
-		Old: "context.WithoutCancel(ctx)", New: "ctx",
 	},
 	{
 		Name: "ipmi: a wrong password is sent again", In: "providers/ipmi.Provider.login",
