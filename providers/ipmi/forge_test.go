@@ -22,6 +22,7 @@ import (
 type world struct {
 	*proxy
 	provider *ipmi.Provider
+	another  func(t *testing.T) *ipmi.Provider // with no session
 	said     *kit.Log
 	target   providers.Target
 	setPower func(on bool)
@@ -33,7 +34,8 @@ func inBothSuites(t *testing.T, test func(t *testing.T, w *world)) {
 		sim := ipmisim.New(t, ipmisim.Options{})
 		must(t, sim.SetPower(t.Context(), true))
 		w := &world{proxy: newProxy(t, sim.Address()), setPower: func(on bool) { must(t, sim.SetPower(t.Context(), on)) }}
-		w.provider, w.said = newProvider(t, sim.PasswordFile(), nil)
+		w.provider, w.said = newProvider(t, sim.PasswordFile(), inSuite3)
+		w.another = func(t *testing.T) *ipmi.Provider { p, _ := newProvider(t, sim.PasswordFile(), inSuite3); return p }
 		w.target = providers.Target{Node: "n1", ID: w.address(), SystemUUID: sim.UUID()}
 		test(t, w)
 	})
@@ -41,7 +43,9 @@ func inBothSuites(t *testing.T, test func(t *testing.T, w *world)) {
 		s := newSoft(t, "secret", types.CipherSuiteID17)
 		w := &world{proxy: newProxy(t, s.address), setPower: func(on bool) { s.edit(func() { s.on = on }) }}
 		w.forget = func(session uint32) { _ = s.bmc.Sessions.Close(session) }
-		w.provider, w.said = newProvider(t, passwordFile(t, "secret"), nil)
+		file := passwordFile(t, "secret")
+		w.provider, w.said = newProvider(t, file, nil)
+		w.another = func(t *testing.T) *ipmi.Provider { p, _ := newProvider(t, file, nil); return p }
 		w.target = providers.Target{Node: "n1", ID: w.address(), SystemUUID: machineUUID}
 		test(t, w)
 	})
@@ -74,9 +78,9 @@ func plain(message []byte) packet {
 	return append(packet{6, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(len(message))}, message...)
 }
 
-// frame is RMCP+ with these flags, within the session, which the library always calls a0a1a2a3h.
-func frame(flags byte, message []byte) packet {
-	p := packet{6, 0, 0xff, 7, 6, flags, 0xa3, 0xa2, 0xa1, 0xa0, 0xff, 0xff, 0, 0, byte(len(message)), 0}
+// frame is RMCP+ with these flags, within a session.
+func frame(flags byte, session, message []byte) packet {
+	p := packet{6, 0, 0xff, 7, 6, flags, session[0], session[1], session[2], session[3], 0xff, 0xff, 0, 0, byte(len(message)), 0}
 	return append(p, message...)
 }
 
@@ -84,19 +88,19 @@ func frame(flags byte, message []byte) packet {
 func TestForgedAnswers(t *testing.T) {
 	attacks := []struct {
 		name     string
-		asked    func(packet) []packet
+		asked    func(session []byte) []packet
 		answered func(packet) []packet
 	}{
-		{name: "IPMI 1.5, not authenticated", asked: func(packet) []packet { return forgeries(plain) }},
-		{name: "RMCP+, not signed", asked: func(packet) []packet {
-			return forgeries(func(m []byte) packet { return frame(0, m) })
+		{name: "IPMI 1.5, not authenticated", asked: func([]byte) []packet { return forgeries(plain) }},
+		{name: "RMCP+, not signed", asked: func(session []byte) []packet {
+			return forgeries(func(m []byte) packet { return frame(0, session, m) })
 		}},
-		{name: "RMCP+, outside of a session", asked: func(packet) []packet {
-			return forgeries(func(m []byte) packet { p := frame(0, m); clear(p[6:14]); return p })
+		{name: "RMCP+, outside of a session", asked: func(session []byte) []packet {
+			return forgeries(func(m []byte) packet { p := frame(0, session, m); clear(p[6:14]); return p })
 		}},
-		{name: "RMCP+, not encrypted, with a signature of zeros", asked: func(packet) []packet {
+		{name: "RMCP+, not encrypted, with a signature of zeros", asked: func(session []byte) []packet {
 			return forgeries(func(m []byte) packet {
-				return append(frame(0x40, m), 0xff, 0xff, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+				return append(frame(0x40, session, m), 0xff, 0xff, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 			})
 		}},
 		// The power is the eighth byte of the message: to flip a bit of it is to flip it in the vector that encryption began with.
@@ -130,7 +134,12 @@ func TestForgedAnswers(t *testing.T) {
 			t.Run(a.name, func(t *testing.T) {
 				expect(t, w.provider, w.target, providers.PowerOn, "on")
 				said := len(w.said.String())
-				w.edit(func() { w.asked, w.answered = a.asked, a.answered })
+				w.edit(func() {
+					w.answered = a.answered
+					if a.asked != nil {
+						w.asked = func(packet) []packet { return a.asked(w.seen()) }
+					}
+				})
 				defer w.edit(func() { w.asked, w.answered = nil, nil })
 				for range 3 {
 					expect(t, w.provider, w.target, providers.PowerOn, "on")
@@ -143,6 +152,78 @@ func TestForgedAnswers(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestForgedRefusals: somebody who cannot see our packets refuses the log-in in the BMC's name, at each of its messages, and has guessed the
+// tag. Nor does somebody end it who saw another message. Nobody notices.
+func TestForgedRefusals(t *testing.T) {
+	const name, none = 0x0d, 0x00           // the user's name is not authorised; no error
+	known := []byte{0xa3, 0xa2, 0xa1, 0xa0} // what go-ipmi and ipmitool call their sessions
+	attacks := map[string]func(kind byte, asked packet, session []byte) []packet{
+		"of 18 bytes": func(kind byte, asked packet, _ []byte) []packet {
+			return []packet{refusal(kind, asked[16], name, nil), refusal(kind, 0, name, nil)}
+		},
+		"of no session": func(kind byte, asked packet, _ []byte) []packet {
+			return []packet{refusal(kind, asked[16], name, make([]byte, 4))}
+		},
+		"of a session that everybody knows": func(kind byte, asked packet, _ []byte) []packet {
+			return []packet{refusal(kind, asked[16], name, known)}
+		},
+		"a wrong proof": func(kind byte, asked packet, _ []byte) []packet {
+			return []packet{padded(refusal(kind, asked[16], none, known))}
+		},
+		"of the BMC's session": func(kind byte, asked packet, _ []byte) []packet {
+			if kind == 0x11 {
+				return nil // it has none yet
+			}
+			return []packet{refusal(kind, asked[16], name, asked[20:24])}
+		},
+		"with another tag": func(kind byte, asked packet, session []byte) (all []packet) {
+			for _, away := range []byte{1, 2, 0x80, 0xff} {
+				all = append(all, refusal(kind, asked[16]+away, name, session))
+			}
+			return all
+		},
+		"of another message": func(kind byte, asked packet, session []byte) (all []packet) {
+			for _, other := range []byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x00} {
+				if other != kind {
+					all = append(all, refusal(other, asked[16], name, session))
+				}
+			}
+			return all
+		},
+		"a proof that is cut off": func(kind byte, asked packet, session []byte) []packet {
+			return []packet{refusal(kind, asked[16], none, session)}
+		},
+	}
+	inBothSuites(t, func(t *testing.T, w *world) {
+		for what, attack := range attacks {
+			t.Run(what, func(t *testing.T) {
+				w.edit(func() {
+					w.asked = func(p packet) []packet {
+						if !p.plus() || p.inSession() {
+							return nil
+						}
+						return attack(p.kind()+1, p, w.seen())
+					}
+				})
+				defer w.edit(func() { w.asked = nil })
+				before := w.logins()
+				p := w.another(t)
+				ipmi.SetWarm(p, timeout)
+				expect(t, p, w.target, providers.PowerOn, "on")
+				if n := w.logins() - before; n != 1 {
+					t.Errorf("got %d log-ins, want 1", n)
+				}
+			})
+		}
+	})
+}
+
+// padded is a packet with as many bytes as any answer of the log-in has.
+func padded(p packet) packet {
+	p[14] += 64
+	return append(p, make([]byte, 64)...)
 }
 
 // TestReplayedAnswers: the BMC said truly, and signed, that the machine was off, and somebody says it again once the machine is on. IPMI

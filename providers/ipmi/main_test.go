@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/ipmisim"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -55,6 +56,9 @@ func openProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*
 	ipmi.SetWarm(p, 300*time.Millisecond)
 	return p, said
 }
+
+// inSuite3 is for ipmi_sim.
+func inSuite3(c *ipmi.Config) { c.CipherSuites = []int{ipmisim.CipherSuite} }
 
 func passwordFile(t testing.TB, password string) string {
 	t.Helper()

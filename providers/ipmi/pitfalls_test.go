@@ -130,7 +130,7 @@ func TestSystemGUID(t *testing.T) {
 	}
 }
 
-// TestRefusedLogin: what the BMC refuses is denied, and is not tried again before it changes.
+// TestRefusedLogin: what the BMC refuses twice in a row is denied, and is not tried again before it changes.
 func TestRefusedLogin(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
 	x := newProxy(t, sim.Address())
@@ -152,8 +152,8 @@ func TestRefusedLogin(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 			}
-			if n := x.logins() - before; n != 1 {
-				t.Errorf("got %d log-ins, want 1", n)
+			if n := x.logins() - before; n != refusals {
+				t.Errorf("got %d log-ins, want %d", n, refusals)
 			}
 			if name == "password" {
 				must(t, os.WriteFile(file, right, 0o600))
@@ -163,7 +163,10 @@ func TestRefusedLogin(t *testing.T) {
 	}
 	t.Run("an account that may only ask", func(t *testing.T) {
 		must(t, sim.SetPower(t.Context(), true))
-		p, _ := newProvider(t, sim.PasswordFile(), func(c *ipmi.Config) { c.Username, c.Privilege = ipmisim.Reader, "user" })
+		p, _ := newProvider(t, sim.PasswordFile(), func(c *ipmi.Config) {
+			inSuite3(c)
+			c.Username, c.Privilege = ipmisim.Reader, "user"
+		})
 		expect(t, p, of, providers.PowerOn, "on")
 		if err := power(t, p.PowerOff, of); !errors.Is(err, providers.ErrDenied) || !sim.Running() {
 			t.Errorf("got %v, running %t", err, sim.Running())
@@ -177,13 +180,14 @@ func TestRefusedLogin(t *testing.T) {
 		for range 3 {
 			expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrDenied)
 		}
-		if n := x.logins(); n != 1 {
-			t.Errorf("got %d log-ins, want 1", n)
+		if n := x.logins(); n != refusals {
+			t.Errorf("got %d log-ins, want %d", n, refusals)
 		}
 	})
 	t.Run("a suite that the BMC has not", func(t *testing.T) {
-		p, _ := newProvider(t, sim.PasswordFile(), func(c *ipmi.Config) { c.CipherSuites = []int{17} })
-		if err := expectClass(t, p, of, providers.ErrPermanent); err == nil || !strings.Contains(err.Error(), "cipherSuites") {
+		s := newSoft(t, "secret", types.CipherSuiteID3)
+		p, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.CipherSuites = []int{17} })
+		if err := expectClass(t, p, providers.Target{Node: "n1", ID: s.address}, providers.ErrUnreachable); err == nil || !strings.Contains(err.Error(), "cipherSuites") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -197,8 +201,52 @@ func TestRefusedLogin(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-		if n := x.logins(); n != 1 {
-			t.Errorf("got %d log-ins, want 1", n)
+		if n := x.logins(); n != refusals {
+			t.Errorf("got %d log-ins, want %d", n, refusals)
+		}
+	})
+	t.Run("once", func(t *testing.T) { // by whoever sees the packets
+		for kind, attempts := range map[byte]int{0x11: 1, 0x13: 2, 0x15: 2} {
+			s := newSoft(t, "secret")
+			x := newProxy(t, s.address)
+			left := 1
+			x.edit(func() {
+				x.asked = func(p packet) (all []packet) {
+					x.edit(func() {
+						if left > 0 && p.is(kind-1) {
+							left--
+							all = []packet{padded(refusal(kind, p[16], map[byte]byte{0x11: 0x0d, 0x13: 0x0d, 0x15: 0x00}[kind], x.console))}
+						}
+					})
+					return all
+				}
+			})
+			p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+			expect(t, p, providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}, providers.PowerOn, "on")
+			if n := x.logins(); n != attempts {
+				t.Errorf("message %#02x: got %d log-ins, want %d", kind, n, attempts)
+			}
+		}
+	})
+	t.Run("without a word of the credential", func(t *testing.T) {
+		for _, kind := range []byte{0x11, 0x13} {
+			s := newSoft(t, "secret")
+			x := newProxy(t, s.address)
+			x.edit(func() {
+				x.asked = func(p packet) []packet {
+					if p.is(kind - 1) {
+						return []packet{refusal(kind, p[16], 0x12, x.seen())} // an illegal parameter
+					}
+					return nil
+				}
+			})
+			p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+			of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
+			for range 3 {
+				expectClass(t, p, of, providers.ErrUnreachable)
+			}
+			x.edit(func() { x.asked = nil })
+			expect(t, p, of, providers.PowerOn, "on")
 		}
 	})
 	t.Run("a log-in refused at the end", func(t *testing.T) { // the password is right, and the BMC may count it as a wrong one
@@ -225,7 +273,7 @@ func TestRefusedLogin(t *testing.T) {
 // TestRestart: a BMC that was restarted says nothing to an old session, and the same call goes on with a new one.
 func TestRestart(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
-	p, _ := newProvider(t, sim.PasswordFile(), nil)
+	p, _ := newProvider(t, sim.PasswordFile(), inSuite3)
 	of := providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()}
 	must(t, sim.SetPower(t.Context(), true))
 	expect(t, p, of, providers.PowerOn, "on")

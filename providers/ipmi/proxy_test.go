@@ -34,6 +34,7 @@ type proxy struct {
 	clients  []*net.UDPAddr  // of each socket towards the BMC
 	clock    int             // counts them round
 	tried    int             // log-ins that came as far as the user's name
+	console  []byte          // of seen
 
 	asked    func(packet) []packet // what an attacker sends at a request, before the BMC can; nil: nothing
 	answered func(packet) []packet // what he makes of an answer; nil: leaves it
@@ -98,6 +99,13 @@ func (x *proxy) restart() {
 	}
 }
 
+// seen is what the provider calls the session that it asked for last.
+func (x *proxy) seen() []byte {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.console
+}
+
 func (x *proxy) logins() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -115,7 +123,10 @@ func (x *proxy) serve() {
 		p := packet(b[:n])
 		x.mu.Lock()
 		fault, known, asked := x.fault, !p.inSession() || x.sessions[p.session()], x.asked
-		if p.is(0x12) {
+		switch {
+		case p.is(0x10):
+			x.console = p[20:24]
+		case p.is(0x12):
 			x.tried++
 		}
 		i := slices.IndexFunc(x.clients, func(c *net.UDPAddr) bool { return c != nil && c.Port == client.Port })
@@ -130,7 +141,7 @@ func (x *proxy) serve() {
 			continue
 		case fault == providertest.Unreachable:
 			if p.is(0x10) { // no session is free
-				x.reply(client, statusReply(p, 0x11, 1))
+				x.reply(client, refusal(0x11, p[16], 1, p[20:24]))
 			}
 			continue
 		}
@@ -141,11 +152,14 @@ func (x *proxy) serve() {
 	}
 }
 
-// statusReply is a BMC's refusal in the log-in.
-func statusReply(request packet, kind, status byte) packet {
-	payload := request[16:]
-	out := append(packet{6, 0, 0xff, 7, 6, kind, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0}, payload[0], status, 0, 0)
-	return append(out, payload[4:8]...)
+// refusal is what a BMC answers in the log-in that refuses; a session without bytes is OpenIPMI's.
+func refusal(kind, tag, status byte, session []byte) packet {
+	out := packet{6, 0, 0xff, 7, 6, kind, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, tag, status, 0, 0}
+	if len(session) == 0 {
+		out[14] = 2
+		return out[:18]
+	}
+	return append(out, session...)
 }
 
 func (x *proxy) answers(i int) {

@@ -205,23 +205,27 @@ func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
 	if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
+	var none error // why there is no suite
 	for _, id := range p.cfg.CipherSuites {
-		var s *session
-		if s, err = p.handshake(ctx, b, suites[id], user, password); err == nil {
+		s, err := p.handshake(ctx, b, suites[id], user, password)
+		if errors.Is(err, errRefused) { // which nothing proves: it counts if it comes twice
+			if s, err = p.handshake(ctx, b, suites[id], user, password); errors.Is(err, errRefused) {
+				return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
+			}
+		}
+		switch {
+		case err == nil:
 			return s, nil
+		case errors.Is(err, errNoSuite), errors.Is(err, errOtherSuite):
+			none = err
+			continue
+		case errors.Is(err, errLate):
+			p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)
 		}
 		p.drop(s) // it is open, and of no use
-		if !errors.Is(err, errNoSuite) && !errors.Is(err, errOtherSuite) {
-			break
-		}
+		return nil, err
 	}
-	switch {
-	case errors.Is(err, errRefused):
-		return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
-	case errors.Is(err, errLate):
-		p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)
-	}
-	return nil, err
+	return nil, none
 }
 
 var (
@@ -236,7 +240,7 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, user string, 
 		return nil, err
 	}
 	var once sync.Once
-	s := &session{conn: conn, suite: c, console: 0xa0a1a2a3, patience: remote.Backstop, rejected: func(why string) {
+	s := &session{conn: conn, suite: c, console: newID(), patience: remote.Backstop, rejected: func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)

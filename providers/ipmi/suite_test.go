@@ -10,6 +10,9 @@ import (
 	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
+// refusals is how many in a row it takes until a credential is not sent again: anybody can send one.
+const refusals = 2
+
 var without = map[providertest.Fault]string{providertest.StaysChanging: "a chassis is on or off"}
 
 const noProxy = "it is reached over UDP"
@@ -21,7 +24,7 @@ func TestConformance(t *testing.T) {
 	right, err := os.ReadFile(sim.PasswordFile())
 	must(t, err)
 	providertest.Suite(t, providertest.Options{
-		Timeout: timeout, Settle: timeout, Without: without, NoProxy: noProxy,
+		Timeout: timeout, Settle: timeout, Without: without, NoProxy: noProxy, Refusals: refusals,
 		NoRequests: "its packets are encrypted; the suite on the other BMC has them",
 		// The simulator has one GUID, and no ACPI power state: the suite on the other BMC has these.
 		Elsewhere: []providertest.Fault{providertest.OtherMachine, providertest.StrangeWord},
@@ -29,7 +32,7 @@ func TestConformance(t *testing.T) {
 			must(t, sim.SetPower(t.Context(), true))
 			x := newProxy(t, sim.Address())
 			file := passwordFile(t, string(right))
-			p, _ := openProvider(t, file, nil)
+			p, _ := openProvider(t, file, inSuite3)
 			return &providertest.Bench{
 				Provider: guard.New(p, guard.Options{Name: "rack-a", Type: "ipmi", Timeout: timeout, Rate: 1000, Burst: 1000}),
 				Target:   providers.Target{Node: "n1", ID: x.address(), SystemUUID: sim.UUID()},
@@ -55,7 +58,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceSuite17(t *testing.T) {
 	const right = "correct horse batter" // as long as IPMI allows
 	providertest.Suite(t, providertest.Options{
-		Timeout: timeout, Settle: timeout, Without: without, NoProxy: noProxy,
+		Timeout: timeout, Settle: timeout, Without: without, NoProxy: noProxy, Refusals: refusals,
 		New: func(t *testing.T) *providertest.Bench {
 			s := newSoft(t, right)
 			x := newProxy(t, s.address)

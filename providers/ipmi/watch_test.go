@@ -24,7 +24,7 @@ import (
 func newTrapper(t testing.TB, passwordFile, user, address string) providers.Watcher {
 	t.Helper()
 	c := ipmi.NewConfig()
-	c.Username, c.PasswordFile, c.Traps = user, passwordFile, address
+	c.Username, c.PasswordFile, c.Traps, c.CipherSuites = user, passwordFile, address, []int{ipmisim.CipherSuite}
 	if problems := c.Validate(); len(problems) > 0 {
 		t.Fatal(problems)
 	}

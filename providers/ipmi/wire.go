@@ -78,6 +78,15 @@ type session struct {
 	patience   time.Duration
 }
 
+// newID returns what our side calls a session, which nobody can guess. 0 is no session.
+func newID() uint32 {
+	for {
+		if id := binary.LittleEndian.Uint32(crypto.RandomBytes(4)); id != 0 {
+			return id
+		}
+	}
+}
+
 // errSilent: no answer came.
 var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
 
@@ -145,25 +154,7 @@ var (
 
 // logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent.
 func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
-	step := func(request byte, pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
-		const tag = 0
-		return s.exchange(ctx, resendLogin, patience, func() ([]byte, error) {
-			return frame(request, 0, 0, pack(tag)), nil
-		}, func(b []byte) (bool, error) {
-			p, ok := parsePacket(b)
-			if !ok || p.kind != request+1 || p.flags != 0 || p.session != 0 || len(p.payload) < 2 || p.payload[0] != tag {
-				return false, nil
-			}
-			if status := types.RmcpStatusCode(p.payload[1]); status != types.RmcpStatusCodeNoErrors {
-				return false, types.NewRmcpStatusError(status) // OpenIPMI ends its refusals here
-			}
-			if len(p.payload) < 8 || binary.LittleEndian.Uint32(p.payload[4:]) != s.console {
-				return false, nil
-			}
-			return accept(p.payload)
-		})
-	}
-	if err := step(payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
+	if err := s.step(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
 		return refusal("opening a session", err)
 	}
 	// What both sides prove that they know, beside the password.
@@ -173,7 +164,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		ManagedSystemSessionID: s.bmc, NameOnlyLookup: true, RequestedMaximumPrivilegeLevel: a.level,
 		UsernameLength: uint8(len(a.user)), Username: []byte(a.user),
 	}
-	err := step(payloadRAKP1, func(tag byte) []byte {
+	err := s.step(ctx, patience, payloadRAKP1, func(tag byte) []byte {
 		copy(random1[:], crypto.RandomBytes(len(random1)))
 		rakp1.MessageTag, rakp1.RemoteConsoleRandomNumber = tag, random1
 		return rakp1.Pack()
@@ -200,7 +191,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	if err != nil {
 		return err
 	}
-	err = step(payloadRAKP3, func(tag byte) []byte {
+	err = s.step(ctx, patience, payloadRAKP3, func(tag byte) []byte {
 		return (&rmcpplus.RAKPMessage3{MessageTag: tag, ManagedSystemSessionID: s.bmc, KeyExchangeAuthenticationCode: proof}).Pack()
 	}, func(m []byte) (bool, error) {
 		rakp4 := rmcpplus.RAKPMessage4{AuthAlg: s.suite.auth}
@@ -218,6 +209,30 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	}
 	s.k1, s.k2 = k1, k2
 	return nil
+}
+
+// step sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random, and the tag of a
+// message that was sent, of which the first is random: an attacker who does not see our packets cannot refuse anything. A BMC makes
+// another random number for each RAKP message, so only the last that was sent can be answered; each request for a session can be.
+func (s *session) step(ctx context.Context, patience time.Duration, request byte, pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
+	first, sent := crypto.RandomBytes(1)[0], byte(0)
+	return s.exchange(ctx, resendLogin, patience, func() ([]byte, error) {
+		sent++
+		return frame(request, 0, 0, pack(first+sent-1)), nil
+	}, func(b []byte) (bool, error) {
+		p, ok := parsePacket(b)
+		m := p.payload
+		if !ok || p.kind != request+1 || p.flags != 0 || p.session != 0 || len(m) < 8 || binary.LittleEndian.Uint32(m[4:]) != s.console {
+			return false, nil
+		}
+		if n := m[0] - first; n >= sent || n < sent-1 && request != payloadOpenRequest {
+			return false, nil
+		}
+		if status := types.RmcpStatusCode(m[1]); status != types.RmcpStatusCodeNoErrors {
+			return false, types.NewRmcpStatusError(status)
+		}
+		return accept(m)
+	})
 }
 
 func (s *session) packOpen(tag byte) []byte {
@@ -241,7 +256,8 @@ func (s *session) acceptOpen(m []byte) (bool, error) {
 	return true, nil
 }
 
-// refusal explains why a BMC opened no session. A wrong password shows before it is sent: the BMC's own proof is made with another.
+// refusal explains why a BMC opened no session, which nothing proves: it is as if there were no answer. A wrong password shows before it
+// is sent: the BMC's own proof is made with another.
 func refusal(act string, err error) error {
 	var status *types.RmcpStatusError
 	if !errors.As(err, &status) {
@@ -254,7 +270,7 @@ func refusal(act string, err error) error {
 		return fmt.Errorf("%w: %w", errRefused, text)
 	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
 		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch:
-		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%w: %w (see cipherSuites)", errNoSuite, text))
+		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w: %w (see cipherSuites)", errNoSuite, text))
 	}
 	return providers.WithClass(providers.ErrUnreachable, text) // no free session, or it lost ours
 }

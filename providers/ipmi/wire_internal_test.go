@@ -27,6 +27,7 @@ type line struct {
 	bmc      *soft.BMC
 	answers  [][]byte
 	instead  map[byte][]byte // of an answer to the log-in, by its kind
+	sent     func(packet)    // told of each packet; may be nil
 }
 
 func (l *line) SetReadDeadline(time.Time) error { return nil }
@@ -45,6 +46,9 @@ func (l *line) Write(b []byte) (int, error) {
 	p, ok := parsePacket(b)
 	if !ok {
 		l.t.Fatalf("wrote %x", b)
+	}
+	if l.sent != nil {
+		l.sent(p)
 	}
 	message := bytes.Clone(p.payload)
 	var answer []byte
@@ -182,6 +186,36 @@ func openLine(t testing.TB, id int) (*line, *session) {
 		t.Fatal(err)
 	}
 	return l, s
+}
+
+// TestTagsAreRandom: nobody can know the tags and the session ID of a log-in without seeing them.
+func TestTagsAreRandom(t *testing.T) {
+	seen := map[int]map[byte]bool{}
+	ids := map[uint32]bool{}
+	const logIns = 32
+	for range logIns {
+		l, s := newLine(t, 17)
+		at := 0
+		l.sent = func(p packet) {
+			if seen[at] == nil {
+				seen[at] = map[byte]bool{}
+			}
+			seen[at][p.payload[0]] = true
+			at++
+		}
+		if err := s.logIn(t.Context(), fence, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		ids[newID()] = true
+	}
+	for at, tags := range seen {
+		if len(tags) < logIns/4 {
+			t.Errorf("message %d: %d tags in %d log-ins", at, len(tags), logIns)
+		}
+	}
+	if len(seen) != 3 || len(ids) != logIns {
+		t.Errorf("got %d messages, %d session IDs; want 3, %d", len(seen), len(ids), logIns)
+	}
 }
 
 // TestAnswerToAnotherQuestion: what the BMC signed in this session is no answer unless it has the number, the network function and the

@@ -95,6 +95,9 @@ type Options struct {
 	Elsewhere []Fault
 	NoProxy   string // why no Bench has a Proxy: the family is not reached over TCP, another run of the suite has it
 	NoLogIns  string // why no Bench counts LogIns: no account can be locked, another run of the suite counts
+	// Refusals is how many in a row it takes until a credential is not sent again: more than the default 1 where nothing proves who
+	// refused it.
+	Refusals int
 	// NoRequests is why no Bench records Requests: its traffic is encrypted, or another run of the suite records them.
 	NoRequests string
 

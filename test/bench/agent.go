@@ -153,7 +153,7 @@ func askedByIPMI(ctx context.Context) (_ *asked, err error) {
 		return nil, err
 	}
 	cfg := ipmi.NewConfig()
-	cfg.Username, cfg.PasswordFile = ipmisim.Operator, bmc.PasswordFile()
+	cfg.Username, cfg.PasswordFile, cfg.CipherSuites = ipmisim.Operator, bmc.PasswordFile(), []int{ipmisim.CipherSuite}
 	p, err := cfg.New(quietly())
 	if err != nil {
 		return nil, err

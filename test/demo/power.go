@@ -211,7 +211,7 @@ func (p *ipmiPower) Prepare(dir string) (settings, machine string, err error) {
 	if err := os.WriteFile(file, []byte(p.password+"\n"), 0o600); err != nil {
 		return "", "", err
 	}
-	return fmt.Sprintf("ipmi: {username: %s, passwordFile: %q}", ipmisim.Operator, file),
+	return fmt.Sprintf("ipmi: {username: %s, passwordFile: %q, cipherSuites: [%d]}", ipmisim.Operator, file, ipmisim.CipherSuite),
 		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", bmcAnnotation), nil
 }
 

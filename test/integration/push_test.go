@@ -168,7 +168,7 @@ func TestBMCTrapsOnPowerCut(t *testing.T) {
 	c := w.start(settings{
 		Selector:  "world=" + w.ns + ",power!=ipmi",
 		Top:       noLines,
-		Providers: fmt.Sprintf("- name: rack\n  ipmi: {username: %s, passwordFile: %q, traps: %q}", ipmisim.Operator, sim.PasswordFile(), address),
+		Providers: fmt.Sprintf("- name: rack\n  ipmi: {username: %s, passwordFile: %q, traps: %q, cipherSuites: [%d]}", ipmisim.Operator, sim.PasswordFile(), address, ipmisim.CipherSuite),
 		Rules:     fmt.Sprintf("- name: rack\n  selector: %q\n  provider: rack\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", "power=ipmi,world="+w.ns, bmcAnnotation),
 	})
 	c.untilMetric(`forcefence_machines{result="ok"}`, 3) // the leader has asked all: it watches, too

@@ -60,6 +60,9 @@ const (
 	Reader   = "watch"
 )
 
+// CipherSuite is the best that the simulator has. Its refusals of others have no session ID, so nobody can know whose they are.
+const CipherSuite = 3
+
 const (
 	startTimeout = time.Minute
 	poll         = 20 * time.Millisecond

@@ -1230,6 +1230,36 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/ipmi -run FuzzAnswers"},
 	},
 	{
+		Name: "ipmi: a log-in's answer of any session counts", In: "providers/ipmi.session.step",
+		Old: "binary.LittleEndian.Uint32(m[4:]) != s.console", New: "false",
+		Tests: []string{"./providers/ipmi -run TestForgedRefusals"},
+	},
+	{
+		Name: "ipmi: a log-in's answer with any tag counts", In: "providers/ipmi.session.step",
+		Old: "n >= sent || n < sent-1 && request != payloadOpenRequest", New: "n != n",
+		Tests: []string{"./providers/ipmi -run TestForgedRefusals"},
+	},
+	{
+		Name: "ipmi: a log-in's answer to another message counts", In: "providers/ipmi.session.step",
+		Old: "p.kind != request+1", New: "false",
+		Tests: []string{"./providers/ipmi -run TestForgedRefusals"},
+	},
+	{
+		Name: "ipmi: everybody knows the tags", In: "providers/ipmi.session.step",
+		Old: "crypto.RandomBytes(1)[0]", New: "byte(0)",
+		Tests: []string{"./providers/ipmi -run TestTagsAreRandom"},
+	},
+	{
+		Name: "ipmi: everybody knows the session's ID", In: "providers/ipmi.Provider.handshake",
+		Old: "newID()", New: "0xa0a1a2a3",
+		Tests: []string{"./providers/ipmi -run TestForgedRefusals"},
+	},
+	{
+		Name: "ipmi: session IDs are no secret", In: "providers/ipmi.newID",
+		Old: "crypto.RandomBytes(4)", New: "[]byte{1, 2, 3, 4}",
+		Tests: []string{"./providers/ipmi -run TestTagsAreRandom"},
+	},
+	{
 		Name: "ipmi: an answer to an earlier question counts", In: "providers/ipmi.session.ask",
 		Old: "a.RequesterSequence != s.number", New: "false",
 		Tests: []string{"./providers/ipmi -run TestAnswerToAnother"},
