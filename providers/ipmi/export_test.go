@@ -2,6 +2,7 @@ package ipmi
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"time"
 
@@ -10,6 +11,14 @@ import (
 
 // SetIdle changes after how long a BMC that is not asked has its session back.
 func SetIdle(p *Provider, idle time.Duration) { p.idle = idle }
+
+// SetDial changes how BMCs are reached.
+func SetDial(p *Provider, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	p.dial = dial
+}
+
+// SetForget changes how long it is remembered of an idle BMC which suite it has.
+func SetForget(p *Provider, forget time.Duration) { p.forget = forget }
 
 // SetWarm changes how long an old session may be silent.
 func SetWarm(p *Provider, warm time.Duration) { p.warm = warm }

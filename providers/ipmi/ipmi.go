@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -37,7 +38,7 @@ type Config struct {
 	remote.Credentials `yaml:",inline"`
 
 	Privilege    string `yaml:"privilege"`    // operator, administrator, or user, which may only ask; default operator
-	CipherSuites []int  `yaml:"cipherSuites"` // tried in this order; default 17, 3
+	CipherSuites []int  `yaml:"cipherSuites"` // tried in this order, where the BMC refuses one or is silent; default 17, 3
 
 	IgnoreGUID      bool `yaml:"ignoreGUID"`      // for BMCs whose system GUID is not the machine's UUID; then nobody knows whose BMC it is
 	IgnoreACPIState bool `yaml:"ignoreACPIState"` // for BMCs whose ACPI power state stays at sleeping; then a hibernated machine is off
@@ -155,6 +156,7 @@ type Provider struct {
 	cfg      Config
 	opts     providers.Options
 	refusals remote.Refusals
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	pool
 }
 
@@ -167,7 +169,7 @@ var (
 
 // New makes the provider from a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted()}
+	p := &Provider{cfg: c, opts: o.Defaulted(), dial: new(net.Dialer).DialContext}
 	p.init(p.login)
 	return p, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bougou/go-ipmi/pkg/hal/mock"
 	"github.com/bougou/go-ipmi/pkg/handlers"
 	"github.com/bougou/go-ipmi/pkg/server"
+	"github.com/bougou/go-ipmi/pkg/transport"
 	"github.com/bougou/go-ipmi/pkg/transport/udp"
 	"github.com/bougou/go-ipmi/pkg/types"
 )
@@ -87,6 +88,24 @@ func (h hardware) Chassis() hal.ChassisHAL { return h.chassis }
 // newSoft starts a BMC whose machine is on, with the account fence and this password.
 func newSoft(t testing.TB, password string, suites ...types.CipherSuiteID) *soft {
 	t.Helper()
+	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	must(t, err)
+	s := newSoftOn(t, udp.Wrap(front), password, suites...)
+	s.address = front.LocalAddr().String()
+	// Once it answers all of its goroutines are there: the suite looks for what a call leaves behind.
+	conn, err := net.Dial("udp", s.address)
+	must(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte{6, 0, 0xff, 6, 0, 0, 0x11, 0xbe, 0x80, 0, 0, 0}) // ASF's ping
+	must(t, err)
+	_, err = conn.Read(make([]byte, 64))
+	must(t, err)
+	return s
+}
+
+// newSoftOn is newSoft at another transport.
+func newSoftOn(t testing.TB, front transport.PacketConn, password string, suites ...types.CipherSuiteID) *soft {
+	t.Helper()
 	s := &soft{on: true, codes: map[uint8]types.CompletionCode{}, guid: unhex(t, machineUUID)}
 	s.bmc = bmc.New(bmc.DeviceInfo{IPMIVersion: 0x20}, [16]byte{}, hardware{mock.New(), s})
 	must(t, s.bmc.Users.Upsert(2, func(u *bmc.User) error {
@@ -96,9 +115,6 @@ func newSoft(t testing.TB, password string, suites ...types.CipherSuiteID) *soft
 		u.ChannelAccess = map[uint8]bmc.UserChannelAccess{1: {MaxPrivilege: bmc.PrivilegeLevelOperator, Enabled: true}}
 		return nil
 	}))
-	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	must(t, err)
-	s.address = front.LocalAddr().String()
 	registry := handlers.NewRegistry()
 	registry.Use(s.middleware)
 	handlers.RegisterAllHandlers(registry)
@@ -120,21 +136,13 @@ func newSoft(t testing.TB, password string, suites ...types.CipherSuiteID) *soft
 	if len(suites) > 0 {
 		options = append(options, server.WithCipherSuites(suites))
 	}
-	srv := server.NewServer(s.bmc, udp.Wrap(front), options...)
+	srv := server.NewServer(s.bmc, front, options...)
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = srv.Serve(context.Background()) })
 	t.Cleanup(func() {
 		_ = srv.Close()
 		wait.Wait()
 	})
-	// Once it answers all of its goroutines are there: the suite looks for what a call leaves behind.
-	conn, err := net.Dial("udp", s.address)
-	must(t, err)
-	defer conn.Close()
-	_, err = conn.Write([]byte{6, 0, 0xff, 6, 0, 0, 0x11, 0xbe, 0x80, 0, 0, 0}) // ASF's ping
-	must(t, err)
-	_, err = conn.Read(make([]byte, 64))
-	must(t, err)
 	return s
 }
 

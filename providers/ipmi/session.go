@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/command/app"
@@ -20,9 +22,18 @@ const (
 	// idleAfter is how long a BMC is not asked before its session is given back. BMCs end sessions after 60 s without a word (IPMI 2.0,
 	// 6.12.15), and have few of them.
 	idleAfter = 20 * time.Second
+	// forgetAfter is how long it is remembered afterwards which cipher suite it has.
+	forgetAfter = 4 * time.Hour
 	// warmFor is how long an old session may be silent: a BMC that restarted does not know it, and says nothing. What is left of the
 	// call's time is for a new one.
 	warmFor = 1500 * time.Millisecond
+	// loginFor bounds a log-in, which goes on when the call that began it has no time left.
+	loginFor = 30 * time.Second
+	// openFor is how long an answer to the log-in may take before it begins anew, or with the next cipher suite. It is openMore longer
+	// each time: the BMC may be slow.
+	openFor, openMore = 1500 * time.Millisecond, 500 * time.Millisecond
+	// tellAhead is how much time a call keeps to say why there is no session.
+	tellAhead = 100 * time.Millisecond
 	// closeFor bounds the end of a session. A BMC that does not answer ends it by itself.
 	closeFor = 1500 * time.Millisecond
 	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same password: it may count
@@ -34,12 +45,14 @@ const (
 
 // pool holds the BMCs that are asked, with a session each. BMCs that are not asked any more are forgotten.
 type pool struct {
-	idle, warm time.Duration
-	open       func(ctx context.Context, b *bmc) (*session, error)
+	idle, forget, warm time.Duration
+	open               func(ctx context.Context, b *bmc, tell func(error)) (*session, error)
 
+	logins context.Context // of log-ins; ends when Close begins
+	stop   context.CancelFunc
 	ending context.Context // of log-outs; ends when Close's time is up
 	end    context.CancelFunc
-	work   sync.WaitGroup // log-outs
+	work   sync.WaitGroup // log-ins and log-outs
 
 	mu     sync.Mutex // guards what follows, and bmc's fields marked so
 	bmcs   map[account]*bmc
@@ -58,13 +71,25 @@ type bmc struct {
 	account
 	turn    chan struct{}
 	session *session // the owner's; nil: none
+	login   *login   // the owner's; nil: none
+	suite   int      // that it has, if it is not the first to try; 0: it is. It belongs to the log-in under way, else to the owner
 
-	users  int         // calls; guarded by pool.mu
+	users  int         // calls and log-ins; guarded by pool.mu
 	expiry *time.Timer // set while nobody uses it; guarded by pool.mu
 }
 
-func (p *pool) init(open func(context.Context, *bmc) (*session, error)) {
-	p.idle, p.warm, p.open, p.bmcs = idleAfter, warmFor, open, map[account]*bmc{}
+// login is a log-in under way, or what came of it. It outlives the call that began it, so that its session is there for the next.
+type login struct {
+	so   atomic.Pointer[error] // why there is no session so far; nil: nothing to tell
+	done chan struct{}         // closed at the end; then session and err are set
+
+	session *session
+	err     error
+}
+
+func (p *pool) init(open func(context.Context, *bmc, func(error)) (*session, error)) {
+	p.idle, p.forget, p.warm, p.open, p.bmcs = idleAfter, forgetAfter, warmFor, open, map[account]*bmc{}
+	p.logins, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
@@ -87,31 +112,107 @@ func (p *pool) with(ctx context.Context, a account, f func(context.Context, *ses
 			return err
 		}
 	}
-	if b.session, err = p.open(ctx, b); err != nil {
+	if b.session, err = p.loggedIn(ctx, b); err != nil {
 		return err
 	}
 	return p.try(ctx, b, remote.Backstop, f)
 }
 
-// try runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's answer is none. Its
-// caller has the turn. After an error that is not the BMC's own word the session is not used again: an answer that comes late would be
-// taken for the answer to a later question, as IPMI numbers them from 1 to 63 only.
+// try runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's answer is none. A
+// session whose call ran out of time is kept where the BMC was heard lately: it is only slow. Its caller has the turn.
 func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
-	b.session.patience = silence
-	err := f(ctx, b.session)
-	if err != nil && code(err) == 0 {
-		p.drop(b.session)
+	s := b.session
+	s.patience = silence
+	err := f(ctx, s)
+	switch {
+	case err == nil || code(err) != 0:
+	case ctx.Err() != nil && time.Since(s.heard) < max(p.warm, 3*s.rtt):
+	default:
+		p.drop(s)
 		b.session = nil
 	}
 	return err
 }
+
+// loggedIn waits for a session as long as ctx lasts. Its caller has the turn. A log-in that failed may have begun before what it failed of
+// was mended, so one that an earlier call began is tried again.
+func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
+	for {
+		earlier := b.login != nil
+		if !earlier {
+			if err := p.begin(b); err != nil {
+				return nil, err
+			}
+		}
+		l := b.login
+		if err := l.wait(ctx); err != nil {
+			return nil, err
+		}
+		b.login = nil
+		if l.err == nil || !earlier {
+			return l.session, l.err
+		}
+	}
+}
+
+// begin begins a log-in, which the pool owns. Its caller has the turn.
+func (p *pool) begin(b *bmc) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errClosed
+	}
+	l := &login{done: make(chan struct{})}
+	b.login = l
+	b.users++
+	p.work.Go(func() {
+		defer p.release(b)
+		defer close(l.done)
+		ctx, cancel := context.WithTimeoutCause(p.logins, loginFor, fmt.Errorf("no session within %s", loginFor))
+		defer cancel()
+		defer func() {
+			if r := recover(); r != nil { // the guard protects calls, and this is none
+				l.err = providers.WithClass(providers.ErrPermanent, fmt.Errorf("log-in panicked: %v", r))
+			}
+		}()
+		l.session, l.err = p.open(ctx, b, func(err error) { l.so.Store(&err) })
+		l.err = remote.Class(ctx, l.err)
+	})
+	return nil
+}
+
+// wait waits for the end of the log-in. Where ctx ends before, the error says what the log-in has met with.
+func (l *login) wait(ctx context.Context) error {
+	ahead := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ahead, cancel = context.WithDeadline(ctx, deadline.Add(-tellAhead))
+		defer cancel()
+	}
+	select {
+	case <-l.done:
+		return nil
+	case <-ahead.Done():
+	}
+	if so := l.so.Load(); so != nil && ctx.Err() == nil {
+		return *so
+	}
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 
 // acquire returns the BMC for one call. Every acquire that succeeds has its release.
 func (p *pool) acquire(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+		return nil, errClosed
 	}
 	b := p.bmcs[a]
 	if b == nil {
@@ -135,15 +236,39 @@ func (p *pool) release(b *bmc) {
 	}
 }
 
-// expire forgets an idle BMC and gives its session back.
+// expire gives an idle BMC's session back, and forgets the BMC: at once, or later where there is something to remember.
 func (p *pool) expire(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
 		return
 	}
-	delete(p.bmcs, b.account)
-	p.drop(b.session)
+	for _, s := range b.sessions() {
+		p.drop(s)
+	}
+	b.session, b.login = nil, nil
+	if b.suite == 0 {
+		delete(p.bmcs, b.account)
+		return
+	}
+	b.expiry = time.AfterFunc(p.forget, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.closed && b.users == 0 && p.bmcs[b.account] == b {
+			delete(p.bmcs, b.account)
+		}
+	})
+}
+
+// sessions are those that are open, one of which nobody may have used yet. No log-in is under way.
+func (b *bmc) sessions() (open []*session) {
+	if b.session != nil {
+		open = append(open, b.session)
+	}
+	if b.login != nil && b.login.session != nil {
+		open = append(open, b.login.session)
+	}
+	return open
 }
 
 // drop ends a session, nil for none, while its caller goes on.
@@ -153,8 +278,8 @@ func (p *pool) drop(s *session) {
 	}
 }
 
-// Close gives all sessions back. It blocks until ctx's deadline at most; sessions of BMCs that did not answer are left for the BMCs to
-// end, and are the error.
+// Close ends log-ins, and gives all sessions back. It blocks until ctx's deadline at most; sessions of BMCs that did not answer are left
+// for the BMCs to end, and are the error.
 func (p *pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	bmcs := p.bmcs
@@ -165,33 +290,46 @@ func (p *pool) Close(ctx context.Context) error {
 		}
 	}
 	p.mu.Unlock()
+	p.stop()
 	defer p.end()
 	undo := context.AfterFunc(ctx, p.end)
 	defer undo()
 
 	var mu sync.Mutex // guards errs
 	var errs []error
+	failed := func(b *bmc, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, fmt.Errorf("close session on %s: %w", b.address, remote.Class(ctx, err)))
+	}
 	var wait sync.WaitGroup
 	for _, b := range bmcs {
-		if b.session == nil {
+		select {
+		case b.turn <- struct{}{}:
+		case <-ctx.Done():
+			failed(b, ctx.Err()) // a call is still running
 			continue
 		}
-		wait.Go(func() {
-			if err := b.session.close(p.ending); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("close session on %s: %w", b.address, remote.Class(ctx, err)))
-			}
-		})
+		if b.login != nil {
+			<-b.login.done
+		}
+		for _, s := range b.sessions() {
+			wait.Go(func() {
+				if err := s.close(p.ending); err != nil {
+					failed(b, err)
+				}
+			})
+		}
 	}
 	wait.Wait()
 	p.work.Wait()
 	return errors.Join(errs...)
 }
 
-// login opens a session with the first of the cipher suites that the BMC has. The password is read anew each time, and one that the BMC
-// refused is not tried again.
-func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
+// login opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may be silent at one
+// that it does not have. tell hears of that, while the log-in goes on. The password is read anew each time, and one that the BMC refused
+// is not tried again.
+func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*session, error) {
 	user, password, err := p.cfg.Of(b.owner)
 	switch {
 	case err != nil:
@@ -205,27 +343,55 @@ func (p *Provider) login(ctx context.Context, b *bmc) (*session, error) {
 	if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
-	var none error // why there is no suite
-	for _, id := range p.cfg.CipherSuites {
-		s, err := p.handshake(ctx, b, suites[id], user, password)
-		if errors.Is(err, errRefused) { // which nothing proves: it counts if it comes twice
-			if s, err = p.handshake(ctx, b, suites[id], user, password); errors.Is(err, errRefused) {
-				return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
+	ids := slices.Clone(p.cfg.CipherSuites)
+	if i := slices.Index(ids, b.suite); i > 0 {
+		ids = slices.Insert(slices.Delete(ids, i, i+1), 0, b.suite)
+	}
+	var silent []string
+	for patience := openFor; ; patience += openMore {
+		var none error // why the BMC has no suite
+		again := false
+		for _, id := range ids {
+			s, has, err := p.handshake(ctx, b, suites[id], user, password, patience)
+			if errors.Is(err, errRefused) { // which nothing proves: it counts if it comes twice
+				p.drop(s)
+				if s, has, err = p.handshake(ctx, b, suites[id], user, password, patience); errors.Is(err, errRefused) {
+					p.drop(s)
+					return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
+				}
+			}
+			if err == nil {
+				if b.suite = id; id == p.cfg.CipherSuites[0] {
+					b.suite = 0
+				}
+				return s, nil
+			}
+			p.drop(s)
+			switch {
+			case errors.Is(err, errSilent) && has:
+				ids, again = []int{id}, true
+			case errors.Is(err, errSilent):
+				again = true
+				if name := strconv.Itoa(id); !slices.Contains(silent, name) {
+					silent = append(silent, name)
+				}
+				tell(fmt.Errorf("opening a session: %w to cipher suite %s (see cipherSuites)", errSilent, strings.Join(silent, ", ")))
+			case errors.Is(err, errNoSuite), errors.Is(err, errOtherSuite):
+				none = err
+			default:
+				if errors.Is(err, errLate) {
+					p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)
+				}
+				return nil, err
+			}
+			if has {
+				break
 			}
 		}
-		switch {
-		case err == nil:
-			return s, nil
-		case errors.Is(err, errNoSuite), errors.Is(err, errOtherSuite):
-			none = err
-			continue
-		case errors.Is(err, errLate):
-			p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)
+		if !again {
+			return nil, none
 		}
-		p.drop(s) // it is open, and of no use
-		return nil, err
 	}
-	return nil, none
 }
 
 var (
@@ -233,26 +399,26 @@ var (
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
 )
 
-// handshake opens one session with the privilege. One that is returned beside an error is open, and of no use.
-func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, user string, password providers.Secret) (*session, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "udp", b.address)
+// handshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells whether the BMC took the
+// cipher suite.
+func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, user string, password providers.Secret, patience time.Duration) (_ *session, has bool, _ error) {
+	conn, err := p.dial(ctx, "udp", b.address)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var once sync.Once
-	s := &session{conn: conn, suite: c, console: newID(), patience: remote.Backstop, rejected: func(why string) {
+	s := &session{conn: conn, suite: c, console: newID(), patience: patience, rejected: func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)
 		})
 	}}
 	level := privileges[p.cfg.Privilege]
-	if err := s.logIn(ctx, credentials{user, password, level}, remote.Backstop); err != nil {
-		_ = conn.Close()
-		return nil, err
+	if err := s.logIn(ctx, credentials{user, password, level}, patience); err != nil {
+		return s, s.bmc != 0, err
 	}
 	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: level}, &app.SetSessionPrivilegeLevelResponse{})
-	return s, unprivileged(err)
+	return s, true, unprivileged(err)
 }
 
 // unprivileged explains why a session has not the privilege that was asked for.

@@ -49,9 +49,13 @@ const (
 )
 
 const (
-	// resendLogin and resend are how long an answer may take before its message is sent again, at least. They double each time.
-	resendLogin = time.Second
-	resend      = time.Second
+	// resend is how long an answer may take at least before a question is sent again. resendLogin is for the log-in's messages, each of
+	// which may take another of the BMC's sessions, or another random number; resendAct for what acts.
+	resend      = 200 * time.Millisecond
+	resendLogin = 500 * time.Millisecond
+	resendAct   = time.Second
+	// slowest is the longest round trip that is allowed for.
+	slowest = time.Second
 	// lastNumber is the highest number of a question; 0 is not used.
 	lastNumber = 63
 )
@@ -73,9 +77,13 @@ type session struct {
 	console, bmc uint32 // what each side calls the session
 	k1, k2       []byte // of an open session
 
-	sent, seen uint32 // sequence numbers of the last packet that was sent, and of the last that was believed
-	number     byte   // of the last question
-	patience   time.Duration
+	sent, seen uint32    // sequence numbers of the last packet that was sent, and of the last that was believed
+	heard      time.Time // when the last that was believed came, or the session was opened
+	number     byte      // of the last question
+	spent      byte      // the first number under which an answer may still come; it is not used again. 0: none
+
+	rtt      time.Duration // how long the BMC took for its last answer, slowest at most
+	patience time.Duration // how long it may take for one
 }
 
 // newID returns what our side calls a session, which nobody can guess. 0 is no session.
@@ -90,9 +98,11 @@ func newID() uint32 {
 // errSilent: no answer came.
 var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
 
-// exchange sends what pack makes, and again while no answer comes, after a wait that doubles each time. accept takes each datagram, and
-// says whether it is the answer; its error is exchange's. It blocks until ctx ends, or until nothing came for patience: errSilent.
+// exchange sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer where that is longer,
+// and it doubles each time. accept takes each datagram, and says whether it is the answer; its error is exchange's. It blocks until ctx
+// ends, or until no answer came for patience, or three times the time of the last where that is longer: errSilent.
 func (s *session) exchange(ctx context.Context, wait, patience time.Duration, pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
+	wait, patience = max(wait, 2*s.rtt), max(patience, 3*s.rtt)
 	ended := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -152,7 +162,8 @@ var (
 	errOtherSuite = providers.WithClass(providers.ErrUntrusted, errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
 )
 
-// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent.
+// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent. RAKP message 4 may be
+// lost, and many BMCs do not send it twice: the session may be open without it, and the first answer that the BMC signs shows it.
 func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
 	if err := s.step(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
 		return refusal("opening a session", err)
@@ -187,6 +198,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	if err != nil {
 		return err
 	}
+	s.k1, s.k2, s.heard = k1, k2, time.Now() // from the next message on the BMC may hold the session open
 	proof, err := crypto.RAKP3AuthCode(s.suite.auth, random2[:], s.console, rakp1.Role(), a.user, kuid)
 	if err != nil {
 		return err
@@ -204,30 +216,34 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		}
 		return true, err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errSilent) && ctx.Err() == nil {
+		s.k1, s.k2 = nil, nil
 		return refusedLate(err)
 	}
-	s.k1, s.k2 = k1, k2
-	return nil
+	return ctx.Err()
 }
 
 // step sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random, and the tag of a
 // message that was sent, of which the first is random: an attacker who does not see our packets cannot refuse anything. A BMC makes
 // another random number for each RAKP message, so only the last that was sent can be answered; each request for a session can be.
 func (s *session) step(ctx context.Context, patience time.Duration, request byte, pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
-	first, sent := crypto.RandomBytes(1)[0], byte(0)
+	first := crypto.RandomBytes(1)[0]
+	var sent []time.Time
 	return s.exchange(ctx, resendLogin, patience, func() ([]byte, error) {
-		sent++
-		return frame(request, 0, 0, pack(first+sent-1)), nil
+		tag := first + byte(len(sent))
+		sent = append(sent, time.Now())
+		return frame(request, 0, 0, pack(tag)), nil
 	}, func(b []byte) (bool, error) {
 		p, ok := parsePacket(b)
 		m := p.payload
 		if !ok || p.kind != request+1 || p.flags != 0 || p.session != 0 || len(m) < 8 || binary.LittleEndian.Uint32(m[4:]) != s.console {
 			return false, nil
 		}
-		if n := m[0] - first; n >= sent || n < sent-1 && request != payloadOpenRequest {
+		n := int(m[0] - first)
+		if n >= len(sent) || n < len(sent)-1 && request != payloadOpenRequest {
 			return false, nil
 		}
+		s.rtt = min(time.Since(sent[n]), slowest)
 		if status := types.RmcpStatusCode(m[1]); status != types.RmcpStatusCodeNoErrors {
 			return false, types.NewRmcpStatusError(status)
 		}
@@ -294,19 +310,37 @@ func (s *session) query(ctx context.Context, q types.Request, into types.Respons
 
 // ask asks one question of an open session, and returns what follows the completion code. maySend is called before each time that it is
 // sent; its error is a stopError, and ends it. Nil: nothing is asked.
+//
+// IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be answered at any time, by
+// what was true at another time: it is not used again in this session, which ends before (errSpent).
 func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend func() error) (answer []byte, err error) {
-	s.number = s.number%lastNumber + 1
+	if next := s.number%lastNumber + 1; next == s.spent {
+		return nil, errSpent
+	} else {
+		s.number = next
+	}
+	var sent []time.Time
+	defer func() {
+		if s.spent == 0 && (len(sent) > 1 || err != nil && code(err) == 0) {
+			s.spent = s.number
+		}
+	}()
+	wait := resend
+	if maySend != nil {
+		wait = resendAct
+	}
 	q := types.IPMIRequest{
 		ResponderAddr: types.BMC_SA, NetFn: c.NetFn, RequesterAddr: types.RemoteConsole_SWID, RequesterSequence: s.number,
 		Command: c.ID, CommandData: data,
 	}
 	q.ComputeChecksum()
-	err = s.exchange(ctx, resend, s.patience, func() ([]byte, error) {
+	err = s.exchange(ctx, wait, s.patience, func() ([]byte, error) {
 		if maySend != nil {
 			if err := maySend(); err != nil {
 				return nil, stopError{err}
 			}
 		}
+		sent = append(sent, time.Now())
 		return s.seal(q.Pack())
 	}, func(b []byte) (bool, error) {
 		message, why := s.unseal(b)
@@ -317,6 +351,9 @@ func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend
 		if message == nil || a.Unpack(message) != nil || a.RequesterSequence != s.number || a.NetFn != c.NetFn|1 || a.Command != c.ID {
 			return false, nil
 		}
+		if len(sent) == 1 { // else nobody knows which was answered
+			s.rtt = min(time.Since(sent[0]), slowest)
+		}
 		if code := types.CompletionCode(a.CompletionCode); code != types.CodeOK {
 			return true, types.NewResponseError(code, types.StrCC(c, a.CompletionCode))
 		}
@@ -325,6 +362,8 @@ func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend
 	})
 	return answer, err
 }
+
+var errSpent = providers.WithClass(providers.ErrUnreachable, errors.New("the session has no numbers left for questions"))
 
 // stopError is the error of a command that may not be sent, or not again: a new session would not help.
 type stopError struct{ error }
@@ -375,7 +414,7 @@ func (s *session) unseal(b []byte) (message []byte, why string) {
 	if message, err = crypto.DecryptAESPayload(p.payload, s.k2); err != nil {
 		return nil, "its payload cannot be decrypted"
 	}
-	s.seen = p.sequence
+	s.seen, s.heard = p.sequence, time.Now()
 	return message, ""
 }
 
@@ -385,7 +424,7 @@ func (s *session) close(ctx context.Context) error {
 	if s.k1 == nil {
 		return nil
 	}
-	s.patience = closeFor
+	s.patience, s.spent = closeFor, 0 // whatever is answered
 	return s.query(ctx, &app.CloseSessionRequest{SessionID: s.bmc}, &app.CloseSessionResponse{})
 }
 

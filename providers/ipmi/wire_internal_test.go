@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -25,7 +27,7 @@ type line struct {
 	net.Conn // nil: nothing else is called
 	t        testing.TB
 	bmc      *soft.BMC
-	answers  [][]byte
+	answers  [][]byte        // nil: there is none in time
 	instead  map[byte][]byte // of an answer to the log-in, by its kind
 	sent     func(packet)    // told of each packet; may be nil
 }
@@ -37,9 +39,12 @@ func (l *line) Read(b []byte) (int, error) {
 	if len(l.answers) == 0 {
 		return 0, io.EOF // no answer: it is given up at once
 	}
-	n := copy(b, l.answers[0])
+	next := l.answers[0]
 	l.answers = l.answers[1:]
-	return n, nil
+	if next == nil {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return copy(b, next), nil
 }
 
 func (l *line) Write(b []byte) (int, error) {
@@ -218,19 +223,62 @@ func TestTagsAreRandom(t *testing.T) {
 	}
 }
 
+// saysOff is an answer that the BMC signed: completed normally, and three zeros.
+func saysOff(s *session, sequence uint32, netFn, number, command byte) []byte {
+	head := []byte{0x81, netFn << 2}
+	body := []byte{0x20, number << 2, command, 0, 0, 0, 0, 0}
+	b := append(head, -head[0]-head[1])
+	var sum byte
+	for _, x := range body {
+		sum -= x
+	}
+	return signedFrame(s, signed, sequence, encrypted(s, crypto.PadAES(append(append(b, body...), sum))))
+}
+
+// TestSpentNumbers: a number under which an answer may still come is not used again, and any other is.
+func TestSpentNumbers(t *testing.T) {
+	ask := func(l *line, s *session, before [][]byte, answered bool) error {
+		number := s.number%lastNumber + 1
+		l.answers = before
+		if answered {
+			l.answers = append(l.answers, saysOff(s, s.seen+1, 1, number, 1))
+		}
+		return s.query(t.Context(), &chassis.GetChassisStatusRequest{}, &chassis.GetChassisStatusResponse{})
+	}
+	for name, spend := range map[string]func(l *line, s *session) error{
+		"not answered": func(l *line, s *session) error {
+			_ = ask(l, s, nil, false)
+			return nil
+		},
+		"sent twice": func(l *line, s *session) error { return ask(l, s, [][]byte{nil}, true) },
+		"":           nil,
+	} {
+		l, s := openLine(t, 17)
+		for range 10 {
+			if err := ask(l, s, nil, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if spend != nil {
+			if err := spend(l, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := 0
+		for ; asked < 200 && ask(l, s, nil, true) == nil; asked++ {
+		}
+		switch again := ask(l, s, nil, true); {
+		case spend == nil && (asked != 200 || again != nil):
+			t.Errorf("got %d questions, then %v; want any number", asked, again)
+		case spend != nil && (asked != lastNumber-1 || !errors.Is(again, errSpent)):
+			t.Errorf("%s: got %d questions, then %v; want %d, then %v", name, asked, again, lastNumber-1, errSpent)
+		}
+	}
+}
+
 // TestAnswerToAnotherQuestion: what the BMC signed in this session is no answer unless it has the number, the network function and the
 // command of the question.
 func TestAnswerToAnotherQuestion(t *testing.T) {
-	answer := func(netFn, number, command byte) []byte { // of 00h, completed normally, and three zeros: the chassis is off
-		head := []byte{0x81, netFn << 2}
-		body := []byte{0x20, number << 2, command, 0, 0, 0, 0, 0}
-		b := append(head, -head[0]-head[1])
-		var sum byte
-		for _, x := range body {
-			sum -= x
-		}
-		return append(append(b, body...), sum)
-	}
 	for _, c := range []struct {
 		name                   string
 		netFn, number, command byte
@@ -245,7 +293,7 @@ func TestAnswerToAnotherQuestion(t *testing.T) {
 		for id := range suites {
 			l, s := openLine(t, id)
 			s.number = 1
-			l.answers = [][]byte{signedFrame(s, signed, 1, encrypted(s, crypto.PadAES(answer(c.netFn, c.number, c.command))))}
+			l.answers = [][]byte{saysOff(s, 1, c.netFn, c.number, c.command)}
 			var status chassis.GetChassisStatusResponse
 			if err := s.query(t.Context(), &chassis.GetChassisStatusRequest{}, &status); (err == nil) != c.counts {
 				t.Errorf("%s, suite %d: got %v, want an answer: %t", c.name, id, err, c.counts)

@@ -28,10 +28,11 @@ var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connect
 
 // What devices push: how often it makes us ask, and what of it does.
 var (
-	pacing     = []string{"./providers/remote -run Pace"}
-	ec2Watch   = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
-	ipmiTraps  = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
-	hostileSQS = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
+	pacing      = []string{"./providers/remote -run Pace"}
+	ec2Watch    = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
+	ipmiNetwork = []string{"./providers/ipmi -run TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent"}
+	ipmiTraps   = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
+	hostileSQS  = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
 )
 
 // statusPage are the tests of the status page that take neither a browser nor a control plane.
@@ -1304,12 +1305,94 @@ var Mutants = []Mutant{
 		Old: "p.drop(b.session)", New: "",
 	},
 	{
+		Name: "ipmi: a number is used again that was not answered", In: "providers/ipmi.session.ask",
+		Old: "err != nil && code(err) == 0", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a number is used again that was sent twice", In: "providers/ipmi.session.ask",
+		Old: "len(sent) > 1", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: numbers that are spent are used after all", In: "providers/ipmi.session.ask",
+		Old: "next == s.spent", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a log-in goes on with a number that the BMC has replaced", In: "providers/ipmi.session.step",
+		Old: "n < len(sent)-1 && request != payloadOpenRequest", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: only the last request for a session is answered", In: "providers/ipmi.session.step",
+		Old: "request != payloadOpenRequest", New: "true", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: how fast a network is does not matter", In: "providers/ipmi.session.exchange",
+		Old: "max(wait, 2*s.rtt)", New: "wait", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: nothing is sent again", In: "providers/ipmi.session.exchange",
+		Old: "time.Now().Add(wait)", New: "end", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a log-in needs its last message", In: "providers/ipmi.session.logIn",
+		Old: "!errors.Is(err, errSilent)", New: "true", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: each call begins its own log-in", In: "providers/ipmi.pool.loggedIn",
+		Old: "if err := l.wait(ctx); err != nil { ... }", New: "if err := l.wait(ctx); err != nil { b.login = nil; return nil, err }", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a log-in that failed earlier fails a later call", In: "providers/ipmi.pool.loggedIn",
+		Old: "l.err == nil || !earlier", New: "true || l.err == nil", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: Close waits for log-ins", In: "providers/ipmi.pool.Close",
+		Old: "p.stop()", New: "", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a session that nobody has used is kept", In: "providers/ipmi.bmc.sessions",
+		Old: "b.login != nil && b.login.session != nil", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a slow session is given up", In: "providers/ipmi.pool.try",
+		Old: "ctx.Err() != nil && time.Since(s.heard) < max(p.warm, 3*s.rtt)", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a silent session is kept for calls that wait for less", In: "providers/ipmi.pool.try",
+		Old: "time.Since(s.heard) < max(p.warm, 3*s.rtt)", New: "true", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: nobody is told why there is no session yet", In: "providers/ipmi.login.wait",
+		Old: "so != nil && ctx.Err() == nil", New: "false", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a silent suite ends the log-in", In: "providers/ipmi.Provider.login",
+		Old: `tell(fmt.Errorf("opening a session: %w to cipher suite %s (see cipherSuites)", errSilent, strings.Join(silent, ", ")))`, New: "_ = strings.Join; return nil, err", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: the suite that worked is not the first", In: "providers/ipmi.Provider.login",
+		Old: "id == p.cfg.CipherSuites[0]", New: "true", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a suite that a BMC has is given up", In: "providers/ipmi.Provider.login",
+		Old: "if has { ... }", New: "", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a BMC is remembered for ever", In: "providers/ipmi.pool.expire",
+		Old: "b.expiry = time.AfterFunc(p.forget, func() { ... })", New: "", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a refusal that comes once is believed", In: "providers/ipmi.Provider.login",
+		Old:   "if errors.Is(err, errRefused) { ... }",
+		New:   "if errors.Is(err, errRefused) { return nil, p.refusals.Denied(b.address, sum, p.opts.Now(), err) }",
+		Tests: []string{"./providers/ipmi -run TestRefusedLogin"},
+	},
+	{
 		Name: "ipmi: a wrong password is sent again", In: "providers/ipmi.Provider.login",
 		Old: "if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.Check(b.String(), sum, p.opts.Now()); false { ... }",
 	},
 	{
 		Name: "ipmi: a refused password is tried in the next suite", In: "providers/ipmi.Provider.login",
-		Old: "!errors.Is(err, errNoSuite) && !errors.Is(err, errOtherSuite)", New: "false",
+		Old: "return nil, p.refusals.Denied(b.address, sum, p.opts.Now(), err)", New: "continue",
 	},
 	{
 		Name: "ipmi: a log-in that was refused at its end is tried again", In: "providers/ipmi.Provider.login",
