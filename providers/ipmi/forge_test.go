@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bougou/go-ipmi/pkg/bmc"
 	"github.com/bougou/go-ipmi/pkg/types"
 
 	"github.com/forcefence/forcefence/providers"
@@ -365,13 +366,14 @@ func TestHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSecretsStaySecret: neither the log nor an error has the password, whatever goes wrong.
+// TestSecretsStaySecret: neither the log nor an error has the password or the BMC's key, whatever goes wrong.
 func TestSecretsStaySecret(t *testing.T) {
-	const secret = "tr0ub4dor&3"
+	const secret, key = "tr0ub4dor&3", "0x4b65797321"
 	s := newSoft(t, secret)
+	bmc.WithKG([]byte("Keys!"))(s.bmc)
 	x := newProxy(t, s.address)
-	file := passwordFile(t, secret)
-	p, said := newProvider(t, file, nil)
+	file, keyFile := passwordFile(t, secret), passwordFile(t, key)
+	p, said := newProvider(t, file, func(c *ipmi.Config) { c.KgFile = keyFile })
 	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
 	var texts []string
 	try := func() {
@@ -389,12 +391,20 @@ func TestSecretsStaySecret(t *testing.T) {
 	must(t, os.WriteFile(file, []byte(secret+strings.Repeat("x", 20)), 0o600))
 	x.restart()
 	try()
+	must(t, os.WriteFile(file, []byte(secret), 0o600))
+	for _, wrong := range []string{key + "00ff", key + "x", key + strings.Repeat("00", 20)} {
+		must(t, os.WriteFile(keyFile, []byte(wrong), 0o600))
+		x.restart()
+		try()
+	}
 	of.ID = "fence:" + secret + "@" + x.address()
 	try()
-	if len(texts) != 4 {
+	if len(texts) != 7 {
 		t.Errorf("got errors %q", texts)
 	}
-	if all := strings.Join(texts, "\n") + said.String(); strings.Contains(all, secret) {
-		t.Errorf("the password is in: %s", all)
+	for _, hidden := range []string{secret, key, key[2:], "Keys!"} {
+		if all := strings.Join(texts, "\n") + said.String(); strings.Contains(all, hidden) {
+			t.Errorf("%q is in: %s", hidden, all)
+		}
 	}
 }

@@ -16,7 +16,9 @@
 package ipmi
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -36,6 +38,9 @@ import (
 // Config is the provider's part of the configuration file.
 type Config struct {
 	remote.Credentials `yaml:",inline"`
+
+	KgFile string `yaml:"kgFile"` // of the BMCs' own key, if they have one: text, or hexadecimal after 0x; read again at each use
+	KgEnv  string `yaml:"kgEnv"`  // the environment variable that holds it
 
 	Privilege    string `yaml:"privilege"`    // operator, administrator, or user, which may only ask; default operator
 	CipherSuites []int  `yaml:"cipherSuites"` // tried in this order, where the BMC refuses one or is silent; default 17, 3
@@ -77,6 +82,11 @@ func (c *Config) Validate() (out []providers.Problem) {
 			problem("passwordFile", "%v", errLongPassword)
 		}
 	}
+	if c.KgFile != "" {
+		if _, err := c.kg(); err != nil {
+			problem("kgFile", "%v", err)
+		}
+	}
 	if _, ok := privileges[c.Privilege]; !ok {
 		problem("privilege", "is %q: use user, operator or administrator", c.Privilege)
 	}
@@ -92,6 +102,37 @@ func (c *Config) Validate() (out []providers.Problem) {
 		}
 	}
 	return out
+}
+
+// kg reads the BMCs' own key anew; without one it is nil. The error is ErrDenied, and never contains it.
+func (c *Config) kg() ([]byte, error) {
+	if c.KgFile == "" && c.KgEnv == "" {
+		return nil, nil
+	}
+	text, err := providers.SecretRef{File: c.KgFile, Env: c.KgEnv}.Read()
+	if err != nil {
+		return nil, providers.WithClass(providers.ErrDenied, fmt.Errorf("the BMC key: %w", err))
+	}
+	key, err := parseKg(text.Reveal())
+	return key, providers.WithClass(providers.ErrDenied, err)
+}
+
+// parseKg reads a BMC key, of which each kind has the bytes that ipmitool makes of it: text (-k), or hexadecimal (-y), which is known by 0x
+// before it, or by its full length, which no text has.
+func parseKg(text string) (key []byte, err error) {
+	digits, isHex := strings.CutPrefix(strings.ToLower(text), "0x")
+	if key, err = hex.DecodeString(digits); !isHex && (err != nil || len(key) != maxKg) {
+		key, err = []byte(text), nil
+	}
+	switch {
+	case err != nil:
+		return nil, errors.New("the BMC key is no hexadecimal, which 0x says it is")
+	case len(key) > maxKg:
+		return nil, fmt.Errorf("the BMC key has more than %d bytes, which is IPMI's longest", maxKg)
+	case len(bytes.Trim(key, "\x00")) == 0:
+		return nil, errors.New("the BMC key is empty or zero, which is no key: leave kgFile out")
+	}
+	return key, nil
 }
 
 // New makes the provider. It contacts no BMC. With traps it is a providers.Watcher, without it is none.

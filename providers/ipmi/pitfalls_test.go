@@ -2,6 +2,7 @@ package ipmi_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -191,20 +192,6 @@ func TestRefusedLogin(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("a key of the BMC's own", func(t *testing.T) {
-		s := newSoft(t, "secret")
-		bmc.WithKG([]byte("a key of its own"))(s.bmc)
-		x := newProxy(t, s.address)
-		p, _ := newProvider(t, passwordFile(t, "secret"), nil)
-		for range 3 {
-			if err := expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrDenied); err == nil || !strings.Contains(err.Error(), "Kg") {
-				t.Errorf("got %v", err)
-			}
-		}
-		if n := x.logins(); n != refusals {
-			t.Errorf("got %d log-ins, want %d", n, refusals)
-		}
-	})
 	t.Run("once", func(t *testing.T) { // by whoever sees the packets
 		for kind, attempts := range map[byte]int{0x11: 1, 0x13: 2, 0x15: 2} {
 			s := newSoft(t, "secret")
@@ -267,6 +254,83 @@ func TestRefusedLogin(t *testing.T) {
 		if n := x.logins(); n != 1 {
 			t.Errorf("got %d log-ins, want 1", n)
 		}
+	})
+}
+
+// TestKg: a BMC that has a key of its own opens a session for who has that, too, and for nobody else; one that has none opens none for who
+// has one. The file is read again for each log-in.
+func TestKg(t *testing.T) {
+	const text = "BMC-key-of-19-bytes"
+	binary := "\xff\x00 \x01\n" + text[:15] // of 20 bytes, which no text can be
+	digits := hex.EncodeToString([]byte(text))
+	worlds := map[string]func(t *testing.T, key string) (address, uuid, password string, suite int){
+		"ipmi_sim": func(t *testing.T, key string) (string, string, string, int) {
+			sim := ipmisim.New(t, ipmisim.Options{Kg: key})
+			must(t, sim.SetPower(t.Context(), true))
+			return sim.Address(), sim.UUID(), sim.PasswordFile(), ipmisim.CipherSuite
+		},
+		"suite 17": func(t *testing.T, key string) (string, string, string, int) {
+			s := newSoft(t, "secret")
+			if key != "" {
+				bmc.WithKG([]byte(key))(s.bmc)
+			}
+			return s.address, machineUUID, passwordFile(t, "secret"), 17
+		},
+	}
+	for world, start := range worlds {
+		for _, c := range []struct {
+			name, key, file string // file "": none
+			refused         string // in the error; "": it is taken
+		}{
+			{"text", text, text + "\n", ""},
+			{"hexadecimal", text, "0x" + digits, ""},
+			{"hexadecimal, in full length", text, digits + "00\n", ""},
+			{"bytes", binary, "0X" + hex.EncodeToString([]byte(binary)), ""},
+			{"another", text, "BMC-key-of-20-bytes", "another BMC key"},
+			{"as the password is", text, "secret", "another BMC key"},
+			{"digits are text without 0x", text, digits[:20], "another BMC key"},
+			{"none", text, "", "a BMC key of its own (Kg): set kgFile"},
+			{"that the BMC has not", "", text, "another BMC key"},
+		} {
+			t.Run(world+", "+c.name, func(t *testing.T) {
+				if c.key == binary && world == "ipmi_sim" {
+					return // its configuration takes no such key
+				}
+				address, uuid, password, suite := start(t, c.key)
+				x := newProxy(t, address)
+				of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: uuid}
+				p, _ := newProvider(t, password, func(cfg *ipmi.Config) {
+					cfg.CipherSuites = []int{suite}
+					if c.file != "" {
+						cfg.KgFile = passwordFile(t, c.file)
+					}
+				})
+				if c.refused == "" {
+					expect(t, p, of, providers.PowerOn, "on")
+					return
+				}
+				for range 3 {
+					if err := expectClass(t, p, of, providers.ErrDenied); err == nil || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "kgFile") {
+						t.Errorf("got %v", err)
+					}
+				}
+				if n := x.logins(); n != refusals {
+					t.Errorf("got %d log-ins, want %d", n, refusals)
+				}
+			})
+		}
+	}
+	t.Run("changed", func(t *testing.T) {
+		s := newSoft(t, "secret")
+		bmc.WithKG([]byte(text))(s.bmc)
+		file := passwordFile(t, "wrong")
+		p, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgFile = file })
+		of := providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}
+		expectClass(t, p, of, providers.ErrDenied)
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		expect(t, p, of, providers.PowerOn, "on")
+		q, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgEnv = "IPMI_TEST_KG_THAT_IS_NOT_SET" })
+		expectClass(t, q, of, providers.ErrDenied)
 	})
 }
 
@@ -436,6 +500,9 @@ func TestRefusedCommand(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	long := passwordFile(t, strings.Repeat("x", 21))
+	kg := func(key string) func(*ipmi.Config) {
+		return func(c *ipmi.Config) { c.KgFile = passwordFile(t, key) }
+	}
 	for _, c := range []struct {
 		name string
 		edit func(*ipmi.Config)
@@ -445,6 +512,17 @@ func TestValidate(t *testing.T) {
 		{"nothing", func(c *ipmi.Config) { *c = *ipmi.NewConfig() }, "username passwordFile"},
 		{"user", func(c *ipmi.Config) { c.Username = strings.Repeat("x", 17) }, "username"},
 		{"password", func(c *ipmi.Config) { c.PasswordFile = long }, "passwordFile"},
+		{"a BMC key", kg("0x00ff"), ""},
+		{"a BMC key of 20 bytes", kg(strings.Repeat("x", 20)), ""},
+		{"a BMC key in two places", func(c *ipmi.Config) { kg("x")(c); c.KgEnv = "KG" }, "kgFile"},
+		{"a BMC key that is not there", func(c *ipmi.Config) { c.KgFile = "/nowhere" }, "kgFile"},
+		{"a long BMC key", kg(strings.Repeat("x", 21)), "kgFile"},
+		{"40 letters", kg(strings.Repeat("x", 40)), "kgFile"},
+		{"a long BMC key in hexadecimal", kg("0x" + strings.Repeat("01", 21)), "kgFile"},
+		{"half a byte", kg("0x123"), "kgFile"},
+		{"no hexadecimal", kg("0xgg"), "kgFile"},
+		{"no bytes", kg("0x"), "kgFile"},
+		{"zeros, which are no key", kg("0x0000"), "kgFile"},
 		{"privilege", func(c *ipmi.Config) { c.Privilege = "root" }, "privilege"},
 		{"no suites", func(c *ipmi.Config) { c.CipherSuites = nil }, "cipherSuites"},
 		{"suites that prove nothing", func(c *ipmi.Config) { c.CipherSuites = []int{17, 0, 1, 15} }, "cipherSuites[1] cipherSuites[2] cipherSuites[3]"},

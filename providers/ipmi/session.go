@@ -39,8 +39,8 @@ const (
 	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same password: it may count
 	// that as a failure, and lock the account after some.
 	heldFor = time.Minute
-	// maxPassword and maxUser are IPMI's longest.
-	maxPassword, maxUser = 20, 16
+	// maxPassword, maxUser and maxKg are IPMI's longest.
+	maxPassword, maxUser, maxKg = 20, 16, 20
 )
 
 // pool holds the BMCs that are asked, with a session each. BMCs that are not asked any more are forgotten.
@@ -327,8 +327,8 @@ func (p *pool) Close(ctx context.Context) error {
 }
 
 // login opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may be silent at one
-// that it does not have. tell hears of that, while the log-in goes on. The password is read anew each time, and one that the BMC refused
-// is not tried again.
+// that it does not have. tell hears of that, while the log-in goes on. Password and key are read anew each time, and what the BMC
+// refused is not tried again.
 func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*session, error) {
 	user, password, err := p.cfg.Of(b.owner)
 	switch {
@@ -339,7 +339,12 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 	case len(password.Reveal()) > maxPassword:
 		return nil, providers.WithClass(providers.ErrDenied, errLongPassword)
 	}
-	sum := p.refusals.Sum(user, password)
+	kg, err := p.cfg.kg()
+	if err != nil {
+		return nil, err
+	}
+	who := credentials{user, password, kg, privileges[p.cfg.Privilege]}
+	sum := p.refusals.Sum(user, providers.NewSecret(password.Reveal()+"\x00"+string(kg)))
 	if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
@@ -352,10 +357,10 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 		var none error // why the BMC has no suite
 		again := false
 		for _, id := range ids {
-			s, has, err := p.handshake(ctx, b, suites[id], user, password, patience)
+			s, has, err := p.handshake(ctx, b, suites[id], who, patience)
 			if errors.Is(err, errRefused) { // which nothing proves: it counts if it comes twice
 				p.drop(s)
-				if s, has, err = p.handshake(ctx, b, suites[id], user, password, patience); errors.Is(err, errRefused) {
+				if s, has, err = p.handshake(ctx, b, suites[id], who, patience); errors.Is(err, errRefused) {
 					p.drop(s)
 					return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
 				}
@@ -401,7 +406,7 @@ var (
 
 // handshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells whether the BMC took the
 // cipher suite.
-func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, user string, password providers.Secret, patience time.Duration) (_ *session, has bool, _ error) {
+func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentials, patience time.Duration) (_ *session, has bool, _ error) {
 	conn, err := p.dial(ctx, "udp", b.address)
 	if err != nil {
 		return nil, false, err
@@ -413,11 +418,10 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, user string, 
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)
 		})
 	}}
-	level := privileges[p.cfg.Privilege]
-	if err := s.logIn(ctx, credentials{user, password, level}, patience); err != nil {
+	if err := s.logIn(ctx, who, patience); err != nil {
 		return s, s.bmc != 0, err
 	}
-	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: level}, &app.SetSessionPrivilegeLevelResponse{})
+	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: who.level}, &app.SetSessionPrivilegeLevelResponse{})
 	return s, true, unprivileged(err)
 }
 

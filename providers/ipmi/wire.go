@@ -64,6 +64,7 @@ const (
 type credentials struct {
 	user     string
 	password providers.Secret
+	kg       []byte // the BMC's own key; nil: none
 	level    types.PrivilegeLevel
 }
 
@@ -158,6 +159,8 @@ func (s *session) exchange(ctx context.Context, wait, patience time.Duration, pa
 var (
 	errRefused    = errors.New("refused")
 	errLate       = errors.New("refused at the end")
+	errKg         = fmt.Errorf("%w: the BMC has the password, and a BMC key of its own (Kg): set kgFile", errRefused)
+	errOtherKg    = fmt.Errorf("%w: the BMC has the password, and another BMC key (Kg) than that of kgFile, or none", errRefused)
 	errNoSuite    = errors.New("no such cipher suite")
 	errOtherSuite = providers.WithClass(providers.ErrUntrusted, errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
 )
@@ -194,7 +197,11 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	if err != nil {
 		return refusal("logging in", err)
 	}
-	sik, k1, k2, err := crypto.DeriveSessionKeys(s.suite.auth, random1[:], random2[:], rakp1.Role(), a.user, kuid)
+	key, other := a.kg, errOtherKg // two-key log-in
+	if key == nil {
+		key, other = kuid, errKg
+	}
+	sik, k1, k2, err := crypto.DeriveSessionKeys(s.suite.auth, random1[:], random2[:], rakp1.Role(), a.user, key)
 	if err != nil {
 		return err
 	}
@@ -212,7 +219,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		}
 		proof, err := crypto.RAKP4ICV(s.suite.auth, random1[:], s.bmc, guid[:], sik)
 		if err == nil && !crypto.Equal(proof, rakp4.IntegrityCheckValue) {
-			err = fmt.Errorf("%w: the BMC has the password, and a key of its own (Kg), which is not supported", errRefused)
+			err = other
 		}
 		return true, err
 	})

@@ -6,9 +6,11 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,7 +116,7 @@ func newLine(t testing.TB, id int) (*line, *session) {
 	return l, &session{conn: l, suite: suites[id], console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
 }
 
-var fence = credentials{"fence", providers.NewSecret("secret"), types.PrivilegeLevelOperator}
+var fence = credentials{"fence", providers.NewSecret("secret"), nil, types.PrivilegeLevelOperator}
 
 // FuzzAnswers puts anything on the line, as it comes and under the BMC's own signature, in the log-in and behind it: nothing ends the
 // process, and what is not signed is no answer.
@@ -221,6 +223,29 @@ func TestTagsAreRandom(t *testing.T) {
 	if len(seen) != 3 || len(ids) != logIns {
 		t.Errorf("got %d messages, %d session IDs; want 3, %d", len(seen), len(ids), logIns)
 	}
+}
+
+// FuzzKg: whatever a key file holds, a key has 1 to 20 bytes that are not all zero, and is the same in hexadecimal.
+func FuzzKg(f *testing.F) {
+	for _, text := range []string{"", "0x", "0x00", "key", "0X4b6579", "0xk", "4b6579", strings.Repeat("4b", 20), strings.Repeat("k", 40), strings.Repeat("\xff", 20)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		key, err := parseKg(text)
+		if err != nil {
+			if strings.Contains(err.Error(), text) && len(text) > 8 {
+				t.Errorf("the error repeats %q: %v", text, err)
+			}
+			return
+		}
+		if len(key) == 0 || len(key) > maxKg || bytes.Equal(key, make([]byte, len(key))) {
+			t.Errorf("%q: got key %x", text, key)
+		}
+		again, err := parseKg(fmt.Sprintf("0x%x", key))
+		if err != nil || !bytes.Equal(again, key) {
+			t.Errorf("%q: got %x, and %x of its hexadecimal, %v", text, key, again, err)
+		}
+	})
 }
 
 // saysOff is an answer that the BMC signed: completed normally, and three zeros.

@@ -35,6 +35,7 @@ import (
 type Options struct {
 	UUID     string // of the machine, and the BMC's system GUID; "": a random one
 	Password string // of both accounts, at most 16 letters and digits; "": a random one
+	Kg       string // the BMC's key, at most 19 letters and digits; "": none
 }
 
 // BMC is a simulator and its machine, which is off at first. It is safe for concurrent use.
@@ -43,6 +44,7 @@ type BMC struct {
 	uuid     [16]byte
 	port     int
 	password string
+	kg       string
 	respawn  sync.WaitGroup // the goroutine that starts the simulator again
 
 	stdin io.Closer // the end of it is what the sweeping shell waits for
@@ -92,7 +94,7 @@ func Start(ctx context.Context, o Options) (*BMC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start BMC: %w", err)
 	}
-	b := &BMC{dir: dir, password: cmp.Or(o.Password, rand.Text()[:16])} // longer ones are IPMI 2.0's only
+	b := &BMC{dir: dir, password: cmp.Or(o.Password, rand.Text()[:16]), kg: o.Kg} // longer ones are IPMI 2.0's only
 	if err := b.setUp(ctx, o); err != nil {
 		_ = b.Stop()
 		return nil, fmt.Errorf("start BMC: %w", err)
@@ -110,17 +112,21 @@ func (b *BMC) setUp(ctx context.Context, o Options) error {
 	if err := kit.FreePorts(&b.port); err != nil {
 		return err
 	}
+	key := ""
+	if b.kg != "" {
+		key = fmt.Sprintf("  bmc_key %q\n", b.kg)
+	}
 	lan := fmt.Sprintf(`name "bmc"
 set_working_mc 0x20
 startlan 1
   addr 127.0.0.1 %d
   priv_limit admin
   guid %x
-endlan
+%sendlan
 chassis_control "%s/chassis.sh %s"
 user 2 true "%s" "%s" operator 10
 user 3 true "%s" "%s" user 10
-`, b.port, b.wireGUID(), b.dir, b.UUID(), Operator, b.password, Reader, b.password)
+`, b.port, b.wireGUID(), key, b.dir, b.UUID(), Operator, b.password, Reader, b.password)
 	const emulation = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nmc_enable 0x20\n"
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(b.dir, "state"), 0o700),

@@ -31,6 +31,7 @@ var (
 	pacing      = []string{"./providers/remote -run Pace"}
 	ec2Watch    = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
 	ipmiNetwork = []string{"./providers/ipmi -run TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent"}
+	ipmiKg      = []string{"./providers/ipmi -run Kg|TestValidate"}
 	ipmiTraps   = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
 	hostileSQS  = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
 )
@@ -1397,6 +1398,35 @@ var Mutants = []Mutant{
 	{
 		Name: "ipmi: a log-in that was refused at its end is tried again", In: "providers/ipmi.Provider.login",
 		Old: "p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)", New: "",
+	},
+	{
+		Name: "ipmi: the BMC's proof of its password is not checked", In: "providers/ipmi.session.logIn",
+		Old: "!crypto.Equal(proof, rakp2.KeyExchangeAuthenticationCode)", New: "proof == nil",
+		Tests: []string{"./providers/ipmi -run TestRefusedLogin"},
+	},
+	{
+		Name: "ipmi: the BMC's proof of its key is not checked", In: "providers/ipmi.session.logIn",
+		Old: "!crypto.Equal(proof, rakp4.IntegrityCheckValue)", New: "proof == nil", Tests: ipmiKg,
+	},
+	{
+		Name: "ipmi: a BMC key is not used", In: "providers/ipmi.session.logIn",
+		Old: "key == nil", New: "true", Tests: ipmiKg,
+	},
+	{
+		Name: "ipmi: another BMC key is not tried", In: "providers/ipmi.Provider.login",
+		Old: `password.Reveal() + "\x00" + string(kg)`, New: "password.Reveal()", Tests: ipmiKg,
+	},
+	{
+		Name: "ipmi: a BMC key in full length is text", In: "providers/ipmi.parseKg",
+		Old: "len(key) != maxKg", New: "true", Tests: ipmiKg,
+	},
+	{
+		Name: "ipmi: a long BMC key is taken", In: "providers/ipmi.parseKg",
+		Old: "len(key) > maxKg", New: "false", Tests: ipmiKg,
+	},
+	{
+		Name: "ipmi: a BMC key of zeros is taken", In: "providers/ipmi.parseKg",
+		Old: `len(bytes.Trim(key, "\x00")) == 0`, New: "bytes.Equal(key, nil) && false", Tests: ipmiKg,
 	},
 	{
 		Name: "ipmi: a long password is cut", In: "providers/ipmi.Provider.login",
