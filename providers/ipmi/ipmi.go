@@ -12,7 +12,8 @@
 // A target's ID is its BMC's address: 10.0.0.7, bmc7.example.net:623 or ipmi://10.0.0.7.
 //
 // It promises that every answer was signed by the BMC (RMCP+'s integrity code) in that call and was never seen before, that a BMC has at
-// most one session of ours, with one caller at a time, that it gets that session back, and that a refused password is not tried again.
+// most one session of ours, with one caller at a time, that it gets that session back, and that a password which was refused twice in a
+// row is not tried again.
 package ipmi
 
 import (

@@ -1,6 +1,7 @@
 package ipmi_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,10 +19,10 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/ipmi"
-	"github.com/forcefence/forcefence/test/kit"
 )
 
-// network carries datagrams between a provider and one BMC, in memory and so in a synctest bubble. It loses some, and takes its time.
+// network carries datagrams between a provider and one BMC, in memory and so in a synctest bubble. It loses some, and
+// takes its time.
 type network struct {
 	bmc   chan datagram
 	ended chan struct{}
@@ -33,6 +34,7 @@ type network struct {
 	loss     float64                      // of each datagram, 0 to 1
 	lose     func(p packet) bool          // others that are lost; nil: none
 	hold     func(p packet) time.Duration // how much longer it is on its way; nil: no longer
+	change   func(p packet) packet        // what the BMC says in its place; nil: that
 	openings map[byte]int                 // requests for a session, by the number of the authentication algorithm
 	named    int                          // log-ins that came as far as the user's name
 }
@@ -51,7 +53,8 @@ func (line) String() string  { return "client" }
 
 func newNetwork(t *testing.T, seed uint64) *network {
 	n := &network{
-		bmc: make(chan datagram, 1024), ended: make(chan struct{}), rand: rand.New(rand.NewPCG(seed, seed)), openings: map[byte]int{},
+		bmc: make(chan datagram, 1024), ended: make(chan struct{}),
+		rand: rand.New(rand.NewPCG(seed, seed)), openings: map[byte]int{},
 	}
 	t.Cleanup(n.work.Wait)
 	return n
@@ -127,7 +130,12 @@ func (n *network) ReadFrom(b []byte) (int, net.Addr, error) {
 }
 
 func (n *network) WriteTo(b []byte, to net.Addr) (int, error) {
-	p := packet(append([]byte(nil), b...))
+	p := packet(bytes.Clone(b))
+	n.mu.Lock()
+	if n.change != nil {
+		p = n.change(p)
+	}
+	n.mu.Unlock()
 	n.carry(p, func() { _, _ = to.(line).Write(p) }) // to a connection that is closed nothing comes
 	return len(b), nil
 }
@@ -137,7 +145,8 @@ func (n *network) Close() error {
 	return nil
 }
 
-// remote is a BMC with both suites behind a network, and a provider that reaches it. It ends with the test, which is in a bubble.
+// remote is a BMC with both suites behind a network, and a provider that reaches it. It ends with the test, which is
+// in a bubble.
 func newRemote(t *testing.T, seed uint64, edit func(*ipmi.Config)) (*network, *soft, *ipmi.Provider, providers.Target) {
 	n := newNetwork(t, seed)
 	s := newSoftOn(t, n, "secret", types.CipherSuiteID3, types.CipherSuiteID17)
@@ -185,8 +194,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestSlowNetwork: a log-in takes four round trips, and a question of State three. Where each takes a second the log-in takes a call,
-// and is there for those that follow.
+// TestSlowNetwork: a log-in takes four round trips, and a question of State three. Where each takes a second the
+// log-in takes a call, and is there for those that follow.
 func TestSlowNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s, p, of := newRemote(t, 1, nil)
@@ -201,12 +210,14 @@ func TestSlowNetwork(t *testing.T) {
 			}
 		}
 		if n.logins() != 1 || n.tried(sha256) != 2 || n.tried(sha1) != 0 {
-			t.Errorf("got %d log-ins, asked for %d sessions of suite 17 and %d of 3; want 1, 2, 0", n.logins(), n.tried(sha256), n.tried(sha1))
+			t.Errorf("got %d log-ins, asked for %d sessions of suite 17 and %d of 3; want 1, 2, 0",
+				n.logins(), n.tried(sha256), n.tried(sha1))
 		}
 	})
 }
 
-// TestLoginGoesOn: a log-in that takes longer than a call is not begun anew by each, and its session is given back if nobody asks for it.
+// TestLoginGoesOn: a log-in that takes longer than a call is not begun anew by each, and its session is given back if
+// nobody asks for it.
 func TestLoginGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s, p, of := newRemote(t, 1, nil)
@@ -227,7 +238,8 @@ func TestLoginGoesOn(t *testing.T) {
 		within(t, p, of, short)
 		time.Sleep(time.Minute)
 		if n.logins() != 2 || s.bmc.Sessions.Count() != 0 || ipmi.BMCs(p) != 0 {
-			t.Errorf("got %d log-ins, %d sessions, %d BMCs; want 2, and nothing left", n.logins(), s.bmc.Sessions.Count(), ipmi.BMCs(p))
+			t.Errorf("got %d log-ins, %d sessions, %d BMCs; want 2, and nothing left",
+				n.logins(), s.bmc.Sessions.Count(), ipmi.BMCs(p))
 		}
 	})
 }
@@ -252,7 +264,8 @@ func TestCloseEndsLogins(t *testing.T) {
 	}
 }
 
-// TestFailedLogin: an error of a log-in that an earlier call began is not the error of a later one, which begins its own.
+// TestFailedLogin: an error of a log-in that an earlier call began is not the error of a later one, which begins its
+// own.
 func TestFailedLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, 1)
@@ -277,7 +290,8 @@ func (n *network) silentAt(algorithm byte) {
 
 const sha1, sha256 = 1, 3 // algorithms of suites 3 and 17
 
-// TestSilentSuite: a BMC that says nothing at suite 17 is asked for 3 in the same call, and the next log-in begins with that.
+// TestSilentSuite: a BMC that says nothing at suite 17 is asked for 3 in the same call, and the next log-in begins
+// with that.
 func TestSilentSuite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, p, of := newRemote(t, 1, nil)
@@ -316,7 +330,7 @@ func TestOnlySuiteIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, p, of := newRemote(t, 1, func(c *ipmi.Config) { c.CipherSuites = []int{17} })
 		n.silentAt(sha256)
-		g := guard.New(p, guard.Options{Name: "rack-a", Type: "ipmi", Timeout: call, Log: slog.New(slog.NewTextHandler(&kit.Log{}, nil))})
+		g := guard.New(p, guard.Options{Name: "rack-a", Timeout: call, Log: slog.New(slog.DiscardHandler)})
 		_, err := g.State(t.Context(), of)
 		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "cipher suite 17 (see cipherSuites)") {
 			t.Errorf("got %v", err)
@@ -403,6 +417,29 @@ func TestStalledLogin(t *testing.T) {
 		}
 		if n.tried(sha1) != 0 || n.tried(sha256) != 2 {
 			t.Errorf("suite 17 was tried %d times, 3 %d times; want twice, never", n.tried(sha256), n.tried(sha1))
+		}
+	})
+}
+
+// TestRefusedTwin: a BMC that has opened the session refuses the message that came twice. That is no refusal of the
+// session.
+func TestRefusedTwin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _, p, of := newRemote(t, 1, nil)
+		answers := 0
+		n.edit(func() {
+			n.change = func(p packet) packet {
+				if p.is(0x15) {
+					if answers++; answers > 1 {
+						return refusal(0x15, p[16], 0x08, p[20:24])
+					}
+				}
+				return p
+			}
+			n.lose = func(p packet) bool { return p.is(0x15) && answers == 1 }
+		})
+		if a := within(t, p, of, call); a.Err != nil || n.logins() != 1 || answers < 2 {
+			t.Errorf("got %v, %d log-ins, %d answers at the end", a.Err, n.logins(), answers)
 		}
 	})
 }

@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// idleAfter is how long a BMC is not asked before its session is given back. BMCs end sessions after 60 s without a word (IPMI 2.0,
-	// 6.12.15), and have few of them.
+	// idleAfter is how long a BMC is not asked before its session is given back. BMCs end sessions after 60 s without
+	// a word (IPMI 2.0, 6.12.15), and have few of them.
 	idleAfter = 20 * time.Second
 	// forgetAfter is how long it is remembered afterwards which cipher suite it has.
 	forgetAfter = 4 * time.Hour
-	// warmFor is how long an old session may be silent: a BMC that restarted does not know it, and says nothing. What is left of the
-	// call's time is for a new one.
+	// warmFor is how long an old session may be silent: a BMC that restarted does not know it, and says nothing. What
+	// is left of the call's time is for a new one.
 	warmFor = 1500 * time.Millisecond
 	// loginFor bounds a log-in, which goes on when the call that began it has no time left.
 	loginFor = 30 * time.Second
-	// openFor is how long an answer to the log-in may take before it begins anew, or with the next cipher suite. It is openMore longer
-	// each time: the BMC may be slow.
+	// openFor is how long an answer to the log-in may take before it begins anew, or with the next cipher suite. It is
+	// openMore longer each time: the BMC may be slow.
 	openFor, openMore = 1500 * time.Millisecond, 500 * time.Millisecond
 	// tellAhead is how much time a call keeps to say why there is no session.
 	tellAhead = 100 * time.Millisecond
 	// closeFor bounds the end of a session. A BMC that does not answer ends it by itself.
 	closeFor = 1500 * time.Millisecond
-	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same password: it may count
-	// that as a failure, and lock the account after some.
+	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same
+	// password: it may count that as a failure, and lock the account after some.
 	heldFor = time.Minute
 	// maxPassword, maxUser and maxKg are IPMI's longest.
 	maxPassword, maxUser, maxKg = 20, 16, 20
@@ -72,13 +72,14 @@ type bmc struct {
 	turn    chan struct{}
 	session *session // the owner's; nil: none
 	login   *login   // the owner's; nil: none
-	suite   int      // that it has, if it is not the first to try; 0: it is. It belongs to the log-in under way, else to the owner
+	suite   int      // that worked; 0: the first of the configuration. The log-in's while one is under way, else the owner's
 
 	users  int         // calls and log-ins; guarded by pool.mu
 	expiry *time.Timer // set while nobody uses it; guarded by pool.mu
 }
 
-// login is a log-in under way, or what came of it. It outlives the call that began it, so that its session is there for the next.
+// login is a log-in under way, or what came of it. It outlives the call that began it, so that its session is there
+// for the next.
 type login struct {
 	so   atomic.Pointer[error] // why there is no session so far; nil: nothing to tell
 	done chan struct{}         // closed at the end; then session and err are set
@@ -118,8 +119,9 @@ func (p *pool) with(ctx context.Context, a account, f func(context.Context, *ses
 	return p.try(ctx, b, remote.Backstop, f)
 }
 
-// try runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's answer is none. A
-// session whose call ran out of time is kept where the BMC was heard lately: it is only slow. Its caller has the turn.
+// try runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's
+// answer is none. A session whose call ran out of time is kept where the BMC was heard lately: it is only slow. Its
+// caller has the turn.
 func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
 	s := b.session
 	s.patience = silence
@@ -134,8 +136,8 @@ func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(co
 	return err
 }
 
-// loggedIn waits for a session as long as ctx lasts. Its caller has the turn. A log-in that failed may have begun before what it failed of
-// was mended, so one that an earlier call began is tried again.
+// loggedIn waits for a session as long as ctx lasts. Its caller has the turn. A log-in that failed may have begun
+// before what it failed of was mended, so one that an earlier call began is tried again.
 func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	for {
 		earlier := b.login != nil
@@ -278,8 +280,8 @@ func (p *pool) drop(s *session) {
 	}
 }
 
-// Close ends log-ins, and gives all sessions back. It blocks until ctx's deadline at most; sessions of BMCs that did not answer are left
-// for the BMCs to end, and are the error.
+// Close ends log-ins, and gives all sessions back. It blocks until ctx's deadline at most; sessions of BMCs that did
+// not answer are left for the BMCs to end, and are the error.
 func (p *pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	bmcs := p.bmcs
@@ -304,31 +306,31 @@ func (p *pool) Close(ctx context.Context) error {
 	}
 	var wait sync.WaitGroup
 	for _, b := range bmcs {
-		select {
-		case b.turn <- struct{}{}:
-		case <-ctx.Done():
-			failed(b, ctx.Err()) // a call is still running
-			continue
-		}
-		if b.login != nil {
-			<-b.login.done
-		}
-		for _, s := range b.sessions() {
-			wait.Go(func() {
+		wait.Go(func() {
+			select {
+			case b.turn <- struct{}{}:
+			case <-ctx.Done():
+				failed(b, ctx.Err()) // a call is still running
+				return
+			}
+			if b.login != nil {
+				<-b.login.done
+			}
+			for _, s := range b.sessions() {
 				if err := s.close(p.ending); err != nil {
 					failed(b, err)
 				}
-			})
-		}
+			}
+		})
 	}
 	wait.Wait()
 	p.work.Wait()
 	return errors.Join(errs...)
 }
 
-// login opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may be silent at one
-// that it does not have. tell hears of that, while the log-in goes on. Password and key are read anew each time, and what the BMC
-// refused is not tried again.
+// login opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may
+// be silent at one that it does not have. tell hears of that, while the log-in goes on. Password and key are read anew
+// each time, and what the BMC refused is not tried again.
 func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*session, error) {
 	user, password, err := p.cfg.Of(b.owner)
 	switch {
@@ -348,10 +350,7 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 	if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
-	ids := slices.Clone(p.cfg.CipherSuites)
-	if i := slices.Index(ids, b.suite); i > 0 {
-		ids = slices.Insert(slices.Delete(ids, i, i+1), 0, b.suite)
-	}
+	ids := p.suitesFor(b)
 	var silent []string
 	for patience := openFor; ; patience += openMore {
 		var none error // why the BMC has no suite
@@ -375,12 +374,14 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 			switch {
 			case errors.Is(err, errSilent) && has:
 				ids, again = []int{id}, true
+				tell(err)
 			case errors.Is(err, errSilent):
 				again = true
 				if name := strconv.Itoa(id); !slices.Contains(silent, name) {
 					silent = append(silent, name)
 				}
-				tell(fmt.Errorf("opening a session: %w to cipher suite %s (see cipherSuites)", errSilent, strings.Join(silent, ", ")))
+				tell(fmt.Errorf("opening a session: %w to cipher suite %s (see cipherSuites)",
+					errSilent, strings.Join(silent, ", ")))
 			case errors.Is(err, errNoSuite), errors.Is(err, errOtherSuite):
 				none = err
 			default:
@@ -399,14 +400,25 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 	}
 }
 
+// suitesFor returns the cipher suites in the order in which they are tried: the one that worked, and those of the
+// configuration.
+func (p *Provider) suitesFor(b *bmc) []int {
+	ids := slices.Clone(p.cfg.CipherSuites)
+	if i := slices.Index(ids, b.suite); i > 0 {
+		ids = slices.Insert(slices.Delete(ids, i, i+1), 0, b.suite)
+	}
+	return ids
+}
+
 var (
 	errLongUser     = fmt.Errorf("has more than %d bytes, which is IPMI's longest", maxUser)
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
 )
 
-// handshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells whether the BMC took the
-// cipher suite.
-func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentials, patience time.Duration) (_ *session, has bool, _ error) {
+// handshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells
+// whether the BMC took the cipher suite.
+func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentials,
+	patience time.Duration) (_ *session, has bool, _ error) {
 	conn, err := p.dial(ctx, "udp", b.address)
 	if err != nil {
 		return nil, false, err
@@ -421,7 +433,8 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentia
 	if err := s.logIn(ctx, who, patience); err != nil {
 		return s, s.bmc != 0, err
 	}
-	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: who.level}, &app.SetSessionPrivilegeLevelResponse{})
+	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: who.level},
+		&app.SetSessionPrivilegeLevelResponse{})
 	return s, true, unprivileged(err)
 }
 

@@ -24,8 +24,8 @@ type suite struct {
 	integrity types.IntegrityAlg
 }
 
-// suites are those whose packets prove who sent them. Any other is refused: with suite 0 anybody in the network may say off, those
-// without an integrity algorithm prove the log-in only, and RC4 and MD5 prove too little.
+// suites are those whose packets prove who sent them. Any other is refused: with suite 0 anybody in the network may
+// say off, those without an integrity algorithm prove the log-in only, and RC4 and MD5 prove too little.
 var suites = map[int]suite{
 	3:  {types.AuthAlg_HMAC_SHA1, types.IntegrityAlg_HMAC_SHA1_96},
 	17: {types.AuthAlg_HMAC_SHA256, types.IntegrityAlg_HMAC_SHA256_128},
@@ -49,8 +49,9 @@ const (
 )
 
 const (
-	// resend is how long an answer may take at least before a question is sent again. resendLogin is for the log-in's messages, each of
-	// which may take another of the BMC's sessions, or another random number; resendAct for what acts.
+	// resend is how long an answer may take at least before a question is sent again. resendLogin is for the log-in's
+	// messages, each of which may take another of the BMC's sessions, or another random number; resendAct for what
+	// acts.
 	resend      = 200 * time.Millisecond
 	resendLogin = 500 * time.Millisecond
 	resendAct   = time.Second
@@ -68,8 +69,8 @@ type credentials struct {
 	level    types.PrivilegeLevel
 }
 
-// session is a session with a BMC (IPMI 2.0, 13.15), from its log-in on. It believes what the BMC signed in this session and was never
-// seen before. It is for one caller at a time.
+// session is a session with a BMC (IPMI 2.0, 13.15), from its log-in on. It believes what the BMC signed in this
+// session and was never seen before. It is for one caller at a time.
 type session struct {
 	conn     net.Conn
 	suite    suite
@@ -99,10 +100,12 @@ func newID() uint32 {
 // errSilent: no answer came.
 var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
 
-// exchange sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer where that is longer,
-// and it doubles each time. accept takes each datagram, and says whether it is the answer; its error is exchange's. It blocks until ctx
-// ends, or until no answer came for patience, or three times the time of the last where that is longer: errSilent.
-func (s *session) exchange(ctx context.Context, wait, patience time.Duration, pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
+// exchange sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer
+// where that is longer, and it doubles each time. accept takes each datagram, and says whether it is the answer; its
+// error is exchange's. It blocks until ctx ends, or until no answer came for patience, or three times the time of the
+// last where that is longer: errSilent.
+func (s *session) exchange(ctx context.Context, wait, patience time.Duration,
+	pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
 	wait, patience = max(wait, 2*s.rtt), max(patience, 3*s.rtt)
 	ended := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
@@ -160,13 +163,15 @@ var (
 	errRefused    = errors.New("refused")
 	errLate       = errors.New("refused at the end")
 	errKg         = fmt.Errorf("%w: the BMC has the password, and a BMC key of its own (Kg): set kgFile", errRefused)
-	errOtherKg    = fmt.Errorf("%w: the BMC has the password, and another BMC key (Kg) than that of kgFile, or none", errRefused)
+	errOtherKg    = fmt.Errorf("%w: the BMC has the password, and another BMC key (Kg) than kgFile, or none", errRefused)
 	errNoSuite    = errors.New("no such cipher suite")
-	errOtherSuite = providers.WithClass(providers.ErrUntrusted, errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
+	errOtherSuite = providers.WithClass(providers.ErrUntrusted,
+		errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
 )
 
-// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent. RAKP message 4 may be
-// lost, and many BMCs do not send it twice: the session may be open without it, and the first answer that the BMC signs shows it.
+// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent. RAKP
+// message 4 may be lost, and many BMCs do not send it twice: the session may be open without it, and the first answer
+// that the BMC signs shows it.
 func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
 	if err := s.step(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
 		return refusal("opening a session", err)
@@ -188,7 +193,8 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 			return false, nil
 		}
 		random2, guid = rakp2.ManagedSystemRandomNumber, rakp2.ManagedSystemGUID
-		proof, err := crypto.RAKP2AuthCode(s.suite.auth, s.console, s.bmc, random1[:], random2[:], guid[:], rakp1.Role(), a.user, kuid)
+		proof, err := crypto.RAKP2AuthCode(s.suite.auth, s.console, s.bmc, random1[:], random2[:], guid[:],
+			rakp1.Role(), a.user, kuid)
 		if err == nil && !crypto.Equal(proof, rakp2.KeyExchangeAuthenticationCode) {
 			err = fmt.Errorf("%w: the BMC has another password", errRefused)
 		}
@@ -211,7 +217,8 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		return err
 	}
 	err = s.step(ctx, patience, payloadRAKP3, func(tag byte) []byte {
-		return (&rmcpplus.RAKPMessage3{MessageTag: tag, ManagedSystemSessionID: s.bmc, KeyExchangeAuthenticationCode: proof}).Pack()
+		rakp3 := rmcpplus.RAKPMessage3{MessageTag: tag, ManagedSystemSessionID: s.bmc, KeyExchangeAuthenticationCode: proof}
+		return rakp3.Pack()
 	}, func(m []byte) (bool, error) {
 		rakp4 := rmcpplus.RAKPMessage4{AuthAlg: s.suite.auth}
 		if rakp4.Unpack(m) != nil {
@@ -230,10 +237,12 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	return ctx.Err()
 }
 
-// step sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random, and the tag of a
-// message that was sent, of which the first is random: an attacker who does not see our packets cannot refuse anything. A BMC makes
-// another random number for each RAKP message, so only the last that was sent can be answered; each request for a session can be.
-func (s *session) step(ctx context.Context, patience time.Duration, request byte, pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
+// step sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random,
+// and the tag of a message that was sent, of which the first is random: an attacker who does not see our packets
+// cannot refuse anything. A BMC makes another random number for each RAKP message, so only the last that was sent can
+// be answered; each request for a session can be.
+func (s *session) step(ctx context.Context, patience time.Duration, request byte,
+	pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
 	first := crypto.RandomBytes(1)[0]
 	var sent []time.Time
 	return s.exchange(ctx, resendLogin, patience, func() ([]byte, error) {
@@ -243,7 +252,8 @@ func (s *session) step(ctx context.Context, patience time.Duration, request byte
 	}, func(b []byte) (bool, error) {
 		p, ok := parsePacket(b)
 		m := p.payload
-		if !ok || p.kind != request+1 || p.flags != 0 || p.session != 0 || len(m) < 8 || binary.LittleEndian.Uint32(m[4:]) != s.console {
+		if !ok || p.kind != request+1 || p.flags != 0 || p.session != 0 || len(m) < 8 ||
+			binary.LittleEndian.Uint32(m[4:]) != s.console {
 			return false, nil
 		}
 		n := int(m[0] - first)
@@ -251,10 +261,14 @@ func (s *session) step(ctx context.Context, patience time.Duration, request byte
 			return false, nil
 		}
 		s.rtt = min(time.Since(sent[n]), slowest)
-		if status := types.RmcpStatusCode(m[1]); status != types.RmcpStatusCodeNoErrors {
+		switch status := types.RmcpStatusCode(m[1]); {
+		case status == types.RmcpStatusCodeNoErrors:
+			return accept(m)
+		case request == payloadRAKP3 && len(sent) > 1:
+			return false, nil // the BMC may have taken the first, and find the second wrong
+		default:
 			return false, types.NewRmcpStatusError(status)
 		}
-		return accept(m)
 	})
 }
 
@@ -279,8 +293,8 @@ func (s *session) acceptOpen(m []byte) (bool, error) {
 	return true, nil
 }
 
-// refusal explains why a BMC opened no session, which nothing proves: it is as if there were no answer. A wrong password shows before it
-// is sent: the BMC's own proof is made with another.
+// refusal explains why a BMC opened no session, which nothing proves: it is as if there were no answer. A wrong
+// password shows before it is sent: the BMC's own proof is made with another.
 func refusal(act string, err error) error {
 	var status *types.RmcpStatusError
 	if !errors.As(err, &status) {
@@ -291,8 +305,9 @@ func refusal(act string, err error) error {
 	case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidNameLength, types.RmcpStatusCodeInvalidRole,
 		types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeUnauthorizedGUID:
 		return fmt.Errorf("%w: %w", errRefused, text)
-	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
-		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch:
+	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg,
+		types.RmcpStatusCodeInvalidConfidentAlg, types.RmcpStatusCodeNoMatchingAuthPayload,
+		types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch:
 		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w: %w (see cipherSuites)", errNoSuite, text))
 	}
 	return providers.WithClass(providers.ErrUnreachable, text) // no free session, or it lost ours
@@ -301,7 +316,8 @@ func refusal(act string, err error) error {
 // refusedLate explains a log-in that failed after the BMC had proved that it knows the password.
 func refusedLate(err error) error {
 	if status := (*types.RmcpStatusError)(nil); errors.As(err, &status) {
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("logging in: %w: status %#02x (%s)", errLate, uint8(status.StatusCode()), status.StatusCode()))
+		return providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("logging in: %w: status %#02x (%s)", errLate, uint8(status.StatusCode()), status.StatusCode()))
 	}
 	return fmt.Errorf("logging in: %w", err)
 }
@@ -315,17 +331,19 @@ func (s *session) query(ctx context.Context, q types.Request, into types.Respons
 	return into.Unpack(data)
 }
 
-// ask asks one question of an open session, and returns what follows the completion code. maySend is called before each time that it is
-// sent; its error is a stopError, and ends it. Nil: nothing is asked.
+// ask asks one question of an open session, and returns what follows the completion code. maySend is called before
+// each time that it is sent; its error is a stopError, and ends it. Nil: nothing is asked.
 //
-// IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be answered at any time, by
-// what was true at another time: it is not used again in this session, which ends before (errSpent).
-func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend func() error) (answer []byte, err error) {
-	if next := s.number%lastNumber + 1; next == s.spent {
+// IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be
+// answered at any time, by what was true at another time: it is not used again in this session, which ends before
+// (errSpent).
+func (s *session) ask(ctx context.Context, c types.Command, data []byte,
+	maySend func() error) (answer []byte, err error) {
+	next := s.number%lastNumber + 1
+	if next == s.spent {
 		return nil, errSpent
-	} else {
-		s.number = next
 	}
+	s.number = next
 	var sent []time.Time
 	defer func() {
 		if s.spent == 0 && (len(sent) > 1 || err != nil && code(err) == 0) {
@@ -355,7 +373,8 @@ func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend
 			s.rejected(why)
 		}
 		var a types.IPMIResponse
-		if message == nil || a.Unpack(message) != nil || a.RequesterSequence != s.number || a.NetFn != c.NetFn|1 || a.Command != c.ID {
+		if message == nil || a.Unpack(message) != nil ||
+			a.RequesterSequence != s.number || a.NetFn != c.NetFn|1 || a.Command != c.ID {
 			return false, nil
 		}
 		if len(sent) == 1 { // else nobody knows which was answered
@@ -370,14 +389,15 @@ func (s *session) ask(ctx context.Context, c types.Command, data []byte, maySend
 	return answer, err
 }
 
-var errSpent = providers.WithClass(providers.ErrUnreachable, errors.New("the session has no numbers left for questions"))
+var errSpent = providers.WithClass(providers.ErrUnreachable, errors.New("the session has no numbers left"))
 
 // stopError is the error of a command that may not be sent, or not again: a new session would not help.
 type stopError struct{ error }
 
 func (e stopError) Unwrap() error { return e.error }
 
-// seal encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet: a BMC drops one that it had before.
+// seal encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet: a BMC drops one
+// that it had before.
 func (s *session) seal(message []byte) ([]byte, error) {
 	payload, err := crypto.EncryptAESPayload(message, s.k2, crypto.RandomBytes(blockLen))
 	if err != nil {
@@ -394,8 +414,9 @@ func (s *session) seal(message []byte) ([]byte, error) {
 	return append(b, code...), err
 }
 
-// unseal returns the message of a packet of the session that the BMC signed and that was never seen before. For any other it is nil, and
-// why says what is wrong; "": it is a late answer to the log-in, which proves nothing and is no attack.
+// unseal returns the message of a packet of the session that the BMC signed and that was never seen before. For any
+// other it is nil, and why says what is wrong; "": it is a late answer to the log-in, which proves nothing and is no
+// attack.
 func (s *session) unseal(b []byte) (message []byte, why string) {
 	p, ok := parsePacket(b)
 	switch {

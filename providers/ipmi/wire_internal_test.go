@@ -118,8 +118,8 @@ func newLine(t testing.TB, id int) (*line, *session) {
 
 var fence = credentials{"fence", providers.NewSecret("secret"), nil, types.PrivilegeLevelOperator}
 
-// FuzzAnswers puts anything on the line, as it comes and under the BMC's own signature, in the log-in and behind it: nothing ends the
-// process, and what is not signed is no answer.
+// FuzzAnswers puts anything on the line, as it comes and under the BMC's own signature, in the log-in and behind it:
+// nothing ends the process, and what is not signed is no answer.
 func FuzzAnswers(f *testing.F) {
 	off := []byte{0x81, 0x04, 0x7b, 0x20, 0x04, 0x01, 0x00, 0x00, 0x00, 0x00, 0xdb}
 	f.Add(byte(0), []byte{})
@@ -227,7 +227,8 @@ func TestTagsAreRandom(t *testing.T) {
 
 // FuzzKg: whatever a key file holds, a key has 1 to 20 bytes that are not all zero, and is the same in hexadecimal.
 func FuzzKg(f *testing.F) {
-	for _, text := range []string{"", "0x", "0x00", "key", "0X4b6579", "0xk", "4b6579", strings.Repeat("4b", 20), strings.Repeat("k", 40), strings.Repeat("\xff", 20)} {
+	for _, text := range []string{"", "0x", "0x00", "key", "0X4b6579", "0xk", "4b6579",
+		strings.Repeat("4b", 20), strings.Repeat("k", 40), strings.Repeat("\xff", 20)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -301,8 +302,8 @@ func TestSpentNumbers(t *testing.T) {
 	}
 }
 
-// TestAnswerToAnotherQuestion: what the BMC signed in this session is no answer unless it has the number, the network function and the
-// command of the question.
+// TestAnswerToAnotherQuestion: what the BMC signed in this session is no answer unless it has the number, the network
+// function and the command of the question.
 func TestAnswerToAnotherQuestion(t *testing.T) {
 	for _, c := range []struct {
 		name                   string

@@ -30,7 +30,7 @@ var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connect
 var (
 	pacing      = []string{"./providers/remote -run Pace"}
 	ec2Watch    = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
-	ipmiNetwork = []string{"./providers/ipmi -run TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent"}
+	ipmiNetwork = []string{"./providers/ipmi -run TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent|TestRefusedTwin"}
 	ipmiKg      = []string{"./providers/ipmi -run Kg|TestValidate"}
 	ipmiTraps   = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
 	hostileSQS  = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
@@ -1336,6 +1336,10 @@ var Mutants = []Mutant{
 	{
 		Name: "ipmi: a log-in needs its last message", In: "providers/ipmi.session.logIn",
 		Old: "!errors.Is(err, errSilent)", New: "true", Tests: ipmiNetwork,
+	},
+	{
+		Name: "ipmi: a message that came twice is refused, and so the log-in", In: "providers/ipmi.session.step",
+		Old: "request == payloadRAKP3 && len(sent) > 1", New: "false", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: each call begins its own log-in", In: "providers/ipmi.pool.loggedIn",
