@@ -159,7 +159,7 @@ func TestForgedAnswers(t *testing.T) {
 // tag. Nor does somebody end it who saw another message. Nobody notices.
 func TestForgedRefusals(t *testing.T) {
 	const name, none = 0x0d, 0x00           // the user's name is not authorised; no error
-	known := []byte{0xa3, 0xa2, 0xa1, 0xa0} // what go-ipmi and ipmitool call their sessions
+	known := []byte{0xa3, 0xa2, 0xa1, 0xa0} // what go-ipmi calls its sessions
 	attacks := map[string]func(kind byte, asked packet, session []byte) []packet{
 		"of 18 bytes": func(kind byte, asked packet, _ []byte) []packet {
 			return []packet{refusal(kind, asked[16], name, nil), refusal(kind, 0, name, nil)}
