@@ -17,6 +17,12 @@ func SetDial(p *Provider, dial func(ctx context.Context, network, address string
 	p.dial = dial
 }
 
+// SetUnhurried has nothing sent again and no session given up, however slow this machine.
+func SetUnhurried(p *Provider) {
+	const long = time.Minute
+	p.warm, p.pace = long, pace{long, long, long, long}
+}
+
 // SetForget changes how long it is remembered of an idle BMC which suite it has.
 func SetForget(p *Provider, forget time.Duration) { p.forget = forget }
 

@@ -211,7 +211,7 @@ func TestForgedRefusals(t *testing.T) {
 				defer w.edit(func() { w.asked = nil })
 				before := w.logins()
 				p := w.another(t)
-				ipmi.SetWarm(p, timeout)
+				ipmi.SetUnhurried(p)
 				expect(t, p, w.target, providers.PowerOn, "on")
 				if n := w.logins() - before; n != 1 {
 					t.Errorf("got %d log-ins, want 1", n)
@@ -231,8 +231,8 @@ func padded(p packet) packet {
 // numbers questions from 1 to 63, so each answer fits a later question.
 func TestReplayedAnswers(t *testing.T) {
 	inBothSuites(t, func(t *testing.T, w *world) {
-		ipmi.SetWarm(w.provider, timeout) // however slow this machine, no session is given up
-		var mu sync.Mutex                 // guards recorded
+		ipmi.SetUnhurried(w.provider)
+		var mu sync.Mutex // guards recorded
 		var recorded []packet
 		w.edit(func() {
 			w.answered = func(p packet) []packet {

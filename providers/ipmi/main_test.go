@@ -39,6 +39,14 @@ func newProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*i
 	return p, said
 }
 
+// newUnhurried is newProvider for a test that counts log-ins.
+func newUnhurried(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*ipmi.Provider, *kit.Log) {
+	t.Helper()
+	p, said := newProvider(t, passwordFile, edit)
+	ipmi.SetUnhurried(p)
+	return p, said
+}
+
 // openProvider is newProvider for a caller who closes it.
 func openProvider(t testing.TB, passwordFile string, edit func(*ipmi.Config)) (*ipmi.Provider, *kit.Log) {
 	t.Helper()

@@ -144,7 +144,7 @@ func TestRefusedLogin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := passwordFile(t, string(right))
-			p, _ := newProvider(t, file, func(c *ipmi.Config) { c.PasswordFile = file; edit(c); c.CipherSuites = []int{3} })
+			p, _ := newUnhurried(t, file, func(c *ipmi.Config) { c.PasswordFile = file; edit(c); c.CipherSuites = []int{3} })
 			before := x.logins()
 			expectClass(t, p, of, providers.ErrDenied)
 			for range 5 {
@@ -164,7 +164,7 @@ func TestRefusedLogin(t *testing.T) {
 	}
 	t.Run("an account that may only ask", func(t *testing.T) {
 		must(t, sim.SetPower(t.Context(), true))
-		p, _ := newProvider(t, sim.PasswordFile(), func(c *ipmi.Config) {
+		p, _ := newUnhurried(t, sim.PasswordFile(), func(c *ipmi.Config) {
 			inSuite3(c)
 			c.Username, c.Privilege = ipmisim.Reader, "user"
 		})
@@ -177,7 +177,7 @@ func TestRefusedLogin(t *testing.T) {
 	t.Run("a privilege that the account has not", func(t *testing.T) { // ipmi_sim does not mind
 		s := newSoft(t, "secret")
 		x := newProxy(t, s.address)
-		p, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.Privilege = "administrator" })
+		p, _ := newUnhurried(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.Privilege = "administrator" })
 		for range 3 {
 			expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrDenied)
 		}
@@ -187,7 +187,7 @@ func TestRefusedLogin(t *testing.T) {
 	})
 	t.Run("a suite that the BMC has not", func(t *testing.T) {
 		s := newSoft(t, "secret", types.CipherSuiteID3)
-		p, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.CipherSuites = []int{17} })
+		p, _ := newUnhurried(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.CipherSuites = []int{17} })
 		if err := expectClass(t, p, providers.Target{Node: "n1", ID: s.address}, providers.ErrUnreachable); err == nil || !strings.Contains(err.Error(), "cipherSuites") {
 			t.Errorf("got %v", err)
 		}
@@ -208,7 +208,7 @@ func TestRefusedLogin(t *testing.T) {
 					return all
 				}
 			})
-			p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+			p, _ := newUnhurried(t, passwordFile(t, "secret"), nil)
 			expect(t, p, providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}, providers.PowerOn, "on")
 			if n := x.logins(); n != attempts {
 				t.Errorf("message %#02x: got %d log-ins, want %d", kind, n, attempts)
@@ -227,7 +227,7 @@ func TestRefusedLogin(t *testing.T) {
 					return nil
 				}
 			})
-			p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+			p, _ := newUnhurried(t, passwordFile(t, "secret"), nil)
 			of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
 			for range 3 {
 				expectClass(t, p, of, providers.ErrUnreachable)
@@ -247,7 +247,7 @@ func TestRefusedLogin(t *testing.T) {
 				return []packet{p}
 			}
 		})
-		p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+		p, _ := newUnhurried(t, passwordFile(t, "secret"), nil)
 		for range 3 {
 			expectClass(t, p, providers.Target{Node: "n1", ID: x.address()}, providers.ErrUnreachable)
 		}
@@ -299,7 +299,7 @@ func TestKg(t *testing.T) {
 				address, uuid, password, suite := start(t, c.key)
 				x := newProxy(t, address)
 				of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: uuid}
-				p, _ := newProvider(t, password, func(cfg *ipmi.Config) {
+				p, _ := newUnhurried(t, password, func(cfg *ipmi.Config) {
 					cfg.CipherSuites = []int{suite}
 					if c.file != "" {
 						cfg.KgFile = passwordFile(t, c.file)
@@ -324,12 +324,12 @@ func TestKg(t *testing.T) {
 		s := newSoft(t, "secret")
 		bmc.WithKG([]byte(text))(s.bmc)
 		file := passwordFile(t, "wrong")
-		p, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgFile = file })
+		p, _ := newUnhurried(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgFile = file })
 		of := providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}
 		expectClass(t, p, of, providers.ErrDenied)
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 		expect(t, p, of, providers.PowerOn, "on")
-		q, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgEnv = "IPMI_TEST_KG_THAT_IS_NOT_SET" })
+		q, _ := newUnhurried(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgEnv = "IPMI_TEST_KG_THAT_IS_NOT_SET" })
 		expectClass(t, q, of, providers.ErrDenied)
 	})
 }
@@ -380,7 +380,7 @@ func TestOneSession(t *testing.T) {
 	s := newSoft(t, "secret")
 	x := newProxy(t, s.address)
 	p, _ := openProvider(t, passwordFile(t, "secret"), nil)
-	ipmi.SetWarm(p, timeout) // however slow this machine, no session is given up
+	ipmi.SetUnhurried(p)
 	of := providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}
 	await := func(what string, done func() bool) {
 		t.Helper()

@@ -33,7 +33,7 @@ type proxy struct {
 	sessions map[uint32]bool // the BMC's names of those that it opened and did not forget
 	clients  []*net.UDPAddr  // of each socket towards the BMC
 	clock    int             // counts them round
-	tried    int             // log-ins that came as far as the user's name
+	named    map[uint32]bool // sessions whose log-in came as far as the user's name, by what the BMC calls them
 	console  []byte          // of seen
 
 	asked    func(packet) []packet // what an attacker sends at a request, before the BMC can; nil: nothing
@@ -50,7 +50,7 @@ func newProxy(t testing.TB, bmc string) *proxy {
 	must(t, err)
 	to, err := net.ResolveUDPAddr("udp", bmc)
 	must(t, err)
-	x := &proxy{front: front, sessions: map[uint32]bool{}, clients: make([]*net.UDPAddr, backs)}
+	x := &proxy{front: front, sessions: map[uint32]bool{}, named: map[uint32]bool{}, clients: make([]*net.UDPAddr, backs)}
 	for range backs {
 		back, err := net.DialUDP("udp", nil, to)
 		must(t, err)
@@ -109,7 +109,7 @@ func (x *proxy) seen() []byte {
 func (x *proxy) logins() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.tried
+	return len(x.named)
 }
 
 // serve hands on requests; each client has a socket of its own towards the BMC.
@@ -127,7 +127,7 @@ func (x *proxy) serve() {
 		case p.is(0x10):
 			x.console = p[20:24]
 		case p.is(0x12):
-			x.tried++
+			x.named[binary.LittleEndian.Uint32(p[20:])] = true
 		}
 		i := slices.IndexFunc(x.clients, func(c *net.UDPAddr) bool { return c != nil && c.Port == client.Port })
 		if i < 0 {

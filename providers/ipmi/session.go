@@ -29,9 +29,8 @@ const (
 	warmFor = 1500 * time.Millisecond
 	// loginFor bounds a log-in, which goes on when the call that began it has no time left.
 	loginFor = 30 * time.Second
-	// openFor is how long an answer to the log-in may take before it begins anew, or with the next cipher suite. It is
-	// openMore longer each time: the BMC may be slow.
-	openFor, openMore = 1500 * time.Millisecond, 500 * time.Millisecond
+	// openMore is how much longer an answer to the log-in may take each time that it begins anew: the BMC may be slow.
+	openMore = 500 * time.Millisecond
 	// tellAhead is how much time a call keeps to say why there is no session.
 	tellAhead = 100 * time.Millisecond
 	// closeFor bounds the end of a session. A BMC that does not answer ends it by itself.
@@ -46,6 +45,7 @@ const (
 // pool holds the BMCs that are asked, with a session each. BMCs that are not asked any more are forgotten.
 type pool struct {
 	idle, forget, warm time.Duration
+	pace               pace
 	open               func(ctx context.Context, b *bmc, tell func(error)) (*session, error)
 
 	logins context.Context // of log-ins; ends when Close begins
@@ -89,7 +89,7 @@ type login struct {
 }
 
 func (p *pool) init(open func(context.Context, *bmc, func(error)) (*session, error)) {
-	p.idle, p.forget, p.warm, p.open, p.bmcs = idleAfter, forgetAfter, warmFor, open, map[account]*bmc{}
+	p.idle, p.forget, p.warm, p.pace, p.open, p.bmcs = idleAfter, forgetAfter, warmFor, quick, open, map[account]*bmc{}
 	p.logins, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
 }
@@ -128,7 +128,7 @@ func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(co
 	err := f(ctx, s)
 	switch {
 	case err == nil || code(err) != 0:
-	case ctx.Err() != nil && time.Since(s.heard) < max(p.warm, 3*s.rtt):
+	case ctx.Err() != nil && time.Since(s.heard) < s.patient(p.warm):
 	default:
 		p.drop(s)
 		b.session = nil
@@ -352,7 +352,7 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 	}
 	ids := p.suitesFor(b)
 	var silent []string
-	for patience := openFor; ; patience += openMore {
+	for patience := p.pace.open; ; patience += openMore {
 		var none error // why the BMC has no suite
 		again := false
 		for _, id := range ids {
@@ -424,7 +424,7 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentia
 		return nil, false, err
 	}
 	var once sync.Once
-	s := &session{conn: conn, suite: c, console: newID(), patience: patience, rejected: func(why string) {
+	s := &session{conn: conn, suite: c, pace: p.pace, console: newID(), patience: patience, rejected: func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)

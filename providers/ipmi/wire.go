@@ -49,19 +49,22 @@ const (
 )
 
 const (
-	// resend is how long an answer may take at least before a question is sent again. resendLogin is for the log-in's
-	// messages, each of which may take another of the BMC's sessions, or another random number; resendAct for what
-	// acts.
-	resend      = 200 * time.Millisecond
-	resendLogin = 500 * time.Millisecond
-	resendAct   = time.Second
 	// slowest is the longest round trip that is allowed for.
 	slowest = time.Second
 	// lastNumber is the highest number of a question; 0 is not used.
 	lastNumber = 63
 )
 
-// credentials are who logs in, and how.
+// pace is how long an answer may take at least: before a question is sent again, a message of the log-in (each of which may
+// take another of the BMC's sessions, or another random number), and what acts; and before the log-in begins anew.
+type pace struct{ question, login, act, open time.Duration }
+
+// quick is the pace for BMCs.
+var quick = pace{
+	question: 200 * time.Millisecond, login: 500 * time.Millisecond, act: time.Second, open: 1500 * time.Millisecond,
+}
+
+// credentials are who logs in.
 type credentials struct {
 	user     string
 	password providers.Secret
@@ -74,6 +77,7 @@ type credentials struct {
 type session struct {
 	conn     net.Conn
 	suite    suite
+	pace     pace
 	rejected func(why string) // told what is dropped in an open session
 
 	console, bmc uint32 // what each side calls the session
@@ -102,11 +106,10 @@ var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no ans
 
 // exchange sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer
 // where that is longer, and it doubles each time. accept takes each datagram, and says whether it is the answer; its
-// error is exchange's. It blocks until ctx ends, or until no answer came for patience, or three times the time of the
-// last where that is longer: errSilent.
+// error is exchange's. It blocks until ctx ends, or until no answer came for as long as patience allows: errSilent.
 func (s *session) exchange(ctx context.Context, wait, patience time.Duration,
 	pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
-	wait, patience = max(wait, 2*s.rtt), max(patience, 3*s.rtt)
+	wait, patience = max(wait, 2*s.rtt), s.patient(patience)
 	ended := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -157,6 +160,9 @@ func (s *session) exchange(ctx context.Context, wait, patience time.Duration,
 		}
 	}
 }
+
+// patient is a patience that lets what is sent a second time be answered on a slow network.
+func (s *session) patient(d time.Duration) time.Duration { return max(d, 4*s.rtt) }
 
 // How a log-in ends that is refused.
 var (
@@ -245,7 +251,7 @@ func (s *session) step(ctx context.Context, patience time.Duration, request byte
 	pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
 	first := crypto.RandomBytes(1)[0]
 	var sent []time.Time
-	return s.exchange(ctx, resendLogin, patience, func() ([]byte, error) {
+	return s.exchange(ctx, s.pace.login, patience, func() ([]byte, error) {
 		tag := first + byte(len(sent))
 		sent = append(sent, time.Now())
 		return frame(request, 0, 0, pack(tag)), nil
@@ -350,9 +356,9 @@ func (s *session) ask(ctx context.Context, c types.Command, data []byte,
 			s.spent = s.number
 		}
 	}()
-	wait := resend
+	wait := s.pace.question
 	if maySend != nil {
-		wait = resendAct
+		wait = s.pace.act
 	}
 	q := types.IPMIRequest{
 		ResponderAddr: types.BMC_SA, NetFn: c.NetFn, RequesterAddr: types.RemoteConsole_SWID, RequesterSequence: s.number,

@@ -113,7 +113,7 @@ func newLine(t testing.TB, id int) (*line, *session) {
 		t.Fatal(err)
 	}
 	l := &line{t: t, bmc: b}
-	return l, &session{conn: l, suite: suites[id], console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
+	return l, &session{conn: l, suite: suites[id], pace: quick, console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
 }
 
 var fence = credentials{"fence", providers.NewSecret("secret"), nil, types.PrivilegeLevelOperator}

@@ -1359,11 +1359,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a slow session is given up", In: "providers/ipmi.pool.try",
-		Old: "ctx.Err() != nil && time.Since(s.heard) < max(p.warm, 3*s.rtt)", New: "false", Tests: ipmiNetwork,
+		Old: "ctx.Err() != nil && time.Since(s.heard) < s.patient(p.warm)", New: "false", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: a silent session is kept for calls that wait for less", In: "providers/ipmi.pool.try",
-		Old: "time.Since(s.heard) < max(p.warm, 3*s.rtt)", New: "true", Tests: ipmiNetwork,
+		Old: "time.Since(s.heard) < s.patient(p.warm)", New: "true", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: nobody is told why there is no session yet", In: "providers/ipmi.login.wait",
