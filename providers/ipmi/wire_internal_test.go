@@ -251,9 +251,9 @@ func FuzzKg(f *testing.F) {
 
 // saysOff is an answer that the BMC signed: completed normally, and three zeros.
 func saysOff(s *session, sequence uint32, netFn, number, command byte) []byte {
-	head := []byte{0x81, netFn << 2}
+	b := []byte{0x81, netFn << 2, -0x81 & 0xff}
+	b[2] -= b[1]
 	body := []byte{0x20, number << 2, command, 0, 0, 0, 0, 0}
-	b := append(head, -head[0]-head[1])
 	var sum byte
 	for _, x := range body {
 		sum -= x
