@@ -194,12 +194,12 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestSlowNetwork: a log-in takes four round trips, and a question of State three. Where each takes a second the
-// log-in takes a call, and is there for those that follow.
+// TestSlowNetwork: a log-in takes four round trips, and a question of State three. Where each takes more
+// than a second the log-in takes a call, and is there for those that follow.
 func TestSlowNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s, p, of := newRemote(t, 1, nil)
-		n.edit(func() { n.delay = 500 * time.Millisecond })
+		n.edit(func() { n.delay = 600 * time.Millisecond })
 		s.edit(func() { s.acpi = []byte{0, 0} })
 		if a := within(t, p, of, call); a.Err == nil {
 			t.Errorf("got %s at the first call", a.State)

@@ -398,6 +398,9 @@ func TestOneSession(t *testing.T) {
 		wait.Wait()
 	}
 	together(200)
+	if t.Failed() {
+		t.FailNow() // what follows would take its time
+	}
 	if n, open := x.logins(), s.bmc.Sessions.Count(); n != 1 || open != 1 {
 		t.Errorf("got %d log-ins, %d sessions; want 1 of each", n, open)
 	}
