@@ -346,6 +346,17 @@ func testLicences(t *testing.T, p *picture) {
 	if _, err := linked.Terms(map[string][]byte{"COPYING": gpl}); err == nil || !strings.Contains(err.Error(), "is under GPL-2.0-or-later") {
 		t.Errorf("the GPL: got %v", err)
 	}
+	for begin, want := range map[string]string{
+		"/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-or-later */\n":       "BSD-3-Clause",
+		"/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */\n":  "",
+		"/* SPDX-License-Identifier: BSD-3-Clause AND GPL-2.0-or-later */\n":      "",
+		"Of a part:\nSPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-or-later\n": "",
+	} {
+		terms, err := linked.Terms(map[string][]byte{"COPYING": append([]byte(begin), gpl...)})
+		if got := strings.Join(terms, " "); got != want || (err == nil) != (want != "") {
+			t.Errorf("the GPL behind %q: got %q, %v, want %q", begin, got, err, want)
+		}
+	}
 	for _, m := range modules {
 		if _, err := linked.TermsIn(files, m); err != nil {
 			t.Errorf("%s: %v", m.Name(), err)

@@ -87,11 +87,13 @@ func Terms(files map[string][]byte) ([]string, error) {
 		if found.Percent < enough {
 			return nil, fmt.Errorf("%s: only %.0f %% of it is a known licence", name, found.Percent)
 		}
+		var here []string
 		for _, m := range found.Match {
 			if !m.IsURL {
-				all = append(all, m.ID)
+				here = append(here, m.ID)
 			}
 		}
+		all = append(all, chosen(text, here)...)
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)
@@ -104,4 +106,20 @@ func Terms(files map[string][]byte) ([]string, error) {
 		return nil, fmt.Errorf("has no licence")
 	}
 	return all, nil
+}
+
+// choice is what a licence file begins with that lets the user choose one of several licences.
+var choice = regexp.MustCompile(`^\W*SPDX-License-Identifier: (\S+(?: OR \S+)+)`)
+
+// chosen are those of a file's licences that hold for us: the first Allowed one that it lets us choose, else all. Of a
+// choice, words that licensecheck does not know may stand for one, as the BSD part of libcap's do.
+func chosen(text []byte, found []string) []string {
+	if m := choice.FindSubmatch(text); m != nil {
+		for _, id := range strings.Split(string(m[1]), " OR ") {
+			if slices.Contains(Allowed, id) {
+				return []string{id}
+			}
+		}
+	}
+	return found
 }
