@@ -48,7 +48,8 @@ func changing(objects []client.Object, kind client.Object, f func(client.Client)
 	})
 }
 
-// TestResumeEndsThePauseThatItRead holds that a pause which somebody sets while resume runs stays, or is the one named.
+// TestResumeEndsThePauseThatItRead holds that resume never ends a pause that it does not name: a person may set another
+// one while it runs.
 func TestResumeEndsThePauseThatItRead(t *testing.T) {
 	ctx := t.Context()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{

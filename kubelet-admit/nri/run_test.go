@@ -742,8 +742,8 @@ func TestRuntimeThatDropsThePlugin(t *testing.T) {
 	}
 }
 
-// TestPluginThatEndedIsNotRegistered holds that the status tells of no registration once a connection has ended: whoever
-// reads it would believe that pods are held.
+// TestPluginThatEndedIsNotRegistered holds that the status shows no registration once the connection has ended. A
+// person who reads it would believe that pods are held.
 func TestPluginThatEndedIsNotRegistered(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	p := &plugin{configure: func(string) (*view, error) { return v, nil }, registeredNow: func() {}, view: v}

@@ -251,8 +251,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// A call that gets no turn gives its slot back: without that, each such call would take one for ever, and after as many
-// as the device's limit nobody could ask it again.
+// A call that gets no turn gives its slot back. Else each such call would keep one, and the device could not be asked
+// after as many calls as its limit.
 func TestCallWithoutTurnReturnsItsSlot(t *testing.T) {
 	const limit = 2
 	for _, tt := range []struct {

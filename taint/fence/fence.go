@@ -207,7 +207,7 @@ func Step(v View) Decision {
 // step is Step, in all modes but Shadow. A fence that was begun before the mode was Shadow goes on as in any mode that powers nothing off.
 func (v View) step() Decision {
 	explains, since := v.Mode != Disabled && unexplained(v.Look), v.Begin.Got
-	if explains { // heartbeats since it is back change nothing: a slow device could answer between none of them
+	if explains { // a slow device never answers between two heartbeats, and they change nothing
 		since = v.Back
 	}
 	if v.Answer.At.Before(since) {

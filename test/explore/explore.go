@@ -60,7 +60,7 @@ type Options struct {
 	Settle  uint64        // of every so many states it is seen that all comes to rest once faults stop; zero: of none
 	Depth   int           // of the deepest state; zero: all
 	States  int           // how many to visit at most; zero: all
-	Least   int           // how many to visit whatever the time
+	Least   int           // how many to visit before Time ends it
 	Time    time.Duration // how long to go on; zero: until all is seen
 	Memory  uint64        // bytes of heap above which it ends; zero: whatever it takes
 	Workers int
