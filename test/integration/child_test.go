@@ -305,8 +305,10 @@ func get(url string) (string, error) {
 }
 
 // metric returns a series' value, by its name and labels as Prometheus prints them; 0 if it is not there.
+// forcefence sends the same text for a second, so metric first waits until an older one has expired.
 func (c *child) metric(series string) float64 {
 	c.w.t.Helper()
+	time.Sleep(1100 * time.Millisecond)
 	v, err := c.scrape(series)
 	kit.Must(c.w.t, err)
 	return v
