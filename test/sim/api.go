@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -140,7 +141,9 @@ func drop[T metav1.Object](s *server, list *[]T, k kind, name string) {
 }
 
 // patchNode changes a Node; rv "" sets no precondition. edit gets a copy whose maps and slices it must replace, not change.
-func (s *server) patchNode(by, name, rv string, edit func(*corev1.Node)) error {
+func (s *server) patchNode(by, name, rv string, edit func(*corev1.Node)) (err error) {
+	var n *corev1.Node
+	defer func() { s.w.receiveNode(by, name, rv, n, err) }()
 	old := s.node(name)
 	switch {
 	case old == nil:
@@ -148,10 +151,10 @@ func (s *server) patchNode(by, name, rv string, edit func(*corev1.Node)) error {
 	case rv != "" && old.ResourceVersion != rv:
 		return errConflict
 	}
-	n := *old
-	edit(&n)
-	s.w.check.nodeWrite(by, rv, old, &n)
-	put(s, &s.nodes, nodes, &n)
+	n = new(*old)
+	edit(n)
+	s.w.check.nodeWrite(by, rv, old, n)
+	put(s, &s.nodes, nodes, n)
 	return nil
 }
 
@@ -192,18 +195,20 @@ func (s *server) createPod(p *corev1.Pod) error {
 }
 
 // patchPod changes a pod; uid and rv "" set no precondition.
-func (s *server) patchPod(by, name, uid, rv string, edit func(*corev1.Pod)) error {
+func (s *server) patchPod(by, name, uid, rv string, edit func(*corev1.Pod)) (err error) {
+	var p *corev1.Pod
+	defer func() { s.w.receivePod(by, "patch", name, uid, rv, p, err) }()
 	old, err := s.matchPod(name, uid, rv)
 	if err != nil {
 		return err
 	}
-	p := *old
-	edit(&p)
+	p = new(*old)
+	edit(p)
 	if s.w.limits.large == p.Name && (len(p.Annotations) > len(old.Annotations) || len(p.Status.Conditions) > len(old.Status.Conditions)) {
 		return errTooLarge
 	}
-	s.w.check.podWrite(by, uid, rv, old, &p)
-	put(s, &s.pods, pods, &p)
+	s.w.check.podWrite(by, uid, rv, old, p)
+	put(s, &s.pods, pods, p)
 	return nil
 }
 
@@ -222,6 +227,7 @@ func (s *server) matchPod(name, uid, rv string) (*corev1.Pod, error) {
 // stays until they are gone.
 func (s *server) deletePod(by, name, uid, rv string, grace int64) error {
 	old, err := s.matchPod(name, uid, rv)
+	s.w.receivePod(by, fmt.Sprint("delete ", grace), name, uid, rv, nil, err)
 	if err != nil {
 		return err
 	}
@@ -265,6 +271,7 @@ func (s *server) putAttachment(a *storagev1.VolumeAttachment) {
 // deleteAttachment is a DELETE: the attacher detaches the volume, whatever the node says, and its finalizer keeps the object until then.
 // The attach/detach controller notices later, and then writes volumesAttached.
 func (s *server) deleteAttachment(name, uid, rv string) error {
+	s.w.receive("", "delete", "volumeattachments/"+name, map[string]string{"uid": uid, "rv": rv})
 	a := s.attachment(name)
 	switch {
 	case a == nil:

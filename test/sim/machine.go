@@ -236,6 +236,7 @@ func (w *World) askOne(
 	there := w.latency()
 	stamp := sent.Add(time.Duration(w.rng.Float64() * float64(there)))
 	w.after(there, func() {
+		w.receiveOrder("ask", asked, to.which, to.target)
 		obs, err := asked.answer(stamp, m, to)
 		lie := asked == m && m.lies && m.liar == to.which && err == nil
 		// of the node's machine
@@ -323,6 +324,7 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 // orderOff is a device taking a hard off: obeyed, obeyed later, or accepted and forgotten.
 func (m *machine) orderOff(t providers.Target, which int) error {
 	w := m.w
+	w.receiveOrder("off", m, which, t)
 	if m.deaf[which] && !(m.split && w.calm) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
 	}
@@ -382,6 +384,7 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 // orderOn is a device taking a power-on: obeyed, obeyed later, or accepted and forgotten. An answer that is lost may be of either kind.
 func (m *machine) orderOn(t providers.Target, which int) error {
 	w := m.w
+	w.receiveOrder("on", m, which, t)
 	if m.deaf[which] && !(m.split && w.calm) {
 		return fmt.Errorf("powering on: %w", providers.ErrUnreachable)
 	}

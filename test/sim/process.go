@@ -412,12 +412,12 @@ func (k *worker) read(s recovery.Step) {
 		k.readLife()
 	case recovery.Pods:
 		var ps []*corev1.Pod
-		k.call(func() error { ps = w.api.podsOn(name); return nil }, then(func() {
+		k.get("pods", func() { ps = w.api.podsOn(name) }, then(func() {
 			k.pods, k.listed = podsOf(ps), true
 			k.course.SawPods(unresolved(k.pods), k.now())
 		}))
 	case recovery.Volumes:
-		k.call(func() error { return nil }, then(func() {
+		k.get("volumes", func() {}, then(func() {
 			of := map[string][]evict.Volume{}
 			for i, p := range k.pods {
 				of[p.UID] = w.judged(p.Volumes) // claims and volumes do not change in here
@@ -431,11 +431,11 @@ func (k *worker) read(s recovery.Step) {
 		k.next()
 	case recovery.Members:
 		var members map[string]bool
-		k.call(func() error { members = w.members(); return nil },
+		k.get("members", func() { members = w.members() },
 			then(func() { k.course.SawMembers(members, k.now()) }))
 	case recovery.Claims:
 		claims := map[string]string{}
-		k.call(func() error { return nil }, then(func() { // they do not change in here
+		k.get("claims", func() {}, then(func() { // they do not change in here
 			for _, pv := range s.PVs {
 				claims[pv] = "default/" + pv
 			}
@@ -443,16 +443,25 @@ func (k *worker) read(s recovery.Step) {
 		}))
 	case recovery.Waiting:
 		var claims map[string]bool
-		k.call(func() error { claims = w.waiting(name); return nil },
+		k.get("waiting", func() { claims = w.waiting(name) },
 			then(func() { k.course.SawWaiting(claims, k.now()) }))
 	case recovery.LiveAttachments:
 		if k.course.Look().Mark == nil {
 			w.count("live before the mark")
 		}
-		k.call(func() error { k.atts = attachedOf(w.api.attachmentsOf(name)); return nil }, then(func() {
+		k.get("attachments", func() { k.atts = attachedOf(w.api.attachmentsOf(name)) }, then(func() {
 			k.course.SawAttachments(k.atts, true, k.now())
 		}))
 	}
+}
+
+// get puts a read on its way: do runs at the server.
+func (k *worker) get(what string, do func(), then func(error)) {
+	k.call(func() error {
+		k.w.receive(k.name, "get", what+" of "+k.m.name, nil)
+		do()
+		return nil
+	}, then)
 }
 
 // readLife reads Node and Lease live. They are sent together: either may be the older one.
@@ -464,12 +473,12 @@ func (k *worker) readLife() {
 	if w.chance(0.5) {
 		first, second = second, first
 	}
-	k.call(func() error { first(); return nil }, func(err error) {
+	k.get("life", first, func(err error) {
 		if err != nil {
 			k.wait(time.Second)
 			return
 		}
-		k.call(func() error { second(); return nil }, func(err error) {
+		k.get("life", second, func(err error) {
 			if err != nil {
 				k.wait(time.Second)
 				return
@@ -510,7 +519,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		return
 	}
 	var elsewhere string
-	k.call(func() error { elsewhere = w.excluded(name); return nil }, func(err error) {
+	k.get("elsewhere", func() { elsewhere = w.excluded(name) }, func(err error) {
 		if err != nil {
 			k.wait(time.Second)
 			return

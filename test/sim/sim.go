@@ -20,6 +20,7 @@ package sim
 
 import (
 	"fmt"
+	"hash"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -90,13 +91,17 @@ type Result struct {
 	Events    int
 	Stats     map[string]int // how often each path was taken
 	History   []string       // with Trace
+	Received  uint64         // hash of what controllers sent to the API server and to devices
 }
 
 // World is one history in progress.
 type World struct {
 	Options
-	rng    *rand.Rand
-	now    time.Time
+	rng *rand.Rand
+	now time.Time
+
+	received hash.Hash64 // nil: nothing yet
+
 	queue  queue
 	events int
 
@@ -170,6 +175,9 @@ func Run(o Options) (res Result) {
 			panic(v)
 		}
 		res.Events, res.Stats, res.History = w.events, w.stats, w.lines
+		if w.received != nil {
+			res.Received = w.received.Sum64()
+		}
 	}()
 	w.build()
 	w.play()

@@ -15,9 +15,10 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 0, "how many histories TestHistories plays; 0: 10,000, or 1,000 with -short or -race")
-	from  = flag.Uint64("sim.from", 0, "the first of them")
-	one   = flag.Int64("sim.seed", -1, "play this seed only and print its history")
+	seeds  = flag.Int("sim.seeds", 0, "how many histories TestHistories plays; 0: 10,000, or 1,000 with -short or -race")
+	from   = flag.Uint64("sim.from", 0, "the first of them")
+	update = flag.Bool("sim.update", false, "write "+receivedFile+" from the histories that TestHistories plays")
+	one    = flag.Int64("sim.seed", -1, "play this seed only and print its history")
 )
 
 // TestHistories plays many histories. A failing one prints itself and how to play it again.
@@ -34,7 +35,10 @@ func TestHistories(t *testing.T) {
 		}
 	}
 	begin := time.Now()
-	stats, events, failed := playMany(*from, uint64(n), ScenarioOf)
+	stats, events, failed, received := playAll(*from, uint64(n), ScenarioOf)
+	if len(failed) == 0 {
+		sameReceived(t, *from, received)
+	}
 	for _, s := range slices.Sorted(maps.Keys(stats)) {
 		t.Logf("%8d  %s", stats[s], s)
 	}
@@ -191,8 +195,18 @@ type failure struct {
 // enough failures are no news any more.
 const enough = 20
 
-// playMany plays the seeds on all processors, until enough fail, and returns the failures in the order of their seeds.
+// playMany is playAll without the hashes.
 func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string]int, events int, failed []failure) {
+	stats, events, failed, _ = playAll(first, n, scenario)
+	return stats, events, failed
+}
+
+// playAll plays the seeds on all processors, until enough fail, and returns the failures in the order of their seeds, and
+// what was received in each history.
+func playAll(
+	first, n uint64, scenario func(uint64) Scenario,
+) (stats map[string]int, events int, failed []failure, received []uint64) {
+	received = make([]uint64, n)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a history is small and short-lived
 	stats = map[string]int{}
 	var next atomic.Uint64
@@ -211,6 +225,7 @@ func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string
 				r := Run(Options{Seed: first + i, Scenario: scenario(first + i)})
 				mu.Lock()
 				events += r.Events
+				received[i] = r.Received
 				for k, v := range r.Stats {
 					stats[k] += v
 				}
@@ -223,7 +238,7 @@ func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string
 	}
 	wg.Wait()
 	slices.SortFunc(failed, func(a, b failure) int { return int(int64(a.seed) - int64(b.seed)) })
-	return stats, events, failed
+	return stats, events, failed, received
 }
 
 func replaySeed(t *testing.T, seed uint64) {
