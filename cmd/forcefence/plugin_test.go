@@ -29,7 +29,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/glance"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/test/cluster"

@@ -12,11 +12,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // socket is off until somebody turns it on, and notes by its name when that is asked.
@@ -34,7 +34,7 @@ func (o *socket) PowerOn(context.Context, providers.Target, func() error) error 
 
 // powering is a node whose machine was turned off through two outlets; its fence is done, and the power-on is announced. What is asked of
 // the outlets is noted.
-func powering(t *testing.T, broken error) (x *midst, asked *[]string, s recovery.Step) {
+func powering(t *testing.T, broken error) (x *midst, asked *[]string, s decide.Step) {
 	t.Helper()
 	asked = &[]string{}
 	a, b := &socket{name: "a", asked: asked, broken: broken}, &socket{name: "b", asked: asked}
@@ -61,11 +61,11 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s recovery
 	}
 	write(rec)
 	x.pass(time.Minute)
-	said := x.upTo(recovery.Write)
+	said := x.upTo(decide.Write)
 	x.tell(x.st, said)
 	write(said.Record)
-	x.across(func(f *fleet.Fleet) { x.st.course.Did(recovery.Outcome{}, providers.InstantOf(x.Now()), f) })
-	return x, asked, x.upTo(recovery.PowerOn)
+	x.across(func(f *fleet.Fleet) { x.st.course.Did(decide.Outcome{}, providers.InstantOf(x.Now()), f) })
+	return x, asked, x.upTo(decide.PowerOn)
 }
 
 // The power is given only by a leader, and only right after a look; through all devices that the step names, whatever one of them says.
@@ -108,7 +108,7 @@ func TestAfterwardsIsNoFence(t *testing.T) {
 	}
 	again := *x.st.course.Look().Record
 	again.Result = taint.ResultNeverPoweredOff
-	x.tell(x.st, recovery.Step{Do: recovery.Write, Why: reason.NeverOff, Record: again})
+	x.tell(x.st, decide.Step{Do: decide.Write, Why: reason.NeverOff, Record: again})
 	if n := testutil.ToFloat64(x.Metrics.fences.WithLabelValues(string(taint.ResultNeverPoweredOff))); n != 1 {
 		t.Errorf("got %v fences of a machine that was never off, want one", n)
 	}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // deleting is an API server that takes deletions, and notes them.
@@ -153,7 +153,7 @@ func TestAttachmentsThatStay(t *testing.T) {
 
 	x, api = detaching(t, rule)
 	x.end(0)
-	s := x.upTo(recovery.DeleteAttachments)
+	s := x.upTo(decide.DeleteAttachments)
 	x.c.now = x.c.now.Add(6 * time.Second)
 	if o := x.act(t.Context(), x.st, s); len(api.deleted) != 0 || len(o.How) != 0 {
 		t.Errorf("on an old list: got %q deleted, want none", api.deleted)

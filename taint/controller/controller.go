@@ -30,16 +30,16 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/line"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/storage"
 )
@@ -309,7 +309,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	r.tellOddLease(&node, st, view)
 	config := r.Config()
 	turn := st.course.SawStorage(config.Policies, config.health(name), r.now())
-	if !recovery.Idle(l, view) || st.course.Owes() || turn {
+	if !decide.Idle(l, view) || st.course.Owes() || turn {
 		return false, 0, nil
 	}
 	r.stepSucceeded(st)

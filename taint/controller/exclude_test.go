@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 func setCondition(name corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {

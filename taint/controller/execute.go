@@ -14,19 +14,19 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // step does the next step of a node's course. It returns when to come again, or that it should be at once.
 func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (after time.Duration, again bool, err error) {
-	var s recovery.Step
+	var s decide.Step
 	r.across(func(f *fleet.Fleet) { s = st.course.Next(r.now(), f) })
-	if s.Do == recovery.Read {
+	if s.Do == decide.Read {
 		err = r.read(ctx, name, st, s)
 		r.called(err)
 		if err != nil {
@@ -49,15 +49,15 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 		r.tell(st, s)
 	}
 	switch s.Do {
-	case recovery.Leave:
+	case decide.Leave:
 		r.stepSucceeded(st)
 		return 0, false, nil
-	case recovery.Wait:
+	case decide.Wait:
 		r.stepSucceeded(st)
 		r.tellAside(st, s)
 		r.flush(&st.told.pods, false)
 		return s.After, false, nil
-	case recovery.Ask:
+	case decide.Ask:
 		r.ask(ctx, st)
 		if st.course.Look().Mark != nil {
 			r.Metrics.phase("confirm", r.Now().Sub(begun))
@@ -71,9 +71,9 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	case o.Err == nil && writes(s.Do):
 		r.tell(st, s)
 		r.chronicleWrite(st, s)
-	case o.Late && (s.Do == recovery.PowerOff || s.Do == recovery.PowerOn): // look again at once, unless another leads
+	case o.Late && (s.Do == decide.PowerOff || s.Do == decide.PowerOn): // look again at once, unless another leads
 		return 0, true, r.Leading()
-	case s.Do == recovery.PowerOff, s.Do == recovery.PowerOn: // the course knows it; what follows, it decides
+	case s.Do == decide.PowerOff, s.Do == decide.PowerOn: // the course knows it; what follows, it decides
 		return 0, true, nil
 	case o.Err != nil:
 		r.stepFailed(ctx, st, s, o.Err)
@@ -87,27 +87,27 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 }
 
 // writes reports an act that is one write of the Node.
-func writes(d recovery.Do) bool {
-	return d == recovery.Write || d == recovery.Announce || d == recovery.Arm || d == recovery.Unmark
+func writes(d decide.Do) bool {
+	return d == decide.Write || d == decide.Announce || d == decide.Arm || d == decide.Unmark
 }
 
 // phases are the names of acts in the metric of phases.
-var phases = map[recovery.Do]string{recovery.Arm: "mark", recovery.Tombstone: "tombstone", recovery.ClearVolumes: "clear", recovery.Delete: "delete"}
+var phases = map[decide.Do]string{decide.Arm: "mark", decide.Tombstone: "tombstone", decide.ClearVolumes: "clear", decide.Delete: "delete"}
 
 // parts are the names of the other acts that Options.Took is told of.
-var parts = map[recovery.Do]string{
-	recovery.PowerOff: "power_off", recovery.PowerOn: "power_on", recovery.Unmark: "unmark", recovery.Spare: "spare", recovery.DeleteAttachments: "delete_attachments",
-	recovery.SetNotReady: "set_not_ready",
+var parts = map[decide.Do]string{
+	decide.PowerOff: "power_off", decide.PowerOn: "power_on", decide.Unmark: "unmark", decide.Spare: "spare", decide.DeleteAttachments: "delete_attachments",
+	decide.SetNotReady: "set_not_ready",
 }
 
 // took tells of an act of a fence. One of a policy is none.
-func (r *Reconciler) took(st *nodeState, s recovery.Step, begun time.Time, err error) {
+func (r *Reconciler) took(st *nodeState, s decide.Step, begun time.Time, err error) {
 	name := cmp.Or(phases[s.Do], parts[s.Do])
 	if r.Took == nil || name == "" || s.Policy != "" {
 		return
 	}
 	rec := st.course.Look().Record
-	if s.Do == recovery.Arm {
+	if s.Do == decide.Arm {
 		rec = &s.Record
 	}
 	r.Took(Part{Node: st.course.Look().Name, Record: rec, Name: name, Begun: begun, Ended: r.Now(), Pods: len(s.Pods), Err: err})
@@ -126,46 +126,46 @@ func (r *Reconciler) tookAsked(st *nodeState, all []providers.Answer) {
 }
 
 // act does a step that changes something. It blocks for the API server or the device.
-func (r *Reconciler) act(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
+func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o decide.Outcome) {
 	l := st.course.Look()
 	switch s.Do {
-	case recovery.Write:
+	case decide.Write:
 		o.Err = r.writer.Record(ctx, l, s.Record)
-	case recovery.Announce:
+	case decide.Announce:
 		o.Err = r.writer.Announce(ctx, l, s.Note)
-	case recovery.Arm:
+	case decide.Arm:
 		o.Err = r.writer.Arm(ctx, l, s.Record)
-	case recovery.Unmark:
+	case decide.Unmark:
 		o.Err = r.writer.Unmark(ctx, l, s.Record)
-	case recovery.Condition:
+	case decide.Condition:
 		o.Err = r.writer.PoweredOn(ctx, l, s.On)
-	case recovery.ExpireReady:
+	case decide.ExpireReady:
 		o.Err = r.writer.ExpireReady(ctx, l)
-	case recovery.OutOfService, recovery.InService:
+	case decide.OutOfService, decide.InService:
 		by, hold := r.maySend(st, "")
-		if hold != recovery.Yes {
-			return recovery.Outcome{Err: kube.ErrLate, Late: true}
+		if hold != decide.Yes {
+			return decide.Outcome{Err: kube.ErrLate, Late: true}
 		}
-		o.Err = r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == recovery.OutOfService)
-	case recovery.PowerOff:
+		o.Err = r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == decide.OutOfService)
+	case decide.PowerOff:
 		o = r.powerOff(ctx, st, s)
-	case recovery.PowerOn:
+	case decide.PowerOn:
 		o = r.powerOn(ctx, st, s)
-	case recovery.ClearVolumes:
+	case decide.ClearVolumes:
 		o = r.clear(ctx, st, s)
-	case recovery.Tombstone:
+	case decide.Tombstone:
 		message := taint.PolicyMessage(s.Policy)
 		if s.Policy == "" {
 			message = taint.FenceMessage(l.Record.ID)
 		}
 		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, message) })
-	case recovery.Delete:
+	case decide.Delete:
 		return r.forEach(ctx, st, s, r.writer.Delete)
-	case recovery.SetNotReady:
+	case decide.SetNotReady:
 		return r.forEach(ctx, st, s, r.writer.SetNotReady)
-	case recovery.DeleteAttachments:
+	case decide.DeleteAttachments:
 		return r.detach(ctx, st, s)
-	case recovery.Spare:
+	case decide.Spare:
 		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Spare(ctx, p, l.Record.Token()) })
 	default:
 		o.Err = fmt.Errorf("unknown step %d", s.Do)
@@ -203,7 +203,7 @@ func (r *Reconciler) noticed(st *nodeState) {
 }
 
 // powerOff sends the power-off that the record announced.
-func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Step) (o recovery.Outcome) {
+func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s decide.Step) (o decide.Outcome) {
 	l := st.course.Look()
 	by := st.machine.Devices()[s.Device]
 	o = r.actOnPower(ctx, st, by, by.Provider.PowerOff)
@@ -221,7 +221,7 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s recovery.Ste
 
 // powerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
 // being sent to keeps the others as well.
-func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step) (all recovery.Outcome) {
+func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s decide.Step) (all decide.Outcome) {
 	l, devices := st.course.Look(), st.machine.Devices()
 	all.Late = true
 	for _, i := range s.Devices {
@@ -245,7 +245,7 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s recovery.Step
 // nothing was sent. It blocks for the device.
 func (r *Reconciler) actOnPower(
 	ctx context.Context, st *nodeState, by Machine, act func(context.Context, providers.Target, func() error) error,
-) recovery.Outcome {
+) decide.Outcome {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
 	check := lastCheck{r: r, call: call, course: st.course.Node, node: st.node, allowed: r.now()}
@@ -255,7 +255,7 @@ func (r *Reconciler) actOnPower(
 	} else {
 		err = act(ctx, by.Target, check.still)
 	}
-	return recovery.Outcome{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
+	return decide.Outcome{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
 }
 
 // errCallOver refuses what a provider would send after its call has returned.
@@ -270,7 +270,7 @@ const pauseRead = 500 * time.Millisecond
 type lastCheck struct {
 	r      *Reconciler
 	call   context.Context
-	course recovery.Node
+	course decide.Node
 	node   *corev1.Node // of the look
 
 	mu      sync.Mutex    // guards what follows
@@ -281,7 +281,7 @@ type lastCheck struct {
 func (c *lastCheck) still() error {
 	r, name := c.r, c.course.Look().Name
 	config := r.Config()
-	re := recovery.Recheck{Paused: r.pausedNow(c.call, config.Elsewhere.Pause)}
+	re := decide.Recheck{Paused: r.pausedNow(c.call, config.Elsewhere.Pause)}
 	if c.call.Err() != nil {
 		return context.Cause(c.call)
 	}
@@ -314,26 +314,26 @@ func (c *lastCheck) sent() taint.Instant {
 }
 
 // clear clears the volume lists.
-func (r *Reconciler) clear(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
+func (r *Reconciler) clear(ctx context.Context, st *nodeState, s decide.Step) decide.Outcome {
 	l := st.course.Look()
 	by, hold := r.maySend(st, "")
-	if hold != recovery.Yes {
-		return recovery.Outcome{Err: kube.ErrLate, Late: true}
+	if hold != decide.Yes {
+		return decide.Outcome{Err: kube.ErrLate, Late: true}
 	}
 	err := r.writer.Clear(kube.SendBy(ctx, by), l, s.InUse, s.Attached)
 	if err == nil {
 		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy,
 			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))
 	}
-	return recovery.Outcome{Err: err}
+	return decide.Outcome{Err: err}
 }
 
 // read reads what a step asks for. It blocks for the API server alone.
-func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s recovery.Step) error {
+func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s decide.Step) error {
 	switch s.Read {
-	case recovery.Life:
+	case decide.Life:
 		return r.readLife(ctx, name, st)
-	case recovery.Pods:
+	case decide.Pods:
 		objects, err := kube.Pods(ctx, r.Live, name)
 		if err != nil {
 			return err
@@ -342,7 +342,7 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		st.objects = slimPods(objects)
 		r.chronicleList(st)
 		st.course.SawPods(seen, r.now())
-	case recovery.Volumes:
+	case decide.Volumes:
 		of, unread, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
 			return err
@@ -350,21 +350,21 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 		r.tellUnread(st, unread)
 		r.Config().judge(st.only(s.Pods), of)
 		st.course.SawVolumes(of, r.now())
-	case recovery.Owners:
+	case decide.Owners:
 		of, err := kube.Owners(ctx, r.Live, s.Pods)
 		if err != nil {
 			return err
 		}
 		st.course.SawOwners(of, r.now())
-	case recovery.Rival:
+	case decide.Rival:
 		st.course.SawRival(kube.LonghornDeletes(ctx, r.Live, r.Client.RESTMapper()), r.now())
-	case recovery.Members:
+	case decide.Members:
 		members, err := kube.Members(ctx, r.Live)
 		if err != nil {
 			return err
 		}
 		st.course.SawMembers(members, r.now())
-	case recovery.Waiting:
+	case decide.Waiting:
 		var namespaces []string
 		for _, p := range s.Pods {
 			if !slices.Contains(namespaces, p.Namespace) {
@@ -376,20 +376,20 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s rec
 			return err
 		}
 		st.course.SawWaiting(claims, r.now())
-	case recovery.Claims:
+	case decide.Claims:
 		claims, err := kube.Claims(ctx, r.Live, s.PVs)
 		if err != nil {
 			return err
 		}
 		st.course.SawClaims(claims, r.now())
-	case recovery.CachedAttachments:
+	case decide.CachedAttachments:
 		cached, err := kube.Attachments(ctx, r.Cache, client.MatchingFields{NodeNameIndex: name})
 		if err != nil {
 			return err
 		}
 		r.chronicleAttached(st, cached[name])
 		st.course.SawAttachments(cached[name], false, r.now())
-	case recovery.LiveAttachments:
+	case decide.LiveAttachments:
 		live, err := r.attachedTo(ctx, name)
 		if err != nil {
 			return err
@@ -436,7 +436,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 	if err != nil {
 		return err
 	}
-	var facts recovery.Facts
+	var facts decide.Facts
 	var elsewhere replay.Elsewhere
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
@@ -466,10 +466,10 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 
 // Facts are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
 // Who fences it, and what is said elsewhere (Elsewhere.Says), is for the caller to add; NewID is "" but where a person's word is evidence.
-func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (recovery.Facts, Machine) {
+func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, Machine) {
 	m, err := p.Believed(node, l.Record)
 	mode := p.mode(node, m.Mode)
-	facts := recovery.Facts{
+	facts := decide.Facts{
 		Facts: fence.Facts{
 			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.proofs(),
 			Excluded: cmp.Or(p.Excluded(node), fence.Excluded(node, now)), KeptOn: fence.KeptOn(node, p.Fence.Cordoned),

@@ -12,10 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // batch is a run of pod writes on one node. Each write is made only while the proof holds: a proof that grew old is asked for
@@ -36,7 +36,7 @@ type item struct {
 }
 
 // forEach runs write for every pod of the step, as each does.
-func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step, write func(context.Context, evict.Pod) error) recovery.Outcome {
+func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, write func(context.Context, evict.Pod) error) decide.Outcome {
 	var items []item
 	for _, p := range s.Pods {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
@@ -47,7 +47,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s recovery.Step
 }
 
 // detach deletes the attachments of the step, as each does.
-func (r *Reconciler) detach(ctx context.Context, st *nodeState, s recovery.Step) recovery.Outcome {
+func (r *Reconciler) detach(ctx context.Context, st *nodeState, s decide.Step) decide.Outcome {
 	var items []item
 	for _, a := range s.Attachments {
 		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
@@ -66,7 +66,7 @@ func (r *Reconciler) detach(ctx context.Context, st *nodeState, s recovery.Step)
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods. written are those that were made, by UID.
-func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, items []item) (_ recovery.Outcome, written map[string]bool) {
+func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, items []item) (_ decide.Outcome, written map[string]bool) {
 	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
@@ -138,7 +138,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s recovery.Step, i
 	if n := crowded.Load(); n > 0 {
 		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", s.Do.String(), "refused", n, "of", len(items))
 	}
-	o := recovery.Outcome{How: how}
+	o := decide.Outcome{How: how}
 	switch {
 	case errors.Is(err, errProofLost):
 		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))
@@ -186,7 +186,7 @@ var errNotNow = errors.New("stock eviction is about to delete the pod")
 
 // maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
 // on its way by the time that is returned, of the transport's clock.
-func (r *Reconciler) maySend(st *nodeState, uid string) (by providers.Instant, hold recovery.Hold) {
+func (r *Reconciler) maySend(st *nodeState, uid string) (by providers.Instant, hold decide.Hold) {
 	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
 	within, hold := st.course.MaySend(uid, r.now(), r.fleetView(st.course.Look().Name))
 	return read.Add(within), hold
@@ -201,16 +201,16 @@ func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, er
 		return by, errProofLost
 	}
 	by, hold := b.r.maySend(b.st, uid)
-	if hold == recovery.AskFirst {
+	if hold == decide.AskFirst {
 		if b.r.ask(ctx, b.st); b.stopped.Load() {
 			return by, errProofLost
 		}
 		by, hold = b.r.maySend(b.st, uid)
 	}
 	switch hold {
-	case recovery.Yes:
+	case decide.Yes:
 		return by, nil
-	case recovery.NotThis:
+	case decide.NotThis:
 		return by, errNotNow
 	default:
 		return by, errProofLost

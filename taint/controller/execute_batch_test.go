@@ -24,12 +24,12 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // oneMachine is a provider with one answer.
@@ -197,21 +197,21 @@ func (x *midst) pass(d time.Duration) {
 }
 
 // upTo reads, asks and waits until the course says what to do next: that.
-func (x *midst) upTo(do recovery.Do) recovery.Step {
+func (x *midst) upTo(do decide.Do) decide.Step {
 	x.t.Helper()
 	var seen []string
 	for range 30 {
-		var s recovery.Step
+		var s decide.Step
 		x.across(func(f *fleet.Fleet) { s = x.st.course.Next(providers.InstantOf(x.Now()), f) })
 		if seen = append(seen, s.Do.String()+" "+string(s.Why)); s.Do == do {
 			return s
 		}
 		switch s.Do {
-		case recovery.Read:
+		case decide.Read:
 			must(x.t, x.read(x.t.Context(), "n1", x.st, s))
-		case recovery.Ask:
+		case decide.Ask:
 			x.ask(x.t.Context(), x.st)
-		case recovery.Wait:
+		case decide.Wait:
 			x.pass(s.After)
 		default:
 			x.t.Fatalf("got %q on the way to %s", seen, do)
@@ -219,7 +219,7 @@ func (x *midst) upTo(do recovery.Do) recovery.Step {
 		x.c.now = x.c.now.Add(time.Millisecond)
 	}
 	x.t.Fatalf("got %q, want %s", seen, do)
-	return recovery.Step{}
+	return decide.Step{}
 }
 
 // steps takes the node on, until something was written, or an error came.
@@ -307,9 +307,9 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := &oneMachine{state: providers.PowerOff}
 			x := inMidst(t, m, taint.PhaseEvicting)
-			do := recovery.Tombstone
+			do := decide.Tombstone
 			if x.live.pods = podsOf("n1", "a", "b", "c"); tc.ret {
-				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", recovery.Delete
+				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", decide.Delete
 			}
 			s := x.upTo(do)
 			m.state, m.asked = tc.state, 0
@@ -346,7 +346,7 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 			m := &oneMachine{state: providers.PowerOn}
 			x := inMidst(t, m, taint.PhasePoweringOff)
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo(recovery.PowerOff)
+			s := x.upTo(decide.PowerOff)
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
 			o := x.act(t.Context(), x.st, s)

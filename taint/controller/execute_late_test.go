@@ -19,12 +19,12 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/proof"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // neverConnected is a client whose connections are never made. It counts how often one was asked for.
@@ -49,7 +49,7 @@ func neverConnected(t *testing.T) (c client.Client, dialed *atomic.Int32) {
 
 // aboutToWrite is a node whose pods are to be ended, or whose volume lists are to be cleared. Its device answers after
 // takes.
-func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, recovery.Step) {
+func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, decide.Step) {
 	t.Helper()
 	m := &oneMachine{state: providers.PowerOff}
 	x := inMidst(t, m, taint.PhaseEvicting)
@@ -58,9 +58,9 @@ func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, recov
 		x.c.now = asked.Add(takes)
 		return asked
 	}
-	do := recovery.Tombstone
+	do := decide.Tombstone
 	if x.live.pods = podsOf("n1", "a", "b"); clears {
-		x.live.pods, do = endedPods("n1", "a"), recovery.ClearVolumes
+		x.live.pods, do = endedPods("n1", "a"), decide.ClearVolumes
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
 	}
 	return x, x.upTo(do)
@@ -131,7 +131,7 @@ func TestOutOfServiceIsWrittenInTime(t *testing.T) {
 				x.writer.Client, dialed = neverConnected(t)
 				x.c.now = x.c.now.Add(tc.age)
 				begun := time.Now()
-				o := x.act(t.Context(), x.st, recovery.Step{Do: recovery.OutOfService})
+				o := x.act(t.Context(), x.st, decide.Step{Do: decide.OutOfService})
 				took := time.Since(begun)
 				if !errors.Is(o.Err, kube.ErrLate) || dialed.Load() != tc.dials || took < tc.least || took > tc.atMost {
 					t.Errorf("after %s, %d connections: got %v, want %v after %s", took, dialed.Load(), o.Err, kube.ErrLate, tc.atMost)
@@ -153,7 +153,7 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	a := &x.live.pods[0]
 	a.DeletionTimestamp, a.DeletionGracePeriodSeconds = nil, nil
 	a.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
-	s := x.upTo(recovery.Tombstone)
+	s := x.upTo(decide.Tombstone)
 	if len(s.Pods) != 2 {
 		t.Fatalf("got %v, want both pods to be ended", s.Pods)
 	}
@@ -177,7 +177,7 @@ func TestProofOutlivesTheWayToTheServer(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOff}
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo(recovery.Tombstone)
+		s := x.upTo(decide.Tombstone)
 		at := x.st.course.Answer().At
 		m.asked = 0
 		x.c.now = at.Add(tc.age).Wall
@@ -263,7 +263,7 @@ func TestLastCheck(t *testing.T) {
 			config.Machine = func(*corev1.Node) (Machine, error) { return machine, nil }
 			x.Config = func() *Config { return config }
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo(recovery.PowerOff)
+			s := x.upTo(decide.PowerOff)
 			config.Elsewhere.Pause = client.ObjectKey{Namespace: "forcefence", Name: "pause"}
 			x.live.pause = map[string]string{"until": "2000-01-01T00:00:00Z"}
 			m.meanwhile = func() { tc.change(x) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // gate lets pod writes of all nodes through, as fleet.Pace says.

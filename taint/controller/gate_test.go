@@ -22,9 +22,9 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // What the API server has no room for is written again after as long as it asks for, each time under a proof that holds then (invariant 1);
@@ -54,7 +54,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				m := &oneMachine{state: providers.PowerOff}
 				x := inMidst(t, m, taint.PhaseEvicting)
 				x.live.pods = podsOf("n1", "a", "b")
-				s := x.upTo(recovery.Tombstone)
+				s := x.upTo(decide.Tombstone)
 				m.state, m.asked = tc.state, 0
 				tried := map[string]int{}
 				var mu sync.Mutex // guards tried
@@ -100,7 +100,7 @@ func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.gate.pace.Most = 0
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo(recovery.Tombstone)
+			s := x.upTo(decide.Tombstone)
 			tried := false
 			x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
 				if tried {
@@ -121,7 +121,7 @@ func TestWaitingForRoomEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a", "b")
-		s := x.upTo(recovery.Tombstone)
+		s := x.upTo(decide.Tombstone)
 		begun := time.Now()
 		x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
 			if p.Name == "a" {
@@ -142,7 +142,7 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a", "b", "c")
-		s := x.upTo(recovery.Tombstone)
+		s := x.upTo(decide.Tombstone)
 		x.Leading = func() error {
 			time.Sleep(time.Second) // others would have their turn meanwhile
 			return errStale
@@ -166,7 +166,7 @@ func TestRunsShareTheGate(t *testing.T) {
 		var order []string
 		run := func(x *midst, age time.Duration, pods ...string) {
 			x.live.pods = podsOf("n1", pods...)
-			s := x.upTo(recovery.Tombstone)
+			s := x.upTo(decide.Tombstone)
 			for i := range s.Pods {
 				s.Pods[i].First = strings.HasPrefix(s.Pods[i].Name, "storage")
 			}
@@ -202,7 +202,7 @@ func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo(recovery.Tombstone)
+		s := x.upTo(decide.Tombstone)
 		looked := 0
 		x.st.looked = func() { looked++ }
 		busy := &fleet.Turn{}

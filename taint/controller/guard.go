@@ -10,10 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // meet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
@@ -62,7 +62,7 @@ func (r *Reconciler) called(err error) {
 
 // refused counts a refusal of the guard, and reports whether an Event tells of it. One that is the same for many nodes is told once,
 // by the first of them.
-func (r *Reconciler) refused(s recovery.Step) (told bool) {
+func (r *Reconciler) refused(s decide.Step) (told bool) {
 	if !slices.Contains(reason.Guards, s.Why) {
 		return true
 	}

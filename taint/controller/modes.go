@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/fence"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/journal"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // mode is what may be done about a node.
@@ -46,7 +46,7 @@ func (r *Reconciler) setMode(st *nodeState, mode string) {
 var decisions = map[fence.Act]string{fence.Write: "power_off", fence.Arm: "recover"}
 
 // tellWould counts what would have been done, lists whom it would have moved, and has it recorded.
-func (r *Reconciler) tellWould(st *nodeState, s recovery.Step) {
+func (r *Reconciler) tellWould(st *nodeState, s decide.Step) {
 	if s.Would == fence.Leave {
 		return
 	}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // A pod that changed or went meanwhile is no error, nor is any other failure of one pod: it is noted, and keeps no other pod from its end.
@@ -34,18 +34,18 @@ func TestPodWritesGoOn(t *testing.T) {
 		fail error
 		lost bool // the leadership, with that
 		how  evict.Refusal
-		want recovery.Do // the next step, b alone being left
+		want decide.Do // the next step, b alone being left
 	}{
-		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, evict.Accepted, recovery.Tombstone},
-		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, evict.Changed, recovery.Tombstone},
-		{"no quorum", errors.New("no quorum"), false, evict.Failed, recovery.Wait},
-		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, evict.TooLarge, recovery.Tombstone},
-		{"no leader any more", errStale, true, evict.Accepted, recovery.Tombstone},
+		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, evict.Accepted, decide.Tombstone},
+		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, evict.Changed, decide.Tombstone},
+		{"no quorum", errors.New("no quorum"), false, evict.Failed, decide.Wait},
+		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, evict.TooLarge, decide.Tombstone},
+		{"no leader any more", errStale, true, evict.Accepted, decide.Tombstone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
-			s := x.upTo(recovery.Tombstone)
+			s := x.upTo(decide.Tombstone)
 			o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
@@ -62,7 +62,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
 			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
-			if s := x.upTo(tc.want); tc.want == recovery.Wait && s.Why != reason.Retrying || tc.want == recovery.Tombstone && s.Pods[0].Small != (tc.how == evict.TooLarge) {
+			if s := x.upTo(tc.want); tc.want == decide.Wait && s.Why != reason.Retrying || tc.want == decide.Tombstone && s.Pods[0].Small != (tc.how == evict.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Why, s.Pods)
 			}
 		})
@@ -86,7 +86,7 @@ func TestStoppedWhileAsking(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOff}
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo(recovery.Tombstone)
+		s := x.upTo(decide.Tombstone)
 		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopBatch(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
 		o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error { return nil })
@@ -113,7 +113,7 @@ func TestStoppedByLease(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
-			s := x.upTo(recovery.Tombstone)
+			s := x.upTo(decide.Tombstone)
 			beats := heartbeats{r: x.Reconciler, listed: make(chan struct{})}
 			must(t, beats.Replace([]any{lease("n1", "1")}, ""))
 			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
@@ -167,21 +167,21 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.cached.attachments = x.live.attachments
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
-		write := func(do recovery.Do, err error) {
+		write := func(do decide.Do, err error) {
 			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, evict.Pod) error { return err })
 			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
 		}
 		if failed {
-			write(recovery.Tombstone, errors.New("no quorum"))
+			write(decide.Tombstone, errors.New("no quorum"))
 		}
 		must(t, x.steps())
 		if want := `"status":{"volumesAttached":[{"name":"` + string(stays) + `","devicePath":""}],"volumesInUse":["` + string(stays) + `"]}`; !strings.Contains(x.api.last, want) {
 			t.Errorf("failed %v: got %s, want %s", failed, x.api.last, want)
 		}
 		x.live.node.Status.VolumesInUse, x.api.patches = []corev1.UniqueVolumeName{stays}, 0
-		write(recovery.Delete, nil)
+		write(decide.Delete, nil)
 		x.live.pods = x.live.pods[1:]
-		if s := x.upTo(recovery.Wait); s.Why == reason.Clearing || x.api.patches != 0 {
+		if s := x.upTo(decide.Wait); s.Why == reason.Clearing || x.api.patches != 0 {
 			t.Errorf("failed %v: volumesAttached is cleared again: %s", failed, s.Why)
 		}
 	}
@@ -193,9 +193,9 @@ func TestKeptPodsAreTold(t *testing.T) {
 		return evict.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
 	}
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(recovery.Unmark)
+	x.upTo(decide.Unmark)
 	told(x.events)
-	x.tellKept(x.st, recovery.Step{Do: recovery.Unmark, Kept: []evict.Pod{
+	x.tellKept(x.st, decide.Step{Do: decide.Unmark, Kept: []evict.Pod{
 		pod("job", "batch.kubernetes.io/job-tracking"), pod("owner", "foregroundDeletion"), pod("orphans", "orphan"),
 		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"), pod("gone"),
 	}, Stuck: []evict.StuckPod{
@@ -216,9 +216,9 @@ func TestKeptPodsAreTold(t *testing.T) {
 // An alert names a few of the pods that are stuck, and is told again when they are others.
 func TestAlertNamesPods(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(recovery.Unmark)
+	x.upTo(decide.Unmark)
 	tell := func(names ...string) string {
-		s := recovery.Step{Do: recovery.Wait, Why: reason.Retrying, Alert: string(reason.Stuck)}
+		s := decide.Step{Do: decide.Wait, Why: reason.Retrying, Alert: string(reason.Stuck)}
 		for _, n := range names {
 			s.Stuck = append(s.Stuck, evict.StuckPod{Pod: evict.Pod{Namespace: "a", Name: n}, Act: evict.Tombstone, Why: evict.TooLarge})
 		}

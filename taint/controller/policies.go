@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/policy"
 )
 
 // Policies looks once at each configuration for policies, and modes, that select no node or no pod of the cluster: a misspelt label ends nothing, and

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 )
 
 // A policy that selects nothing is told once for each configuration, and again only after a look that failed.

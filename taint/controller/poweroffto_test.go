@@ -14,11 +14,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // switchable is a device that takes a power-off, or refuses it.
@@ -39,11 +39,11 @@ func (x *midst) write(rec taint.Record) {
 }
 
 // does carries out a step of the course, reports the result to the course, and stores what it wrote in the API server.
-func (x *midst) does(s recovery.Step) {
+func (x *midst) does(s decide.Step) {
 	x.t.Helper()
 	o := x.act(x.t.Context(), x.st, s)
 	x.across(func(f *fleet.Fleet) { x.st.course.Did(o, x.now(), f) })
-	if s.Do == recovery.Write {
+	if s.Do == decide.Write {
 		x.tell(x.st, s)
 		x.write(s.Record)
 		x.chronicleWrite(x.st, s)
@@ -78,9 +78,9 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.Told = func(t journal.Told) { fencing = fencing.Add(t) }
 	x.live.pods = podsOf("n1", "p")
 
-	x.does(x.upTo(recovery.Write)) // announced
+	x.does(x.upTo(decide.Write)) // announced
 	for range 2 {
-		x.does(x.upTo(recovery.PowerOff))
+		x.does(x.upTo(decide.PowerOff))
 	}
 	x.chronicleLook(x.st)
 	x.reportPowerOffs(x.live.node, x.st, x.st.course.Look().Record)
@@ -90,7 +90,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.live.lease = "2"
 	x.live.node = x.live.node.DeepCopy()
 	x.live.node.Status.Conditions[0].Status = corev1.ConditionTrue
-	closing := x.upTo(recovery.Write)
+	closing := x.upTo(decide.Write)
 	if to := closing.Record.PowerOffTo; closing.Record.Result != taint.ResultCancelled || len(to) != 1 ||
 		to[0].Device != "strip/a" {
 		t.Fatalf("got record %+v, want it to name strip/a", closing.Record)

@@ -26,9 +26,9 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/journal"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // chronicle tells Options.Told of the fence, or the shadow decision, that the record is of. It does not block.
@@ -48,12 +48,12 @@ func (r *Reconciler) chronicleLook(st *nodeState) {
 }
 
 // chronicleWrite tells of a record that was written on the Node.
-func (r *Reconciler) chronicleWrite(st *nodeState, s recovery.Step) {
-	if s.Do == recovery.Announce {
+func (r *Reconciler) chronicleWrite(st *nodeState, s decide.Step) {
+	if s.Do == decide.Announce {
 		return
 	}
 	t := journal.Told{Record: s.Record}
-	if s.Do == recovery.Unmark {
+	if s.Do == decide.Unmark {
 		for _, p := range s.Kept {
 			t.Left = append(t.Left, named(p))
 		}
@@ -65,7 +65,7 @@ func (r *Reconciler) chronicleWrite(st *nodeState, s recovery.Step) {
 }
 
 // chroniclePods tells of pods that were written.
-func (r *Reconciler) chroniclePods(st *nodeState, do recovery.Do, written []evict.Pod) {
+func (r *Reconciler) chroniclePods(st *nodeState, do decide.Do, written []evict.Pod) {
 	l := st.course.Look()
 	if !l.Record.Open() {
 		return
@@ -73,9 +73,9 @@ func (r *Reconciler) chroniclePods(st *nodeState, do recovery.Do, written []evic
 	t := journal.Told{Record: *l.Record}
 	for _, p := range written {
 		switch do {
-		case recovery.Tombstone:
+		case decide.Tombstone:
 			t.Ended = append(t.Ended, named(p))
-		case recovery.Spare:
+		case decide.Spare:
 			t.Spared = append(t.Spared, named(p))
 		default:
 			return

@@ -18,13 +18,13 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // reported is what was told of a node.
@@ -46,7 +46,7 @@ type reported struct {
 }
 
 // alert calls for a person, once for each reason. The node's state says so for as long as it stands.
-func (r *Reconciler) alert(st *nodeState, s recovery.Step) {
+func (r *Reconciler) alert(st *nodeState, s decide.Step) {
 	alert := s.Alert
 	if alert == string(reason.Stuck) {
 		alert += ": " + stuckPods(s.Stuck)
@@ -66,18 +66,18 @@ func (r *Reconciler) alert(st *nodeState, s recovery.Step) {
 }
 
 // tell says a reason once, when it becomes the node's: a line in the log, an Event. What a step did it tells with it.
-func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
+func (r *Reconciler) tell(st *nodeState, s decide.Step) {
 	l, row := st.course.Look(), reason.Of(s.Why)
 	id := cmp.Or(s.Record.ID, l.Record.IDOr(""))
 	switch {
-	case s.Do == recovery.Arm:
+	case s.Do == decide.Arm:
 		r.Log.Info("Marked node", "node", l.Name, "fence", id, "device", s.Record.Device)
-	case s.Do == recovery.Unmark:
+	case s.Do == decide.Unmark:
 		r.Metrics.phase("evict", r.now().Sub(st.course.Began()))
 		r.Log.Info("Removed mark", "node", l.Name, "fence", id, "result", s.Record.Result)
 		r.tellKept(st, s)
 		r.flush(&st.told.pods, true)
-	case s.Do == recovery.Leave && l.Mark == nil:
+	case s.Do == decide.Leave && l.Mark == nil:
 		r.flush(&st.told.pods, true) // somebody else took the mark off
 	}
 	if settled(st, s) {
@@ -87,7 +87,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
 	}
 	r.tellWould(st, s)
-	if st.told.said == s.Why || s.Do == recovery.Ask { // a question between two waits for the same reason is no news
+	if st.told.said == s.Why || s.Do == decide.Ask { // a question between two waits for the same reason is no news
 		return
 	}
 	st.told.said = s.Why
@@ -104,7 +104,7 @@ func (r *Reconciler) tell(st *nodeState, s recovery.Step) {
 
 // tellAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
 // the first has the Event.
-func (r *Reconciler) tellAside(st *nodeState, s recovery.Step) {
+func (r *Reconciler) tellAside(st *nodeState, s decide.Step) {
 	a, before := s.Aside, st.told.aside
 	st.told.aside = a
 	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
@@ -142,7 +142,7 @@ type later struct {
 const tellWithin = 10 * time.Second
 
 // soon sends an Event of the Node at once, or once the writes that it tells of are done.
-func (r *Reconciler) soon(st *nodeState, s recovery.Step, why reason.Reason, action string, words ...string) {
+func (r *Reconciler) soon(st *nodeState, s decide.Step, why reason.Reason, action string, words ...string) {
 	node := st.node
 	st.told.later = append(st.told.later, later{r.Now(), func() { r.event(node, why, action, words...) }})
 	if settled(st, s) {
@@ -151,8 +151,8 @@ func (r *Reconciler) soon(st *nodeState, s recovery.Step, why reason.Reason, act
 }
 
 // settled reports that the step is not one of those that write pods one after the other.
-func settled(st *nodeState, s recovery.Step) bool {
-	return st.course.Look().Mark == nil || s.Do == recovery.Wait || s.Do == recovery.Leave || s.Do == recovery.Unmark
+func settled(st *nodeState, s decide.Step) bool {
+	return st.course.Look().Mark == nil || s.Do == decide.Wait || s.Do == decide.Leave || s.Do == decide.Unmark
 }
 
 // flush sends the Events of a list in their order: those of a node that is settled if no pods are being written, others once they are old.
@@ -207,7 +207,7 @@ func (r *Reconciler) tellOthers() {
 }
 
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
-func (r *Reconciler) tellNoHook(st *nodeState, s recovery.Step, id string) {
+func (r *Reconciler) tellNoHook(st *nodeState, s decide.Step, id string) {
 	status, why := taint.ProtectionOf(st.node)
 	if status == corev1.ConditionTrue {
 		return
@@ -329,18 +329,18 @@ func stuckPods(pods []evict.StuckPod) string {
 }
 
 // tellWritten tells how a batch of pods' writes ended.
-func (r *Reconciler) tellWritten(st *nodeState, s recovery.Step, pods []evict.Pod) {
+func (r *Reconciler) tellWritten(st *nodeState, s decide.Step, pods []evict.Pod) {
 	l := st.course.Look()
 	if s.Policy == "" {
 		r.chroniclePods(st, s.Do, pods)
 	}
 	args := []any{"node", l.Name, "fence", l.Record.IDOr(""), "pods", len(pods)}
 	switch s.Do {
-	case recovery.Spare:
+	case decide.Spare:
 		r.Log.Info("Spared pods", args...)
-	case recovery.Delete:
+	case decide.Delete:
 		r.Log.Info("Deleted pods", args...)
-	case recovery.SetNotReady:
+	case decide.SetNotReady:
 		r.Log.Info("Set pods not ready", args...)
 	default:
 		if s.Policy != "" {
@@ -366,7 +366,7 @@ var ownFinalizers = []string{"batch.kubernetes.io/job-tracking", metav1.Finalize
 
 // tellKept tells each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the API
 // server let nobody delete or spare it.
-func (r *Reconciler) tellKept(st *nodeState, s recovery.Step) {
+func (r *Reconciler) tellKept(st *nodeState, s decide.Step) {
 	l := st.course.Look()
 	for _, p := range s.Kept {
 		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool { return slices.Contains(ownFinalizers, f) })
@@ -430,8 +430,8 @@ type failing struct {
 
 // stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where
 // the API server gives no answer to the live look, or has no room, the time begins again.
-func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, s recovery.Step, err error) {
-	look := s.Do == recovery.Read && s.Read == recovery.Life
+func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, s decide.Step, err error) {
+	look := s.Do == decide.Read && s.Read == decide.Life
 	now := r.Now()
 	switch {
 	case ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, kube.ErrLate), r.Leading() != nil:

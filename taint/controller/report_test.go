@@ -8,33 +8,33 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // A node without a hook starts its old pods if it boots before the mark is off: a person is told, once a fence, when its eviction begins.
 func TestNodeWithoutHookIsTold(t *testing.T) {
-	begins := recovery.Step{Do: recovery.Write, Why: reason.Confirmed}
-	vouched := recovery.Step{Do: recovery.Write, Why: reason.Vouched}
-	goesOn, over := recovery.Step{Do: recovery.Tombstone, Why: reason.Tombstoning}, recovery.Step{Do: recovery.Unmark, Why: reason.Finished}
+	begins := decide.Step{Do: decide.Write, Why: reason.Confirmed}
+	vouched := decide.Step{Do: decide.Write, Why: reason.Vouched}
+	goesOn, over := decide.Step{Do: decide.Tombstone, Why: reason.Tombstoning}, decide.Step{Do: decide.Unmark, Why: reason.Finished}
 	for name, tt := range map[string]struct {
 		guard corev1.NodeCondition
-		story []recovery.Step
+		story []decide.Step
 		want  int
 	}{
-		"no hook ever":               {corev1.NodeCondition{}, []recovery.Step{begins, goesOn, over}, 1},
-		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []recovery.Step{begins, goesOn}, 1},
-		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []recovery.Step{begins}, 1},
-		"under a person's word":      {corev1.NodeCondition{}, []recovery.Step{vouched, goesOn}, 1},
-		"the write met a conflict":   {corev1.NodeCondition{}, []recovery.Step{begins, begins, goesOn}, 1},
-		"two fences":                 {corev1.NodeCondition{}, []recovery.Step{begins, goesOn, over, begins, goesOn}, 2},
-		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []recovery.Step{begins, goesOn, over}, 0},
-		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []recovery.Step{begins, goesOn, over}, 0},
-		"lifted before it was begun": {corev1.NodeCondition{}, []recovery.Step{{Do: recovery.Unmark, Why: reason.NotConfirmed}}, 0},
+		"no hook ever":               {corev1.NodeCondition{}, []decide.Step{begins, goesOn, over}, 1},
+		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []decide.Step{begins, goesOn}, 1},
+		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []decide.Step{begins}, 1},
+		"under a person's word":      {corev1.NodeCondition{}, []decide.Step{vouched, goesOn}, 1},
+		"the write met a conflict":   {corev1.NodeCondition{}, []decide.Step{begins, begins, goesOn}, 1},
+		"two fences":                 {corev1.NodeCondition{}, []decide.Step{begins, goesOn, over, begins, goesOn}, 2},
+		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []decide.Step{begins, goesOn, over}, 0},
+		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []decide.Step{begins, goesOn, over}, 0},
+		"lifted before it was begun": {corev1.NodeCondition{}, []decide.Step{{Do: decide.Unmark, Why: reason.NotConfirmed}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseArmed)
-			x.upTo(recovery.Unmark)
+			x.upTo(decide.Unmark)
 			if tt.guard.Status != "" {
 				tt.guard.Type = taint.ProtectionCondition
 				x.st.node.Status.Conditions = append(x.st.node.Status.Conditions, tt.guard)

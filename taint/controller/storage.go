@@ -6,10 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -57,7 +57,7 @@ func (r *Reconciler) poll(node string) (every time.Duration) {
 }
 
 // tellNotes tells what policies leave undone.
-func (r *Reconciler) tellNotes(st *nodeState, s recovery.Step) {
+func (r *Reconciler) tellNotes(st *nodeState, s decide.Step) {
 	name := st.course.Look().Name
 	for _, n := range s.Notes {
 		if n.Why == reason.PolicyTimedOut {

@@ -17,11 +17,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
@@ -76,7 +76,7 @@ func TestStandsAsideOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
 	x.st.node = x.live.node
 	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
-		s := recovery.Step{Do: recovery.Wait}
+		s := decide.Step{Do: decide.Wait}
 		if why != "" {
 			s.Aside = policy.Aside{Why: reason.PolicyYields, Detail: why}
 		}
@@ -96,8 +96,8 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
 	x.st.node = x.live.node
 	other := &nodeState{node: x.live.node}
-	waits := func(detail, once string) recovery.Step {
-		return recovery.Step{Do: recovery.Wait,
+	waits := func(detail, once string) decide.Step {
+		return decide.Step{Do: decide.Wait,
 			Aside: policy.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
 	}
 	x.tellAside(x.st, waits("5 of 9", "a"))
@@ -148,10 +148,10 @@ func TestFenceIsToldOnceWritten(t *testing.T) {
 func TestToldOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseEvicting)
 	x.live.pods = podsOf("n1", "a")
-	x.upTo(recovery.Wait)
-	waits := func(why reason.Reason) recovery.Step { return recovery.Step{Do: recovery.Wait, Why: why} }
-	for _, s := range []recovery.Step{
-		waits(reason.ProofLost), waits(reason.ProofLost), {Do: recovery.Ask, Why: reason.Confirming}, waits(reason.ProofLost),
+	x.upTo(decide.Wait)
+	waits := func(why reason.Reason) decide.Step { return decide.Step{Do: decide.Wait, Why: why} }
+	for _, s := range []decide.Step{
+		waits(reason.ProofLost), waits(reason.ProofLost), {Do: decide.Ask, Why: reason.Confirming}, waits(reason.ProofLost),
 		waits(reason.WaitingDetach), waits(reason.ProofLost),
 	} {
 		x.tell(x.st, s)
@@ -173,10 +173,10 @@ func TestToldOnce(t *testing.T) {
 // While pods are written the node's Events wait: until the writes are done, or for a while. None is lost, and they come in their order.
 func TestEventsWaitForWrites(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(recovery.Unmark)
-	write := func(do recovery.Do, why reason.Reason) {
+	x.upTo(decide.Unmark)
+	write := func(do decide.Do, why reason.Reason) {
 		t.Helper()
-		x.tell(x.st, recovery.Step{Do: do, Why: why})
+		x.tell(x.st, decide.Step{Do: do, Why: why})
 	}
 	wants := func(what string, want ...string) {
 		t.Helper()
@@ -188,23 +188,23 @@ func TestEventsWaitForWrites(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", what, got, want)
 		}
 	}
-	write(recovery.Write, reason.Confirmed)
-	write(recovery.Tombstone, reason.Tombstoning)
+	write(decide.Write, reason.Confirmed)
+	write(decide.Tombstone, reason.Tombstoning)
 	x.flush(&x.st.told.later, false)
 	wants("while pods are ended")
-	write(recovery.Wait, reason.WaitingDetach)
+	write(decide.Wait, reason.WaitingDetach)
 	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
-	write(recovery.Delete, reason.Deleting)
+	write(decide.Delete, reason.Deleting)
 	x.pass(tellWithin)
 	x.flush(&x.st.told.later, false)
 	wants("pods that take their time", "DeletingPods")
-	write(recovery.ClearVolumes, reason.Clearing)
-	write(recovery.Unmark, reason.Finished)
+	write(decide.ClearVolumes, reason.Clearing)
+	write(decide.Unmark, reason.Finished)
 	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
 
 	x.batches.Add(1) // another node's
-	x.tellWritten(x.st, recovery.Step{Do: recovery.Tombstone}, []evict.Pod{{Name: "a"}})
-	write(recovery.Unmark, reason.NeverOff)
+	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []evict.Pod{{Name: "a"}})
+	write(decide.Unmark, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	course := x.st.course
 	x.st.course = replay.Course{}
@@ -213,15 +213,15 @@ func TestEventsWaitForWrites(t *testing.T) {
 	}
 	wants("a moment later")
 	x.batches.Add(-1)
-	x.each(t.Context(), x.st, recovery.Step{}, nil) // that one's end
+	x.each(t.Context(), x.st, decide.Step{}, nil) // that one's end
 	wants("no pods are being ended", "FencedNodeNeverPoweredOff", "NodeFenced")
 
 	x.batches.Add(1) // another, which does not end
 	x.st.course = course
-	x.tellWritten(x.st, recovery.Step{Do: recovery.Tombstone}, []evict.Pod{{Name: "b"}})
+	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []evict.Pod{{Name: "b"}})
 	x.st.course = replay.Course{}
 	x.tellRest(x.st)
-	x.each(t.Context(), x.st, recovery.Step{}, nil)
+	x.each(t.Context(), x.st, decide.Step{}, nil)
 	wants("a run beside it ends")
 	x.pass(tellWithin)
 	synctest.Test(t, func(t *testing.T) {
@@ -236,13 +236,13 @@ func TestEventsHaveNoBraces(t *testing.T) {
 	// they are no decisions, and have words of their own
 	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff}
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(recovery.Unmark)
+	x.upTo(decide.Unmark)
 	for _, row := range reason.Table() {
 		if row.Text == "" || slices.Contains(others, row.Reason) {
 			continue
 		}
 		told(x.events)
-		x.tell(x.st, recovery.Step{Do: recovery.Wait, Why: row.Reason, Detail: "because", Record: taint.Record{ID: "f-9", By: "kim"}})
+		x.tell(x.st, decide.Step{Do: decide.Wait, Why: row.Reason, Detail: "because", Record: taint.Record{ID: "f-9", By: "kim"}})
 		if got := told(x.events); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) || strings.ContainsAny(got[0], "{}") {
 			t.Errorf("%s: got %q", row.Reason, got)
 		}

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // CacheOptions is what the manager's cache must hold, and no more: nodes without what is large and of no use here, the VolumeAttachments.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // TestSlimKeepsWhatIsRead holds that a cached Node is seen as the live one is.

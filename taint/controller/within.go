@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // Within is the provider of guests that are off because the hosts of their hypervisors are: proof.Within says when. It is asked beside the

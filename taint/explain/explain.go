@@ -1,7 +1,7 @@
 // Package explain says what would become of a node if it fell silent now: which course its recovery would take if its devices said Off, On
 // or nothing, what would stop it, which pods would be moved and which stay, and which replacements would find no room.
 //
-// It is pure, and decides nothing itself: it plays taint/recovery's course of the node, as an executor against a model of the cluster
+// It is pure, and decides nothing itself: it plays taint/decide's course of the node, as an executor against a model of the cluster
 // (play.go), and tells what that did. Only where replacements find room (room.go) is a rule of its own, an estimate of what Kubernetes'
 // scheduler would do.
 //
@@ -21,18 +21,18 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // Snapshot is a cluster at one moment. Its objects are not changed.
 type Snapshot struct {
 	Now   providers.Instant
-	Key   string         // the mark's key
-	Node  *corev1.Node   // that falls silent
-	Facts recovery.Facts // what the configuration says of it
-	Quiet []bool         // of each of Facts.Devices: it says nothing of a machine that runs
+	Key   string       // the mark's key
+	Node  *corev1.Node // that falls silent
+	Facts decide.Facts // what the configuration says of it
+	Quiet []bool       // of each of Facts.Devices: it says nothing of a machine that runs
 
 	Nodes  []corev1.Node                    // all, this one too
 	Leases map[string]*coordinationv1.Lease // by node; one that is not there was never renewed
@@ -47,7 +47,7 @@ type Snapshot struct {
 
 	Pods        []evict.Pod            // bound to the node, with their volumes
 	Attachments []evict.Attachment     // that name the node
-	Members     map[string]bool        // as recovery.Node.SawMembers has them
+	Members     map[string]bool        // as decide.Node.SawMembers has them
 	Owners      map[string]evict.Owner // as SawOwners; a pod that is not there belongs to its own owner alone
 	Rival       string                 // as SawRival
 

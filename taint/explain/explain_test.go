@@ -19,13 +19,13 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 var now = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
@@ -37,7 +37,7 @@ func world() *Snapshot {
 	s := &Snapshot{
 		Now: now, Key: taint.DefaultKey, Leases: map[string]*coordinationv1.Lease{}, Silent: map[string]time.Duration{},
 		Volumes: map[string]*corev1.PersistentVolume{}, CSINodes: map[string]*storagev1.CSINode{}, Quiet: []bool{false},
-		Facts: recovery.Facts{
+		Facts: decide.Facts{
 			Facts: fence.Facts{
 				Mode: fence.Fence, Devices: []proof.Device{{Name: "racks/bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
 				Settings: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},

@@ -13,10 +13,10 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 const (
@@ -41,9 +41,9 @@ type play struct {
 	pods  []evict.Pod
 	atts  []evict.Attachment
 
-	course recovery.Node
+	course decide.Node
 	fleet  fleet.Fleet
-	across recovery.Fleet // that, or what it said
+	across decide.Fleet // that, or what it said
 	heard  []peer
 
 	said reason.Reason
@@ -161,13 +161,13 @@ func (p *play) run() {
 			return
 		}
 		view, l := p.across.View(p.node.Name, p.Now), p.look()
-		if recovery.Idle(l, view) && !p.course.Owes() {
+		if decide.Idle(l, view) && !p.course.Owes() {
 			p.course.Rest(l)
 			p.pass(tick)
 			continue // a controller does not look
 		}
 		s := p.course.Next(p.Now, p.across)
-		if s.Do != recovery.Read && s.Do != recovery.Ask {
+		if s.Do != decide.Read && s.Do != decide.Ask {
 			p.tell(s, view.Suspicion(p.course.Look()))
 		}
 		if p.do(s) {
@@ -177,8 +177,8 @@ func (p *play) run() {
 }
 
 // tell notes what the controller would tell, once.
-func (p *play) tell(s recovery.Step, suspicion string) {
-	if s.Policy != "" && s.Do == recovery.Tombstone {
+func (p *play) tell(s decide.Step, suspicion string) {
+	if s.Policy != "" && s.Do == decide.Tombstone {
 		p.out.Policy = append(p.out.Policy, PolicyEnded{p.after(), s.Policy, names(s.Pods)})
 	}
 	if a := s.Aside; a.Why != "" {
@@ -274,21 +274,21 @@ func (p *play) stock() {
 }
 
 // do does one step, and reports that the course is over.
-func (p *play) do(s recovery.Step) (over bool) {
+func (p *play) do(s decide.Step) (over bool) {
 	switch s.Do {
-	case recovery.Read:
+	case decide.Read:
 		p.read(s)
 		return false
-	case recovery.Ask:
+	case decide.Ask:
 		p.Now = p.Now.Add(blink)
 		answers := p.answers()
 		p.Now = p.Now.Add(blink)
 		p.course.Answered(answers, p.Now, p.across)
 		return false
-	case recovery.Leave:
+	case decide.Leave:
 		p.pass(tick)
 		return false
-	case recovery.Wait:
+	case decide.Wait:
 		if s.Would != 0 {
 			p.out.Outcome = Tells
 			return true
@@ -296,7 +296,7 @@ func (p *play) do(s recovery.Step) (over bool) {
 		p.wait(max(s.After, blink))
 		return false
 	}
-	o := recovery.Outcome{Sent: p.Now, How: map[string]evict.Refusal{}}
+	o := decide.Outcome{Sent: p.Now, How: map[string]evict.Refusal{}}
 	if o.Err = p.still(s); o.Err != nil {
 		o.Late = true
 		p.pass(tick)
@@ -304,7 +304,7 @@ func (p *play) do(s recovery.Step) (over bool) {
 		p.act(s, o.How)
 	}
 	p.course.Did(o, p.Now, p.across)
-	if s.Do == recovery.Unmark && s.Record.Result == taint.ResultEvicted {
+	if s.Do == decide.Unmark && s.Record.Result == taint.ResultEvicted {
 		p.out.Outcome = Moves
 		return true
 	}
@@ -312,25 +312,25 @@ func (p *play) do(s recovery.Step) (over bool) {
 }
 
 // still is a controller's last check before a power action.
-func (p *play) still(s recovery.Step) error {
-	if s.Do != recovery.PowerOff && s.Do != recovery.PowerOn {
+func (p *play) still(s decide.Step) error {
+	if s.Do != decide.PowerOff && s.Do != decide.PowerOn {
 		return nil
 	}
-	return p.course.StillHolds(p.Now, recovery.Recheck{
+	return p.course.StillHolds(p.Now, decide.Recheck{
 		Seen: p.look(), Facts: p.Facts.Facts, Fleet: p.across.View(p.node.Name, p.Now),
 	})
 }
 
 // read answers a read from the model.
-func (p *play) read(s recovery.Step) {
+func (p *play) read(s decide.Step) {
 	p.Now = p.Now.Add(blink)
 	switch s.Read {
-	case recovery.Life:
+	case decide.Life:
 		p.course.SawLife(p.look(), p.Facts, p.across)
 		p.Now = p.Now.Add(blink)
-	case recovery.Pods:
+	case decide.Pods:
 		p.course.SawPods(slices.Clone(p.pods), p.Now)
-	case recovery.Owners:
+	case decide.Owners:
 		of := map[string]evict.Owner{}
 		for _, pod := range s.Pods {
 			of[pod.UID] = evict.Owner{Kind: pod.Owner.Kind, Name: pod.Owner.Name, Known: true}
@@ -339,17 +339,17 @@ func (p *play) read(s recovery.Step) {
 			}
 		}
 		p.course.SawOwners(of, p.Now)
-	case recovery.Rival:
+	case decide.Rival:
 		p.course.SawRival(p.Rival, p.Now)
-	case recovery.Waiting:
+	case decide.Waiting:
 		p.course.SawWaiting(p.waiting(), p.Now)
-	case recovery.Members:
+	case decide.Members:
 		p.course.SawMembers(maps.Clone(p.Members), p.Now)
-	case recovery.CachedAttachments, recovery.LiveAttachments:
-		p.course.SawAttachments(slices.Clone(p.atts), s.Read == recovery.LiveAttachments, p.Now)
-	case recovery.Claims: // of a node that is back: this one is not
+	case decide.CachedAttachments, decide.LiveAttachments:
+		p.course.SawAttachments(slices.Clone(p.atts), s.Read == decide.LiveAttachments, p.Now)
+	case decide.Claims: // of a node that is back: this one is not
 		p.course.SawClaims(nil, p.Now)
-	case recovery.Volumes: // they are known
+	case decide.Volumes: // they are known
 		p.course.SawVolumes(nil, p.Now)
 	}
 }
@@ -416,39 +416,39 @@ func (p *play) down() bool {
 }
 
 // act does to the model what a controller would do to the cluster.
-func (p *play) act(s recovery.Step, how map[string]evict.Refusal) {
+func (p *play) act(s decide.Step, how map[string]evict.Refusal) {
 	p.Now = p.Now.Add(blink)
 	defer p.changed()
 	switch s.Do {
-	case recovery.Write:
+	case decide.Write:
 		p.write(s.Record)
-	case recovery.Arm:
+	case decide.Arm:
 		p.write(s.Record)
 		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, s.Record.ID, p.Now.Wall)
-	case recovery.Unmark:
+	case decide.Unmark:
 		p.write(s.Record)
 		p.node.Spec.Taints = taint.Without(p.node.Spec.Taints, p.Key, s.Record.ID)
-	case recovery.OutOfService:
+	case decide.OutOfService:
 		p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall))
-	case recovery.InService:
+	case decide.InService:
 		p.node.Spec.Taints = taint.InService(p.node.Spec.Taints)
-	case recovery.PowerOff:
+	case decide.PowerOff:
 		p.off[s.Device] = true
 		p.out.Through = append(p.out.Through, p.Facts.Devices[s.Device].Name)
-	case recovery.Condition:
+	case decide.Condition:
 		p.node.Status.Conditions = slices.DeleteFunc(p.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == taint.PoweredOnCondition })
 		status := corev1.ConditionFalse
 		if s.On {
 			status = corev1.ConditionTrue
 		}
 		p.node.Status.Conditions = append(p.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
-	case recovery.ExpireReady:
+	case decide.ExpireReady:
 		p.unready()
-	case recovery.Announce:
+	case decide.Announce:
 		set(p.node, taint.PolicyAnnotation, s.Note)
-	case recovery.ClearVolumes:
+	case decide.ClearVolumes:
 		p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = s.InUse, s.Attached
-	case recovery.Tombstone:
+	case decide.Tombstone:
 		for _, pod := range s.Pods {
 			how[pod.UID] = evict.Accepted
 			p.pod(pod.UID, func(o *evict.Pod) { o.Tombstone, o.Terminal = true, true })
@@ -456,23 +456,23 @@ func (p *play) act(s recovery.Step, how map[string]evict.Refusal) {
 		if s.Policy == "" {
 			p.out.Moved = append(p.out.Moved, names(s.Pods)...)
 		}
-	case recovery.Delete:
+	case decide.Delete:
 		for _, pod := range s.Pods {
 			how[pod.UID] = evict.Accepted
 			p.pod(pod.UID, func(o *evict.Pod) { o.Deleting, o.Grace = true, 0 })
 		}
 		p.pods = slices.DeleteFunc(p.pods, func(o evict.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
-	case recovery.Spare:
+	case decide.Spare:
 		for _, pod := range s.Pods {
 			how[pod.UID] = evict.Accepted
 			p.pod(pod.UID, func(o *evict.Pod) { o.Spared = p.look().Record.Token() })
 		}
-	case recovery.SetNotReady:
+	case decide.SetNotReady:
 		for _, pod := range s.Pods {
 			how[pod.UID] = evict.Accepted
 			p.pod(pod.UID, func(o *evict.Pod) { o.Ready = false })
 		}
-	case recovery.DeleteAttachments:
+	case decide.DeleteAttachments:
 		for _, a := range s.Attachments {
 			how[a.UID] = evict.Accepted
 			p.atts = slices.DeleteFunc(p.atts, func(o evict.Attachment) bool { return o.UID == a.UID })

@@ -14,8 +14,8 @@ import (
 	resourcehelpers "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // Replacement is whether the replacement of a pod that is moved finds room: an estimate. Replacements take room from each other in the
@@ -54,7 +54,7 @@ func rooms(s Snapshot) []Replacement {
 	for i := range s.All {
 		objects[string(s.All[i].UID)] = &s.All[i]
 	}
-	for _, p := range recovery.Moving(s.Pods) {
+	for _, p := range decide.Moving(s.Pods) {
 		r := Replacement{Pod: named(p)}
 		pod := objects[p.UID]
 		if pod == nil {

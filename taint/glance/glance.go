@@ -18,8 +18,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drill"
-	"github.com/forcefence/forcefence/taint/fence"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 

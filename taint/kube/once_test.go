@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/test/kit"
 )
 

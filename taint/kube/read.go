@@ -23,7 +23,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // Timeout bounds one read of the API server, and one write to it.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // stored are two nodes with their Leases, pods and volumes, in memory. No two things of it are alike, so that none can be taken for

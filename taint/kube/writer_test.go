@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 

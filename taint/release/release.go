@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 

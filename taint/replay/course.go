@@ -8,17 +8,17 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
-// Course is a node's course that is written down as it goes. Its methods are recovery.Node's, and decide the same. The zero value writes
+// Course is a node's course that is written down as it goes. Its methods are decide.Node's, and decide the same. The zero value writes
 // nothing.
 type Course struct {
-	recovery.Node
+	decide.Node
 	// Tape takes one line; false: it has no room. It must not block, nor change the line. Then nothing more is written of the node until it is
 	// idle: what follows a gap can not be played. nil: nothing is written.
 	Tape func([]byte) bool
@@ -93,7 +93,7 @@ func (c *Course) Rest(l taint.Look) {
 	c.Node.Rest(l)
 }
 
-// SawStorage is recovery.Node's.
+// SawStorage is decide.Node's.
 func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	if c.lines > 0 {
 		c.put(line{Kind: storageKind, At: now}, storageSays{rulesOf(ps), says})
@@ -101,15 +101,15 @@ func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, 
 	return c.Node.SawStorage(ps, says, now)
 }
 
-// SawLife is recovery.Node's. node is what l was seen of, nil if it does not exist; elsewhere is what of the facts other objects said.
-func (c *Course) SawLife(node *corev1.Node, l taint.Look, facts recovery.Facts, elsewhere Elsewhere, f recovery.Fleet) {
+// SawLife is decide.Node's. node is what l was seen of, nil if it does not exist; elsewhere is what of the facts other objects said.
+func (c *Course) SawLife(node *corev1.Node, l taint.Look, facts decide.Facts, elsewhere Elsewhere, f decide.Fleet) {
 	if c.Tape != nil {
 		c.put(line{Kind: life, At: l.Got, Sent: l.Sent, NewID: facts.NewID}, lived{slim(node), l.LeaseRV, l.LeaseDuration, factsOf(facts, elsewhere)})
 	}
 	c.Node.SawLife(l, facts, f)
 }
 
-// SawPods is recovery.Node's.
+// SawPods is decide.Node's.
 func (c *Course) SawPods(list []evict.Pod, at providers.Instant) {
 	if c.Tape != nil {
 		c.put(line{Kind: pods, At: at}, podsOf(list))
@@ -117,19 +117,19 @@ func (c *Course) SawPods(list []evict.Pod, at providers.Instant) {
 	c.Node.SawPods(list, at)
 }
 
-// SawVolumes is recovery.Node's.
+// SawVolumes is decide.Node's.
 func (c *Course) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
 	c.put(line{Kind: volumes, At: at}, of)
 	c.Node.SawVolumes(of, at)
 }
 
-// SawOwners is recovery.Node's.
+// SawOwners is decide.Node's.
 func (c *Course) SawOwners(of map[string]evict.Owner, at providers.Instant) {
 	c.put(line{Kind: owners, At: at}, of)
 	c.Node.SawOwners(of, at)
 }
 
-// SawRival is recovery.Node's.
+// SawRival is decide.Node's.
 func (c *Course) SawRival(why string, at providers.Instant) {
 	if c.Tape != nil {
 		c.put(line{Kind: rival, At: at}, why)
@@ -137,25 +137,25 @@ func (c *Course) SawRival(why string, at providers.Instant) {
 	c.Node.SawRival(why, at)
 }
 
-// SawMembers is recovery.Node's.
+// SawMembers is decide.Node's.
 func (c *Course) SawMembers(ready map[string]bool, at providers.Instant) {
 	c.put(line{Kind: members, At: at}, ready)
 	c.Node.SawMembers(ready, at)
 }
 
-// SawWaiting is recovery.Node's.
+// SawWaiting is decide.Node's.
 func (c *Course) SawWaiting(of map[string]bool, at providers.Instant) {
 	c.put(line{Kind: waiting, At: at}, of)
 	c.Node.SawWaiting(of, at)
 }
 
-// SawClaims is recovery.Node's.
+// SawClaims is decide.Node's.
 func (c *Course) SawClaims(of map[string]string, at providers.Instant) {
 	c.put(line{Kind: claims, At: at}, of)
 	c.Node.SawClaims(of, at)
 }
 
-// SawAttachments is recovery.Node's.
+// SawAttachments is decide.Node's.
 func (c *Course) SawAttachments(list []evict.Attachment, live bool, at providers.Instant) {
 	is := cached
 	if live {
@@ -165,8 +165,8 @@ func (c *Course) SawAttachments(list []evict.Attachment, live bool, at providers
 	c.Node.SawAttachments(list, live, at)
 }
 
-// Answered is recovery.Node's.
-func (c *Course) Answered(all []providers.Answer, now providers.Instant, f recovery.Fleet) {
+// Answered is decide.Node's.
+func (c *Course) Answered(all []providers.Answer, now providers.Instant, f decide.Fleet) {
 	if c.Tape == nil {
 		c.Node.Answered(all, now, f)
 		return
@@ -176,16 +176,16 @@ func (c *Course) Answered(all []providers.Answer, now providers.Instant, f recov
 	c.put(line{Kind: answered, At: now, Fleet: heard.said(func(*fleet.View) bool { return false })}, answersOf(all))
 }
 
-// Did is recovery.Node's.
-func (c *Course) Did(o recovery.Outcome, now providers.Instant, f recovery.Fleet) {
+// Did is decide.Node's.
+func (c *Course) Did(o decide.Outcome, now providers.Instant, f decide.Fleet) {
 	if c.Tape != nil {
 		c.put(line{Kind: did, At: now}, outcome{faultOf(o.Err), o.Sent, o.Late, o.How})
 	}
 	c.Node.Did(o, now, f)
 }
 
-// Next is recovery.Node's.
-func (c *Course) Next(now providers.Instant, f recovery.Fleet) recovery.Step {
+// Next is decide.Node's.
+func (c *Course) Next(now providers.Instant, f decide.Fleet) decide.Step {
 	if c.Tape == nil || c.gap {
 		return c.Node.Next(now, f)
 	}
@@ -207,7 +207,7 @@ func (c *Course) device(i int) string { return nameOf(c.Devices(), i) }
 
 // ear is a fleet, and what it said.
 type ear struct {
-	recovery.Fleet
+	decide.Fleet
 	view     *fleet.View
 	reserved bool
 	liars    map[string]string

@@ -10,10 +10,10 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -95,7 +95,7 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 	refused := errors.New("503")
 	l := taint.See(w.node, nil, taint.DefaultKey, epoch, epoch)
 	all := []providers.Answer{{Err: refused}}
-	plain, course := &recovery.Node{}, &Course{Name: "n1"}
+	plain, course := &decide.Node{}, &Course{Name: "n1"}
 	for name, of := range map[string][2]func(){
 		"Life":        {func() { plain.SawLife(l, w.facts, &w.fleet) }, func() { course.SawLife(w.node, l, w.facts, Elsewhere{}, &w.fleet) }},
 		"Pods":        {func() { plain.SawPods(w.pods, epoch) }, func() { course.SawPods(w.pods, epoch) }},
@@ -108,7 +108,7 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 		"Attachments": {func() { plain.SawAttachments(nil, true, epoch) }, func() { course.SawAttachments(nil, true, epoch) }},
 		"Storage":     {func() { plain.SawStorage(nil, nil, epoch) }, func() { course.SawStorage(nil, nil, epoch) }},
 		"Answered":    {func() { plain.Answered(all, epoch, &w.fleet) }, func() { course.Answered(all, epoch, &w.fleet) }},
-		"Did":         {func() { plain.Did(recovery.Outcome{Err: refused}, epoch, &w.fleet) }, func() { course.Did(recovery.Outcome{Err: refused}, epoch, &w.fleet) }},
+		"Did":         {func() { plain.Did(decide.Outcome{Err: refused}, epoch, &w.fleet) }, func() { course.Did(decide.Outcome{Err: refused}, epoch, &w.fleet) }},
 		"Next":        {func() { plain.Next(epoch, &w.fleet) }, func() { course.Next(epoch, &w.fleet) }},
 		"Rest":        {func() { plain.Rest(l) }, func() { course.Rest(l) }},
 	} {

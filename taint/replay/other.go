@@ -12,16 +12,16 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // Other is another configuration than the recording's. The devices stay those that answered then, and so do the failure domains that were counted.
 type Other struct {
-	Facts    func(node *corev1.Node, l taint.Look, now time.Time) recovery.Facts // devices and what is said elsewhere left out
+	Facts    func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts // devices and what is said elsewhere left out
 	Policies []policy.Policy
 	Limits   *fleet.Limits   // nil: the defaults
 	First    labels.Selector // evictFirst
@@ -30,7 +30,7 @@ type Other struct {
 // another is a course under another configuration. It goes by the recording for as long as neither of the two configurations changes
 // anything in the world that the other does not: the looks and answers are then those that it would have got. From there on it is taint/explain's.
 type another struct {
-	again  recovery.Node
+	again  decide.Node
 	over   bool           // the worlds have parted
 	events []event        // of the pass: from one look to the next
 	fleets []echo         // of each of them
@@ -115,9 +115,9 @@ func (p *player) pass(t *track) error {
 		step := stepOf(s, func(i int) string { return nameOf(t.again.Devices(), i) })
 		d := Decision{At: now.Wall, Node: t.node, Line: then.n, Then: then.step, Now: step}
 		switch {
-		case s.Do == recovery.Read && s.Read == recovery.Life:
+		case s.Do == decide.Read && s.Read == decide.Life:
 			return nil
-		case s.Do == recovery.Read || s.Do == recovery.Ask:
+		case s.Do == decide.Read || s.Do == decide.Ask:
 			if !t.feed(s, events, used, now, f, p.other) {
 				d.Unknown = fmt.Sprintf("%s was not recorded", step)
 				d.Differs, t.over = true, true
@@ -125,9 +125,9 @@ func (p *player) pass(t *track) error {
 				return nil
 			}
 			continue
-		case s.Do == recovery.Condition:
+		case s.Do == decide.Condition:
 			t.on = &s.On
-			t.again.Did(recovery.Outcome{}, now, f)
+			t.again.Did(decide.Outcome{}, now, f)
 			look = t.conditioned(look)
 			look.into(&t.again, echo{})
 			continue
@@ -174,7 +174,7 @@ func (t *track) conditioned(e event) event {
 }
 
 // under are the facts of a look under the other configuration.
-func (p *player) under(e event) recovery.Facts {
+func (p *player) under(e event) decide.Facts {
 	was, elsewhere := e.facts, e.lived.Facts.Elsewhere
 	if e.lived.Node == nil {
 		return was
@@ -186,15 +186,15 @@ func (p *player) under(e event) recovery.Facts {
 }
 
 // kinds are what tells of what is read.
-var kinds = map[recovery.Reading][]kind{
-	recovery.Pods: {pods}, recovery.Volumes: {volumes}, recovery.Owners: {owners}, recovery.Rival: {rival}, recovery.Members: {members},
-	recovery.Waiting: {waiting}, recovery.Claims: {claims}, recovery.CachedAttachments: {cached, listed}, recovery.LiveAttachments: {listed, cached},
+var kinds = map[decide.Reading][]kind{
+	decide.Pods: {pods}, decide.Volumes: {volumes}, decide.Owners: {owners}, decide.Rival: {rival}, decide.Members: {members},
+	decide.Waiting: {waiting}, decide.Claims: {claims}, decide.CachedAttachments: {cached, listed}, decide.LiveAttachments: {listed, cached},
 }
 
 // feed answers a read, or a question, by what was recorded after this look, else by what was last. Nobody has changed anything since.
-func (t *track) feed(s recovery.Step, events []event, used map[int]bool, now providers.Instant, f echo, o *Other) bool {
+func (t *track) feed(s decide.Step, events []event, used map[int]bool, now providers.Instant, f echo, o *Other) bool {
 	all := kinds[s.Read]
-	if s.Do == recovery.Ask {
+	if s.Do == decide.Ask {
 		all = []kind{answered}
 	}
 	for _, is := range all {
@@ -234,7 +234,7 @@ func (t *track) feed(s recovery.Step, events []event, used map[int]bool, now pro
 			e.owners = t.owned
 		case cached, listed:
 			e.Kind = cached
-			if s.Read == recovery.LiveAttachments {
+			if s.Read == decide.LiveAttachments {
 				e.Kind = listed
 			}
 		}

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // Report is what a recording was played to.
@@ -81,7 +81,7 @@ type player struct {
 // track is one node's course as it is played.
 type track struct {
 	node   string
-	course recovery.Node
+	course decide.Node
 	began  int64
 	lines  int
 	lost   bool // a line is missing: nothing more can be played
@@ -162,7 +162,7 @@ func (p *player) fold(n int, t *track, l line) error {
 	case err != nil:
 		return err
 	case l.Kind == begin:
-		t.course = recovery.Resting(e.memory)
+		t.course = decide.Resting(e.memory)
 		t.again = t.course
 		return nil
 	case l.Kind == cut:
@@ -191,7 +191,7 @@ type event struct {
 	storage storageSays
 	rules   []policy.Policy
 	lived   lived
-	facts   recovery.Facts
+	facts   decide.Facts
 	key     string
 	pods    []evict.Pod
 	volumes map[string][]evict.Volume
@@ -263,7 +263,7 @@ func (p *player) event(n int, l line) (e event, err error) {
 }
 
 // into folds what was seen or done into a course.
-func (e event) into(n *recovery.Node, f recovery.Fleet) {
+func (e event) into(n *decide.Node, f decide.Fleet) {
 	switch e.Kind {
 	case storageKind:
 		n.SawStorage(e.rules, e.storage.Says, e.At)
@@ -289,7 +289,7 @@ func (e event) into(n *recovery.Node, f recovery.Fleet) {
 		n.Answered(e.answers, e.At, f)
 	case did:
 		o := e.outcome
-		n.Did(recovery.Outcome{Err: o.Err.err(), Sent: o.Sent, Late: o.Late, How: o.How}, e.At, f)
+		n.Did(decide.Outcome{Err: o.Err.err(), Sent: o.Sent, Late: o.Late, How: o.How}, e.At, f)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package replay writes down what the controller saw, was answered and decided, and plays it again: through the same course of the node
-// (taint/recovery), which must decide the same, or with another configuration.
+// (taint/decide), which must decide the same, or with another configuration.
 //
-// A recording is lines of JSON (line.go), written by a Course in the place of a recovery.Node. It begins with the first look at a node that is
+// A recording is lines of JSON (line.go), written by a Course in the place of a decide.Node. It begins with the first look at a node that is
 // not idle, and ends when the node is: quiet time writes nothing. What stands in it is listed in line.go, field by field: no object is written
 // whole. What the fleet said of the node is written as it was said, and not what made it say so: of a fleet of 5,000 nodes only those cost
 // something that are looked at.
@@ -28,12 +28,12 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/proof"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -119,7 +119,7 @@ type lived struct {
 	Facts         facts         `json:"facts"`
 }
 
-// facts are recovery.Facts, but for the id of a fence that would begin.
+// facts are decide.Facts, but for the id of a fence that would begin.
 type facts struct {
 	Fence     fence.Facts               `json:"fence"`
 	Mode      string                    `json:"mode"`
@@ -197,12 +197,12 @@ type Step struct {
 }
 
 // stepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
-func stepOf(s recovery.Step, devices func(int) string) Step {
+func stepOf(s decide.Step, devices func(int) string) Step {
 	out := Step{
 		Do: s.Do.String(), Why: string(s.Why), Detail: Clean(s.Detail), On: s.On, PVs: s.PVs, Returned: s.Returned, Note: s.Note, Policy: s.Policy,
 		Alert: Clean(s.Alert),
 	}
-	if s.Do == recovery.Read {
+	if s.Do == decide.Read {
 		out.Read = s.Read.String()
 	}
 	if s.After != 0 {
@@ -227,9 +227,9 @@ func stepOf(s recovery.Step, devices func(int) string) Step {
 		out.Attachments = append(out.Attachments, a.Name)
 	}
 	switch s.Do {
-	case recovery.PowerOff:
+	case decide.PowerOff:
 		out.Through = []string{devices(s.Device)}
-	case recovery.PowerOn:
+	case decide.PowerOn:
 		for _, i := range s.Devices {
 			out.Through = append(out.Through, devices(i))
 		}
@@ -271,7 +271,7 @@ func (s Step) String() string {
 		text += " through " + strings.Join(s.Through, ", ")
 	}
 	if n := len(s.Pods); n > 0 && s.decides() {
-		text += " of " + recovery.Counted(n, "pod")
+		text += " of " + decide.Counted(n, "pod")
 	}
 	if s.Why != "" {
 		text += " (" + s.Why + ")"
@@ -304,7 +304,7 @@ func (f *fault) err() error {
 	return errors.New(f.Text)
 }
 
-func factsOf(f recovery.Facts, elsewhere Elsewhere) facts {
+func factsOf(f decide.Facts, elsewhere Elsewhere) facts {
 	out := facts{Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage, Elsewhere: elsewhere}
 	if f.Nobody != nil { // all of its text: decisions quote it
 		out.Nobody = &fault{providers.Class(f.Nobody), Clean(f.Nobody.Error())}
@@ -313,8 +313,8 @@ func factsOf(f recovery.Facts, elsewhere Elsewhere) facts {
 	return out
 }
 
-func (f facts) facts(id string) (recovery.Facts, error) {
-	out := recovery.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage}
+func (f facts) facts(id string) (decide.Facts, error) {
+	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage}
 	mode, known := fence.ParseMode(f.Mode)
 	if !known {
 		return out, fmt.Errorf("%q is no mode", f.Mode)

@@ -23,13 +23,13 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/explain"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/proof"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -44,7 +44,7 @@ type world struct {
 	now    providers.Instant
 	node   *corev1.Node
 	pods   []evict.Pod
-	facts  recovery.Facts
+	facts  decide.Facts
 	fleet  fleet.Fleet
 	off    bool // the machine is
 	course Course
@@ -70,7 +70,7 @@ func newWorld(mode fence.Mode) *world {
 	w.node = n
 	w.pods = []evict.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: evict.Owner{Kind: "StatefulSet", Name: "db"}}}
 	w.pods[0].Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, TolerationSeconds: new(int64(3600))}}
-	w.facts = recovery.Facts{
+	w.facts = decide.Facts{
 		Facts: fence.Facts{
 			Mode: mode, By: "ff", NewID: "f-1", Devices: []proof.Device{{Name: "racks/https://admin:" + secret + "@bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
 			Settings: fence.Settings{PowerOffAfter: 20 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
@@ -111,20 +111,20 @@ func (w *world) run(limit time.Duration) (did []string) {
 	for until := w.now.Add(limit); w.now.Before(until); {
 		s := w.course.Next(w.now, &w.fleet)
 		switch s.Do {
-		case recovery.Read:
+		case decide.Read:
 			w.pass(time.Millisecond)
 			switch s.Read {
-			case recovery.Life:
+			case decide.Life:
 				l := taint.See(w.node, nil, taint.DefaultKey, w.now, w.now)
 				l.LeaseRV, l.LeaseDuration = "1", 40*time.Second
 				w.course.SawLife(w.node.DeepCopy(), l, w.facts, Elsewhere{}, &w.fleet)
-			case recovery.Pods:
+			case decide.Pods:
 				w.course.SawPods(w.pods, w.now)
 			default:
-				w.course.SawAttachments(nil, s.Read == recovery.LiveAttachments, w.now)
+				w.course.SawAttachments(nil, s.Read == decide.LiveAttachments, w.now)
 			}
 			continue
-		case recovery.Ask:
+		case decide.Ask:
 			a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now}, By: "racks", Got: w.now}
 			if w.off {
 				a.State, a.Raw = providers.PowerOff, "Off"
@@ -134,39 +134,39 @@ func (w *world) run(limit time.Duration) (did []string) {
 			}
 			w.course.Answered([]providers.Answer{a}, w.now, &w.fleet)
 			continue
-		case recovery.Leave:
+		case decide.Leave:
 			return append(did, "Leave")
-		case recovery.Wait:
+		case decide.Wait:
 			did = append(did, string(s.Why))
 			w.pass(s.After)
 			continue
 		}
 		did = append(did, s.Do.String())
-		o := recovery.Outcome{Sent: w.now, How: map[string]evict.Refusal{}}
+		o := decide.Outcome{Sent: w.now, How: map[string]evict.Refusal{}}
 		switch s.Do {
-		case recovery.Write, recovery.Arm, recovery.Unmark:
+		case decide.Write, decide.Arm, decide.Unmark:
 			w.node.Annotations[taint.RecordAnnotation] = s.Record.Encode()
 			w.node.ResourceVersion += "1"
 			switch s.Do {
-			case recovery.Arm:
+			case decide.Arm:
 				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID,
 					w.now.Wall.Truncate(time.Second))
-			case recovery.Unmark:
+			case decide.Unmark:
 				w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
 			}
-		case recovery.Condition:
+		case decide.Condition:
 			w.node.Status.Conditions = append(w.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
 			w.node.ResourceVersion += "1"
-		case recovery.PowerOff:
+		case decide.PowerOff:
 			w.off = w.offErr == nil
 			o.Err = w.offErr
-		case recovery.Tombstone:
+		case decide.Tombstone:
 			w.pods[0].Tombstone, w.pods[0].Terminal, o.How["db-0-uid"] = true, true, evict.Accepted
-		case recovery.Delete:
+		case decide.Delete:
 			w.pods, o.How["db-0-uid"] = nil, evict.Accepted
 		}
 		w.course.Did(o, w.now, &w.fleet)
-		if s.Do == recovery.Unmark {
+		if s.Do == decide.Unmark {
 			return did
 		}
 	}
@@ -174,10 +174,10 @@ func (w *world) run(limit time.Duration) (did []string) {
 }
 
 // other is another configuration: that of the world, changed.
-func (w *world) other(change func(*recovery.Facts)) *Other {
+func (w *world) other(change func(*decide.Facts)) *Other {
 	facts := w.facts
 	change(&facts)
-	return &Other{Facts: func(*corev1.Node, taint.Look, time.Time) recovery.Facts { return facts }, First: labels.Nothing()}
+	return &Other{Facts: func(*corev1.Node, taint.Look, time.Time) decide.Facts { return facts }, First: labels.Nothing()}
 }
 
 func play(t *testing.T, text string, o *Other) Report {
@@ -360,20 +360,20 @@ func TestFactsComeBack(t *testing.T) {
 func TestOtherConfiguration(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mode    fence.Mode
-		change  func(*recovery.Facts)
+		change  func(*decide.Facts)
 		then    string // of the decision at which the worlds part; "": they do not
 		now     string
 		outcome explain.Outcome
 		moved   int
 		differs int
 	}{
-		"the same":            {mode: fence.Fence, change: func(*recovery.Facts) {}},
-		"shadow, and fence":   {fence.Shadow, func(f *recovery.Facts) { f.Mode = fence.Fence }, "WouldPowerOff", "PoweringOff", explain.Moves, 1, 1},
-		"observe, and fence":  {fence.Observe, func(f *recovery.Facts) { f.Mode = fence.Fence }, "PoweredOnNotReady", "PoweringOff", explain.Moves, 1, 3},
-		"observe, and shadow": {mode: fence.Observe, change: func(f *recovery.Facts) { f.Mode = fence.Shadow }, differs: 4},
-		"fence, and observe":  {fence.Fence, func(f *recovery.Facts) { f.Mode = fence.Observe }, "PoweringOff", "PoweredOnNotReady", explain.Nothing, 0, 3},
-		"fence, and paused":   {fence.Fence, func(f *recovery.Facts) { f.Excluded = "new disk" }, "PoweringOff", "NodeExcluded", explain.Nothing, 0, 3},
-		"a longer grace":      {fence.Fence, func(f *recovery.Facts) { f.PowerOffAfter = 2 * time.Minute }, "PoweringOff", "WaitingForGrace", explain.Moves, 1, 1},
+		"the same":            {mode: fence.Fence, change: func(*decide.Facts) {}},
+		"shadow, and fence":   {fence.Shadow, func(f *decide.Facts) { f.Mode = fence.Fence }, "WouldPowerOff", "PoweringOff", explain.Moves, 1, 1},
+		"observe, and fence":  {fence.Observe, func(f *decide.Facts) { f.Mode = fence.Fence }, "PoweredOnNotReady", "PoweringOff", explain.Moves, 1, 3},
+		"observe, and shadow": {mode: fence.Observe, change: func(f *decide.Facts) { f.Mode = fence.Shadow }, differs: 4},
+		"fence, and observe":  {fence.Fence, func(f *decide.Facts) { f.Mode = fence.Observe }, "PoweringOff", "PoweredOnNotReady", explain.Nothing, 0, 3},
+		"fence, and paused":   {fence.Fence, func(f *decide.Facts) { f.Excluded = "new disk" }, "PoweringOff", "NodeExcluded", explain.Nothing, 0, 3},
+		"a longer grace":      {fence.Fence, func(f *decide.Facts) { f.PowerOffAfter = 2 * time.Minute }, "PoweringOff", "WaitingForGrace", explain.Moves, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(tt.mode)
@@ -410,7 +410,7 @@ func TestOtherConfiguration(t *testing.T) {
 func TestWhatWasNotRecordedIsUnknown(t *testing.T) {
 	w := newWorld(fence.Disabled)
 	w.run(3 * time.Minute)
-	r := play(t, w.tape.String(), w.other(func(f *recovery.Facts) { f.Mode = fence.Fence }))
+	r := play(t, w.tape.String(), w.other(func(f *decide.Facts) { f.Mode = fence.Fence }))
 	if len(r.Decisions) != 1 || !r.Decisions[0].Differs || !strings.Contains(r.Decisions[0].Unknown, "was not recorded") {
 		t.Errorf("got %+v, want that it cannot be told", r.Decisions)
 	}
@@ -420,7 +420,7 @@ func TestWhatWasNotRecordedIsUnknown(t *testing.T) {
 func TestOtherLimits(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(3 * time.Minute)
-	o := w.other(func(*recovery.Facts) {})
+	o := w.other(func(*decide.Facts) {})
 	o.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 4}}
 	for _, d := range play(t, w.tape.String(), o).Decisions {
 		if d.Estimate != nil {
@@ -578,7 +578,7 @@ func TestBadRecordings(t *testing.T) {
 	if !r.Torn || r.Lines != 2 {
 		t.Errorf("a torn line: got %+v", r.Tally)
 	}
-	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", dense/2)+"]}\n", newWorld(fence.Fence).other(func(*recovery.Facts) {})
+	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", dense/2)+"]}\n", newWorld(fence.Fence).other(func(*decide.Facts) {})
 	for n := range 100 { // each a few bytes, of which much would be kept until the next look
 		lines += fmt.Sprintf(`{"node":"n","n":%d,"is":"pods","same":true}`+"\n", n+2)
 	}
@@ -624,7 +624,7 @@ func FuzzPlay(f *testing.F) {
 		f.Add(w.tape.Bytes())
 	}
 	f.Add([]byte(`{"forcefence":1}` + "\n" + `{"node":"\u001b[2J","n":0,"is":"begin"}` + "\n" + `{"node":"\u001b[2J","n":1,"is":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
-	other := newWorld(fence.Shadow).other(func(f *recovery.Facts) { f.Mode = fence.Fence })
+	other := newWorld(fence.Shadow).other(func(f *decide.Facts) { f.Mode = fence.Fence })
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, o := range []*Other{nil, other} {
 			r, err := Play([]io.Reader{bytes.NewReader(text)}, o)
@@ -662,7 +662,7 @@ func TestForgedOrder(t *testing.T) {
 		}
 	}
 	header := string(Header{By: "x", Key: taint.DefaultKey}.Line()) + "\n"
-	other := newWorld(fence.Fence).other(func(*recovery.Facts) {})
+	other := newWorld(fence.Fence).other(func(*decide.Facts) {})
 	played := 0
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -724,7 +724,7 @@ func TestReadingsComeBack(t *testing.T) {
 	c.SawAttachments(attachments, false, epoch)
 	c.SawAttachments(attachments, true, epoch)
 	c.Answered([]providers.Answer{answer}, epoch, &w.fleet)
-	c.Did(recovery.Outcome{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]evict.Refusal{"u": evict.TooLarge}}, epoch, &w.fleet)
+	c.Did(decide.Outcome{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]evict.Refusal{"u": evict.TooLarge}}, epoch, &w.fleet)
 	p := player{}
 	got := map[kind]event{}
 	if err := p.out.read("it", &w.tape, func(n int, l line) error {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/proof"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
@@ -104,7 +104,7 @@ func (f *eventFleet) beat(i int) {
 func (f *eventFleet) status(i int) error {
 	l := f.look(f.living(i), f.now)
 	f.fleet.See(l, f.now)
-	if v := f.fleet.View(l.Name, f.now); !recovery.Idle(l, v) {
+	if v := f.fleet.View(l.Name, f.now); !decide.Idle(l, v) {
 		return fmt.Errorf("a healthy node is suspected: %q", v.Suspicion(l))
 	}
 	return nil
@@ -114,25 +114,25 @@ func (f *eventFleet) status(i int) error {
 func (f *eventFleet) death(i int) error {
 	i = i*fleetZones%len(f.nodes) + 3
 	name := f.nodes[i].Name
-	facts := recovery.Facts{Facts: fence.Facts{Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name}}, NewID: "f", By: "bench"}}
-	var course recovery.Node
+	facts := decide.Facts{Facts: fence.Facts{Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name}}, NewID: "f", By: "bench"}}
+	var course decide.Node
 	now := f.now
 	for range 20 {
 		now = now.Add(time.Millisecond) // each look and answer is later than the one before
 		s := course.Next(now, &f.fleet)
 		switch {
-		case s.Do == recovery.Arm:
+		case s.Do == decide.Arm:
 			return nil
-		case s.Do == recovery.Ask:
+		case s.Do == decide.Ask:
 			off := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now}
 			course.Answered([]providers.Answer{off}, now, &f.fleet)
-		case s.Do != recovery.Read:
+		case s.Do != decide.Read:
 			return fmt.Errorf("a dead node is not marked, but: %s %s", s.Do, s.Why)
-		case s.Read == recovery.Life:
+		case s.Read == decide.Life:
 			course.SawLife(f.look(i, now), facts, &f.fleet)
-		case s.Read == recovery.Pods:
+		case s.Read == decide.Pods:
 			course.SawPods(kube.SeePods(f.pods[name], taint.DefaultKey, nil), now)
-		case s.Read == recovery.CachedAttachments:
+		case s.Read == decide.CachedAttachments:
 			course.SawAttachments(kube.SeeAttachments(f.atts[name])[name], false, now)
 		default:
 			return fmt.Errorf("a dead node is not marked, but %s is read", s.Read)

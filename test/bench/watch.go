@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -109,7 +109,7 @@ func (w *watch) staleAt(node string, lease time.Duration) time.Time {
 	return w.leases[node].Add(time.Duration(float64(lease) * staleAfter))
 }
 
-// staleAfter is taint/fleet's: two missed renewals, which are four in a Lease's duration, and half of a third.
+// staleAfter is taint/decide/fleet's: two missed renewals, which are four in a Lease's duration, and half of a third.
 const staleAfter = 2.5 / 4
 
 // nodeGrace is until a silent node is NotReady, and the duration of its Lease: the shortest that is believed.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // NodeOptions describe one machine and its kubelet. Only Name is needed. Zero durations of the heartbeats follow the cluster's

@@ -6,8 +6,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // proofTTL is the design's bound, on purpose not proof.TTL.
@@ -68,14 +68,14 @@ func (s *state) sends(c *ctl, p evict.Pod) {
 	switch {
 	case w.daemonPod:
 		fail("9", "%s of an exempt pod", w.do)
-	case w.do == recovery.Tombstone:
+	case w.do == decide.Tombstone:
 		if !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
 			fail("record", "tombstone before the record says Evicting")
 		}
 		s.proven(c, "tombstone")
-	case w.do == recovery.Delete && !p.Tombstone:
+	case w.do == decide.Delete && !p.Tombstone:
 		fail("1", "deletion of a pod that has no tombstone")
-	case w.do == recovery.Delete && !c.back:
+	case w.do == decide.Delete && !c.back:
 		s.proven(c, "deletion")
 	}
 }
@@ -84,20 +84,20 @@ func (s *state) sends(c *ctl, p evict.Pod) {
 func (c *ctl) pausedBefore(s *state) bool { return c.course.Look().Sent.After(s.pausedAt) }
 
 // announces is what must be true when the mark, or the beginning of the eviction, is sent.
-func (s *state) announces(c *ctl, st recovery.Step) {
+func (s *state) announces(c *ctl, st decide.Step) {
 	a, l := c.course.Answer(), c.course.Look()
-	begins := st.Do == recovery.Arm && !l.Record.Open() || st.Do == recovery.Write && st.Record.Phase == taint.PhasePoweringOff
+	begins := st.Do == decide.Arm && !l.Record.Open() || st.Do == decide.Write && st.Record.Phase == taint.PhasePoweringOff
 	if begins && s.node.paused && c.pausedBefore(s) {
 		fail("8", "a fence begins of a node that was paused before it was looked at")
 	}
 	switch {
-	case st.Do == recovery.Write && st.Returned:
+	case st.Do == decide.Write && st.Returned:
 		if !l.Alive(l.Record) {
 			fail("11", "the record names volumes, and the node shows no life")
 		}
-	case st.Do == recovery.Write && st.Record.Phase == taint.PhaseEvicting:
+	case st.Do == decide.Write && st.Record.Phase == taint.PhaseEvicting:
 		s.proven(c, "beginning of the eviction")
-	case st.Do != recovery.Arm:
+	case st.Do != decide.Arm:
 	case a.State != providers.PowerOff || !c.said.off:
 		fail("2", "the mark, and the machine was not off when it was asked")
 	case c.said.boot.name() != l.BootID || c.said.lease.rv() != l.LeaseRV:

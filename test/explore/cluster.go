@@ -3,7 +3,7 @@ package explore
 import (
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // verb is a kind of transition.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // request is what a controller has on its way. A write is held in ctl.write beside it.
@@ -32,7 +32,7 @@ const (
 
 // ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it stands in a state.
 type ctl struct {
-	course recovery.Node
+	course decide.Node
 	fleet  *fleet.Fleet
 
 	request request
@@ -44,8 +44,8 @@ type ctl struct {
 	write   *write // writing
 	rest    []evict.Pod
 	how     map[string]evict.Refusal
-	step    recovery.Do // of the batch; zero: there is none
-	back    bool        // its pods are those of a node that returned
+	step    decide.Do // of the batch; zero: there is none
+	back    bool      // its pods are those of a node that returned
 
 	after    time.Duration // idle: how long to wait; zero: until something changes
 	looked   bool
@@ -66,7 +66,7 @@ type said struct {
 
 // write is a write on its way, with its preconditions.
 type write struct {
-	do        recovery.Do
+	do        decide.Do
 	rv        id // of the Node
 	rec       *taint.Record
 	on        bool
@@ -125,7 +125,7 @@ func (s *state) pass(d time.Duration) {
 // idles reports that a controller finds nothing to look at.
 func (s *state) idles(c *ctl) bool {
 	l := s.node.look(s.node.lease, s.now(), s.now())
-	return recovery.Idle(l, cloneFleet(c.fleet).View(nodeName, s.now())) && !c.course.Owes()
+	return decide.Idle(l, cloneFleet(c.fleet).View(nodeName, s.now())) && !c.course.Owes()
 }
 
 // stall is how long a late answer is late: longer than an answer of the device proves anything.
@@ -236,7 +236,7 @@ func (s *state) acts(o *Options, a act) {
 		s.left.TimeOuts--
 		s.orphan(c)
 		if c.request == sendingOff {
-			c.course.Did(recovery.Outcome{Sent: c.sent, Err: errDumb}, s.now(), c.fleet)
+			c.course.Did(decide.Outcome{Sent: c.sent, Err: errDumb}, s.now(), c.fleet)
 			break
 		}
 		s.written(c, errTimeOut)
@@ -260,7 +260,7 @@ func roundUp(d time.Duration) time.Duration {
 func (s *state) orphan(c *ctl) {
 	w := c.write
 	if c.request == sendingOff {
-		w = &write{do: recovery.PowerOff}
+		w = &write{do: decide.PowerOff}
 	}
 	if c.request != writing && c.request != sendingOff {
 		return
@@ -294,7 +294,7 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		back()
 		l := c.node.look(c.leaseRV, c.sent, s.now())
 		c.looked, c.sawNode, c.sawLease, c.had = true, c.node.rv, c.leaseRV, false
-		facts := recovery.Facts{Evict: patience}
+		facts := decide.Facts{Evict: patience}
 		facts.Facts = fence.Facts{Settings: settings, Mode: o.Mode, Devices: devices, NewID: s.draw().name(), By: "ff"}
 		if c.node.paused {
 			facts.Excluded = "paused"
@@ -338,14 +338,14 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		}
 	case sendingOff: // the device was busy until now
 		if c.still(s) != nil {
-			c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
+			c.course.Did(decide.Outcome{Late: true}, s.now(), c.fleet)
 			break
 		}
 		s.powersOff(c)
-		_ = s.arrive(&write{do: recovery.PowerOff})
+		_ = s.arrive(&write{do: decide.PowerOff})
 		at := c.sent
 		back()
-		c.course.Did(recovery.Outcome{Sent: at}, s.now(), c.fleet)
+		c.course.Did(decide.Outcome{Sent: at}, s.now(), c.fleet)
 	case writing:
 		err := s.arrive(c.write)
 		back()
@@ -360,7 +360,7 @@ func (c *ctl) still(s *state) error {
 	if s.observe {
 		facts.Mode = fence.Observe
 	}
-	return c.course.StillHolds(s.now(), recovery.Recheck{Seen: l, Facts: facts, Fleet: c.fleet.View(l.Name, s.now())})
+	return c.course.StillHolds(s.now(), decide.Recheck{Seen: l, Facts: facts, Fleet: c.fleet.View(l.Name, s.now())})
 }
 
 // written tells the course how a write ended, or sends the next of a batch.
@@ -368,7 +368,7 @@ func (s *state) written(c *ctl, err error) {
 	w := c.write
 	c.write = nil
 	switch w.do {
-	case recovery.Tombstone, recovery.Delete, recovery.Spare:
+	case decide.Tombstone, decide.Delete, decide.Spare:
 		switch {
 		case err == nil:
 			c.how[w.uid.name()] = evict.Accepted
@@ -380,12 +380,12 @@ func (s *state) written(c *ctl, err error) {
 		s.batch(c)
 	default:
 		c.request = idle
-		c.course.Did(recovery.Outcome{Err: err}, s.now(), c.fleet)
+		c.course.Did(decide.Outcome{Err: err}, s.now(), c.fleet)
 	}
 }
 
 // holds says whether a write of the step may be sent now.
-func (c *ctl) holds(s *state, uid string) recovery.Hold {
+func (c *ctl) holds(s *state, uid string) decide.Hold {
 	return c.course.HoldsFor(uid, s.now(), c.fleet.View(c.course.Look().Name, s.now()))
 }
 
@@ -393,16 +393,16 @@ func (c *ctl) holds(s *state, uid string) recovery.Hold {
 func (s *state) batch(c *ctl) {
 	again := c.request == asking
 	c.request = idle
-	for len(c.rest) > 0 && c.holds(s, c.rest[0].UID) == recovery.NotThis {
+	for len(c.rest) > 0 && c.holds(s, c.rest[0].UID) == decide.NotThis {
 		c.rest = c.rest[1:]
 	}
 	if len(c.rest) > 0 {
 		switch hold := c.holds(s, c.rest[0].UID); {
-		case hold == recovery.AskFirst && !again:
+		case hold == decide.AskFirst && !again:
 			c.request = asking
 			s.asks(c)
 			return
-		case hold == recovery.Yes:
+		case hold == decide.Yes:
 			p := c.rest[0]
 			c.rest = c.rest[1:]
 			c.request, c.sent = writing, s.now()
@@ -412,7 +412,7 @@ func (s *state) batch(c *ctl) {
 		}
 	}
 	c.rest, c.step = nil, 0
-	c.course.Did(recovery.Outcome{How: c.how}, s.now(), c.fleet)
+	c.course.Did(decide.Outcome{How: c.how}, s.now(), c.fleet)
 	c.how = nil
 }
 
@@ -435,59 +435,59 @@ func (s *state) next(c *ctl) {
 		l := c.course.Look()
 		w := &write{do: st.Do, rv: idOf(l.ResourceVersion)}
 		switch st.Do {
-		case recovery.Leave:
+		case decide.Leave:
 			c.request, c.after = idle, 0
 			return
-		case recovery.Wait:
+		case decide.Wait:
 			c.request, c.after = idle, st.After
 			return
-		case recovery.Ask:
+		case decide.Ask:
 			c.request = asking
 			s.asks(c)
 			return
-		case recovery.Read:
+		case decide.Read:
 			switch st.Read {
-			case recovery.Life:
+			case decide.Life:
 				c.request = looking
-			case recovery.Pods:
+			case decide.Pods:
 				c.request = listing
-			case recovery.Volumes:
+			case decide.Volumes:
 				c.request = resolving
-			case recovery.LiveAttachments:
+			case decide.LiveAttachments:
 				c.request = listingAttachments
-			case recovery.Claims:
+			case decide.Claims:
 				c.request = naming
-			case recovery.CachedAttachments:
+			case decide.CachedAttachments:
 				c.course.SawAttachments(s.attachments(), false, s.now())
 				continue
 			default:
 				panic("unexpected read " + st.Read.String())
 			}
 			return
-		case recovery.Write, recovery.Arm, recovery.Unmark:
+		case decide.Write, decide.Arm, decide.Unmark:
 			rec := st.Record
 			w.rec, w.fence = &rec, idOf(st.Record.ID)
 			s.announces(c, st)
-		case recovery.Condition:
+		case decide.Condition:
 			w.on = st.On
-		case recovery.ExpireReady:
+		case decide.ExpireReady:
 			s.expires(c)
-		case recovery.PowerOff:
+		case decide.PowerOff:
 			if c.still(s) != nil {
-				c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
+				c.course.Did(decide.Outcome{Late: true}, s.now(), c.fleet)
 				continue
 			}
 			s.powersOff(c)
 			c.request = sendingOff
 			return
-		case recovery.ClearVolumes:
-			if c.holds(s, "") != recovery.Yes {
-				c.course.Did(recovery.Outcome{Late: true}, s.now(), c.fleet)
+		case decide.ClearVolumes:
+			if c.holds(s, "") != decide.Yes {
+				c.course.Did(decide.Outcome{Late: true}, s.now(), c.fleet)
 				continue
 			}
 			w.inUse, w.listed = len(st.InUse) > 0, len(st.Attached) > 0
 			s.proven(c, "clearing of volumes")
-		case recovery.Tombstone, recovery.Delete, recovery.Spare:
+		case decide.Tombstone, decide.Delete, decide.Spare:
 			c.rest, c.step, c.back, c.how, c.request = st.Pods, st.Do, st.Returned, map[string]evict.Refusal{}, idle
 			s.batch(c)
 			continue
@@ -503,30 +503,30 @@ func (s *state) next(c *ctl) {
 func (s *state) arrive(w *write) error {
 	n := &s.node
 	switch w.do {
-	case recovery.PowerOff:
+	case decide.PowerOff:
 		s.m[bad].changing = s.m[bad].power
 		return nil
-	case recovery.Tombstone, recovery.Delete, recovery.Spare:
+	case decide.Tombstone, decide.Delete, decide.Spare:
 		return s.arrivePod(w)
 	}
 	if w.rv != n.rv {
 		return errConflict
 	}
 	switch w.do {
-	case recovery.Write:
+	case decide.Write:
 		if n.rec = w.rec; len(w.rec.Detaching) > 0 {
 			s.names()
 		}
-	case recovery.Arm:
+	case decide.Arm:
 		n.rec, n.mark, n.unready = w.rec, w.fence, n.unknown
-	case recovery.Unmark:
+	case decide.Unmark:
 		s.unmarks(w)
 		n.rec, n.mark = w.rec, 0
-	case recovery.Condition:
+	case decide.Condition:
 		n.poweredOn = w.on
-	case recovery.ExpireReady:
+	case decide.ExpireReady:
 		n.unknown, n.unready = true, true
-	case recovery.ClearVolumes:
+	case decide.ClearVolumes:
 		n.inUse, n.listed = w.inUse, w.listed
 	}
 	s.writeNode()
@@ -543,10 +543,10 @@ func (s *state) arrivePod(w *write) error {
 			return errConflict
 		}
 		switch w.do {
-		case recovery.Tombstone:
+		case decide.Tombstone:
 			p.tomb = true
 			s.ended[i] = w.fence
-		case recovery.Spare:
+		case decide.Spare:
 			p.spared = w.fence
 		default:
 			*p = pod{}

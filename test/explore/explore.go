@@ -1,5 +1,5 @@
 // Package explore plays every interleaving of a small world, and not many of a large one as test/sim does: the real courses
-// (taint/recovery, and with it fence, evict, proof and fleet) and the real decision of the hook (kubelet-admit/admit), around them a model of one
+// (taint/decide, and with it fence, evict, proof and fleet) and the real decision of the hook (kubelet-admit/admit), around them a model of one
 // node that fails, another that does not, its StatefulSet, its volume and its device. One step is one request that arrives, or one
 // thing that happens to the machine. States that are the same are visited once, nearest first: the story of a broken invariant is the
 // shortest there is. Faults are counted, so that what may follow few of them is seen whole, or at least far.
@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 // Faults are how many of each kind may happen in one history, and how many in all.
@@ -182,7 +182,7 @@ func (x *explorer) after(s *state, acts *[]act) (act, bool) {
 	}
 	late, c := s.orphans[0], s.ctl[0]
 	switch {
-	case late == nil && c != nil && c.write != nil && c.write.do == recovery.Tombstone && c.write.uid == s.pods[1].uid:
+	case late == nil && c != nil && c.write != nil && c.write.do == decide.Tombstone && c.write.uid == s.pods[1].uid:
 		return act{timeOut, 0}, true
 	case late != nil && !s.m[bad].power:
 		return act{boot, bad}, true

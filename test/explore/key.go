@@ -12,11 +12,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/proof"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // Two states are the same if whatever happens next happens in both. So a key leaves out names and clocks: ids are numbered as they come
@@ -270,11 +270,11 @@ func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // of which there are none; what each look finds anew and the model never changes; and what belongs to an act that was decided, which is
 // on its way.
 var skipped = map[field]bool{
-	{typ[recovery.Node](), "policy"}: true, {typ[recovery.Node](), "facts"}: true, {typ[recovery.Node](), "view"}: true,
-	{typ[recovery.Node](), "byPol"}: true, {typ[recovery.Node](), "step"}: true, {typ[recovery.Node](), "last"}: true,
-	{typ[recovery.Node](), "reads"}: true, {typ[recovery.Node](), "asks"}: true,
-	{typ[recovery.Node](), "sights"}: true, // the clocks agree: they have the record's times
-	{typ[recovery.Node](), "rival"}:  true, {typ[recovery.Node](), "wait"}: true, {typ[recovery.Node](), "workTook"}: true,
+	{typ[decide.Node](), "policy"}: true, {typ[decide.Node](), "facts"}: true, {typ[decide.Node](), "view"}: true,
+	{typ[decide.Node](), "byPol"}: true, {typ[decide.Node](), "step"}: true, {typ[decide.Node](), "last"}: true,
+	{typ[decide.Node](), "reads"}: true, {typ[decide.Node](), "asks"}: true,
+	{typ[decide.Node](), "sights"}: true, // the clocks agree: they have the record's times
+	{typ[decide.Node](), "rival"}:  true, {typ[decide.Node](), "wait"}: true, {typ[decide.Node](), "workTook"}: true,
 	{typ[evict.Memory](), "looked"}: true, {typ[fleet.Fleet](), "heard"}: true, {typ[proof.Answers](), "of"}: true,
 	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "liars"}: true,
 	{typ[fleet.Fleet](), "renewed"}: true, {typ[fleet.Fleet](), "outage"}: true, {typ[evict.Memory](), "seen"}: true,
@@ -302,8 +302,8 @@ func sinceLook(k *key, p unsafe.Pointer) { k.bools((*providers.Instant)(p).Wall.
 
 // ofLook are fields that the next look overwrites.
 var ofLook = map[field]bool{
-	{typ[recovery.Node](), "look"}: true, {typ[recovery.Node](), "pods"}: true, {typ[recovery.Node](), "atts"}: true,
-	{typ[recovery.Node](), "named"}: true,
+	{typ[decide.Node](), "look"}: true, {typ[decide.Node](), "pods"}: true, {typ[decide.Node](), "atts"}: true,
+	{typ[decide.Node](), "named"}: true,
 }
 
 // written are types and fields with a form of their own.
@@ -336,26 +336,26 @@ var (
 
 // The writers of the two memories. kept and worked are lists that serve for a moment: old ones are none.
 var (
-	course, flock = plan(typ[recovery.Node]()), plan(typ[fleet.Fleet]())
-	keptAt        = offset(typ[recovery.Node](), "kept", "at")
-	workedAt      = offset(typ[recovery.Node](), "worked")
+	course, flock = plan(typ[decide.Node]()), plan(typ[fleet.Fleet]())
+	keptAt        = offset(typ[decide.Node](), "kept", "at")
+	workedAt      = offset(typ[decide.Node](), "worked")
 )
 
-// serves is how long a list may serve (recovery.keptHolds, and more than workHolds).
+// serves is how long a list may serve (decide.keptHolds, and more than workHolds).
 const serves = 3 * time.Second
 
 func init() {
 	for name, at := range map[string]uintptr{"kept": keptAt, "work": workedAt, "worked": workedAt, "workPods": workedAt} {
-		f, _ := typ[recovery.Node]().FieldByName(name)
+		f, _ := typ[decide.Node]().FieldByName(name)
 		whole := plan(f.Type)
-		fields[field{typ[recovery.Node](), name}] = func(k *key, p unsafe.Pointer) {
+		fields[field{typ[decide.Node](), name}] = func(k *key, p unsafe.Pointer) {
 			node := unsafe.Add(p, -int(f.Offset))
 			if k.now.Sub((*providers.Instant)(unsafe.Add(node, at)).Wall) <= serves || k.live {
 				whole(k, p)
 			}
 		}
 	}
-	course = plan(typ[recovery.Node]())
+	course = plan(typ[decide.Node]())
 }
 
 // offset is where a field of a field lies.

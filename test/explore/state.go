@@ -9,9 +9,9 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // id is a UID, a boot, a fence or a resourceVersion: all are drawn from one counter. Zero is none.

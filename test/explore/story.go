@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
 )
 
 // Story draws a path as a sequence of messages between the first node, the API server, the controllers and the second node.
@@ -147,11 +147,11 @@ func told(b, s *state, a act, n int) (from, to int, text string) {
 func (w *write) told(b, s *state) string {
 	text := ""
 	switch w.do {
-	case recovery.Arm:
+	case decide.Arm:
 		text = "sets the MARK"
-	case recovery.Unmark:
+	case decide.Unmark:
 		text = "takes the MARK off: " + string(w.rec.Result)
-	case recovery.Write:
+	case decide.Write:
 		text = "record: " + string(w.rec.Phase)
 		if len(w.rec.Detaching) > 0 {
 			text += ", waits for the volume"
@@ -159,8 +159,8 @@ func (w *write) told(b, s *state) string {
 		if w.rec.Phase == taint.PhaseDone {
 			text += " " + string(w.rec.Result)
 		}
-	case recovery.Tombstone, recovery.Delete, recovery.Spare:
-		text = map[recovery.Do]string{recovery.Tombstone: "TOMBSTONE on ", recovery.Delete: "deletes ", recovery.Spare: "spares "}[w.do] + "the pod"
+	case decide.Tombstone, decide.Delete, decide.Spare:
+		text = map[decide.Do]string{decide.Tombstone: "TOMBSTONE on ", decide.Delete: "deletes ", decide.Spare: "spares "}[w.do] + "the pod"
 		for i := range b.pods {
 			if b.pods[i].uid == w.uid {
 				text = strings.Replace(text, "the pod", names[i], 1)
@@ -170,13 +170,13 @@ func (w *write) told(b, s *state) string {
 			text += ": refused"
 		}
 		return text
-	case recovery.ClearVolumes:
+	case decide.ClearVolumes:
 		text = "clears volumesInUse"
-	case recovery.ExpireReady:
+	case decide.ExpireReady:
 		text = "Ready: Unknown"
-	case recovery.Condition:
+	case decide.Condition:
 		text = "says that it is powered on"
-	case recovery.PowerOff:
+	case decide.PowerOff:
 		return "power-off arrives"
 	}
 	if s.node.rv == b.node.rv {

@@ -71,8 +71,8 @@ var (
 	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
 	kubeReads        = []string{"./taint/kube -short"}
 	recordsWorld     = []string{"./taint/controller -run Records|KeepItems"}
-	lifeSince        = []string{"./taint/fleet -run TestAlive", "./taint/recovery -run TestLife|TestQuestion"}
-	slowDevice       = []string{"./taint/proof", "./taint/recovery", "./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
+	lifeSince        = []string{"./taint/decide/fleet -run TestAlive", "./taint/decide -run TestLife|TestQuestion"}
+	slowDevice       = []string{"./taint/decide/proof", "./taint/decide", "./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
 	stuckWorld       = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
 	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
 )
@@ -84,7 +84,7 @@ var (
 )
 
 // overtime is what is done about volumes that do not detach.
-var overtime = []string{"./taint/evict -run Overtime|Emptied"}
+var overtime = []string{"./taint/decide/evict -run Overtime|Emptied"}
 
 // storageWatch is what becomes of storage systems' resources on a real API server.
 var storageWatch = []string{"./test/integration -run ^TestStorage$"}
@@ -117,7 +117,7 @@ var scrubs = []string{"./cmd/forcefence -short -run Scrub"}
 var rewound = []string{"./cmd/internal/app -run Rewind|RestoredEtcd"}
 
 // decisions are the packages that decide together: one's stories play through the others.
-var decisions = []string{"taint", "taint/proof", "taint/fleet", "taint/fence", "taint/evict", "taint/recovery"}
+var decisions = []string{"taint", "taint/decide/proof", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide"}
 
 // testsOf returns the tests that are to kill a mutant, in turn: those of its package, first those without a control plane, except where
 // only an API server can refuse what a write sends. Where a decision is weakened the other decisions' stories follow, then the whole
@@ -722,7 +722,7 @@ var Mutants = []Mutant{
 		Old: `o.Addresses != ""`, New: "true",
 	},
 	{
-		Name: "ec2: the first sight of a Lease is a heartbeat", In: "taint/fleet.Fleet.Lease",
+		Name: "ec2: the first sight of a Lease is a heartbeat", In: "taint/decide/fleet.Fleet.Lease",
 		Old: `if n.rv != "" { ... }`, New: "n.beat = now",
 	},
 	{
@@ -1056,7 +1056,7 @@ var Mutants = []Mutant{
 		Old: "err != nil && !errors.As(err, &answered)", New: "err != nil && errors.As(err, &answered)", Tests: []string{"./cmd/forcefence -run TestBundle"},
 	},
 	{
-		Name: "policy: storage-fences of Longhorn's driver", In: "taint/policy.Unfenced",
+		Name: "policy: storage-fences of Longhorn's driver", In: "taint/decide/policy.Unfenced",
 		Old: "!p.Fences && slices.Contains(drivers, d)", New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
@@ -1165,51 +1165,51 @@ var Mutants = []Mutant{
 		Old: `e.Type != "container"`, New: "false",
 	},
 	{
-		Name: "container: a start is not asked about: the boot id accuses", In: "taint/proof.NeverOff",
+		Name: "container: a start is not asked about: the boot id accuses", In: "taint/decide/proof.NeverOff",
 		Old: `r.Run == ""`, New: "true",
 	},
 	{
-		Name: "container: a device that contradicts itself is believed", In: "taint/fence.View.explain",
+		Name: "container: a device that contradicts itself is believed", In: "taint/decide/fence.View.explain",
 		Old: "now == v.Look.Record.Run", New: "false",
 	},
 	{
-		Name: "container: no answer is a start", In: "taint/fence.View.explain",
+		Name: "container: no answer is a start", In: "taint/decide/fence.View.explain",
 		Old: `now != ""`, New: "true",
 	},
 	{
-		Name: "container: the same boot is not explained", In: "taint/fence.View.step",
+		Name: "container: the same boot is not explained", In: "taint/decide/fence.View.step",
 		Old: "v.Mode != Disabled && unexplained(v.Look)", New: "false",
 	},
 	{
-		Name: "container: a start is asked about for ever", In: "taint/recovery.Idle",
+		Name: "container: a start is asked about for ever", In: "taint/decide.Idle",
 		Old: `r.Restart != ""`, New: "false",
 	},
 	{
-		Name: "container: the run of before stands in the record", In: "taint/evict.View.armed",
+		Name: "container: the run of before stands in the record", In: "taint/decide/evict.View.armed",
 		Old: `run != ""`, New: "false",
 	},
 	{
-		Name: "after: what is on before its mark is confirmed is still off by our power-off", In: "taint/evict.View.armed",
+		Name: "after: what is on before its mark is confirmed is still off by our power-off", In: "taint/decide/evict.View.armed",
 		Old: "v.Answer.State == providers.PowerOn", New: "false",
 	},
 	{
-		Name: "after: what was started since our power-off is still off by it", In: "taint/evict.View.armed",
+		Name: "after: what was started since our power-off is still off by it", In: "taint/decide/evict.View.armed",
 		Old: "d.Record.Run != run", New: "false",
 	},
 	{
-		Name: "after: a run that was told late is a start", In: "taint/evict.View.armed",
+		Name: "after: a run that was told late is a start", In: "taint/decide/evict.View.armed",
 		Old: `d.Record.Run != ""`, New: "true",
 	},
 	{
-		Name: "container: a mark knows no run", In: "taint/fence.View.begin",
+		Name: "container: a mark knows no run", In: "taint/decide/fence.View.begin",
 		Old: "r.Run, r.RunBy = v.Run()", New: `r.Run, r.RunBy = "", ""`,
 	},
 	{
-		Name: "container: any of several devices tells which run goes on", In: "taint/proof.Answers.RunNow",
+		Name: "container: any of several devices tells which run goes on", In: "taint/decide/proof.Answers.RunNow",
 		Old: "s.device.Name == r.RunBy", New: `s.answer.Run != ""`,
 	},
 	{
-		Name: "container: a confirmation without a run forgets the mark's", In: "taint/evict.View.armed",
+		Name: "container: a confirmation without a run forgets the mark's", In: "taint/decide/evict.View.armed",
 		Old: `run != ""`, New: "true",
 	},
 	{
@@ -1624,7 +1624,7 @@ var Mutants = []Mutant{
 		Old: "!m.At.Before(*last.At)", New: "m.At.Before(*last.At)",
 	},
 	{
-		Name: "plugin: a reason ends a pause of its own", In: "taint/fence.Pause.Annotation", Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Name: "plugin: a reason ends a pause of its own", In: "taint/decide/fence.Pause.Annotation", Tests: []string{"./cmd/forcefence -run PauseByRights"},
 		Old: "p.Reason + \"; \" + untilParameter + until", New: "p.Reason + until[:0]",
 	},
 	{
@@ -2278,7 +2278,7 @@ var Mutants = []Mutant{
 
 	// Deciding to ask, to power off and to mark: steps 1 to 5.
 	{
-		Name: "fence: changing is off (2)", In: "taint/fence.View.State",
+		Name: "fence: changing is off (2)", In: "taint/decide/fence.View.State",
 		Old: "return v.Answer.State",
 		New: `
 			if v.Answer.State == providers.PowerChanging {
@@ -2287,7 +2287,7 @@ var Mutants = []Mutant{
 			return v.Answer.State`,
 	},
 	{
-		Name: "fence: unknown is off after a while (2)", In: "taint/fence.View.State",
+		Name: "fence: unknown is off after a while (2)", In: "taint/decide/fence.View.State",
 		Old: "return v.Answer.State",
 		New: `
 			if v.Misses > 3 {
@@ -2296,127 +2296,127 @@ var Mutants = []Mutant{
 			return v.Answer.State`,
 	},
 	{
-		Name: "fence: an old Off marks (1)", In: "taint/fence.View.byAnswer",
+		Name: "fence: an old Off marks (1)", In: "taint/decide/fence.View.byAnswer",
 		Old: "v.tooOld()", New: "false",
 	},
 	{
-		Name: "fence: an Off that was long on its way counts (1)", In: "taint/proof.Counted",
+		Name: "fence: an Off that was long on its way counts (1)", In: "taint/decide/proof.Counted",
 		Old: "took > TTL", New: "took > 100*TTL",
 	},
 	{
-		Name: "fence: an Off that was on its way during a suspension counts (1)", In: "taint/proof.Counted",
-		Old: "a.At.Age(a.Got)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/proof"},
+		Name: "fence: an Off that was on its way during a suspension counts (1)", In: "taint/decide/proof.Counted",
+		Old: "a.At.Age(a.Got)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/fence.View.step",
+		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/decide/fence.View.step",
 		Old: "v.Answer.At.Before(since)", New: "since.Wall.IsZero()",
 	},
 	{
-		Name: "fence: a heartbeat makes the question for the run anew", In: "taint/fence.View.step",
+		Name: "fence: a heartbeat makes the question for the run anew", In: "taint/decide/fence.View.step",
 		Old: "since = v.Back", New: "_ = v.Back",
 	},
 	{
-		Name: "fence: a run from before the node was back counts", In: "taint/fence.Memory.Saw",
+		Name: "fence: a run from before the node was back counts", In: "taint/decide/fence.Memory.Saw",
 		Old: "m.Back, m.backOf = l.Got, l.Record.ID", New: "m.backOf = l.Record.ID",
 	},
 	{
-		Name: "fence: the run of an earlier fence's return counts", In: "taint/fence.Memory.Saw",
+		Name: "fence: the run of an earlier fence's return counts", In: "taint/decide/fence.Memory.Saw",
 		Old: "case l.Record.ID != m.backOf: ...", New: `case m.backOf == "": m.Back, m.backOf = l.Got, l.Record.ID`,
 	},
 	{
-		Name: "fence: a node that went again is still back", In: "taint/fence.Memory.Saw",
+		Name: "fence: a node that went again is still back", In: "taint/decide/fence.Memory.Saw",
 		Old: `m.Back, m.backOf = providers.Instant{}, ""`, New: "",
 	},
 	{
-		Name: "fence: no second snapshot (step 4)", In: "taint/fence.View.byAnswer",
+		Name: "fence: no second snapshot (step 4)", In: "taint/decide/fence.View.byAnswer",
 		Old: "!v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
-		Name: "fence: marks another life (step 4)", In: "taint/fence.View.byAnswer",
+		Name: "fence: marks another life (step 4)", In: "taint/decide/fence.View.byAnswer",
 		Old: "!v.Begin.SameLife(v.Look)", New: "false",
 	},
 	{
-		Name: "fence: a heartbeat keeps the answer (step 2)", In: "taint/fence.Memory.Saw",
+		Name: "fence: a heartbeat keeps the answer (step 2)", In: "taint/decide/fence.Memory.Saw",
 		Old: "!m.Begin.SameLife(l)", New: "false",
 	},
 	{
-		Name: "fence: power-off without the record (step 3)", In: "taint/fence.View.on",
+		Name: "fence: power-off without the record (step 3)", In: "taint/decide/fence.View.on",
 		Old: "Act: Write", New: "Act: PowerOff",
 	},
 	{
-		Name: "fence: no look between record and power-off (step 3)", In: "taint/fence.View.on",
+		Name: "fence: no look between record and power-off (step 3)", In: "taint/decide/fence.View.on",
 		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
-		Name: "fence: a power-off long after the device told which machine it is (step 3)", In: "taint/fence.View.identified",
+		Name: "fence: a power-off long after the device told which machine it is (step 3)", In: "taint/decide/fence.View.identified",
 		Old: "v.Answer.At.Age(at) <= identityHolds", New: "v.Answer.At.Age(at) <= 1000*identityHolds",
 	},
 	{
-		Name: "fence: the look does not count as the time of the act (step 3)", In: "taint/fence.View.identified",
+		Name: "fence: the look does not count as the time of the act (step 3)", In: "taint/decide/fence.View.identified",
 		Old: "v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
-		Name: "fence: observe mode powers off", In: "taint/fence.View.on",
+		Name: "fence: observe mode powers off", In: "taint/decide/fence.View.on",
 		Old: "v.Mode != Fence && !powering", New: "false",
 	},
 	{
-		Name: "fence: no grace before power-off", In: "taint/fence.View.on",
+		Name: "fence: no grace before power-off", In: "taint/decide/fence.View.on",
 		Old: "grace > 0", New: "false",
 	},
 	{
-		Name: "fence: a beating kubelet is powered off", In: "taint/fence.View.on",
+		Name: "fence: a beating kubelet is powered off", In: "taint/decide/fence.View.on",
 		Old: "case !v.Fleet.Stale: ...", New: "case false: ...",
 	},
 	{
-		Name: "guard: many power-offs at once (6)", In: "taint/fence.View.guard",
+		Name: "guard: many power-offs at once (6)", In: "taint/decide/fence.View.guard",
 		Old: `v.Fleet.Busy != ""`, New: "false",
 	},
 	{
-		Name: "guard: control-plane nodes are powered off where nobody said so (7)", In: "taint/fence.View.guard",
+		Name: "guard: control-plane nodes are powered off where nobody said so (7)", In: "taint/decide/fence.View.guard",
 		Old: "v.ControlPlane && !v.Quorum", New: "false",
 	},
 	{
-		Name: "guard: a node that is not Ready lowers its domain though it renews its Lease", In: "taint/fleet.node.sickness",
+		Name: "guard: a node that is not Ready lowers its domain though it renews its Lease", In: "taint/decide/fleet.node.sickness",
 		Old: "!n.unready || inDomain && renews", New: "!n.unready",
 	},
 	{
-		Name: "guard: a node that is not Ready counts in the cluster (6)", In: "taint/fleet.node.sickness",
+		Name: "guard: a node that is not Ready counts in the cluster (6)", In: "taint/decide/fleet.node.sickness",
 		Old: "!n.unready || inDomain && renews", New: "!n.unready || renews",
 	},
 	{
-		Name: "guard: a node that is not Ready counts in its domain though it missed a renewal (6)", In: "taint/fleet.node.sickness",
+		Name: "guard: a node that is not Ready counts in its domain though it missed a renewal (6)", In: "taint/decide/fleet.node.sickness",
 		Old: "!n.missed && !n.beat.IsZero()", New: "!n.beat.IsZero()",
 	},
 	{
-		Name: "guard: a node that was never seen to renew counts in its domain (6)", In: "taint/fleet.node.sickness",
+		Name: "guard: a node that was never seen to renew counts in its domain (6)", In: "taint/decide/fleet.node.sickness",
 		Old: "!n.missed && !n.beat.IsZero()", New: "!n.missed",
 	},
 	{
-		Name: "guard: a node that is being fenced counts in its domain (6)", In: "taint/fleet.node.sickness",
+		Name: "guard: a node that is being fenced counts in its domain (6)", In: "taint/decide/fleet.node.sickness",
 		Old: `case n.fenced: return "marked, or being fenced"`, New: "",
 	},
 	{
-		Name: "guard: the refusal names nobody", In: "taint/fleet.Fleet.part",
+		Name: "guard: the refusal names nobody", In: "taint/decide/fleet.Fleet.part",
 		Old: "p.Unhealthy = s.unhealthy()", New: "",
 	},
 	{
-		Name: "guard: the refusal keeps the names to itself", In: "taint/fence.floor",
+		Name: "guard: the refusal keeps the names to itself", In: "taint/decide/fence.floor",
 		Old: `text += ": " + p.Unhealthy`, New: "",
 	},
 	{
-		Name: "guard: hosts of KubeVirt are powered off where nobody said so", In: "taint/fence.View.guard",
+		Name: "guard: hosts of KubeVirt are powered off where nobody said so", In: "taint/decide/fence.View.guard",
 		Old: "v.VMHost && !v.VMHosts", New: "false",
 	},
 	{
-		Name: "guard: hosts of KubeVirt are never powered off", In: "taint/fence.View.guard",
+		Name: "guard: hosts of KubeVirt are never powered off", In: "taint/decide/fence.View.guard",
 		Old: "v.VMHost && !v.VMHosts", New: "v.VMHost",
 	},
 	{
-		Name: "guard: a host of KubeVirt whose handler is late is none", In: "taint/fence.IsVMHost",
+		Name: "guard: a host of KubeVirt whose handler is late is none", In: "taint/decide/fence.IsVMHost",
 		Old: "return ok", New: `return ok && labels[vmHostLabel] == "true"`,
 	},
 	{
-		Name: "guard: nobody looks for hosts of KubeVirt", In: "taint/recovery.Node.unmarked",
+		Name: "guard: nobody looks for hosts of KubeVirt", In: "taint/decide.Node.unmarked",
 		Old: "v.VMHost = fence.IsVMHost(l.Labels)", New: "",
 	},
 	{
@@ -2440,55 +2440,55 @@ var Mutants = []Mutant{
 		Old: "given || !c.fences()", New: "given || true",
 	},
 	{
-		Name: "guard: no floor of healthy nodes (6)", In: "taint/fence.View.guard",
+		Name: "guard: no floor of healthy nodes (6)", In: "taint/decide/fence.View.guard",
 		Old: "p.Undercut()", New: "false",
 	},
 	{
-		Name: "guard: a lost site's machines are powered off", In: "taint/fence.View.guard",
+		Name: "guard: a lost site's machines are powered off", In: "taint/decide/fence.View.guard",
 		Old: "!p.Lost.IsZero()", New: "false",
 	},
 	{
-		Name: "guard: power-offs while a gateway is dead", In: "taint/fence.View.guard",
+		Name: "guard: power-offs while a gateway is dead", In: "taint/decide/fence.View.guard",
 		Old: "p.Cut()", New: "false",
 	},
 	{
-		Name: "guard: power-offs while we are cut off", In: "taint/fence.View.guard",
+		Name: "guard: power-offs while we are cut off", In: "taint/decide/fence.View.guard",
 		Old: "s.Back > 0", New: "false",
 	},
 	{
-		Name: "guard: no cool-down after a storm", In: "taint/fence.View.guard",
+		Name: "guard: no cool-down after a storm", In: "taint/decide/fence.View.guard",
 		Old: "p.Cool > 0", New: "false",
 	},
 	{
-		Name: "guard: etcd loses its quorum (7)", In: "taint/fence.View.quorum",
+		Name: "guard: etcd loses its quorum (7)", In: "taint/decide/fence.View.quorum",
 		Old: "healthy < need", New: "false",
 	},
 	{
-		Name: "guard: an even number of members has one more to spare (7)", In: "taint/fence.View.quorum",
+		Name: "guard: an even number of members has one more to spare (7)", In: "taint/decide/fence.View.quorum",
 		Old: "len(members)/2 + 1", New: "(len(members) + 1) / 2",
 	},
 	{
-		Name: "guard: the machine counts for its own quorum (7)", In: "taint/fence.View.quorum",
+		Name: "guard: the machine counts for its own quorum (7)", In: "taint/decide/fence.View.quorum",
 		Old: "m.Healthy && m.Name != v.Look.Name", New: "m.Healthy",
 	},
 	{
-		Name: "guard: an etcd that is not Ready counts (7)", In: "taint/fence.View.quorum",
+		Name: "guard: an etcd that is not Ready counts (7)", In: "taint/decide/fence.View.quorum",
 		Old: "ready || !listed", New: "ready || true || listed",
 	},
 	{
-		Name: "guard: unknown members, and several at once (7)", In: "taint/fence.View.quorum",
+		Name: "guard: unknown members, and several at once (7)", In: "taint/decide/fence.View.quorum",
 		Old: "!known && len(turn) > 0", New: "false",
 	},
 	{
-		Name: "guard: a control-plane node without etcd's pod is known to have no member (7)", In: "taint/fence.View.etcd",
+		Name: "guard: a control-plane node without etcd's pod is known to have no member (7)", In: "taint/decide/fence.View.etcd",
 		Old: "!listed", New: "!listed && false",
 	},
 	{
-		Name: "guard: etcd's members are not read before a decision (7)", In: "taint/fence.View.unread",
+		Name: "guard: etcd's members are not read before a decision (7)", In: "taint/decide/fence.View.unread",
 		Old: "v.Members == nil", New: "false",
 	},
 	{
-		Name: "guard: an announced power-off passes no guard (6)", In: "taint/fence.View.step",
+		Name: "guard: an announced power-off passes no guard (6)", In: "taint/decide/fence.View.step",
 		Old: `if announced {
 		if no := v.guard(); no.why != "" {
 			d := v.close(taint.ResultCancelled, no.why)
@@ -2498,72 +2498,72 @@ var Mutants = []Mutant{
 	}`, New: "",
 	},
 	{
-		Name: "fleet: the limit of power-offs is not kept (6)", In: "taint/fleet.Fleet.busy",
+		Name: "fleet: the limit of power-offs is not kept (6)", In: "taint/decide/fleet.Fleet.busy",
 		Old: "n < f.most()", New: "true",
-		Tests: []string{"./taint/fleet ./test/sim"},
+		Tests: []string{"./taint/decide/fleet ./test/sim"},
 	},
 	{
-		Name: "fleet: a marked node is healthy (6)", In: "taint/fleet.Fleet.See",
+		Name: "fleet: a marked node is healthy (6)", In: "taint/decide/fleet.Fleet.See",
 		Old: "l.Mark != nil", New: "false",
 	},
 	{
-		Name: "fleet: a node that is being fenced is healthy (6)", In: "taint/fleet.Fleet.See",
+		Name: "fleet: a node that is being fenced is healthy (6)", In: "taint/decide/fleet.Fleet.See",
 		Old: "l.Record.Open()", New: "false",
 	},
 	{
-		Name: "fleet: a silent node is healthy (6)", In: "taint/fleet.node.sickness",
+		Name: "fleet: a silent node is healthy (6)", In: "taint/decide/fleet.node.sickness",
 		Old: `case n.stale: return "silent"`, New: "",
 	},
 	{
-		Name: "fleet: a floor is rounded down (6)", In: "taint/fleet.Amount.atLeast",
+		Name: "fleet: a floor is rounded down (6)", In: "taint/decide/fleet.Amount.atLeast",
 		Old: "a.Percent*n + 99", New: "a.Percent * n",
 	},
 	{
-		Name: "fleet: a node moves itself into another zone (6)", In: "taint/fleet.Fleet.home",
+		Name: "fleet: a node moves itself into another zone (6)", In: "taint/decide/fleet.Fleet.home",
 		Old: `d.Fixed || n.homes[i] == ""`, New: "true",
 	},
 	{
-		Name: "fleet: nodes that die one by one are a lost site", In: "taint/fleet.Fleet.losing",
+		Name: "fleet: nodes that die one by one are a lost site", In: "taint/decide/fleet.Fleet.losing",
 		Old: "last.Sub(n.at) <= n.duration", New: "true",
 	},
 	{
-		Name: "fleet: a node that renewed once after a silence fell silent before that (6)", In: "taint/fleet.Fleet.losing",
+		Name: "fleet: a node that renewed once after a silence fell silent before that (6)", In: "taint/decide/fleet.Fleet.losing",
 		Old: "last.Sub(n.at) <= n.duration", New: "last.Sub(n.since) <= n.duration",
 	},
 	{
-		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/fleet.Fleet.Lease",
+		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/decide/fleet.Fleet.Lease",
 		Old: "n.at.Age(now) > share(duration, missedAfter)", New: "false",
 	},
 	{
-		Name: "fleet: after a suspension all are heard (15)", In: "taint/fleet.Fleet.flag",
+		Name: "fleet: after a suspension all are heard (15)", In: "taint/decide/fleet.Fleet.flag",
 		Old: "n.at.Age(now)", New: "now.Sub(n.at)",
 	},
 	{
-		Name: "fleet: all Leases are stale after 25 s", In: "taint/fleet.View.Settled",
+		Name: "fleet: all Leases are stale after 25 s", In: "taint/decide/fleet.View.Settled",
 		Old: "v.Longest", New: "DefaultDuration",
 	},
 	{
-		Name: "fleet: the Lease of a node that is gone counts", In: "taint/fleet.Fleet.scan",
+		Name: "fleet: the Lease of a node that is gone counts", In: "taint/decide/fleet.Fleet.scan",
 		Old: "f.longest = 0", New: "",
 	},
 	{
-		Name: "fleet: a suspension is silence (15)", In: "taint/fleet.Fleet.flag",
+		Name: "fleet: a suspension is silence (15)", In: "taint/decide/fleet.Fleet.flag",
 		Old: "now.Sub(n.at)", New: "n.at.Age(now)",
 	},
 	{
-		Name: "fleet: a suspension is not looked at in time", In: "taint/fleet.Fleet.awake",
+		Name: "fleet: a suspension is not looked at in time", In: "taint/decide/fleet.Fleet.awake",
 		Old: "f.scanned.Age(now) > f.due.Sub(f.scanned)", New: "now.After(f.due)",
 	},
 	{
-		Name: "fleet: a device that was silent for long is news for ever (16)", In: "taint/fleet.Fleet.flag",
+		Name: "fleet: a device that was silent for long is news for ever (16)", In: "taint/decide/fleet.Fleet.flag",
 		Old: "now.Sub(n.mute) > muteTTL", New: "false",
 	},
 	{
-		Name: "fleet: a device that never answered makes a dead gateway", In: "taint/fleet.Fleet.Reached",
+		Name: "fleet: a device that never answered makes a dead gateway", In: "taint/decide/fleet.Fleet.Reached",
 		Old: "n.spoke && n.mute.IsZero()", New: "n.mute.IsZero()",
 	},
 	{
-		Name: "fleet: one read that works ends it that we are cut off", In: "taint/fleet.Fleet.Called",
+		Name: "fleet: one read that works ends it that we are cut off", In: "taint/decide/fleet.Fleet.Called",
 		Old: "f.failed >= cutAfter", New: "false",
 	},
 	{
@@ -2583,138 +2583,138 @@ var Mutants = []Mutant{
 		Old: `!static || p.Spec.NodeName == ""`, New: `false && static || p.Spec.NodeName == ""`,
 	},
 	{
-		Name: "fence: all Leases stale, and yet (7)", In: "taint/fence.View.gate",
+		Name: "fence: all Leases stale, and yet (7)", In: "taint/decide/fence.View.gate",
 		Old: "v.Fleet.AllSilent()", New: "false",
 	},
 	{
-		Name: "fence: most are silent, and yet (15)", In: "taint/fence.View.on",
+		Name: "fence: most are silent, and yet (15)", In: "taint/decide/fence.View.on",
 		Old: "!v.Fleet.Heard, v.Fleet.SilentSince.IsZero()", New: "false",
 	},
 	{
-		Name: "fence: an announced power-off is sent though most are silent (15)", In: "taint/fence.View.step",
+		Name: "fence: an announced power-off is sent though most are silent (15)", In: "taint/decide/fence.View.step",
 		Old: "announced && !v.Fleet.Heard", New: "false",
 	},
 	{
-		Name: "fence: a new leader sends an announced power-off before it knows the silence (15)", In: "taint/fence.View.on",
+		Name: "fence: a new leader sends an announced power-off before it knows the silence (15)", In: "taint/decide/fence.View.on",
 		Old: "!v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince)", New: "false",
 	},
 	{
-		Name: "fence: a refusal for good is tried again and again", In: "taint/fence.View.step",
+		Name: "fence: a refusal for good is tried again and again", In: "taint/decide/fence.View.step",
 		Old: "powering && v.State() != providers.PowerOff && v.Exhausted(v.Devices)", New: "false",
 	},
 	{
-		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/fence.View.byAnswer",
+		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/decide/fence.View.byAnswer",
 		Old: "v.mayBeAlive()", New: "false",
 	},
 	{
-		Name: "fence: a cache's attachments justify a mark", In: "taint/fence.View.byAnswer",
+		Name: "fence: a cache's attachments justify a mark", In: "taint/decide/fence.View.byAnswer",
 		Old: "v.Work == CacheSays", New: "false",
 	},
 	{
-		Name: "fence: no back-off after an eviction", In: "taint/fence.wasMarked",
+		Name: "fence: no back-off after an eviction", In: "taint/decide/fence.wasMarked",
 		Old: "taint.ResultMarkRemoved, taint.ResultEvicted, taint.ResultReturned", New: "taint.ResultMarkRemoved",
 	},
 	{
-		Name: "fence: a slow look makes every Off too old", In: "taint/fence.View.tooOld",
+		Name: "fence: a slow look makes every Off too old", In: "taint/decide/fence.View.tooOld",
 		Old: "!v.Look.Sent.After(v.Answer.Got)", New: "true",
 	},
 	{
-		Name: "fence: an Off counts for the mark whatever its age", In: "taint/fence.View.tooOld",
+		Name: "fence: an Off counts for the mark whatever its age", In: "taint/decide/fence.View.tooOld",
 		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "false",
 	},
 	{
-		Name: "fence: an Off of before a suspension counts without a look", In: "taint/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/fence"},
+		Name: "fence: an Off of before a suspension counts without a look", In: "taint/decide/fence.View.tooOld",
+		Old: "v.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: an Off of before a suspension counts for the mark", In: "taint/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Look.Sent) > proof.TTL", New: "v.Look.Sent.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/fence"},
+		Name: "fence: an Off of before a suspension counts for the mark", In: "taint/decide/fence.View.tooOld",
+		Old: "v.Answer.At.Age(v.Look.Sent) > proof.TTL", New: "v.Look.Sent.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: an Off and a look of before a suspension count for the mark", In: "taint/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answer.At) > armWithin", Tests: []string{"./taint/fence"},
+		Name: "fence: an Off and a look of before a suspension count for the mark", In: "taint/decide/fence.View.tooOld",
+		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answer.At) > armWithin", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: power-off on a look of before a suspension", In: "taint/fence.View.on",
-		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/fence"},
+		Name: "fence: power-off on a look of before a suspension", In: "taint/decide/fence.View.on",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: power-off on an On of before a suspension", In: "taint/fence.View.on",
-		Old: "v.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answer.Got) <= proof.TTL", Tests: []string{"./taint/fence"},
+		Name: "fence: power-off on an On of before a suspension", In: "taint/decide/fence.View.on",
+		Old: "v.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answer.Got) <= proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: a suspension counts as silence", In: "taint/fence.View.on",
-		Old: "v.Now.Sub(v.Fleet.SilentSince)", New: "v.Fleet.SilentSince.Age(v.Now)", Tests: []string{"./taint/fence"},
+		Name: "fence: a suspension counts as silence", In: "taint/decide/fence.View.on",
+		Old: "v.Now.Sub(v.Fleet.SilentSince)", New: "v.Fleet.SilentSince.Age(v.Now)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: after a suspension no device is asked for long", In: "taint/fence.View.askEvery",
-		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/fence"},
+		Name: "fence: after a suspension no device is asked for long", In: "taint/decide/fence.View.askEvery",
+		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a power-off by a clock that runs ahead never times out", In: "taint/fence.View.step",
-		Old: "v.age(rec.At) > v.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.PowerOffTimeout", Tests: []string{"./taint/fence"},
+		Name: "records: a power-off by a clock that runs ahead never times out", In: "taint/decide/fence.View.step",
+		Old: "v.age(rec.At) > v.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.PowerOffTimeout", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a delay by a clock that runs ahead lasts for an hour", In: "taint/fence.View.on",
-		Old: "v.when(v.Look.Record.At)", New: "providers.InstantOf(v.Look.Record.At)", Tests: []string{"./taint/fence"},
+		Name: "records: a delay by a clock that runs ahead lasts for an hour", In: "taint/decide/fence.View.on",
+		Old: "v.when(v.Look.Record.At)", New: "providers.InstantOf(v.Look.Record.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a failed power-off by a clock that runs ahead rests for an hour", In: "taint/fence.View.failedLately",
-		Old: "v.age(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/fence"},
+		Name: "records: a failed power-off by a clock that runs ahead rests for an hour", In: "taint/decide/fence.View.failedLately",
+		Old: "v.age(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a mark that was lifted by a clock that runs ahead keeps the next away for an hour", In: "taint/fence.View.endedLately",
-		Old: "v.age(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/fence"},
+		Name: "records: a mark that was lifted by a clock that runs ahead keeps the next away for an hour", In: "taint/decide/fence.View.endedLately",
+		Old: "v.age(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: after a clock that runs ahead a machine that ran is off by us", In: "taint/fence.View.begin",
-		Old: "!v.LastOn.After(v.when(old.At))", New: "!v.LastOn.Wall.After(old.At)", Tests: []string{"./taint/fence"},
+		Name: "records: after a clock that runs ahead a machine that ran is off by us", In: "taint/decide/fence.View.begin",
+		Old: "!v.LastOn.After(v.when(old.At))", New: "!v.LastOn.Wall.After(old.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a power-on by a clock that runs ahead boots for an hour", In: "taint/fence.View.booting",
-		Old: "v.age(r.LastPowerOn())", New: "v.Now.Wall.Sub(r.LastPowerOn())", Tests: []string{"./taint/fence"},
+		Name: "records: a power-on by a clock that runs ahead boots for an hour", In: "taint/decide/fence.View.booting",
+		Old: "v.age(r.LastPowerOn())", New: "v.Now.Wall.Sub(r.LastPowerOn())", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a power-on after a clock that runs ahead waits for an hour", In: "taint/fence.View.afterwards",
-		Old: "v.After.Delay - v.age(rec.At)", New: "v.After.Delay - v.Now.Wall.Sub(rec.At)", Tests: []string{"./taint/fence"},
+		Name: "records: a power-on after a clock that runs ahead waits for an hour", In: "taint/decide/fence.View.afterwards",
+		Old: "v.After.Delay - v.age(rec.At)", New: "v.After.Delay - v.Now.Wall.Sub(rec.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: an answer after a clock that runs ahead is asked for during an hour", In: "taint/fence.View.afterwards",
-		Old: "!v.Answer.At.After(v.when(rec.At))", New: "!v.Answer.At.Wall.After(rec.At)", Tests: []string{"./taint/fence"},
+		Name: "records: an answer after a clock that runs ahead is asked for during an hour", In: "taint/decide/fence.View.afterwards",
+		Old: "!v.Answer.At.After(v.when(rec.At))", New: "!v.Answer.At.Wall.After(rec.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: who turned it on after a clock that runs ahead is not seen", In: "taint/fence.View.afterwards",
-		Old: "v.LastOn.After(v.when(rec.At)) && rec.After == \"\"", New: "v.LastOn.Wall.After(rec.At) && rec.After == \"\"", Tests: []string{"./taint/fence"},
+		Name: "records: who turned it on after a clock that runs ahead is not seen", In: "taint/decide/fence.View.afterwards",
+		Old: "v.LastOn.After(v.when(rec.At)) && rec.After == \"\"", New: "v.LastOn.Wall.After(rec.At) && rec.After == \"\"", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: power-ons by a clock that runs ahead count for longer than a day", In: "taint/fence.View.afterwards",
-		Old: "v.age(last) >= taint.Day", New: "false", Tests: []string{"./taint/fence"},
+		Name: "records: power-ons by a clock that runs ahead count for longer than a day", In: "taint/decide/fence.View.afterwards",
+		Old: "v.age(last) >= taint.Day", New: "false", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "power-on: on a look of before a suspension", In: "taint/fence.View.afterwards",
-		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/fence"},
+		Name: "power-on: on a look of before a suspension", In: "taint/decide/fence.View.afterwards",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fleet: the grace does not begin anew after an outage (15)", In: "taint/fleet.Fleet.View",
+		Name: "fleet: the grace does not begin anew after an outage (15)", In: "taint/decide/fleet.Fleet.View",
 		Old: "f.heard.After(from)", New: "false",
 	},
 	{
-		Name: "fleet: silence counts while nobody is heard (15)", In: "taint/fleet.Fleet.count",
+		Name: "fleet: silence counts while nobody is heard (15)", In: "taint/decide/fleet.Fleet.count",
 		Old: `
 			case !heard:
 				f.heard = providers.Instant{}`,
 		New: "case !heard && false:",
 	},
 	{
-		Name: "fleet: an outage too short to be stale counts (15)", In: "taint/fleet.Fleet.count",
+		Name: "fleet: an outage too short to be stale counts (15)", In: "taint/decide/fleet.Fleet.count",
 		Old: "2*f.beating", New: "2*f.fresh",
 	},
 	{
-		Name: "fleet: the first heartbeat after a pause counts among many (15)", In: "taint/fleet.Fleet.Lease",
+		Name: "fleet: the first heartbeat after a pause counts among many (15)", In: "taint/decide/fleet.Fleet.Lease",
 		Old: "f.awake(now)", New: "",
 	},
 	{
-		Name: "fleet: Leases of nobody count (7)", In: "taint/fleet.Fleet.tally",
+		Name: "fleet: Leases of nobody count (7)", In: "taint/decide/fleet.Fleet.tally",
 		Old: `
 			if !n.exists {
 				return
@@ -2722,27 +2722,27 @@ var Mutants = []Mutant{
 		New: "",
 	},
 	{
-		Name: "fleet: a Lease lasts for as long as it says", In: "taint/fleet.Fleet.Lease",
+		Name: "fleet: a Lease lasts for as long as it says", In: "taint/decide/fleet.Fleet.Lease",
 		Old: "duration == 0 || n.odd", New: "duration == 0",
 	},
 	{
-		Name: "fleet: an event outlives an answer of On", In: "taint/fleet.Fleet.Answered",
+		Name: "fleet: an event outlives an answer of On", In: "taint/decide/fleet.Fleet.Answered",
 		Old: "n != nil && a.State == providers.PowerOn && a.At.After(n.hint)", New: "n != nil && false",
 	},
 	{
-		Name: "fleet: a device that is polled vouches for its own answer", In: "taint/fleet.View.Told",
+		Name: "fleet: a device that is polled vouches for its own answer", In: "taint/decide/fleet.View.Told",
 		Old: `v.Hint != "" && v.Hint != Poll`, New: `v.Hint != ""`,
 	},
 	{
-		Name: "fleet: a poll's hint takes another's place", In: "taint/fleet.Fleet.Hint",
+		Name: "fleet: a poll's hint takes another's place", In: "taint/decide/fleet.Fleet.Hint",
 		Old: "by != Poll || !n.hinted(now)", New: "true",
 	},
 	{
-		Name: "fleet: an end is noticed twice", In: "taint/fleet.Fleet.Noticed",
+		Name: "fleet: an end is noticed twice", In: "taint/decide/fleet.Fleet.Noticed",
 		Old: "n == nil || n.counted", New: "n == nil",
 	},
 	{
-		Name: "fleet: a line that broke is silence (15)", In: "taint/fleet.Fleet.View",
+		Name: "fleet: a line that broke is silence (15)", In: "taint/decide/fleet.Fleet.View",
 		Old: "v.Stale, v.Missed = n.stale, now.Sub(n.at) > share(n.duration, missedAfter)",
 		New: "v.Stale, v.Missed = n.stale || n.hinted(now), now.Sub(n.at) > share(n.duration, missedAfter)",
 	},
@@ -2799,55 +2799,55 @@ var Mutants = []Mutant{
 		Old: `r.liar(ms[i]) == ""`, New: "true",
 	},
 	{
-		Name: "pace: storage pods wait for older fences' pods", In: "taint/fleet.before",
+		Name: "pace: storage pods wait for older fences' pods", In: "taint/decide/fleet.before",
 		Old: "first(a.First, b.First)", New: "0",
 	},
 	{
-		Name: "pace: the younger fence first", In: "taint/fleet.before",
+		Name: "pace: the younger fence first", In: "taint/decide/fleet.before",
 		Old: "a.Since.Compare(b.Since)", New: "b.Since.Compare(a.Since)",
 	},
 	{
-		Name: "pace: who waits longest has no share (16)", In: "taint/fleet.Pace.Next",
+		Name: "pace: who waits longest has no share (16)", In: "taint/decide/fleet.Pace.Next",
 		Old: "p.given%turnsShared != 0", New: "p.given > 0",
 	},
 	{
-		Name: "pace: any number of writes at the same time", In: "taint/fleet.Pace.Next",
+		Name: "pace: any number of writes at the same time", In: "taint/decide/fleet.Pace.Next",
 		Old: "p.under >= p.Room()", New: "false",
 	},
 	{
-		Name: "pace: turns are not given back", In: "taint/fleet.Pace.Done",
+		Name: "pace: turns are not given back", In: "taint/decide/fleet.Pace.Done",
 		Old: "p.under--", New: "",
 	},
 	{
-		Name: "pace: another than who leaves the line goes from it", In: "taint/fleet.Pace.Leave",
+		Name: "pace: another than who leaves the line goes from it", In: "taint/decide/fleet.Pace.Leave",
 		Old: "slices.Delete(p.waiting, i, i+1)", New: "slices.Delete(p.waiting, 0, 1)",
 	},
 	{
-		Name: "pace: as many writes as ever while there is no room", In: "taint/fleet.Pace.Done",
+		Name: "pace: as many writes as ever while there is no room", In: "taint/decide/fleet.Pace.Done",
 		Old: "p.window/2", New: "p.window-1",
 	},
 	{
-		Name: "pace: one crowd counts as often as it has writes", In: "taint/fleet.Pace.Done",
+		Name: "pace: one crowd counts as often as it has writes", In: "taint/decide/fleet.Pace.Done",
 		Old: "t.number > p.narrowed", New: "true",
 	},
 	{
-		Name: "pace: nothing is tried any more", In: "taint/fleet.Pace.Done",
+		Name: "pace: nothing is tried any more", In: "taint/decide/fleet.Pace.Done",
 		Old: "min(paceLeast, most)", New: "1",
 	},
 	{
-		Name: "pace: more writes than the operator allows", In: "taint/fleet.Pace.Done",
+		Name: "pace: more writes than the operator allows", In: "taint/decide/fleet.Pace.Done",
 		Old: "min(paceLeast, most)", New: "paceLeast",
 	},
 	{
-		Name: "pace: one success makes room for another write", In: "taint/fleet.Pace.Done",
+		Name: "pace: one success makes room for another write", In: "taint/decide/fleet.Pace.Done",
 		Old: "1/p.window", New: "1",
 	},
 	{
-		Name: "pace: fewer writes for ever", In: "taint/fleet.Pace.Done",
+		Name: "pace: fewer writes for ever", In: "taint/decide/fleet.Pace.Done",
 		Old: "1/p.window", New: "0",
 	},
 	{
-		Name: "pace: the window grows beyond the limit", In: "taint/fleet.Pace.Done",
+		Name: "pace: the window grows beyond the limit", In: "taint/decide/fleet.Pace.Done",
 		Old: "min(p.window+1/p.window, most)", New: "p.window+1/p.window",
 	},
 	{
@@ -3077,137 +3077,137 @@ var Mutants = []Mutant{
 		Old: "l.Record != nil && !l.Alive(l.Record)", New: "false",
 	},
 	{
-		Name: "fleet: a power-off's turn ends when the machine is off (6)", In: "taint/fleet.Fleet.Record",
+		Name: "fleet: a power-off's turn ends when the machine is off (6)", In: "taint/decide/fleet.Fleet.Record",
 		Old: "case r.Open() && r.PowerOff: ...", New: "",
 	},
 	{
-		Name: "fleet: a fence that hangs keeps its turn (16)", In: "taint/fleet.Fleet.Record",
+		Name: "fleet: a fence that hangs keeps its turn (16)", In: "taint/decide/fleet.Fleet.Record",
 		Old: "n.sights.When(r.At, now).Add(turnTTL)", New: "providers.Instant{}",
 	},
 	{
-		Name: "records: a turn by a clock that runs ahead lasts for an hour (16)", In: "taint/fleet.Fleet.Record",
-		Old: "n.sights.When(r.At, now)", New: "providers.InstantOf(r.At)", Tests: []string{"./taint/fleet"},
+		Name: "records: a turn by a clock that runs ahead lasts for an hour (16)", In: "taint/decide/fleet.Fleet.Record",
+		Old: "n.sights.When(r.At, now)", New: "providers.InstantOf(r.At)", Tests: []string{"./taint/decide/fleet"},
 	},
 	{
-		Name: "records: a turn counts from the last change of the Node (16)", In: "taint/fleet.Fleet.Record",
-		Old: "n.sights.Saw(r, now)", New: "taint.Sightings(nil).Saw(r, now)", Tests: []string{"./taint/fleet"},
+		Name: "records: a turn counts from the last change of the Node (16)", In: "taint/decide/fleet.Fleet.Record",
+		Old: "n.sights.Saw(r, now)", New: "taint.Sightings(nil).Saw(r, now)", Tests: []string{"./taint/decide/fleet"},
 	},
 	{
-		Name: "fleet: a hint of before a suspension lasts", In: "taint/fleet.node.hinted",
-		Old: "n.hint.Age(now)", New: "now.Sub(n.hint)", Tests: []string{"./taint/fleet"},
+		Name: "fleet: a hint of before a suspension lasts", In: "taint/decide/fleet.node.hinted",
+		Old: "n.hint.Age(now)", New: "now.Sub(n.hint)", Tests: []string{"./taint/decide/fleet"},
 	},
 	{
-		Name: "fleet: a deleted Node keeps its turn (6)", In: "taint/fleet.Fleet.Drop",
+		Name: "fleet: a deleted Node keeps its turn (6)", In: "taint/decide/fleet.Fleet.Drop",
 		Old: "delete(f.turns, name)", New: "",
 	},
 	{
-		Name: "evict: the same mark again is proven by what was asked before it (1)", In: "taint/evict.markOf",
+		Name: "evict: the same mark again is proven by what was asked before it (1)", In: "taint/decide/evict.markOf",
 		Old: `l.Mark.Value + " " + l.Record.Token()`, New: "l.Mark.Value",
 	},
 	{
-		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/evict.Step",
+		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/decide/evict.Step",
 		Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "forces || names || waits && v.Listed.Age(v.Now) >= relist",
 	},
 	{
-		Name: "evict: volumes are cleared before all are known (9)", In: "taint/evict.Step",
+		Name: "evict: volumes are cleared before all are known (9)", In: "taint/decide/evict.Step",
 		Old: "!v.Resolved && (ends || waits || forces || d.Act == ClearVolumes)", New: "false",
 	},
 	{
-		Name: "evict: a taint landed when it was first seen (F2)", In: "taint/evict.Stock.starts",
+		Name: "evict: a taint landed when it was first seen (F2)", In: "taint/decide/evict.Stock.starts",
 		Old: "known && s.Resumed.Equal(seen) && !s.From.After(s.Lost)", New: "false",
 	},
 	{
-		Name: "evict: a taint may have landed before the node was not Ready", In: "taint/evict.Stock.starts",
+		Name: "evict: a taint may have landed before the node was not Ready", In: "taint/decide/evict.Stock.starts",
 		Old: "!s.From.After(s.Lost)", New: "true",
 	},
 	{
-		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/evict.Stock.starts",
+		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/decide/evict.Stock.starts",
 		Old: "s.Resumed.After(seen)", New: "false",
 		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
 	},
 	{
-		Name: "evict: a taint counts by the controller-manager's clock alone (F2)", In: "taint/evict.Stock.Due",
+		Name: "evict: a taint counts by the controller-manager's clock alone (F2)", In: "taint/decide/evict.Stock.Due",
 		Old: "s.starts(t, now)", New: "s.starts(t, now)[2:]",
 		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
 	},
 	{
-		Name: "evict: our own sight of a taint goes by a clock that was set (F2)", In: "taint/evict.Stock.starts",
+		Name: "evict: our own sight of a taint goes by a clock that was set (F2)", In: "taint/decide/evict.Stock.starts",
 		Old: "moment(asOf(now, seen)), moment(seen.Wall)", New: "moment(seen.Wall)",
-		Tests: []string{"./taint/evict -run TestStockDue"},
+		Tests: []string{"./taint/decide/evict -run TestStockDue"},
 	},
 	{
-		Name: "evict: our own sight of a taint goes by a clock that stood still (F2)", In: "taint/evict.Stock.starts",
+		Name: "evict: our own sight of a taint goes by a clock that stood still (F2)", In: "taint/decide/evict.Stock.starts",
 		Old: "moment(asOf(now, seen)), moment(seen.Wall)", New: "moment(asOf(now, seen))",
-		Tests: []string{"./taint/evict -run TestStockDue"},
+		Tests: []string{"./taint/decide/evict -run TestStockDue"},
 	},
 	{
-		Name: "evict: the patience for stock eviction goes by a clock that was set (F2)", In: "taint/evict.Stock.near",
+		Name: "evict: the patience for stock eviction goes by a clock that was set (F2)", In: "taint/decide/evict.Stock.near",
 		Old: "asOf(now, s.From)", New: "s.From.Wall",
-		Tests: []string{"./taint/evict -run TestStockDue"},
+		Tests: []string{"./taint/decide/evict -run TestStockDue"},
 	},
 	{
-		Name: "evict: a taint counts by our own sight alone (F2)", In: "taint/evict.Stock.starts",
+		Name: "evict: a taint counts by our own sight alone (F2)", In: "taint/decide/evict.Stock.starts",
 		Old: "t.TimeAdded != nil", New: "false",
 		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
 	},
 	{
-		Name: "evict: each look sees a taint for the first time (F2)", In: "taint/evict.TaintTimes.See",
+		Name: "evict: each look sees a taint for the first time (F2)", In: "taint/decide/evict.TaintTimes.See",
 		Old: "!known", New: "!known || true",
-		Tests: []string{"./taint/evict -run TestTaintTimes"},
+		Tests: []string{"./taint/decide/evict -run TestTaintTimes"},
 	},
 	{
-		Name: "evict: a taint that was added again is the one from before (F2)", In: "taint/evict.TaintTimes.seen",
+		Name: "evict: a taint that was added again is the one from before (F2)", In: "taint/decide/evict.TaintTimes.seen",
 		Old: "o.Added.Equal(added(t))", New: "true",
-		Tests: []string{"./taint/evict -run TestTaintTimes"},
+		Tests: []string{"./taint/decide/evict -run TestTaintTimes"},
 	},
 	{
-		Name: "evict: the mark forgets when taints were seen (F2)", In: "taint/evict.Memory.Saw",
+		Name: "evict: the mark forgets when taints were seen (F2)", In: "taint/decide/evict.Memory.Saw",
 		Old:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}",
 		New:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, looked: m.looked}",
-		Tests: []string{"./taint/evict -run TestTaintTimes"},
+		Tests: []string{"./taint/decide/evict -run TestTaintTimes"},
 	},
 	{
-		Name: "recovery: a tombstone that waited is sent into stock eviction (F2)", In: "taint/recovery.Node.HoldsFor",
+		Name: "recovery: a tombstone that waited is sent into stock eviction (F2)", In: "taint/decide.Node.HoldsFor",
 		Old: "n.step.Do == Tombstone", New: "false",
 	},
 	{
-		Name: "recovery: stock eviction of one pod holds up the others", In: "taint/recovery.Node.HoldsFor",
+		Name: "recovery: stock eviction of one pod holds up the others", In: "taint/decide.Node.HoldsFor",
 		Old: "p.UID == uid && stock.Due(p, now)", New: "stock.Due(p, now)",
 	},
 	{
-		Name: "recovery: a policy's tombstone is sent into stock eviction (F2)", In: "taint/recovery.Node.HoldsFor",
+		Name: "recovery: a policy's tombstone is sent into stock eviction (F2)", In: "taint/decide.Node.HoldsFor",
 		Old: `n.step.Policy != ""`, New: "false",
 	},
 	{
-		Name: "exclude: a pause that is over goes on", In: "taint/fence.Excluded",
+		Name: "exclude: a pause that is over goes on", In: "taint/decide/fence.Excluded",
 		Old: "!p.Over(now)", New: "true",
 	},
 	{
-		Name: "exclude: a pause does not count (8)", In: "taint/fence.Excluded",
+		Name: "exclude: a pause does not count (8)", In: "taint/decide/fence.Excluded",
 		Old: "!p.Over(now)", New: "false",
 	},
 	{
-		Name: "exclude: a time that is none ends a pause (8)", In: "taint/fence.NewPause",
+		Name: "exclude: a time that is none ends a pause (8)", In: "taint/decide/fence.NewPause",
 		Old: "p.Bad = until", New: "p.Bad, p.Until = until, time.Unix(0, 0)",
 	},
 	{
-		Name: "exclude: the label of medik8s does not count (8)", In: "taint/fence.Excluded",
+		Name: "exclude: the label of medik8s does not count (8)", In: "taint/decide/fence.Excluded",
 		Old: `node.Labels[excludeLabel] == "true"`, New: "false",
 	},
 	{
-		Name: "exclude: another's maintenance does not count (8)", In: "taint/fence.Excluded",
+		Name: "exclude: another's maintenance does not count (8)", In: "taint/decide/fence.Excluded",
 		Old: "says(node, maintenance)", New: "false",
 	},
 	{
-		Name: "exclude: a condition counts whatever it says", In: "taint/fence.says",
+		Name: "exclude: a condition counts whatever it says", In: "taint/decide/fence.says",
 		Old: "c.Status == corev1.ConditionTrue", New: "true",
 	},
 	{
-		Name: "exclude: a cordon always counts", In: "taint/fence.KeptOn",
+		Name: "exclude: a cordon always counts", In: "taint/decide/fence.KeptOn",
 		Old: "cordoned && node.Spec.Unschedulable", New: "node.Spec.Unschedulable",
 	},
 	{
-		Name: "exclude: a drain keeps no machine on (8)", In: "taint/fence.View.guard",
+		Name: "exclude: a drain keeps no machine on (8)", In: "taint/decide/fence.View.guard",
 		Old: `v.KeptOn != ""`, New: "false",
 	},
 	// taint/replay: a recording leaves the cluster, and what it is played to is believed.
@@ -3495,12 +3495,12 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: a Cluster's pause does not count (8)", In: "taint/fence.LeftAlone",
+		Name: "exclude: a Cluster's pause does not count (8)", In: "taint/decide/fence.LeftAlone",
 		Old: "if paused { ... }", New: "",
 		Tests: glue,
 	},
 	{
-		Name: "exclude: a Machine that is not remediated is (8)", In: "taint/fence.LeftAlone",
+		Name: "exclude: a Machine that is not remediated is (8)", In: "taint/decide/fence.LeftAlone",
 		Old: `[]string{ClusterAPI + "/paused", ClusterAPI + "/skip-remediation"}`, New: `[]string{ClusterAPI + "/paused"}`,
 		Tests: glue,
 	},
@@ -3515,19 +3515,19 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: a Lease that ran out counts", In: "taint/fence.Maintained",
+		Name: "exclude: a Lease that ran out counts", In: "taint/decide/fence.Maintained",
 		Old: "age < min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)", New: "true",
 	},
 	{
-		Name: "exclude: any operator's Lease counts", In: "taint/fence.Maintained",
+		Name: "exclude: any operator's Lease counts", In: "taint/decide/fence.Maintained",
 		Old: "*s.HolderIdentity != maintainer", New: "false",
 	},
 	{
-		Name: "exclude: a Lease holds as long as its writer likes", In: "taint/fence.Maintained",
+		Name: "exclude: a Lease holds as long as its writer likes", In: "taint/decide/fence.Maintained",
 		Old: "min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)", New: "time.Duration(*s.LeaseDurationSeconds)*time.Second",
 	},
 	{
-		Name: "exclude: a Lease of far ahead holds until then", In: "taint/fence.Maintained",
+		Name: "exclude: a Lease of far ahead holds until then", In: "taint/decide/fence.Maintained",
 		Old: "age >= -maxAhead", New: "true",
 	},
 	{
@@ -3540,69 +3540,69 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "fence: maintenance does not win (8)", In: "taint/fence.View.gate",
+		Name: "fence: maintenance does not win (8)", In: "taint/decide/fence.View.gate",
 		Old: `v.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "fence: maintenance comes too late for an announced power-off (8)", In: "taint/fence.View.step",
+		Name: "fence: maintenance comes too late for an announced power-off (8)", In: "taint/decide/fence.View.step",
 		Old: `why != "" && announced`, New: "false",
 	},
 	{
-		Name: "fence: a recovered node is powered off all the same", In: "taint/fence.View.step",
+		Name: "fence: a recovered node is powered off all the same", In: "taint/decide/fence.View.step",
 		Old: "powering && l.Alive(rec)", New: "false",
 	},
 	{
-		Name: "fence: a power-off is sent again under maintenance (8)", In: "taint/fence.View.maySendAgain",
+		Name: "fence: a power-off is sent again under maintenance (8)", In: "taint/decide/fence.View.maySendAgain",
 		Old: `why == "" && v.Mode == Fence && v.Fleet.Heard && v.guard().why == ""`, New: `why == "" || true`,
 	},
 	{
-		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/fence.View.step",
+		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/decide/fence.View.step",
 		Old: "v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)", New: "v.byAnswer(powering)",
 	},
 	{
-		Name: "fence: a failed power-off is not backed off (13)", In: "taint/fence.View.on",
+		Name: "fence: a failed power-off is not backed off (13)", In: "taint/decide/fence.View.on",
 		Old: "v.failedLately() > 0", New: "false",
 	},
 	{
-		Name: "fence: two providers claim the node, and yet", In: "taint/fence.View.gate",
+		Name: "fence: two providers claim the node, and yet", In: "taint/decide/fence.View.gate",
 		Old: "v.Nobody != nil", New: "false",
 	},
 	{
-		Name: "fence: a device that lied is believed", In: "taint/fence.View.gate",
+		Name: "fence: a device that lied is believed", In: "taint/decide/fence.View.gate",
 		Old: `v.Distrusted != ""`, New: "false",
 	},
 	{
-		Name: "fence: a node that was never off is not told", In: "taint/fence.View.step",
+		Name: "fence: a node that was never off is not told", In: "taint/decide/fence.View.step",
 		Old: "v.neverOff()", New: "false",
 	},
 	{
-		Name: "fence: a node that was released is fenced again", In: "taint/fence.View.gate",
+		Name: "fence: a node that was released is fenced again", In: "taint/decide/fence.View.gate",
 		Old: "v.released()", New: "false",
 	},
 	{
-		Name: "fence: an unreadable record is passed over", In: "taint/fence.View.step",
+		Name: "fence: an unreadable record is passed over", In: "taint/decide/fence.View.step",
 		Old: "l.RecordErr != nil", New: "false",
 	},
 	{
-		Name: "fence: a mark that somebody took off stays open (11)", In: "taint/fence.View.step",
+		Name: "fence: a mark that somebody took off stays open (11)", In: "taint/decide/fence.View.step",
 		Old: "rec.Open() && !powering", New: "false",
 	},
 	{
-		Name: "fence: a mark is set again at the device's speed", In: "taint/fence.View.byAnswer",
+		Name: "fence: a mark is set again at the device's speed", In: "taint/decide/fence.View.byAnswer",
 		Old: "v.endedLately() > 0", New: "false",
 	},
 
 	// The proof after the mark: step 6.
 	{
-		Name: "evict: step 6 is dropped (1)", In: "taint/evict.View.armed",
+		Name: "evict: step 6 is dropped (1)", In: "taint/decide/evict.View.armed",
 		Old: "v.Proven(v.Now)", New: "true",
 	},
 	{
-		Name: "evict: an answer from before the mark proves (1)", In: "taint/evict.View.Proven",
+		Name: "evict: an answer from before the mark proves (1)", In: "taint/decide/evict.View.Proven",
 		Old: "v.asked()", New: "true",
 	},
 	{
-		Name: "evict: an answer from before the patch of Ready proves (1)", In: "taint/evict.Memory.Saw",
+		Name: "evict: an answer from before the patch of Ready proves (1)", In: "taint/decide/evict.Memory.Saw",
 		Old: `
 			case l.IsReady():
 				m.ProofFrom = providers.Instant{}`,
@@ -3611,318 +3611,318 @@ var Mutants = []Mutant{
 				m.ProofFrom = l.Got`,
 	},
 	{
-		Name: "evict: a stale Ready is not expired (step 5)", In: "taint/evict.View.armed",
+		Name: "evict: a stale Ready is not expired (step 5)", In: "taint/decide/evict.View.armed",
 		Old: "Decision{Act: ExpireReady, Why: reason.Expiring}", New: "v.beginEviction(reason.Confirmed, v.Evidence()...)",
 	},
 	{
-		Name: "evict: an old Off proves (1)", In: "taint/evict.View.Proven",
+		Name: "evict: an old Off proves (1)", In: "taint/decide/evict.View.Proven",
 		Old: "v.Answer.At.Age(now) <= proof.TTL", New: "true",
 	},
 	{
-		Name: "evict: an Off of before a suspension proves (1)", In: "taint/evict.View.Proven",
-		Old: "v.Answer.At.Age(now)", New: "now.Sub(v.Answer.At)", Tests: []string{"./taint/evict"},
+		Name: "evict: an Off of before a suspension proves (1)", In: "taint/decide/evict.View.Proven",
+		Old: "v.Answer.At.Age(now)", New: "now.Sub(v.Answer.At)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: an Off of before a suspension ends Ready", In: "taint/evict.View.armed",
-		Old: "v.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answer.At) <= proof.TTL", Tests: []string{"./taint/evict"},
+		Name: "evict: an Off of before a suspension ends Ready", In: "taint/decide/evict.View.armed",
+		Old: "v.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answer.At) <= proof.TTL", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: a person is believed on a look of before a suspension", In: "taint/evict.View.Holds",
-		Old: "v.Look.Got.Age(now)", New: "now.Sub(v.Look.Got)", Tests: []string{"./taint/evict"},
+		Name: "evict: a person is believed on a look of before a suspension", In: "taint/decide/evict.View.Holds",
+		Old: "v.Look.Got.Age(now)", New: "now.Sub(v.Look.Got)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: a person is believed beside an answer that is due", In: "taint/evict.View.Holds",
-		Old: "v.Answer.Got.Age(now)", New: "now.Sub(v.Answer.Got)", Tests: []string{"./taint/evict"},
+		Name: "evict: a person is believed beside an answer that is due", In: "taint/decide/evict.View.Holds",
+		Old: "v.Answer.Got.Age(now)", New: "now.Sub(v.Answer.Got)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: after a suspension no device is asked for long", In: "taint/evict.View.due",
-		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/evict"},
+		Name: "evict: after a suspension no device is asked for long", In: "taint/decide/evict.View.due",
+		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: attachments that were listed before a suspension serve", In: "taint/evict.Step",
-		Old: "v.Listed.Age(v.Now)", New: "v.Now.Sub(v.Listed)", Tests: []string{"./taint/evict"},
+		Name: "evict: attachments that were listed before a suspension serve", In: "taint/decide/evict.Step",
+		Old: "v.Listed.Age(v.Now)", New: "v.Now.Sub(v.Listed)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: a process that was suspended was not blind (F2)", In: "taint/evict.Memory.Saw",
-		Old: "m.looked.Age(l.Sent)", New: "l.Sent.Sub(m.looked)", Tests: []string{"./taint/evict"},
+		Name: "evict: a process that was suspended was not blind (F2)", In: "taint/decide/evict.Memory.Saw",
+		Old: "m.looked.Age(l.Sent)", New: "l.Sent.Sub(m.looked)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: changing proves (2)", In: "taint/evict.View.Proven",
+		Name: "evict: changing proves (2)", In: "taint/decide/evict.View.Proven",
 		Old: "v.Answer.State == providers.PowerOff", New: "v.Answer.State >= providers.PowerOff",
 	},
 	{
-		Name: "evict: a heartbeat before the eviction does not lift (7)", In: "taint/evict.View.armed",
+		Name: "evict: a heartbeat before the eviction does not lift (7)", In: "taint/decide/evict.View.armed",
 		Old: "if l.Alive(rec) { ... }", New: "",
 	},
 	{
-		Name: "evict: an Off that is not confirmed keeps the mark (11)", In: "taint/evict.View.armed",
+		Name: "evict: an Off that is not confirmed keeps the mark (11)", In: "taint/decide/evict.View.armed",
 		Old: "d := v.unmark(taint.ResultLifted, reason.NotConfirmed)", New: "d := v.wait(reason.Confirming)",
 	},
 	{
-		Name: "evict: a person's word beats a device that says On", In: "taint/evict.View.armed",
+		Name: "evict: a person's word beats a device that says On", In: "taint/decide/evict.View.armed",
 		Old: "v.letsPerson()", New: "true",
 	},
 	{
-		Name: "evict: workers take a person's word over On", In: "taint/evict.View.Holds",
+		Name: "evict: workers take a person's word over On", In: "taint/decide/evict.View.Holds",
 		Old: "return v.letsPerson()", New: "return true",
 	},
 	{
-		Name: "evict: a person's word never grows old", In: "taint/evict.View.Holds",
+		Name: "evict: a person's word never grows old", In: "taint/decide/evict.View.Holds",
 		Old: "v.Look.Got.Age(now) > proof.TTL+v.Reads", New: "false",
 	},
 
 	// Evicting, and the return path: steps 7 to 13.
 	{
-		Name: "evict: life in the middle is not seen (return path)", In: "taint/evict.View.evicting",
+		Name: "evict: life in the middle is not seen (return path)", In: "taint/decide/evict.View.evicting",
 		Old: "l.Alive(rec) || l.IsReady()", New: "false",
 	},
 	{
-		Name: "evict: Ready in the middle is not seen (return path)", In: "taint/evict.View.evicting",
+		Name: "evict: Ready in the middle is not seen (return path)", In: "taint/decide/evict.View.evicting",
 		Old: "l.IsReady()", New: "false",
 	},
 	{
-		Name: "evict: power On in the middle is not seen (return path)", In: "taint/evict.View.evicting",
+		Name: "evict: power On in the middle is not seen (return path)", In: "taint/decide/evict.View.evicting",
 		Old: "v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson)", New: "false",
 	},
 	{
-		Name: "evict: the return path is left again", In: "taint/evict.View.evicting",
+		Name: "evict: the return path is left again", In: "taint/decide/evict.View.evicting",
 		Old: "v.sparing()", New: "false",
 	},
 	{
-		Name: "evict: no pod is spared (10)", In: "taint/evict.View.returning",
+		Name: "evict: no pod is spared (10)", In: "taint/decide/evict.View.returning",
 		Old: "spare = append(spare, v.fit(Spare, p))", New: "",
 	},
 	{
-		Name: "evict: pods are ended without proof (1)", In: "taint/evict.View.evicting",
+		Name: "evict: pods are ended without proof (1)", In: "taint/decide/evict.View.evicting",
 		Old: "case v.Holds(v.Now):", New: "case true:",
 	},
 	{
-		Name: "evict: exempt pods are evicted (9)", In: "taint/evict.Pod.goes",
+		Name: "evict: exempt pods are evicted (9)", In: "taint/decide/evict.Pod.goes",
 		Old: "p.Exempt == taint.NotExempt", New: "true",
 	},
 	{
-		Name: "evict: finished pods are evicted (9)", In: "taint/evict.Pod.goes",
+		Name: "evict: finished pods are evicted (9)", In: "taint/decide/evict.Pod.goes",
 		Old: "p.Terminal", New: "p.Tombstone",
 	},
 	{
-		Name: "evict: a deletion by name is not waited for (F2)", In: "taint/evict.Stock.Due",
+		Name: "evict: a deletion by name is not waited for (F2)", In: "taint/decide/evict.Stock.Due",
 		Old: "p.Deleting || s.From.IsZero()", New: "true",
 	},
 	{
-		Name: "evict: volumes of pods that stay are cleared (step 10)", In: "taint/evict.View.lists",
+		Name: "evict: volumes of pods that stay are cleared (step 10)", In: "taint/decide/evict.View.lists",
 		Old: "p.Terminal", New: "true",
 	},
 	{
-		Name: "evict: an unread claim keeps no entry of the lists (10)", In: "taint/evict.View.lists",
+		Name: "evict: an unread claim keeps no entry of the lists (10)", In: "taint/decide/evict.View.lists",
 		Old: "vol.Unread", New: "false",
 	},
 	{
-		Name: "evict: a migrated volume of a pod that stays is cleared (step 10)", In: "taint/evict.View.lists",
+		Name: "evict: a migrated volume of a pod that stays is cleared (step 10)", In: "taint/decide/evict.View.lists",
 		Old: "keep[vol.Unique], keep[vol.Migrated] = true, true", New: "keep[vol.Unique] = true",
 	},
 	{
-		Name: "evict: the mark goes before the volumes are detached (11)", In: "taint/evict.View.evicting",
+		Name: "evict: the mark goes before the volumes are detached (11)", In: "taint/decide/evict.View.evicting",
 		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)+len(left)", New: "len(ready)+len(waiting)+len(tombs)+len(resting)",
 	},
 	{
-		Name: "evict: the mark goes before the pods are gone (11)", In: "taint/evict.View.evicting",
+		Name: "evict: the mark goes before the pods are gone (11)", In: "taint/decide/evict.View.evicting",
 		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)", New: "len(ready)+len(waiting)+len(resting)",
 	},
 	{
-		Name: "evict: the mark goes before the lists are cleared", In: "taint/evict.View.evicting",
+		Name: "evict: the mark goes before the lists are cleared", In: "taint/decide/evict.View.evicting",
 		Old: "!(clear && v.Holds(v.Now))", New: "true",
 	},
 	{
-		Name: "evict: the return path does not wait for the tombstoned (11)", In: "taint/evict.View.returning",
+		Name: "evict: the return path does not wait for the tombstoned (11)", In: "taint/decide/evict.View.returning",
 		Old: "case p.buried(): ...", New: "",
 	},
 	{
-		Name: "evict: the return path does not wait for volumes (11)", In: "taint/evict.View.returning",
+		Name: "evict: the return path does not wait for volumes (11)", In: "taint/decide/evict.View.returning",
 		Old: "case len(v.detaching()) > 0: ...", New: "",
 	},
 	{
-		Name: "evict: pods with volumes wait their turn (step 8)", In: "taint/evict.order",
+		Name: "evict: pods with volumes wait their turn (step 8)", In: "taint/decide/evict.order",
 		Old: "p.Claims || len(p.Volumes) > 0", New: "false",
 	},
 	{
-		Name: "recovery: a kept list serves to wait for as long as it serves to end pods", In: "taint/recovery.Node.byKept",
+		Name: "recovery: a kept list serves to wait for as long as it serves to end pods", In: "taint/decide.Node.byKept",
 		Old: "kept.at.Age(v.Now) < waitHolds", New: "true",
 	},
 	{
-		Name: "recovery: a node that is back waits by a kept list", In: "taint/recovery.waitsForVolumes",
+		Name: "recovery: a node that is back waits by a kept list", In: "taint/decide.waitsForVolumes",
 		Old: "!d.Returned", New: "(true || d.Returned)",
 	},
 	{
-		Name: "recovery: each attachment that goes has the pods listed", In: "taint/recovery.Node.byKept",
+		Name: "recovery: each attachment that goes has the pods listed", In: "taint/decide.Node.byKept",
 		Old: "kept.at.Age(v.Now) < waitHolds", New: "false",
 	},
 	{
-		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/evict.Pod.stuck",
+		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/decide/evict.Pod.stuck",
 		Old: "p.Deleting", New: "false && p.Deleting",
 	},
 	{
-		Name: "evict: a device that lied is not found out", In: "taint/evict.View.returning",
+		Name: "evict: a device that lied is not found out", In: "taint/decide/evict.View.returning",
 		Old: "proof.NeverOff(v.Look, v.Look.Record)", New: "false",
 	},
 	{
-		Name: "evict: a mark overwritten in the middle begins anew", In: "taint/evict.View.adopt",
+		Name: "evict: a mark overwritten in the middle begins anew", In: "taint/decide/evict.View.adopt",
 		Old: "l.Record.Open() && l.Record.Phase == taint.PhaseEvicting", New: "false",
 	},
 	{
-		Name: "evict: an unreadable record is passed over", In: "taint/evict.View.step",
+		Name: "evict: an unreadable record is passed over", In: "taint/decide/evict.View.step",
 		Old: "l.RecordErr != nil", New: "false",
 	},
 	{
-		Name: "evict: a pod whose end fails holds up the others (16)", In: "taint/evict.View.evicting",
+		Name: "evict: a pod whose end fails holds up the others (16)", In: "taint/decide/evict.View.evicting",
 		Old: "case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0: ...", New: "",
 	},
 	{
-		Name: "evict: the mark goes though a pod could not be ended (11)", In: "taint/evict.View.evicting",
+		Name: "evict: the mark goes though a pod could not be ended (11)", In: "taint/decide/evict.View.evicting",
 		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)", New: "len(ready)+len(waiting)+len(tombs)+0*len(resting)",
 	},
 	{
-		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)", In: "taint/evict.View.returning",
+		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)", In: "taint/decide/evict.View.returning",
 		Old: "case p.goes() && v.hopeless(Spare, p), p.buried() && v.hopeless(Delete, p):", New: "",
 	},
 	{
-		Name: "evict: a spare that failed is not tried again (10)", In: "taint/evict.View.returning",
+		Name: "evict: a spare that failed is not tried again (10)", In: "taint/decide/evict.View.returning",
 		Old: "case len(resting) > 0: ...", New: "",
 	},
 	{
-		Name: "evict: a large pod does not get the small form", In: "taint/evict.Memory.Wrote",
+		Name: "evict: a large pod does not get the small form", In: "taint/decide/evict.Memory.Wrote",
 		Old: "case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small: ...", New: "",
 	},
 	{
-		Name: "evict: a Ready that somebody sets again keeps the mark (16)", In: "taint/evict.Memory.Wrote",
+		Name: "evict: a Ready that somebody sets again keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
 		Old: "case why == Accepted && act == SetNotReady: ...", New: "",
-		Tests: []string{"./taint/evict -run NotReady|ReadyThat"},
+		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
-		Name: "evict: a failure forgets how often a Ready was set again (16)", In: "taint/evict.Memory.Wrote",
+		Name: "evict: a failure forgets how often a Ready was set again (16)", In: "taint/decide/evict.Memory.Wrote",
 		Old: "written: t.written", New: "",
-		Tests: []string{"./taint/evict -run NotReady|ReadyThat"},
+		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
-		Name: "evict: a pod whose Ready was set again is not named", In: "taint/evict.View.leftReady",
+		Name: "evict: a pod whose Ready was set again is not named", In: "taint/decide/evict.View.leftReady",
 		Old: "t.times > 0 || t.written > 0", New: "t.times > 0",
-		Tests: []string{"./taint/evict -run NotReady|ReadyThat"},
+		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
-		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/evict.Memory.Wrote",
+		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
 		Old: "act == Tombstone || act == Spare", New: "act != Delete",
 	},
 	{
-		Name: "evict: a SetNotReady that is never tried keeps the mark (16)", In: "taint/evict.Memory.Wrote",
+		Name: "evict: a SetNotReady that is never tried keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
 		Old: "!tried && act == SetNotReady", New: "false",
 	},
 	{
-		Name: "evict: a pod that could not be set not ready is not named (13)", In: "taint/evict.View.leftReady",
+		Name: "evict: a pod that could not be set not ready is not named (13)", In: "taint/decide/evict.View.leftReady",
 		Old: "t.times > 0", New: "false",
 	},
 	{
-		Name: "evict: a pod is named as left Ready that no write failed for", In: "taint/evict.View.leftReady",
+		Name: "evict: a pod is named as left Ready that no write failed for", In: "taint/decide/evict.View.leftReady",
 		Old: "t.times > 0", New: "true",
 	},
 	{
-		Name: "evict: a pod is named as left Ready that is not", In: "taint/evict.View.leftReady",
+		Name: "evict: a pod is named as left Ready that is not", In: "taint/decide/evict.View.leftReady",
 		Old: "p.staysReady()", New: "true",
 	},
 	{
-		Name: "evict: a person's word takes Ready from pods (1)", In: "taint/evict.View.notReadyFirst",
+		Name: "evict: a person's word takes Ready from pods (1)", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "v.Proven(v.Now)", New: "v.Holds(v.Now)",
 	},
 	{
-		Name: "evict: pods lose Ready without proof (1)", In: "taint/evict.View.notReadyFirst",
+		Name: "evict: pods lose Ready without proof (1)", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "v.Proven(v.Now)", New: "true",
 	},
 	{
-		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/evict.View.notReadyFirst",
+		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Act != Wait && d.Act != Unmark",
 	},
 	{
-		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)", In: "taint/evict.View.notReadyFirst",
+		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Act != Wait && !ends",
 	},
 	{
-		Name: "evict: pods that stay lose Ready before those that go are ended", In: "taint/evict.View.notReadyFirst",
+		Name: "evict: pods that stay lose Ready before those that go are ended", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Returned",
 	},
 	{
-		Name: "evict: an alert ends while pods lose Ready", In: "taint/evict.View.notReadyFirst",
+		Name: "evict: an alert ends while pods lose Ready", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods, Alert: d.Alert, Stuck: d.Stuck}",
 		New: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods}",
 	},
 	{
-		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/evict.Pod.staysReady",
+		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/decide/evict.Pod.staysReady",
 		Old: "p.Exempt != taint.NotExempt", New: "true",
 	},
 	{
-		Name: "evict: finished pods lose Ready (9)", In: "taint/evict.Pod.staysReady",
+		Name: "evict: finished pods lose Ready (9)", In: "taint/decide/evict.Pod.staysReady",
 		Old: "!p.Terminal", New: "true",
 	},
 	{
-		Name: "evict: pods that do not read Ready are written", In: "taint/evict.Pod.staysReady",
+		Name: "evict: pods that do not read Ready are written", In: "taint/decide/evict.Pod.staysReady",
 		Old: "p.Ready", New: "true",
 	},
 	{
-		Name: "evict: a pod that cannot be set not ready keeps the mark (16)", In: "taint/evict.View.readyPods",
+		Name: "evict: a pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.View.readyPods",
 		Old: "v.rest(SetNotReady, p) > 0", New: "false",
 	},
 	{
-		Name: "evict: a pod is set not ready again and again (13)", In: "taint/evict.View.readyPods",
+		Name: "evict: a pod is set not ready again and again (13)", In: "taint/decide/evict.View.readyPods",
 		Old: "v.hopeless(SetNotReady, p)", New: "false",
 	},
 	{
-		Name: "evict: a new leader leaves pods Ready", In: "taint/evict.View.mayProve",
+		Name: "evict: a new leader leaves pods Ready", In: "taint/decide/evict.View.mayProve",
 		Old: "case !v.asked(): ...", New: "",
 	},
 	{
-		Name: "evict: a device whose answers come too slowly keeps the mark (16)", In: "taint/evict.View.mayProve",
+		Name: "evict: a device whose answers come too slowly keeps the mark (16)", In: "taint/decide/evict.View.mayProve",
 		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= 1000*proof.TTL",
 	},
 	{
-		Name: "evict: a proof that grew old leaves pods Ready", In: "taint/evict.View.mayProve",
+		Name: "evict: a proof that grew old leaves pods Ready", In: "taint/decide/evict.View.mayProve",
 		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answer.At.Age(v.Answer.Got)+v.Reads > 1000*proof.TTL",
 	},
 	{
-		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/recovery.Node.Holds",
+		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/decide.Node.Holds",
 		Old: "if n.step.Do == SetNotReady { ... }", New: "",
 	},
 	{
-		Name: "evict: a spared large pod is spared for ever", In: "taint/evict.Memory.Wrote",
+		Name: "evict: a spared large pod is spared for ever", In: "taint/decide/evict.Memory.Wrote",
 		Old: "before: p.ResourceVersion", New: "",
 	},
 	{
-		Name: "evict: a spare that changed nothing is one (10)", In: "taint/evict.View.spared",
+		Name: "evict: a spare that changed nothing is one (10)", In: "taint/decide/evict.View.spared",
 		Old: "before != p.ResourceVersion", New: "true",
 	},
 	{
-		Name: "evict: one failure is the last try (10)", In: "taint/evict.trouble.hopeless",
+		Name: "evict: one failure is the last try (10)", In: "taint/decide/evict.trouble.hopeless",
 		Old: "t.times >= tries", New: "t.times > 0",
 	},
 	{
-		Name: "evict: failures are not backed off (13)", In: "taint/evict.trouble.rest",
+		Name: "evict: failures are not backed off (13)", In: "taint/decide/evict.trouble.rest",
 		Old: "min(restMin<<min(n-1, 6), restMax)", New: "restMin",
 	},
 	{
-		Name: "evict: a pod that is stuck is not named (13)", In: "taint/evict.View.named",
+		Name: "evict: a pod that is stuck is not named (13)", In: "taint/decide/evict.View.named",
 		Old: "d.Alert = string(reason.Stuck)", New: "",
 	},
 	{
-		Name: "evict: a negative tolerationSeconds is for ever (F2)", In: "taint/evict.StockEnds",
+		Name: "evict: a negative tolerationSeconds is for ever (F2)", In: "taint/decide/evict.StockEnds",
 		Old: "max(*tol.TolerationSeconds, 0)", New: "*tol.TolerationSeconds",
 	},
 	{
-		Name: "evict: what takes too long is not alerted (13)", In: "taint/evict.View.overdue",
+		Name: "evict: what takes too long is not alerted (13)", In: "taint/decide/evict.View.overdue",
 		Old: "d.Alert = string(d.Why)", New: "",
 	},
 	{
-		Name: "records: an eviction by a clock that runs ahead is not alerted for an hour (13)", In: "taint/evict.View.overdue",
-		Old: "v.age(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/evict"},
+		Name: "records: an eviction by a clock that runs ahead is not alerted for an hour (13)", In: "taint/decide/evict.View.overdue",
+		Old: "v.age(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "records: volumes hang for an hour by a clock that runs ahead", In: "taint/evict.View.overtime",
-		Old: "v.age(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/evict"},
+		Name: "records: volumes hang for an hour by a clock that runs ahead", In: "taint/decide/evict.View.overtime",
+		Old: "v.age(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/decide/evict"},
 	},
 
 	// The mark, the record and who is exempt.
@@ -4055,39 +4055,39 @@ var Mutants = []Mutant{
 		New: "r.Phase, r.Result, r.At = p, res, at.UTC().Truncate(time.Millisecond)",
 	},
 	{
-		Name: "volumes: named while pods are left (10)", In: "taint/evict.View.returning",
+		Name: "volumes: named while pods are left (10)", In: "taint/decide/evict.View.returning",
 		Old: "len(spare) > 0", New: "len(spare) > 0 && len(v.detaching()) == 0",
 	},
 	{
-		Name: "volumes: named while ended pods are left (10)", In: "taint/evict.View.returning",
+		Name: "volumes: named while ended pods are left (10)", In: "taint/decide/evict.View.returning",
 		Old: "len(tombs) > 0", New: "len(tombs) > 0 && len(v.detaching()) == 0",
 	},
 	{
-		Name: "volumes: named without a sign of life (1)", In: "taint/evict.View.name",
+		Name: "volumes: named without a sign of life (1)", In: "taint/decide/evict.View.name",
 		Old: "!v.Look.Alive(rec)", New: "false",
 	},
 	{
-		Name: "volumes: one that cannot be named is none (10)", In: "taint/evict.View.name",
+		Name: "volumes: one that cannot be named is none (10)", In: "taint/decide/evict.View.name",
 		Old: `slices.ContainsFunc(left, func(a Attachment) bool { return a.PV == "" })`, New: "false",
 	},
 	{
-		Name: "volumes: more are named than may be", In: "taint/evict.View.name",
+		Name: "volumes: more are named than may be", In: "taint/decide/evict.View.name",
 		Old: "len(left) > taint.MaxDetaching", New: "false",
 	},
 	{
-		Name: "volumes: the first alone is named (10)", In: "taint/evict.View.names",
+		Name: "volumes: the first alone is named (10)", In: "taint/decide/evict.View.names",
 		Old: "rec.Detaching = names", New: "rec.Detaching = names[:min(len(names), 1)]",
 	},
 	{
-		Name: "volumes: one that is being detached is a pod's (10)", In: "taint/evict.View.detaching",
+		Name: "volumes: one that is being detached is a pod's (10)", In: "taint/decide/evict.View.detaching",
 		Old: "a.Deleting && !slices.Contains(left, a)", New: "false",
 	},
 	{
-		Name: "volumes: named by a cache (11)", In: "taint/evict.Step",
+		Name: "volumes: named by a cache (11)", In: "taint/decide/evict.Step",
 		Old: "d.Act == Write && d.Returned", New: "false",
 	},
 	{
-		Name: "volumes: a claim is read once (10)", In: "taint/evict.View.name",
+		Name: "volumes: a claim is read once (10)", In: "taint/decide/evict.View.name",
 		Old: "if !v.Live { ... }", New: `
 			{
 				claims = map[string]string{}
@@ -4097,15 +4097,15 @@ var Mutants = []Mutant{
 			}`,
 	},
 	{
-		Name: "volumes: one that is not known yet is nobody's (10)", In: "taint/evict.View.name",
+		Name: "volumes: one that is not known yet is nobody's (10)", In: "taint/decide/evict.View.name",
 		Old: "!known && !v.Live", New: "!known && known",
 	},
 	{
-		Name: "volumes: an unread claim is named (10)", In: "taint/evict.View.name",
+		Name: "volumes: an unread claim is named (10)", In: "taint/decide/evict.View.name",
 		Old: "d.Claim == UnreadClaim", New: "false",
 	},
 	{
-		Name: "volumes: a claim that was not read is none (10)", In: "taint/evict.View.name",
+		Name: "volumes: a claim that was not read is none (10)", In: "taint/decide/evict.View.name",
 		Old: "read && known", New: "read",
 	},
 	{
@@ -4137,11 +4137,11 @@ var Mutants = []Mutant{
 		Old: `"", false`, New: `"", true`, Tests: kubeReads,
 	},
 	{
-		Name: "volumes: the volume of an unread claim keeps the mark (16)", In: "taint/recovery.attribute",
+		Name: "volumes: the volume of an unread claim keeps the mark (16)", In: "taint/decide.attribute",
 		Old: `of[pv] == p.Namespace+"/"+vol.Claim`, New: "false",
 	},
 	{
-		Name: "volumes: a volume that cannot be read keeps the mark (16)", In: "taint/recovery.attribute",
+		Name: "volumes: a volume that cannot be read keeps the mark (16)", In: "taint/decide.attribute",
 		Old: "of[pv] == evict.UnreadClaim", New: "false",
 	},
 	{
@@ -4268,7 +4268,7 @@ var Mutants = []Mutant{
 		Old: "err != nil", New: "false && err != nil",
 	},
 	{
-		Name: "recovery: a look is decided on though the read after it failed (11)", In: "taint/recovery.Node.Next",
+		Name: "recovery: a look is decided on though the read after it failed (11)", In: "taint/decide.Node.Next",
 		Old: `
 			if n.owed {
 				n.fresh = false
@@ -4288,35 +4288,35 @@ var Mutants = []Mutant{
 		Old: "n.IsReady()", New: "false",
 	},
 	{
-		Name: "controller: power-off long after the look", In: "taint/recovery.Node.Holds",
+		Name: "controller: power-off long after the look", In: "taint/decide.Node.Holds",
 		Old: "n.look.Sent.Age(now) > proof.TTL+min(took, n.usual)", New: "took < 0",
 	},
 	{
-		Name: "controller: power-off on a look of before a suspension", In: "taint/recovery.Node.Holds",
-		Old: "n.look.Sent.Age(now) > proof.TTL + min(took, n.usual)", New: "now.Sub(n.look.Sent) > proof.TTL + min(took, n.usual)", Tests: []string{"./taint/recovery"},
+		Name: "controller: power-off on a look of before a suspension", In: "taint/decide.Node.Holds",
+		Old: "n.look.Sent.Age(now) > proof.TTL + min(took, n.usual)", New: "now.Sub(n.look.Sent) > proof.TTL + min(took, n.usual)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "policy: pods end by reads of before a suspension", In: "taint/recovery.Node.Holds",
-		Old: "n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.last) > proof.TTL+n.asked() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/recovery"},
+		Name: "policy: pods end by reads of before a suspension", In: "taint/decide.Node.Holds",
+		Old: "n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.last) > proof.TTL+n.asked() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "recovery: a list of before a suspension is kept", In: "taint/recovery.Node.byKept",
-		Old: "n.kept.at.Age(v.Now)", New: "v.Now.Sub(n.kept.at)", Tests: []string{"./taint/recovery"},
+		Name: "recovery: a list of before a suspension is kept", In: "taint/decide.Node.byKept",
+		Old: "n.kept.at.Age(v.Now)", New: "v.Now.Sub(n.kept.at)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "recovery: work of before a suspension counts", In: "taint/recovery.Node.worth",
-		Old: "n.worked.Age(now)", New: "now.Sub(n.worked)", Tests: []string{"./taint/recovery"},
+		Name: "recovery: work of before a suspension counts", In: "taint/decide.Node.worth",
+		Old: "n.worked.Age(now)", New: "now.Sub(n.worked)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "records: each look is the first", In: "taint/recovery.Node.SawLife",
-		Old: "n.sights.Saw(l.Record, now)", New: "taint.Sightings(nil).Saw(l.Record, now)", Tests: []string{"./taint/recovery"},
+		Name: "records: each look is the first", In: "taint/decide.Node.SawLife",
+		Old: "n.sights.Saw(l.Record, now)", New: "taint.Sightings(nil).Saw(l.Record, now)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "records: a fence queues by the clock that began it", In: "taint/recovery.Node.Began",
-		Old: "n.sights.When(n.look.Record.Since, n.look.Got)", New: "providers.InstantOf(n.look.Record.Since)", Tests: []string{"./taint/recovery"},
+		Name: "records: a fence queues by the clock that began it", In: "taint/decide.Node.Began",
+		Old: "n.sights.When(n.look.Record.Since, n.look.Got)", New: "providers.InstantOf(n.look.Record.Since)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "controller: power-off on a look in which the process stood still", In: "taint/recovery.Node.Holds",
+		Name: "controller: power-off on a look in which the process stood still", In: "taint/decide.Node.Holds",
 		Old: "min(took, n.usual)", New: "took",
 	},
 	{
@@ -4324,7 +4324,7 @@ var Mutants = []Mutant{
 		Old: "l.Got = r.now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
 	},
 	{
-		Name: "controller: no power-off where the API server is slow", In: "taint/recovery.Node.Holds",
+		Name: "controller: no power-off where the API server is slow", In: "taint/decide.Node.Holds",
 		Old: "min(took, n.usual)", New: "0*min(took, n.usual)",
 	},
 	{
@@ -4364,103 +4364,103 @@ var Mutants = []Mutant{
 		Old: "r.Leading()", New: "error(nil)", Tests: glue,
 	},
 	{
-		Name: "last check: leadership", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: leadership", In: "taint/decide.Node.StillHolds",
 		Old: "r.Leading != nil", New: "false",
 	},
 	{
-		Name: "last check: an old look", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: an old look", In: "taint/decide.Node.StillHolds",
 		Old: "n.Holds(now) != Yes", New: "false",
 	},
 	{
-		Name: "last check: an old look, found by the simulation", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: an old look, found by the simulation", In: "taint/decide.Node.StillHolds",
 		Old: "case n.Holds(now) != Yes: ...", New: "case false: ...", Tests: []string{sim},
 	},
 	{
-		Name: "last check: a heartbeat", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: a heartbeat", In: "taint/decide.Node.StillHolds",
 		Old: "r.Fleet.Alive.After(n.look.Sent)", New: "false",
 	},
 	{
-		Name: "last check: a node that is not silent for this process", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: a node that is not silent for this process", In: "taint/decide.Node.StillHolds",
 		Old: "off && !r.Fleet.Stale", New: "false",
 	},
 	{
-		Name: "last check: most nodes are silent (15)", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: most nodes are silent (15)", In: "taint/decide.Node.StillHolds",
 		Old: "off && !r.Fleet.Heard", New: "false",
 	},
 	{
-		Name: "last check: a machine that is on is powered on", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: a machine that is on is powered on", In: "taint/decide.Node.StillHolds",
 		Old: "!off && r.Fleet.OnAt.After(n.look.Sent)", New: "false",
 	},
 	{
-		Name: "last check: On stops a power-off", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: On stops a power-off", In: "taint/decide.Node.StillHolds",
 		Old: "!off && r.Fleet.OnAt.After(n.look.Sent)", New: "r.Fleet.OnAt.After(n.look.Sent)",
 	},
 	{
-		Name: "last check: a pause (8)", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: a pause (8)", In: "taint/decide.Node.StillHolds",
 		Old: `r.Paused != ""`, New: "false",
 	},
 	{
-		Name: "last check: no Node in the cache", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: no Node in the cache", In: "taint/decide.Node.StillHolds",
 		Old: "!r.Seen.Exists", New: "false",
 	},
 	{
-		Name: "last check: a cache that is behind wins over the look", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: a cache that is behind wins over the look", In: "taint/decide.Node.StillHolds",
 		Old: "n.AheadOf(r.Seen)", New: "false",
 	},
 	{
-		Name: "last check: a new configuration counts only in a cache that caught up", In: "taint/recovery.Node.StillHolds",
-		Old: "return forbids(r.Facts)", New: "return nil", Tests: []string{"./taint/recovery -run TestStillHolds"},
+		Name: "last check: a new configuration counts only in a cache that caught up", In: "taint/decide.Node.StillHolds",
+		Old: "return forbids(r.Facts)", New: "return nil", Tests: []string{"./taint/decide -run TestStillHolds"},
 	},
 	{
 		Name: "last check: what a cache that is behind says keeps the machine on", In: "taint/controller.lastCheck.still",
 		Old: "c.course.AheadOf(l)", New: "false", Tests: lastChecks,
 	},
 	{
-		Name: "last check: what the cache shows", In: "taint/recovery.Node.StillHolds",
+		Name: "last check: what the cache shows", In: "taint/decide.Node.StillHolds",
 		Old: "return n.changed(r)", New: "return nil",
 	},
 	{
-		Name: "last check: another Node object", In: "taint/recovery.Node.changed",
+		Name: "last check: another Node object", In: "taint/decide.Node.changed",
 		Old: "r.Seen.UID != n.look.UID", New: "false",
 	},
 	{
-		Name: "last check: another boot", In: "taint/recovery.Node.changed",
+		Name: "last check: another boot", In: "taint/decide.Node.changed",
 		Old: "r.Seen.BootID != n.look.BootID", New: "false",
 	},
 	{
-		Name: "last check: Ready", In: "taint/recovery.Node.changed",
+		Name: "last check: Ready", In: "taint/decide.Node.changed",
 		Old: "r.Seen.IsReady() && !n.look.IsReady()", New: "false",
 	},
 	{
-		Name: "last check: a mark", In: "taint/recovery.Node.changed",
+		Name: "last check: a mark", In: "taint/decide.Node.changed",
 		Old: "r.Seen.Mark != nil", New: "false",
 	},
 	{
-		Name: "last check: another phase of the fence", In: "taint/recovery.Node.changed",
+		Name: "last check: another phase of the fence", In: "taint/decide.Node.changed",
 		Old: "is.Phase != was.Phase", New: "false",
 	},
 	{
-		Name: "last check: a fence that a person released", In: "taint/recovery.Node.changed",
+		Name: "last check: a fence that a person released", In: "taint/decide.Node.changed",
 		Old: "is.Result != was.Result", New: "false",
 	},
 	{
-		Name: "last check: another fence", In: "taint/recovery.Node.changed",
+		Name: "last check: another fence", In: "taint/decide.Node.changed",
 		Old: "is.ID != was.ID", New: "false",
 	},
 	{
-		Name: "last check: what became of the machine", In: "taint/recovery.Node.changed",
+		Name: "last check: what became of the machine", In: "taint/decide.Node.changed",
 		Old: "is.After != was.After", New: "false",
 	},
 	{
-		Name: "last check: the mode", In: "taint/recovery.forbids",
+		Name: "last check: the mode", In: "taint/decide.forbids",
 		Old: "f.Mode != fence.Fence", New: "false",
 	},
 	{
-		Name: "last check: an excluded node (8)", In: "taint/recovery.forbids",
+		Name: "last check: an excluded node (8)", In: "taint/decide.forbids",
 		Old: `f.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "last check: a machine that is kept on", In: "taint/recovery.forbids",
+		Name: "last check: a machine that is kept on", In: "taint/decide.forbids",
 		Old: `f.KeptOn != ""`, New: "false",
 	},
 	{
@@ -4476,35 +4476,35 @@ var Mutants = []Mutant{
 		Old: "!w.procs[i].since.After(k.at)", New: "false", Tests: uncheckedPower,
 	},
 	{
-		Name: "controller: a device that lied proves", In: "taint/recovery.Node.Answered",
+		Name: "controller: a device that lied proves", In: "taint/decide.Node.Answered",
 		Old: `f.Distrusted(d.Machine, d.Name, n.look.Name) != ""`, New: `d.Name == "nobody"`,
 	},
 	{
-		Name: "controller: what another leader's records tell is not asked before a power-off (6)", In: "taint/recovery.Node.unmarked",
+		Name: "controller: what another leader's records tell is not asked before a power-off (6)", In: "taint/decide.Node.unmarked",
 		Old: "!f.Reserve(l.Name, now)", New: "false",
 	},
 	{
-		Name: "controller: a cache's attachments are work", In: "taint/recovery.Node.worth",
+		Name: "controller: a cache's attachments are work", In: "taint/decide.Node.worth",
 		Old: "fence.CacheSays", New: "fence.SomeToDo",
 	},
 	{
-		Name: "controller: the volume of an unread claim is work, once it is listed", In: "taint/recovery.Node.worth",
+		Name: "controller: the volume of an unread claim is work, once it is listed", In: "taint/decide.Node.worth",
 		Old: "n.unattributed(n.workPods)", New: "n.unattributed(nil)",
 	},
 	{
-		Name: "controller: a look is never kept, however slow the API server", In: "taint/recovery.Node.Answered",
+		Name: "controller: a look is never kept, however slow the API server", In: "taint/decide.Node.Answered",
 		Old: "n.keepsLook(now)", New: "false",
 	},
 	{
-		Name: "controller: a kept list says that nothing is left (11)", In: "taint/recovery.Node.byKept",
+		Name: "controller: a kept list says that nothing is left (11)", In: "taint/decide.Node.byKept",
 		Old: "d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned", New: "d.Act != evict.Leave",
 	},
 	{
-		Name: "controller: a kept list never grows old", In: "taint/recovery.Node.byKept",
+		Name: "controller: a kept list never grows old", In: "taint/decide.Node.byKept",
 		Old: "n.kept.at.Age(v.Now) > keptHolds", New: "false",
 	},
 	{
-		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/recovery.Node.Did",
+		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/decide.Node.Did",
 		Old: "n.kept = n.pods", New: "",
 	},
 	{
@@ -4528,12 +4528,12 @@ var Mutants = []Mutant{
 		Old: "r.Now().Sub(e.at) < tellWithin", New: "true",
 	},
 	{
-		Name: "controller: the work of a fence begins another", In: "taint/recovery.Node.underMark",
+		Name: "controller: the work of a fence begins another", In: "taint/decide.Node.underMark",
 		Old: "n.work, n.workPods = fence.NoneToDo, nil", New: "",
 	},
 	{
 		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.Reconciler.clear",
-		Old: "hold != recovery.Yes", New: "hold > recovery.NotThis",
+		Old: "hold != decide.Yes", New: "hold > decide.NotThis",
 	},
 	{
 		Name: "kube: client-go sends an old write again (1)", In: "taint/kube.once.RoundTrip",
@@ -4608,7 +4608,7 @@ var Mutants = []Mutant{
 		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(time.Hour))", Tests: slowDevice,
 	},
 	{
-		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/recovery.Node.MaySend",
+		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/decide.Node.MaySend",
 		Old: "now.Add(within)", New: "now", Tests: slowDevice,
 	},
 	{
@@ -4616,53 +4616,53 @@ var Mutants = []Mutant{
 		Old: "read.Add(within)", New: "read.Add(within + providers.Now().Sub(read))", Tests: slowDevice,
 	},
 	{
-		Name: "proof: a write behind a slow device is sent after the proof (1)", In: "taint/proof.TimeToSend",
+		Name: "proof: a write behind a slow device is sent after the proof (1)", In: "taint/decide/proof.TimeToSend",
 		Old: "min(left, Sending)", New: "Sending", Tests: slowDevice,
 	},
 	{
-		Name: "proof: nothing is written behind a device that takes 4.7 s", In: "taint/proof.TimeToSend",
+		Name: "proof: nothing is written behind a device that takes 4.7 s", In: "taint/decide/proof.TimeToSend",
 		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: slowDevice,
 	},
 	{
-		Name: "proof: nothing is written behind a device that takes 4.7 s, found by the simulation", In: "taint/proof.TimeToSend",
+		Name: "proof: nothing is written behind a device that takes 4.7 s, found by the simulation", In: "taint/decide/proof.TimeToSend",
 		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: []string{sim},
 	},
 	{
-		Name: "recovery: a slow device's Off is always too old once the node was looked at", In: "taint/recovery.Node.keepsLook",
+		Name: "recovery: a slow device's Off is always too old once the node was looked at", In: "taint/decide.Node.keepsLook",
 		Old: "n.reads > time.Second || n.offEndsSoon(now)", New: "n.reads > time.Second", Tests: slowDevice,
 	},
 	{
-		Name: "recovery: a sign of life behind a slow API server is not looked at", In: "taint/recovery.Node.Answered",
+		Name: "recovery: a sign of life behind a slow API server is not looked at", In: "taint/decide.Node.Answered",
 		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
 		New: "(n.reads > time.Second || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a sign of life behind a slow device is not looked at", In: "taint/recovery.Node.Answered",
+		Name: "recovery: a sign of life behind a slow device is not looked at", In: "taint/decide.Node.Answered",
 		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
 		New: "(n.offEndsSoon(now) || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a question counts as a read", In: "taint/recovery.Node.answered",
+		Name: "recovery: a question counts as a read", In: "taint/decide.Node.answered",
 		Old: "n.reads += at.Sub(n.asks)", New: "n.reads = at.Sub(n.look.Sent)", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a look is kept for any number of questions", In: "taint/recovery.Node.keepsLook",
+		Name: "recovery: a look is kept for any number of questions", In: "taint/decide.Node.keepsLook",
 		Old: "min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "n.last.Sub(n.look.Sent) - n.reads", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: what is read behind a slow device leads to no act (16)", In: "taint/recovery.Node.keepsLook",
+		Name: "recovery: what is read behind a slow device leads to no act (16)", In: "taint/decide.Node.keepsLook",
 		Old: "min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "0 * proof.TTL", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a write is sent after a sign of life", In: "taint/recovery.Node.HoldsFor",
+		Name: "recovery: a write is sent after a sign of life", In: "taint/decide.Node.HoldsFor",
 		Old: "v.Alive.After(n.look.Sent) && !n.step.Returned", New: "false", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a policy's write is sent after a sign of life", In: "taint/recovery.Node.HoldsFor",
+		Name: "recovery: a policy's write is sent after a sign of life", In: "taint/decide.Node.HoldsFor",
 		Old: "!n.step.Returned", New: `!n.step.Returned && n.step.Policy == ""`, Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a sign of life holds up the return path", In: "taint/recovery.Node.HoldsFor",
+		Name: "recovery: a sign of life holds up the return path", In: "taint/decide.Node.HoldsFor",
 		Old: "!n.step.Returned", New: "true", Tests: lifeSince,
 	},
 	{
@@ -4670,38 +4670,38 @@ var Mutants = []Mutant{
 		Old: "r.fleetView(st.course.Look().Name)", New: "(fleet.View{})", Tests: glue,
 	},
 	{
-		Name: "fleet: a heartbeat is no sign of life", In: "taint/fleet.Fleet.View",
+		Name: "fleet: a heartbeat is no sign of life", In: "taint/decide/fleet.Fleet.View",
 		Old: "v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat", New: "v.OddLease, v.Beat = n.odd, n.beat", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: a sign of life hides a later heartbeat", In: "taint/fleet.Fleet.View",
+		Name: "fleet: a sign of life hides a later heartbeat", In: "taint/decide/fleet.Fleet.View",
 		Old: "n.alive.After(n.beat)", New: "!n.alive.IsZero()", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: what is seen first is a sign of life", In: "taint/fleet.Fleet.See",
+		Name: "fleet: what is seen first is a sign of life", In: "taint/decide/fleet.Fleet.See",
 		Old: `n.uid != "" && (n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady())`,
 		New: "n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: another UID is no sign of life", In: "taint/fleet.Fleet.See",
+		Name: "fleet: another UID is no sign of life", In: "taint/decide/fleet.Fleet.See",
 		Old: "n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()",
 		New: "n.boot != l.BootID || n.unready && l.IsReady()", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: another boot is no sign of life", In: "taint/fleet.Fleet.See",
+		Name: "fleet: another boot is no sign of life", In: "taint/decide/fleet.Fleet.See",
 		Old: "n.boot != l.BootID", New: "false", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: that a node becomes Ready is no sign of life", In: "taint/fleet.Fleet.See",
+		Name: "fleet: that a node becomes Ready is no sign of life", In: "taint/decide/fleet.Fleet.See",
 		Old: "n.unready && l.IsReady()", New: "false", Tests: lifeSince,
 	},
 	{
-		Name: "fleet: each change of a Ready node is a sign of life", In: "taint/fleet.Fleet.See",
+		Name: "fleet: each change of a Ready node is a sign of life", In: "taint/decide/fleet.Fleet.See",
 		Old: "n.unready && l.IsReady()", New: "l.IsReady()", Tests: lifeSince,
 	},
 	{
-		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready", In: "taint/evict.View.armed",
-		Old: "v.Answer.State == providers.PowerOff || v.due()", New: "v.due()", Tests: []string{"./taint/evict"},
+		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready", In: "taint/decide/evict.View.armed",
+		Old: "v.Answer.State == providers.PowerOff || v.due()", New: "v.due()", Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "workers: a pod that waited is written into stock eviction (F2)", In: "taint/controller.batch.holds",
@@ -4733,7 +4733,7 @@ var Mutants = []Mutant{
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "workers: how a write ended is forgotten (16)", In: "taint/recovery.Node.Did",
+		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.Did",
 		Old: "n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)", New: "",
 	},
 	{
@@ -4742,19 +4742,19 @@ var Mutants = []Mutant{
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/recovery.Node.Did",
+		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/decide.Node.Did",
 		Old: "n.evict.Cleared++", New: "",
 	},
 	{
-		Name: "evict: what attach/detach wrote back stays listed (F5)", In: "taint/evict.View.evicting",
+		Name: "evict: what attach/detach wrote back stays listed (F5)", In: "taint/decide/evict.View.evicting",
 		Old: "len(left) == 0 && v.Cleared < clearings", New: "false",
 	},
 	{
-		Name: "evict: volumesAttached is cleared while its controller detaches (F5)", In: "taint/evict.View.evicting",
+		Name: "evict: volumesAttached is cleared while its controller detaches (F5)", In: "taint/decide/evict.View.evicting",
 		Old: "len(left) == 0 && v.Cleared < clearings", New: "v.Cleared < clearings",
 	},
 	{
-		Name: "evict: who writes volumesAttached back keeps the mark (16)", In: "taint/evict.View.evicting",
+		Name: "evict: who writes volumesAttached back keeps the mark (16)", In: "taint/decide/evict.View.evicting",
 		Old: "len(left) == 0 && v.Cleared < clearings", New: "len(left) == 0",
 	},
 	{
@@ -5203,15 +5203,15 @@ var Mutants = []Mutant{
 		Old: "case v.Ephemeral != nil: ...", New: "",
 	},
 	{
-		Name: "controller: exempt pods' volumes are work (9)", In: "taint/recovery.Node.pending",
+		Name: "controller: exempt pods' volumes are work (9)", In: "taint/decide.Node.pending",
 		Old: "if s := n.unresolved(false); s.Do == Read { ... }", New: "",
 	},
 	{
-		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/evict.Step",
+		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/decide/evict.Step",
 		Old: "d.Record.Result == taint.ResultReturned", New: "false",
 	},
 	{
-		Name: "controller: one device that lied distrusts all", In: "taint/fleet.Fleet.Distrusted",
+		Name: "controller: one device that lied distrusts all", In: "taint/decide/fleet.Fleet.Distrusted",
 		Old: "f.liars[name].Distrusts(m, device, name == of)", New: `f.liars[name] != nil && of != ""`,
 	},
 	{
@@ -5227,7 +5227,7 @@ var Mutants = []Mutant{
 		Old: "taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now()))", New: "taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(sent))",
 	},
 	{
-		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/recovery.Node.Did",
+		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/decide.Node.Did",
 		Old: "f.Unreserve(n.look.Name)", New: "",
 	},
 	{
@@ -5279,15 +5279,15 @@ var Mutants = []Mutant{
 		Old: "l.all == all", New: "true",
 	},
 	{
-		Name: "fleet: a Lease that stops to change is not looked at in time", In: "taint/fleet.Fleet.expect",
+		Name: "fleet: a Lease that stops to change is not looked at in time", In: "taint/decide/fleet.Fleet.expect",
 		Old: "f.dueAt(now.Add(share(n.duration, missedAfter) - n.at.Age(now)))", New: "_ = now",
 	},
 	{
-		Name: "fleet: a Lease that missed a renewal is not looked at in time", In: "taint/fleet.Fleet.expect",
+		Name: "fleet: a Lease that missed a renewal is not looked at in time", In: "taint/decide/fleet.Fleet.expect",
 		Old: "f.dueAt(n.at.Add(share(n.duration, staleAfter)))", New: "",
 	},
 	{
-		Name: "fleet: a clock that is set back is not compared with", In: "taint/fleet.Fleet.awake",
+		Name: "fleet: a clock that is set back is not compared with", In: "taint/decide/fleet.Fleet.awake",
 		Old: "now.Before(f.scanned)", New: "false",
 	},
 	{
@@ -5403,7 +5403,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: control-plane nodes are not told apart (7)", In: "taint/recovery.Node.unmarked",
+		Name: "controller: control-plane nodes are not told apart (7)", In: "taint/decide.Node.unmarked",
 		Old: "v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)", New: "",
 	},
 	{
@@ -5422,16 +5422,16 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: a mark on a node that is well is nobody's business", In: "taint/recovery.Idle",
+		Name: "controller: a mark on a node that is well is nobody's business", In: "taint/decide.Idle",
 		Old: "l.Mark == nil", New: "true",
 	},
 	{
-		Name: "controller: a node that came back is never asked about its boot", In: "taint/recovery.Idle",
+		Name: "controller: a node that came back is never asked about its boot", In: "taint/decide.Idle",
 		Old: `v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done`,
 		New: `v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && (done || !r.Open())`,
 	},
 	{
-		Name: "controller: the condition of a silent node stays", In: "taint/recovery.Idle",
+		Name: "controller: the condition of a silent node stays", In: "taint/decide.Idle",
 		Old: "!l.PoweredOn", New: "true",
 	},
 	{
@@ -5440,7 +5440,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: nobody is distrusted", In: "taint/fleet.Fleet.Distrusted",
+		Name: "controller: nobody is distrusted", In: "taint/decide/fleet.Fleet.Distrusted",
 		Old: "return name", New: `return ""`,
 	},
 	{
@@ -5500,34 +5500,34 @@ var Mutants = []Mutant{
 		Old: `"reason": taint.TombstoneReason`, New: "",
 	},
 	{
-		Name: "fleet: a silent control-plane member counts as healthy (7)", In: "taint/fleet.Fleet.storm",
+		Name: "fleet: a silent control-plane member counts as healthy (7)", In: "taint/decide/fleet.Fleet.storm",
 		Old: `m.sickness(false) == ""`,
-		New: `m.stale || m.sickness(false) == ""`, Tests: []string{"./taint/fleet"},
+		New: `m.stale || m.sickness(false) == ""`, Tests: []string{"./taint/decide/fleet"},
 	},
 	{
-		Name: "fleet: a marked control-plane member counts as healthy (7)", In: "taint/fleet.Fleet.storm",
+		Name: "fleet: a marked control-plane member counts as healthy (7)", In: "taint/decide/fleet.Fleet.storm",
 		Old: `m.sickness(false) == ""`,
-		New: `m.fenced || m.sickness(false) == ""`, Tests: []string{"./taint/fleet"},
+		New: `m.fenced || m.sickness(false) == ""`, Tests: []string{"./taint/decide/fleet"},
 	},
 	{
-		Name: "levels: one of two outlets off is the level off", In: "taint/proof.level.off",
+		Name: "levels: one of two outlets off is the level off", In: "taint/decide/proof.level.off",
 		Old: "!slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff })",
-		New: "slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) == providers.PowerOff })", Tests: []string{"./taint/proof"},
+		New: "slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) == providers.PowerOff })", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: another machine's device gets the power-off again", In: "taint/proof.RefusedForGood",
+		Name: "levels: another machine's device gets the power-off again", In: "taint/decide/proof.RefusedForGood",
 		Old: "providers.ErrIdentity",
-		New: "", Tests: []string{"./taint/proof"},
+		New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: a device that has no such machine gets the power-off again", In: "taint/proof.RefusedForGood",
+		Name: "levels: a device that has no such machine gets the power-off again", In: "taint/decide/proof.RefusedForGood",
 		Old: "providers.ErrNotFound",
-		New: "", Tests: []string{"./taint/proof"},
+		New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: a device that is not trusted gets the power-off again", In: "taint/proof.RefusedForGood",
+		Name: "levels: a device that is not trusted gets the power-off again", In: "taint/decide/proof.RefusedForGood",
 		Old: "providers.ErrUntrusted",
-		New: "", Tests: []string{"./taint/proof"},
+		New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "hook: a plugin that ended is still registered", In: "kubelet-admit/nri.plugin.gone",
@@ -5549,40 +5549,40 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "out of service: it is written without the proof (1)", In: "taint/controller.Reconciler.act",
-		Old: "if hold != recovery.Yes { ... }", New: "_ = hold",
+		Old: "if hold != decide.Yes { ... }", New: "_ = hold",
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
 	},
 	{
 		Name: "out of service: it waits for a connection (1)", In: "taint/controller.Reconciler.act",
-		Old:   "r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == recovery.OutOfService)",
-		New:   "r.writer.OutOfService(ctx, l, s.Do == recovery.OutOfService); _ = by",
+		Old:   "r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == decide.OutOfService)",
+		New:   "r.writer.OutOfService(ctx, l, s.Do == decide.OutOfService); _ = by",
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
 	},
 	{
-		Name: "policy: pods that tolerate the mark are not named", In: "taint/policy.View.nameTolerating",
+		Name: "policy: pods that tolerate the mark are not named", In: "taint/decide/policy.View.nameTolerating",
 		Old: "append(wait.Notes, note(reason.PolicySkipped, p, pods)...)", New: "append(wait.Notes, note(reason.PolicySkipped, p, pods[:0])...)",
-		Tests: []string{"./taint/policy"},
+		Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "policy: pods that tolerate the mark are named again and again", In: "taint/policy.View.nameTolerating",
-		Old: "v.told[p.Name]", New: "false", Tests: []string{"./taint/policy"},
+		Name: "policy: pods that tolerate the mark are named again and again", In: "taint/decide/policy.View.nameTolerating",
+		Old: "v.told[p.Name]", New: "false", Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "policy: pods of DaemonSets are named", In: "taint/policy.View.tolerating",
-		Old: "pod.Exempt == taint.ExemptTolerate", New: "pod.Exempt != taint.NotExempt", Tests: []string{"./taint/policy"},
+		Name: "policy: pods of DaemonSets are named", In: "taint/decide/policy.View.tolerating",
+		Old: "pod.Exempt == taint.ExemptTolerate", New: "pod.Exempt != taint.NotExempt", Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "policy: pods that tolerate the mark are named once for all", In: "taint/policy.Memory.Saw",
-		Old: "m.told = nil", New: "", Tests: []string{"./taint/policy"},
+		Name: "policy: pods that tolerate the mark are named once for all", In: "taint/decide/policy.Memory.Saw",
+		Old: "m.told = nil", New: "", Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "storageos: pods that tolerate the mark are not named", In: "taint/policy.View.spell",
+		Name: "storageos: pods that tolerate the mark are not named", In: "taint/decide/policy.View.spell",
 		Old: "skipped, read := v.tolerating(p)", New: "skipped, read := v.tolerating(p); skipped = nil",
-		Tests: []string{"./taint/policy"},
+		Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "policy: a pod that finalizers keep is owed for ever", In: "taint/policy.ended",
-		Old: "p.Tombstone && !p.Kept()", New: "p.Tombstone", Tests: []string{"./taint/policy"},
+		Name: "policy: a pod that finalizers keep is owed for ever", In: "taint/decide/policy.ended",
+		Old: "p.Tombstone && !p.Kept()", New: "p.Tombstone", Tests: []string{"./taint/decide/policy"},
 	},
 	{
 		Name: "guard: a closed provider is asked", In: "providers/guard.Provider.enter",
@@ -5891,14 +5891,14 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "fence: an unpinned machine is powered off (14)", In: "taint/fence.View.step",
+		Name: "fence: an unpinned machine is powered off (14)", In: "taint/decide/fence.View.step",
 		Old: `
 			if v.NoPower() != "" {
 				v.Mode = Safer(v.Mode, Observe)
 			}`, New: "",
 	},
 	{
-		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/fence.View.step",
+		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/decide/fence.View.step",
 		Old: `announced && v.NoPower() != ""`, New: "false",
 	},
 	{
@@ -6127,14 +6127,14 @@ var Mutants = []Mutant{
 		Old: `strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")`, New: "strings.ToLower(u.Hostname())",
 	},
 	{
-		Name: "fence: the record does not name its machine (14)", In: "taint/fence.View.begin",
+		Name: "fence: the record does not name its machine (14)", In: "taint/decide/fence.View.begin",
 		Old: "r.Device, r.Machine = proof.Recorded(v.Devices)", New: "r.Device, _ = proof.Recorded(v.Devices)",
-		Tests: []string{"./taint/fence"},
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "evict: a person's fence does not name its machine (14)", In: "taint/evict.View.adopt",
+		Name: "evict: a person's fence does not name its machine (14)", In: "taint/decide/evict.View.adopt",
 		Old: "r.Device, r.Machine = proof.Recorded(v.Devices)", New: "r.Device, _ = proof.Recorded(v.Devices)",
-		Tests: []string{"./taint/evict"},
+		Tests: []string{"./taint/decide/evict"},
 	},
 
 	// The cloud controller manager's taint.
@@ -6180,7 +6180,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "cloudtaint: a device that did not know is not asked again", In: "taint/fence.View.byAnswer",
+		Name: "cloudtaint: a device that did not know is not asked again", In: "taint/decide/fence.View.byAnswer",
 		Old: "v.Fleet.HintAt.After(v.Answer.Got)", New: "false",
 	},
 
@@ -6258,50 +6258,50 @@ var Mutants = []Mutant{
 
 	// Several devices of one node.
 	{
-		Name: "devices: an Off that another's On contradicts proves (4)", In: "taint/proof.first",
+		Name: "devices: an Off that another's On contradicts proves (4)", In: "taint/decide/proof.first",
 		Old: "off >= 0 && on >= 0", New: "off >= 0 && on > len(runs)",
-		Tests: []string{"./taint/proof"},
+		Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "devices: the whole protocol believes one of two that disagree (4)", In: "taint/proof.first",
+		Name: "devices: the whole protocol believes one of two that disagree (4)", In: "taint/decide/proof.first",
 		Old: "off >= 0 && on >= 0", New: "off >= 0 && on > len(runs)",
 		Tests: []string{sim},
 	},
 	{
-		Name: "devices: an Off beside Changing proves (2)", In: "taint/proof.first",
+		Name: "devices: an Off beside Changing proves (2)", In: "taint/decide/proof.first",
 		Old: "off >= 0 && changing >= 0", New: "false",
 	},
 	{
-		Name: "devices: a level is off once one of its devices is (4)", In: "taint/proof.together",
+		Name: "devices: a level is off once one of its devices is (4)", In: "taint/decide/proof.together",
 		Old: "count[providers.PowerOff] == len(of)", New: "count[providers.PowerOff] > 0",
 	},
 	{
-		Name: "levels: the whole protocol believes one outlet of two (4)", In: "taint/proof.together",
+		Name: "levels: the whole protocol believes one outlet of two (4)", In: "taint/decide/proof.together",
 		Old: "count[providers.PowerOff] == len(of)", New: "count[providers.PowerOff] > 0",
 		Tests: []string{sim},
 	},
 	{
-		Name: "devices: On of what feeds the machine contradicts", In: "taint/proof.first",
+		Name: "devices: On of what feeds the machine contradicts", In: "taint/decide/proof.first",
 		Old: "s.device.Feeds && s.answer.State == providers.PowerOn", New: "false",
 	},
 	{
-		Name: "devices: Off of what feeds the machine is none", In: "taint/proof.first",
+		Name: "devices: Off of what feeds the machine is none", In: "taint/decide/proof.first",
 		Old: "s.device.Feeds && s.answer.State == providers.PowerOn", New: "s.device.Feeds",
 	},
 	{
-		Name: "devices: what a device said that is not asked any more counts (1)", In: "taint/proof.Answers.Answered",
+		Name: "devices: what a device said that is not asked any more counts (1)", In: "taint/decide/proof.Answers.Answered",
 		Old: "of[i].answer = providers.Answer{}", New: "",
 	},
 	{
-		Name: "devices: with another device the verdict stays (1)", In: "taint/proof.Answers.Expect",
+		Name: "devices: with another device the verdict stays (1)", In: "taint/decide/proof.Answers.Expect",
 		Old: "a.of, a.Answer = of, providers.Answer{}", New: "a.of = of",
 	},
 	{
-		Name: "devices: the evidence does not name them", In: "taint/proof.Answers.evidence",
+		Name: "devices: the evidence does not name them", In: "taint/decide/proof.Answers.evidence",
 		Old: "e.From = s.device.Name", New: "",
 	},
 	{
-		Name: "devices: an Off that was long on its way counts beside another (1)", In: "taint/proof.Answers.Answered",
+		Name: "devices: an Off that was long on its way counts beside another (1)", In: "taint/decide/proof.Answers.Answered",
 		Old: "Counted(answers[i])", New: "answers[i]",
 	},
 	{
@@ -6313,15 +6313,15 @@ var Mutants = []Mutant{
 		Old: "over && enough(out)", New: "over && left < len(qs)",
 	},
 	{
-		Name: "devices: the On of an outlet decides", In: "taint/proof.Decided",
+		Name: "devices: the On of an outlet decides", In: "taint/decide/proof.Decided",
 		Old: "return slices.ContainsFunc(a.of, knows)", New: "return knows != nil",
 	},
 	{
-		Name: "devices: a disagreement waits for a third device", In: "taint/proof.Decided",
+		Name: "devices: a disagreement waits for a third device", In: "taint/decide/proof.Decided",
 		Old: "return a.Disagree()", New: "return false",
 	},
 	{
-		Name: "devices: an Off waits for a BMC that died with its machine", In: "taint/proof.Decided",
+		Name: "devices: an Off waits for a BMC that died with its machine", In: "taint/decide/proof.Decided",
 		Old: "case providers.PowerOff: ...", New: "case providers.PowerOff: return false",
 	},
 	{
@@ -6361,22 +6361,22 @@ var Mutants = []Mutant{
 		Old: "p.Timeout < s.Takes()+time.Second", New: "p.Timeout < 0",
 	},
 	{
-		Name: "devices: a person's word counts though they disagree", In: "taint/evict.View.letsPerson",
+		Name: "devices: a person's word counts though they disagree", In: "taint/decide/evict.View.letsPerson",
 		Old: "v.Disagree()", New: "false",
 	},
 	{
-		Name: "devices: a disagreement under the mark is not told", In: "taint/evict.View.evicting",
+		Name: "devices: a disagreement under the mark is not told", In: "taint/decide/evict.View.evicting",
 		Old: "if v.Disagree() { ... }", New: "",
 	},
 	{
-		Name: "devices: a disagreement is not told", In: "taint/fence.View.byAnswer",
+		Name: "devices: a disagreement is not told", In: "taint/decide/fence.View.byAnswer",
 		Old: `
 			case v.Disagree():
 				return v.askEvery(pollOn, reason.Disagree)`,
 		New: "",
 	},
 	{
-		Name: "devices: who proved in the middle is forgotten", In: "taint/evict.View.unmark",
+		Name: "devices: who proved in the middle is forgotten", In: "taint/decide/evict.View.unmark",
 		Old: "v.Offs(v.Look.Record)", New: "v.Offs(v.Look.Record)[:0]",
 	},
 	{
@@ -6384,11 +6384,11 @@ var Mutants = []Mutant{
 		Old: "r.HasOff(d.Device)", New: "true",
 	},
 	{
-		Name: "devices: the next fence forgets who lied", In: "taint/fence.View.begin",
+		Name: "devices: the next fence forgets who lied", In: "taint/decide/fence.View.begin",
 		Old: "r.Lied, r.PowerOns = old.Liars(), old.PowerOns", New: "r.PowerOns = old.PowerOns",
 	},
 	{
-		Name: "devices: a person's fence forgets who lied", In: "taint/evict.View.adopt",
+		Name: "devices: a person's fence forgets who lied", In: "taint/decide/evict.View.adopt",
 		Old: "Lied: l.Record.Liars()", New: "",
 	},
 	{
@@ -6396,58 +6396,58 @@ var Mutants = []Mutant{
 		Old: "r.Result == ResultReleased", New: "false",
 	},
 	{
-		Name: "devices: one that lied keeps the node from the other's recovery (16)", In: "taint/recovery.Node.liar",
+		Name: "devices: one that lied keeps the node from the other's recovery (16)", In: "taint/decide.Node.liar",
 		Old: `by == ""`, New: `by != ""`,
 	},
 	{
-		Name: "levels: the first turn is that of one that is down", In: "taint/proof.PowerOffs.first",
+		Name: "levels: the first turn is that of one that is down", In: "taint/decide/proof.PowerOffs.first",
 		Old: "a.State(i) == providers.PowerUnknown", New: "a.State(i) > 99",
 	},
 	{
-		Name: "levels: a level that gave way has the next turn", In: "taint/proof.PowerOffs.after",
+		Name: "levels: a level that gave way has the next turn", In: "taint/decide/proof.PowerOffs.after",
 		Old: "(i + 1 + n) % len(all)", New: "(i + n) % len(all)",
 	},
 	{
-		Name: "levels: a refused power-off waits before the next level", In: "taint/proof.PowerOffs.Next",
+		Name: "levels: a refused power-off waits before the next level", In: "taint/decide/proof.PowerOffs.Next",
 		Old: "anew && p.PowerOffErr != nil", New: "p.PowerOffErr != nil",
 	},
 	{
-		Name: "within: a hypervisor that was asked before the host was off counts (2)", In: "taint/proof.Within",
-		Old: "h.After.At.Before(known)", New: "false", Tests: []string{"./taint/proof -run TestNoMigrationIsMissed"},
+		Name: "within: a hypervisor that was asked before the host was off counts (2)", In: "taint/decide/proof.Within",
+		Old: "h.After.At.Before(known)", New: "false", Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
-		Name: "within: a guest that moves between two that live is missed by both (4)", In: "taint/proof.Within",
-		Old: "known = latest(known, h.Before.Got)", New: "known = latest(known, providers.Instant{})", Tests: []string{"./taint/proof"},
+		Name: "within: a guest that moves between two that live is missed by both (4)", In: "taint/decide/proof.Within",
+		Old: "known = latest(known, h.Before.Got)", New: "known = latest(known, providers.Instant{})", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "within: what a hypervisor said at first is not looked at (4)", In: "taint/proof.Within",
-		Old: "[]providers.Place{h.Before, h.After}", New: "[]providers.Place{h.After}", Tests: []string{"./taint/proof -run TestNoMigrationIsMissed"},
+		Name: "within: what a hypervisor said at first is not looked at (4)", In: "taint/decide/proof.Within",
+		Old: "[]providers.Place{h.Before, h.After}", New: "[]providers.Place{h.After}", Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
-		Name: "within: a guest that is there is gone (2)", In: "taint/proof.Within",
-		Old: "p.Answered() && !p.Absent", New: "false", Tests: []string{"./taint/proof -run TestNoMigrationIsMissed"},
+		Name: "within: a guest that is there is gone (2)", In: "taint/decide/proof.Within",
+		Old: "p.Answered() && !p.Absent", New: "false", Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
-		Name: "within: a silent hypervisor has no guest (2)", In: "taint/proof.Within",
-		Old: "!h.Before.Answered()", New: "false", Tests: []string{"./taint/proof"},
+		Name: "within: a silent hypervisor has no guest (2)", In: "taint/decide/proof.Within",
+		Old: "!h.Before.Answered()", New: "false", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "within: a hypervisor that fell silent has no guest (2)", In: "taint/proof.Within",
-		Old: "!h.After.Answered()", New: "false", Tests: []string{"./taint/proof"},
+		Name: "within: a hypervisor that fell silent has no guest (2)", In: "taint/decide/proof.Within",
+		Old: "!h.After.Answered()", New: "false", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "within: another host's device proves (3)", In: "taint/proof.Within",
-		Old: "h.Before.Answered() || h.After.Answered()", New: "false", Tests: []string{"./taint/proof"},
+		Name: "within: another host's device proves (3)", In: "taint/decide/proof.Within",
+		Old: "h.Before.Answered() || h.After.Answered()", New: "false", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "within: nobody is off, and the guest is (2)", In: "taint/proof.Within",
+		Name: "within: nobody is off, and the guest is (2)", In: "taint/decide/proof.Within",
 		Old: `if len(off) == 0 {
 			return providers.Observation{}, fmt.Errorf("%w: no hypervisor has the guest, and all of them answer", providers.ErrNotFound)
-		}`, New: "", Tests: []string{"./taint/proof"},
+		}`, New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "within: a host's Off that took too long proves (2)", In: "taint/proof.Host.off",
-		Old: "Counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/proof"},
+		Name: "within: a host's Off that took too long proves (2)", In: "taint/decide/proof.Host.off",
+		Old: "Counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/controller.sharing.run",
@@ -6515,54 +6515,54 @@ var Mutants = []Mutant{
 		Old: "err == nil && placed.At.Before(sent)", New: "false", Tests: []string{"./providers -run TestAskPlace"},
 	},
 	{
-		Name: "within: the youngest answer tells how old it is", In: "taint/proof.earliest",
-		Old: "b.Before(a)", New: "b.After(a)", Tests: []string{"./taint/proof"},
+		Name: "within: the youngest answer tells how old it is", In: "taint/decide/proof.earliest",
+		Old: "b.Before(a)", New: "b.After(a)", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: one that refuses for good ends the fence (16)", In: "taint/proof.PowerOffs.Exhausted",
+		Name: "levels: one that refuses for good ends the fence (16)", In: "taint/decide/proof.PowerOffs.Exhausted",
 		Old: "l.may && !l.never", New: "false",
 	},
 	{
-		Name: "levels: one that refuses for good is asked again and again", In: "taint/proof.PowerOffs.after",
+		Name: "levels: one that refuses for good is asked again and again", In: "taint/decide/proof.PowerOffs.after",
 		Old: "!l.never", New: "true",
 	},
 	{
-		Name: "levels: an unpinned machine's power is touched through its level (14)", In: "taint/proof.PowerOffs.levels",
+		Name: "levels: an unpinned machine's power is touched through its level (14)", In: "taint/decide/proof.PowerOffs.levels",
 		Old: `l.may && d.NoPower == ""`, New: "true",
 	},
 	{
-		Name: "levels: a power-off goes through the first device alone (4)", In: "taint/proof.PowerOffs.within",
+		Name: "levels: a power-off goes through the first device alone (4)", In: "taint/decide/proof.PowerOffs.within",
 		Old: "l.places", New: "l.places[:1]",
 	},
 	{
-		Name: "levels: a level whose attempts are used up goes on", In: "taint/proof.PowerOffs.over",
+		Name: "levels: a level whose attempts are used up goes on", In: "taint/decide/proof.PowerOffs.over",
 		Old: "t.sent < l.limits.attempts()", New: "true",
 	},
 	{
-		Name: "levels: a level whose device refuses for good goes on", In: "taint/proof.PowerOffs.over",
+		Name: "levels: a level whose device refuses for good goes on", In: "taint/decide/proof.PowerOffs.over",
 		Old: "RefusedForGood(t.err)", New: "false",
 	},
 	{
-		Name: "levels: a level without effect goes on", In: "taint/proof.PowerOffs.over",
+		Name: "levels: a level without effect goes on", In: "taint/decide/proof.PowerOffs.over",
 		Old: "now.Sub(t.at) >= EffectAfter && a.State(i) != providers.PowerChanging", New: "false",
 	},
 	{
-		Name: "levels: a level has all the time", In: "taint/proof.PowerOffs.over",
+		Name: "levels: a level has all the time", In: "taint/decide/proof.PowerOffs.over",
 		Old: "end > 0 && now.Sub(p.began) >= end", New: "false",
 	},
 	{
-		Name: "levels: nobody says On any more, and the next level has no turn", In: "taint/fence.View.byAnswer",
+		Name: "levels: nobody says On any more, and the next level has no turn", In: "taint/decide/fence.View.byAnswer",
 		Old: `
 			case powering && v.overdue():
 				return v.on(powering)`,
 		New: "",
 	},
 	{
-		Name: "levels: one that changes for ever keeps its turn", In: "taint/fence.View.byAnswer",
+		Name: "levels: one that changes for ever keeps its turn", In: "taint/decide/fence.View.byAnswer",
 		Old: "if powering && v.overdue() { ... }", New: "",
 	},
 	{
-		Name: "levels: a delay is none", In: "taint/proof.PowerOffs.Next",
+		Name: "levels: a delay is none", In: "taint/decide/proof.PowerOffs.Next",
 		Old: "all[i].limits.Delay - now.Sub(announced)", New: "now.Sub(now)",
 	},
 	{
@@ -6635,43 +6635,43 @@ var Mutants = []Mutant{
 		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && len(s.Devices) == 0",
 	},
 	{
-		Name: "policy: no word is a word (1)", In: "taint/policy.View.due",
+		Name: "policy: no word is a word (1)", In: "taint/decide/policy.View.due",
 		Old: "p.WithoutProof == Never", New: "false",
 	},
 	{
-		Name: "policy: a node that is Ready loses pods (1)", In: "taint/policy.View.due",
+		Name: "policy: a node that is Ready loses pods (1)", In: "taint/decide/policy.View.due",
 		Old: "l.IsReady()", New: "false",
 	},
 	{
-		Name: "policy: a marked node is a policy's (1)", In: "taint/policy.View.due",
+		Name: "policy: a marked node is a policy's (1)", In: "taint/decide/policy.View.due",
 		Old: "l.Mark != nil", New: "false",
 	},
 	{
-		Name: "policy: a running fence is overridden", In: "taint/policy.View.due",
+		Name: "policy: a running fence is overridden", In: "taint/decide/policy.View.due",
 		Old: "l.Record.Open()", New: "false",
 	},
 	{
-		Name: "policy: acts in a storm", In: "taint/policy.Step",
+		Name: "policy: acts in a storm", In: "taint/decide/policy.Step",
 		Old: "len(due) > 0 && v.Storm != (Aside{})", New: "false",
 	},
 	{
-		Name: "policy: what was ended before a storm stays", In: "taint/policy.Step",
+		Name: "policy: what was ended before a storm stays", In: "taint/decide/policy.Step",
 		Old: "held && !v.Owes()", New: "held",
 	},
 	{
-		Name: "policy: acts while all nodes look dead (7)", In: "taint/recovery.findStorm",
+		Name: "policy: acts while all nodes look dead (7)", In: "taint/decide.findStorm",
 		Old: "f.AllSilent()", New: "false",
 	},
 	{
-		Name: "policy: acts while most nodes are not heard", In: "taint/recovery.findStorm",
+		Name: "policy: acts while most nodes are not heard", In: "taint/decide.findStorm",
 		Old: "!f.Heard", New: "false",
 	},
 	{
-		Name: "policy: a new leader takes all nodes for heard", In: "taint/recovery.findStorm",
+		Name: "policy: a new leader takes all nodes for heard", In: "taint/decide.findStorm",
 		Old: "!f.Settled(now)", New: "false",
 	},
 	{
-		Name: "policy: acts in a lost domain", In: "taint/recovery.findStorm",
+		Name: "policy: acts in a lost domain", In: "taint/decide.findStorm",
 		Old: "!p.Lost.IsZero()", New: "false",
 	},
 	{
@@ -6683,87 +6683,87 @@ var Mutants = []Mutant{
 		Old: `a == before || a.Why == "" || same`, New: `a == before || a.Why == "" || same && false`, Tests: glue,
 	},
 	{
-		Name: "policy: a change that nobody saw is replayed", In: "taint/policy.View.due",
+		Name: "policy: a change that nobody saw is replayed", In: "taint/decide/policy.View.due",
 		Old: "v.done[p.Name] >= v.fell", New: "v.done[p.Name] > v.fell",
 	},
 	{
-		Name: "policy: exempt pods are ended (9)", In: "taint/policy.Policy.names",
+		Name: "policy: exempt pods are ended (9)", In: "taint/decide/policy.Policy.names",
 		Old: "pod.Exempt == taint.NotExempt", New: "(pod.Exempt == taint.NotExempt || true)",
 	},
 	{
-		Name: "policy: finished pods are ended (9)", In: "taint/policy.View.step",
+		Name: "policy: finished pods are ended (9)", In: "taint/decide/policy.View.step",
 		Old: "!pod.Terminal", New: "true",
 	},
 	{
-		Name: "policy: every namespace is one of its own", In: "taint/policy.Policy.names",
+		Name: "policy: every namespace is one of its own", In: "taint/decide/policy.Policy.names",
 		Old: "slices.Contains(p.Namespaces, pod.Namespace)", New: "true",
 	},
 	{
-		Name: "policy: one volume of its driver is as good as all", In: "taint/policy.Policy.stores",
+		Name: "policy: one volume of its driver is as good as all", In: "taint/decide/policy.Policy.stores",
 		Old: "of == len(pod.Volumes)", New: "true",
 	},
 	{
-		Name: "policy: ends a pod with an unread claim", In: "taint/policy.Policy.stores",
+		Name: "policy: ends a pod with an unread claim", In: "taint/decide/policy.Policy.stores",
 		Old: "!unread(pod)", New: "true",
 	},
 	{
-		Name: "policy: a replacement may be bound to the dead node", In: "taint/policy.View.end",
+		Name: "policy: a replacement may be bound to the dead node", In: "taint/decide/policy.View.end",
 		Old: "!v.Look.IsReady() && !v.Look.Closed()", New: "false",
 	},
 	{
-		Name: "policy: a node whose storage is not healthy must be closed, too", In: "taint/policy.View.end",
+		Name: "policy: a node whose storage is not healthy must be closed, too", In: "taint/decide/policy.View.end",
 		Old: "!v.Look.IsReady() && !v.Look.Closed()", New: "!v.Look.Closed()",
 	},
 	{
 		Name: "policy: any taint closes a node", In: "taint.Look.Closed",
-		Old: "(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)", New: "true", Tests: []string{"./taint/policy"},
+		Old: "(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)", New: "true", Tests: []string{"./taint/decide/policy"},
 	},
 	{
 		Name: "policy: any effect closes a node", In: "taint.Look.Closed",
-		Old: "t.Effect == corev1.TaintEffectNoSchedule", New: "true", Tests: []string{"./taint/policy"},
+		Old: "t.Effect == corev1.TaintEffectNoSchedule", New: "true", Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/policy.View.end",
+		Name: "policy: a deletion by name is not waited for (F2)", In: "taint/decide/policy.View.end",
 		Old: "stock.Due(pod, v.Now)", New: "stock.Due(pod, v.Now) && false",
 	},
 	{
-		Name: "policy: a pod in its grace is ended", In: "taint/policy.View.end",
+		Name: "policy: a pod in its grace is ended", In: "taint/decide/policy.View.end",
 		Old: "pod.DeleteAt.After(v.Now.Wall)", New: "false",
 	},
 	{
-		Name: "policy: a pod that nobody deleted is ended", In: "taint/policy.View.end",
+		Name: "policy: a pod that nobody deleted is ended", In: "taint/decide/policy.View.end",
 		Old: "pod.DeleteAt.IsZero()", New: "false",
 	},
 	{
-		Name: "policy: refused writes are sent again at once (13)", In: "taint/policy.View.rests",
+		Name: "policy: refused writes are sent again at once (13)", In: "taint/decide/policy.View.rests",
 		Old: "v.again[p.UID].After(v.Now)", New: "false",
 	},
 	{
-		Name: "policy: a pod that cannot be deleted keeps the others (16)", In: "taint/policy.Step",
+		Name: "policy: a pod that cannot be deleted keeps the others (16)", In: "taint/decide/policy.Step",
 		Old: "len(ready) > 0", New: "len(left) > 0",
 	},
 	{
-		Name: "policy: a pod that cannot grow is never ended (16)", In: "taint/policy.Memory.Wrote",
+		Name: "policy: a pod that cannot grow is never ended (16)", In: "taint/decide/policy.Memory.Wrote",
 		Old: "m.small[uid] = true", New: "",
 	},
 	{
-		Name: "policy: an excluded node loses pods (8)", In: "taint/recovery.Node.byPolicy",
+		Name: "policy: an excluded node loses pods (8)", In: "taint/decide.Node.byPolicy",
 		Old: `n.facts.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "policy: acts on an old list", In: "taint/recovery.Node.Holds",
+		Name: "policy: acts on an old list", In: "taint/decide.Node.Holds",
 		Old: "n.last.Age(now) > proof.TTL+n.asked()", New: "false",
 	},
 	{
-		Name: "policy: behind a slow device its reads are always too old", In: "taint/recovery.Node.asked",
-		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "0 * min(a.Got.Sub(a.At), proof.TTL)", Tests: []string{"./taint/recovery"},
+		Name: "policy: behind a slow device its reads are always too old", In: "taint/decide.Node.asked",
+		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "0 * min(a.Got.Sub(a.At), proof.TTL)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "policy: acts on reads of before a question of any length", In: "taint/recovery.Node.asked",
-		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/recovery"},
+		Name: "policy: acts on reads of before a question of any length", In: "taint/decide.Node.asked",
+		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "policy: what was ended is forgotten when the node is back", In: "taint/recovery.Node.Owes",
+		Name: "policy: what was ended is forgotten when the node is back", In: "taint/decide.Node.Owes",
 		Old: "n.policy.Owes()", New: "false",
 	},
 	{
@@ -6775,11 +6775,11 @@ var Mutants = []Mutant{
 		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "false",
 	},
 	{
-		Name: "policy: pods are ended before the Node tells of it", In: "taint/recovery.Node.byPolicy",
+		Name: "policy: pods are ended before the Node tells of it", In: "taint/decide.Node.byPolicy",
 		Old: "!n.look.Announced(d.Policy.Name, word)", New: "false",
 	},
 	{
-		Name: "policy: volumes are taken before the Node tells of it", In: "taint/recovery.Node.byPolicy",
+		Name: "policy: volumes are taken before the Node tells of it", In: "taint/decide.Node.byPolicy",
 		Old: "d.Act == policy.DeleteAttachments", New: "false",
 	},
 	{
@@ -6791,15 +6791,15 @@ var Mutants = []Mutant{
 		Old: "u.WithoutProof == o.WithoutProof", New: "true",
 	},
 	{
-		Name: "policy: Longhorn's own setting is not asked for", In: "taint/policy.View.end",
+		Name: "policy: Longhorn's own setting is not asked for", In: "taint/decide/policy.View.end",
 		Old: "!p.Yields", New: "true",
 	},
 	{
-		Name: "policy: Longhorn's own setting is on, and the policy acts", In: "taint/policy.View.end",
+		Name: "policy: Longhorn's own setting is on, and the policy acts", In: "taint/decide/policy.View.end",
 		Old: `*v.Rival != ""`, New: "false",
 	},
 	{
-		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/recovery.Node.SawLife",
+		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/decide.Node.SawLife",
 		Old: "n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}", New: "n.pods, n.atts, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, evict.View{}",
 	},
 	{
@@ -7140,115 +7140,115 @@ var Mutants = []Mutant{
 
 	// Volume attachment recovery.
 	{
-		Name: "attach: a pod is ended though another keeps its volume attached", In: "taint/policy.View.together",
+		Name: "attach: a pod is ended though another keeps its volume attached", In: "taint/decide/policy.View.together",
 		Old: "kept[vol.PV] = true", New: "kept[vol.PV] = false",
 	},
 	{
-		Name: "attach: a pod is ended though one with an unread claim may use its volume", In: "taint/policy.View.together",
+		Name: "attach: a pod is ended though one with an unread claim may use its volume", In: "taint/decide/policy.View.together",
 		Old: "slices.ContainsFunc(users, unread)", New: "false",
 	},
 	{
-		Name: "attach: volumes of other pods are not asked for before a pod is ended", In: "taint/policy.View.together",
+		Name: "attach: volumes of other pods are not asked for before a pod is ended", In: "taint/decide/policy.View.together",
 		Old: "len(end) > 0 && len(unknown) > 0", New: "false",
 	},
 	{
-		Name: "attach: a volume in use loses its attachment", In: "taint/policy.View.detach",
+		Name: "attach: a volume in use loses its attachment", In: "taint/decide/policy.View.detach",
 		Old: "delete(loose, vol.PV)", New: "",
 	},
 	{
-		Name: "attach: a volume that a pod with an unread claim may use loses its attachment", In: "taint/policy.View.detach",
+		Name: "attach: a volume that a pod with an unread claim may use loses its attachment", In: "taint/decide/policy.View.detach",
 		Old: "slices.ContainsFunc(users, unread)", New: "false",
 	},
 	{
-		Name: "attach: volumes of other pods are not asked for before an attachment goes", In: "taint/policy.View.detach",
+		Name: "attach: volumes of other pods are not asked for before an attachment goes", In: "taint/decide/policy.View.detach",
 		Old: "len(unknown) > 0", New: "false",
 	},
 	{
-		Name: "attach: another attacher's attachment goes", In: "taint/policy.View.detach",
+		Name: "attach: another attacher's attachment goes", In: "taint/decide/policy.View.detach",
 		Old: "!slices.Contains(drivers[policy], a.Attacher)", New: "false",
 	},
 	{
-		Name: "attach: one that is going is deleted again", In: "taint/policy.View.detach",
+		Name: "attach: one that is going is deleted again", In: "taint/decide/policy.View.detach",
 		Old: "a.Deleting", New: "false",
 	},
 	{
-		Name: "attach: refused deletions are sent again at once (13)", In: "taint/policy.View.detach",
+		Name: "attach: refused deletions are sent again at once (13)", In: "taint/decide/policy.View.detach",
 		Old: "v.again[a.UID].After(v.Now)", New: "false",
 	},
 	{
-		Name: "attach: what is loose outlives the node coming back (1)", In: "taint/policy.Memory.Saw",
+		Name: "attach: what is loose outlives the node coming back (1)", In: "taint/decide/policy.Memory.Saw",
 		Old: "l.Mark != nil || ready && !m.spells[policy].open", New: "false",
 	},
 	{
-		Name: "attach: what is not attached any more stays loose", In: "taint/policy.Memory.SawAttachments",
+		Name: "attach: what is not attached any more stays loose", In: "taint/decide/policy.Memory.SawAttachments",
 		Old: "a.PV == pv && !a.Deleting", New: "true",
 	},
 	{
-		Name: "attach: pods that are to stay are deleted", In: "taint/policy.Memory.Wrote",
+		Name: "attach: pods that are to stay are deleted", In: "taint/decide/policy.Memory.Wrote",
 		Old: "!d.Policy.Keep", New: "true",
 	},
 	{
-		Name: "attach: pods that are to be deleted stay", In: "taint/policy.Memory.Wrote",
+		Name: "attach: pods that are to be deleted stay", In: "taint/decide/policy.Memory.Wrote",
 		Old: "m.owed[uid] = true", New: "",
 	},
 	{
-		Name: "attach: volumes of a pod that somebody else deletes are forgotten", In: "taint/policy.Memory.Wrote",
+		Name: "attach: volumes of a pod that somebody else deletes are forgotten", In: "taint/decide/policy.Memory.Wrote",
 		Old: "m.set(uid, d.Frees[uid])", New: "",
 	},
 	{
-		Name: "attach: what was deleted is deleted again", In: "taint/policy.Memory.Wrote",
+		Name: "attach: what was deleted is deleted again", In: "taint/decide/policy.Memory.Wrote",
 		Old: "delete(m.loose, a.PV)", New: "",
 	},
 	{
-		Name: "attach: immediate: nobody need wait", In: "taint/policy.View.end",
+		Name: "attach: immediate: nobody need wait", In: "taint/decide/policy.View.end",
 		Old: "!v.claimed(p, pod)", New: "false",
 	},
 	{
-		Name: "attach: immediate: nobody need have deleted the pod", In: "taint/policy.View.end",
+		Name: "attach: immediate: nobody need have deleted the pod", In: "taint/decide/policy.View.end",
 		Old: "p.Replaced && !pod.Deleting", New: "false",
 	},
 	{
-		Name: "attach: a claim of that name in another namespace is the pod's", In: "taint/policy.View.claimed",
+		Name: "attach: a claim of that name in another namespace is the pod's", In: "taint/decide/policy.View.claimed",
 		Old: `v.Waiting[pod.Namespace+"/"+vol.Claim]`, New: `v.Waiting[pod.Namespace+"/"+vol.Claim] || v.Waiting["db/"+vol.Claim]`,
 	},
 	{
-		Name: "attach: a tombstone that nobody deleted is released", In: "taint/policy.View.frees",
+		Name: "attach: a tombstone that nobody deleted is released", In: "taint/decide/policy.View.frees",
 		Old: "!pod.Deleting", New: "false",
 	},
 	{
-		Name: "attach: a tombstone is deleted in its grace", In: "taint/policy.View.tombs",
+		Name: "attach: a tombstone is deleted in its grace", In: "taint/decide/policy.View.tombs",
 		Old: "pod.DeleteAt.After(v.Now.Wall)", New: "false",
 	},
 	{
-		Name: "attach: a tombstone that nobody deleted is deleted", In: "taint/policy.View.tombs",
+		Name: "attach: a tombstone that nobody deleted is deleted", In: "taint/decide/policy.View.tombs",
 		Old: "pod.DeleteAt.IsZero()", New: "false",
 	},
 	{
-		Name: "attach: done before the attachments are", In: "taint/policy.Step",
+		Name: "attach: done before the attachments are", In: "taint/decide/policy.Step",
 		Old: "d.Done = nil", New: "",
 	},
 	{
-		Name: "attach: a Deployment's pod is none of a ReplicaSet's", In: "taint/recovery.Node.SawOwners",
+		Name: "attach: a Deployment's pod is none of a ReplicaSet's", In: "taint/decide.Node.SawOwners",
 		Old: "owner.Direct = n.pods.pods[i].Owner.Kind", New: "",
 	},
 	{
-		Name: "attach: by a cached list", In: "taint/recovery.Node.byPolicy",
+		Name: "attach: by a cached list", In: "taint/decide.Node.byPolicy",
 		Old: "n.atts.have && n.atts.live", New: "n.atts.have",
 	},
 	{
-		Name: "attach: acts on an old look", In: "taint/recovery.Node.Holds",
+		Name: "attach: acts on an old look", In: "taint/decide.Node.Holds",
 		Old: "n.look.Sent.Age(now) > policyLook", New: "false",
 	},
 	{
-		Name: "attach: never releases", In: "taint/policy.Policy.Recover",
+		Name: "attach: never releases", In: "taint/decide/policy.Policy.Recover",
 		Old: "p.Terminating || p.Replaced", New: "true", Tests: []string{"./cmd/internal/config -run Test(Rules|Broken)"},
 	},
 	{
-		Name: "attach: wait waits for nothing", In: "taint/policy.Policy.Recover",
+		Name: "attach: wait waits for nothing", In: "taint/decide/policy.Policy.Recover",
 		Old: `value == "wait"`, New: `value == "never"`, Tests: []string{"./cmd/internal/config -run Test(Rules|Broken)"},
 	},
 	{
-		Name: "attach: released pods are deleted", In: "taint/policy.Policy.Recover",
+		Name: "attach: released pods are deleted", In: "taint/decide/policy.Policy.Recover",
 		Old: `p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, true, true`, New: `p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, false, true`, Tests: []string{"./cmd/internal/config -run Test(Rules|Broken)"},
 	},
 	{
@@ -7272,19 +7272,19 @@ var Mutants = []Mutant{
 		Old: "of.Namespace != pvc.Namespace || of.Name != pvc.Name", New: "false",
 		Tests: kubeReads,
 	},
-	{Name: "overtime: each act is another alert", In: "taint/evict.View.overtime", Old: "d.Alert = string(reason.WaitingDetach)", New: "", Tests: overtime},
-	{Name: "overtime: at once", In: "taint/evict.View.overtime", Old: "v.age(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
-	{Name: "overtime: without proof", In: "taint/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
-	{Name: "overtime: what is being deleted, too", In: "taint/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
-	{Name: "overtime: again and again", In: "taint/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
-	{Name: "overtime: by a cache", In: "taint/evict.Step", Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Listed.Age(v.Now) >= relist", Tests: overtime},
-	{Name: "overtime: beside volumes that are not known", In: "taint/evict.Step", Old: "ends || waits || forces || d.Act == ClearVolumes", New: "ends || waits || d.Act == ClearVolumes", Tests: overtime},
-	{Name: "overtime: out of service over a pod", In: "taint/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
-	{Name: "overtime: out of service over what caches still have", In: "taint/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},
-	{Name: "overtime: nobody looked whether a pod was there", In: "taint/evict.View.takeOutOfService", Old: "v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten", New: "v.Now.Sub(v.emptied) < forgotten", Tests: overtime},
-	{Name: "overtime: a toleration for a while is one for good", In: "taint/evict.ending", Old: "!ends || p.stuck()", New: "!ends || len(p.Tolerations) > 0 || p.stuck()", Tests: overtime},
-	{Name: "overtime: a pod that was there is forgotten", In: "taint/evict.Memory.SawPods", Old: "len(ending(pods)) > 0", New: "false", Tests: overtime},
-	{Name: "overtime: a node that lives stays out of service", In: "taint/evict.View.returning", Old: "taint.IsOutOfService(v.Look.Taints)", New: "false", Tests: overtime},
+	{Name: "overtime: each act is another alert", In: "taint/decide/evict.View.overtime", Old: "d.Alert = string(reason.WaitingDetach)", New: "", Tests: overtime},
+	{Name: "overtime: at once", In: "taint/decide/evict.View.overtime", Old: "v.age(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
+	{Name: "overtime: without proof", In: "taint/decide/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
+	{Name: "overtime: what is being deleted, too", In: "taint/decide/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
+	{Name: "overtime: again and again", In: "taint/decide/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
+	{Name: "overtime: by a cache", In: "taint/decide/evict.Step", Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Listed.Age(v.Now) >= relist", Tests: overtime},
+	{Name: "overtime: beside volumes that are not known", In: "taint/decide/evict.Step", Old: "ends || waits || forces || d.Act == ClearVolumes", New: "ends || waits || d.Act == ClearVolumes", Tests: overtime},
+	{Name: "overtime: out of service over a pod", In: "taint/decide/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
+	{Name: "overtime: out of service over what caches still have", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},
+	{Name: "overtime: nobody looked whether a pod was there", In: "taint/decide/evict.View.takeOutOfService", Old: "v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten", New: "v.Now.Sub(v.emptied) < forgotten", Tests: overtime},
+	{Name: "overtime: a toleration for a while is one for good", In: "taint/decide/evict.ending", Old: "!ends || p.stuck()", New: "!ends || len(p.Tolerations) > 0 || p.stuck()", Tests: overtime},
+	{Name: "overtime: a pod that was there is forgotten", In: "taint/decide/evict.Memory.SawPods", Old: "len(ending(pods)) > 0", New: "false", Tests: overtime},
+	{Name: "overtime: a node that lives stays out of service", In: "taint/decide/evict.View.returning", Old: "taint.IsOutOfService(v.Look.Taints)", New: "false", Tests: overtime},
 	{Name: "overtime: another's taint is ours", In: "taint.isOutOfService", Old: "t.Value == outOfService", New: "true", Tests: overtime},
 	{
 		Name: "attach: a pod of the dead node's own is a replacement", In: "taint/kube.Waiting",
@@ -7441,80 +7441,80 @@ var Mutants = []Mutant{
 		Old: "s.state.Lost(k, why)", New: "_ = k", Tests: storageWatch,
 	},
 	{
-		Name: "storageos: what is unknown is unhealthy", In: "taint/policy.Memory.SawStorage",
+		Name: "storageos: what is unknown is unhealthy", In: "taint/decide/policy.Memory.SawStorage",
 		Old: `h.Known`, New: "true",
 	},
 	{
-		Name: "storageos: a node that expired is never looked at again", In: "taint/policy.Memory.SawStorage",
+		Name: "storageos: a node that expired is never looked at again", In: "taint/decide/policy.Memory.SawStorage",
 		Old: `now.Sub(s.since) >= p.Intervals.Expiry`, New: "false",
 	},
 	{
-		Name: "storageos: healthy and unhealthy again is not seen", In: "taint/policy.Memory.SawStorage",
+		Name: "storageos: healthy and unhealthy again is not seen", In: "taint/decide/policy.Memory.SawStorage",
 		Old: `s.healthy != h.Healthy`, New: "false",
 	},
 	{
-		Name: "storageos: a healthy node's volumes are cleared", In: "taint/policy.Memory.SawStorage",
+		Name: "storageos: a healthy node's volumes are cleared", In: "taint/decide/policy.Memory.SawStorage",
 		Old: `!ok || s.healthy`, New: "!ok || s.healthy && false",
 	},
 	{
-		Name: "storageos: acts while nobody knows", In: "taint/policy.View.unhealthy",
+		Name: "storageos: acts while nobody knows", In: "taint/decide/policy.View.unhealthy",
 		Old: `h.Known`, New: "true",
 	},
 	{
-		Name: "storageos: a node that is done is looked at again", In: "taint/policy.View.spell",
+		Name: "storageos: a node that is done is looked at again", In: "taint/decide/policy.View.spell",
 		Old: `!v.spells[p.Name].open`, New: "false",
 	},
 	{
-		Name: "storageos: what is refused is tried for ever (13)", In: "taint/policy.View.over",
+		Name: "storageos: what is refused is tried for ever (13)", In: "taint/decide/policy.View.over",
 		Old: `v.Now.Sub(s.begun) >= p.Intervals.Timeout`, New: "false",
 	},
 	{
-		Name: "storageos: refused at once again (13)", In: "taint/policy.Policy.rest",
+		Name: "storageos: refused at once again (13)", In: "taint/decide/policy.Policy.rest",
 		Old: `p.When == StorageUnhealthy`, New: "false",
 	},
 	{
-		Name: "storageos: a volume of which nobody knows is healthy", In: "taint/policy.Policy.sick",
+		Name: "storageos: a volume of which nobody knows is healthy", In: "taint/decide/policy.Policy.sick",
 		Old: `!(vol.Health.Known && vol.Health.Healthy)`, New: "vol.Health.Known && !vol.Health.Healthy",
 	},
 	{
-		Name: "storageos: a pod goes with an unhealthy volume", In: "taint/policy.View.spell",
+		Name: "storageos: a pod goes with an unhealthy volume", In: "taint/decide/policy.View.spell",
 		Old: `sick != ""`, New: "false",
 	},
 	{
-		Name: "storageos: a Ready node's list is cleared", In: "taint/policy.View.inUse",
+		Name: "storageos: a Ready node's list is cleared", In: "taint/decide/policy.View.inUse",
 		Old: `v.Look.IsReady()`, New: "false",
 	},
 	{
-		Name: "storageos: clears where the storage does not fence", In: "taint/policy.View.inUse",
+		Name: "storageos: clears where the storage does not fence", In: "taint/decide/policy.View.inUse",
 		Old: `p.WithoutProof != StorageFences`, New: "false",
 	},
 	{
-		Name: "storageos: fights a kubelet for its list", In: "taint/policy.View.inUse",
+		Name: "storageos: fights a kubelet for its list", In: "taint/decide/policy.View.inUse",
 		Old: `!f.cleared`, New: "true",
 	},
 	{
-		Name: "storageos: clears what another pod uses (9)", In: "taint/policy.View.clear",
+		Name: "storageos: clears what another pod uses (9)", In: "taint/decide/policy.View.clear",
 		Old: `delete(off, vol.Unique)`, New: "_ = vol",
 	},
 	{
-		Name: "storageos: clears what a pod with an unread claim may use (9)", In: "taint/policy.View.clear",
+		Name: "storageos: clears what a pod with an unread claim may use (9)", In: "taint/decide/policy.View.clear",
 		Old: "slices.ContainsFunc(users, unread)", New: "false",
 	},
 	{
-		Name: "storageos: clears after another boot", In: "taint/policy.Memory.sawVolumes",
+		Name: "storageos: clears after another boot", In: "taint/decide/policy.Memory.sawVolumes",
 		Old: `f.boot != l.BootID`, New: "false",
 	},
 	{
-		Name: "storageos: an answer that was lost leaves a pod ended for ever (16)", In: "taint/policy.Memory.wrote",
+		Name: "storageos: an answer that was lost leaves a pod ended for ever (16)", In: "taint/decide/policy.Memory.wrote",
 		Old: `why == evict.Failed`, New: "false",
 	},
 	{
-		Name: "storageos: attachments are tried for ever (13)", In: "taint/policy.View.gaveUp",
+		Name: "storageos: attachments are tried for ever (13)", In: "taint/decide/policy.View.gaveUp",
 		Old: `v.over(p)`, New: "false",
 	},
 	{
 		Name: "storageos: a Ready node is not looked at", In: "taint/controller.Reconciler.idle",
-		Old: `!recovery.Idle(l, view) || st.course.Owes() || turn`, New: "!recovery.Idle(l, view) || st.course.Owes() || turn && false",
+		Old: `!decide.Idle(l, view) || st.course.Owes() || turn`, New: "!decide.Idle(l, view) || st.course.Owes() || turn && false",
 		Tests: storedWorld,
 	},
 	{
@@ -7543,52 +7543,52 @@ var Mutants = []Mutant{
 
 	// Modes.
 	{
-		Name: "modes: shadow marks a node", In: "taint/fence.Step",
+		Name: "modes: shadow marks a node", In: "taint/decide/fence.Step",
 		Old: "v.shadow(v.step())", New: "v.step()",
 	},
 	{
-		Name: "modes: shadow announces a power-off", In: "taint/fence.View.shadow",
+		Name: "modes: shadow announces a power-off", In: "taint/decide/fence.View.shadow",
 		Old: "d.Act == Write && d.Record.Phase == taint.PhasePoweringOff", New: "false",
 	},
 	{
-		Name: "modes: shadow says it again and again", In: "taint/fence.View.shadow",
+		Name: "modes: shadow says it again and again", In: "taint/decide/fence.View.shadow",
 		Old: "slices.Contains(v.Told, would)", New: "false",
 	},
 	{
-		Name: "modes: shadow says nothing of the next life", In: "taint/fence.Memory.Saw",
+		Name: "modes: shadow says nothing of the next life", In: "taint/decide/fence.Memory.Saw",
 		Old: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Back: m.Back, backOf: m.backOf}",
 		New: "Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Back: m.Back, backOf: m.backOf, Told: m.Told}",
 	},
 	{
-		Name: "modes: a fence that was begun hangs in shadow (11)", In: "taint/fence.Step",
+		Name: "modes: a fence that was begun hangs in shadow (11)", In: "taint/decide/fence.Step",
 		Old: "rec.Open()", New: "rec.Open() && false",
 	},
 	{
-		Name: "modes: disabled asks", In: "taint/fence.View.gate",
+		Name: "modes: disabled asks", In: "taint/decide/fence.View.gate",
 		Old: "v.Mode == Disabled", New: "false",
 	},
 	{
-		Name: "modes: disabled asks which run it is", In: "taint/fence.View.step",
+		Name: "modes: disabled asks which run it is", In: "taint/decide/fence.View.step",
 		Old: "v.Mode != Disabled && unexplained(v.Look)", New: "unexplained(v.Look)",
 	},
 	{
-		Name: "modes: disabled lists pods", In: "taint/recovery.Node.unmarked",
+		Name: "modes: disabled lists pods", In: "taint/decide.Node.unmarked",
 		Old: "(v.Mode != fence.Disabled || l.Record.Open())", New: "true",
 	},
 	{
-		Name: "modes: shadow takes a person's mark up", In: "taint/recovery.Node.underMark",
+		Name: "modes: shadow takes a person's mark up", In: "taint/decide.Node.underMark",
 		Old: "!n.facts.Mode.Begins()", New: "false",
 	},
 	{
-		Name: "modes: a policy ends pods in shadow", In: "taint/recovery.Node.byPolicy",
+		Name: "modes: a policy ends pods in shadow", In: "taint/decide.Node.byPolicy",
 		Old: "!n.facts.Mode.Begins()", New: "false",
 	},
 	{
-		Name: "modes: an annotation raises a mode", In: "taint/fence.Chosen.Lowered",
+		Name: "modes: an annotation raises a mode", In: "taint/decide/fence.Chosen.Lowered",
 		Old: "Safer(m, c.Mode)", New: "m",
 	},
 	{
-		Name: "modes: a misspelt annotation is none", In: "taint/fence.Chosen.Lowered",
+		Name: "modes: a misspelt annotation is none", In: "taint/decide/fence.Chosen.Lowered",
 		Old: "!known", New: "!known && false",
 	},
 	{
@@ -7677,52 +7677,52 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "after: a machine is powered on before its fence is done", In: "taint/fence.View.evicted",
+		Name: "after: a machine is powered on before its fence is done", In: "taint/decide/fence.View.evicted",
 		Old: "r != nil && r.Result == taint.ResultEvicted && !v.Look.Alive(r)", New: "r != nil && !v.Look.Alive(r)",
 	},
 	{
-		Name: "power-off: a fence that ends forgets what accepted a power-off", In: "taint/fence.View.close",
+		Name: "power-off: a fence that ends forgets what accepted a power-off", In: "taint/decide/fence.View.close",
 		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
 	},
 	{
-		Name: "power-off: a fence that ends names what refused", In: "taint/fence.View.close",
+		Name: "power-off: a fence that ends names what refused", In: "taint/decide/fence.View.close",
 		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "",
 	},
 	{
-		Name: "power-off: a mark forgets what accepted a power-off", In: "taint/fence.View.byAnswer",
+		Name: "power-off: a mark forgets what accepted a power-off", In: "taint/decide/fence.View.byAnswer",
 		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
 	},
 	{
-		Name: "power-off: a node that came back hides what accepted a power-off", In: "taint/fence.Memory.Saw",
+		Name: "power-off: a node that came back hides what accepted a power-off", In: "taint/decide/fence.Memory.Saw",
 		Old: "inherited: m.accepted(l.Record)", New: "inherited: nil",
 	},
 	{
-		Name: "power-off: a new leader forgets what another sent", In: "taint/fence.Memory.Saw",
+		Name: "power-off: a new leader forgets what another sent", In: "taint/decide/fence.Memory.Saw",
 		Old: "m.announced, m.inherited = rec.ID, rec.PowerOffTo", New: "m.announced = rec.ID",
 	},
 	{
-		Name: "power-off: the announcer counts its own names as another's", In: "taint/recovery.Node.Did",
+		Name: "power-off: the announcer counts its own names as another's", In: "taint/decide.Node.Did",
 		Old: "n.fence.AnnouncedOff(n.look, rec)", New: "",
 	},
 	{
-		Name: "power-off: a lost answer is no", In: "taint/proof.PowerOffs.MayHaveAccepted",
+		Name: "power-off: a lost answer is no", In: "taint/decide/proof.PowerOffs.MayHaveAccepted",
 		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent && t.took",
 	},
 	{
-		Name: "power-off: sent through a device that the record does not name", In: "taint/fence.View.on",
+		Name: "power-off: sent through a device that the record does not name", In: "taint/decide/fence.View.on",
 		Old: "slices.ContainsFunc(level, unnamed)", New: "false && slices.ContainsFunc(level, unnamed)",
 	},
 	{
-		Name: "power-off: the next fence forgets what the last one turned off", In: "taint/fence.View.begin",
+		Name: "power-off: the next fence forgets what the last one turned off", In: "taint/decide/fence.View.begin",
 		Old: "r.PowerOffTo = v.Look.PoweredOff()", New: "",
 	},
 	{
 		Name: "power-off: a life that is over is still blamed for an outlet", In: "taint.Look.PoweredOff",
 		Old: "l.Record == nil || l.Alive(l.Record)", New: "l.Record == nil",
-		Tests: []string{"./taint/fence", "./taint/evict"},
+		Tests: []string{"./taint/decide/fence", "./taint/decide/evict"},
 	},
 	{
-		Name: "power-off: a person's mark hides what accepted a power-off", In: "taint/evict.View.adopt",
+		Name: "power-off: a person's mark hides what accepted a power-off", In: "taint/decide/evict.View.adopt",
 		Old: "PowerOffTo: l.PoweredOff()", New: "",
 	},
 	{
@@ -7738,103 +7738,103 @@ var Mutants = []Mutant{
 		Old: "s.PowerOffTo = devices(nil, r.PowerOffTo)", New: "s.PowerOffTo = devices(s.PowerOffTo, r.PowerOffTo)",
 	},
 	{
-		Name: "after: a machine is powered on though nobody said so", In: "taint/fence.View.afterwards",
+		Name: "after: a machine is powered on though nobody said so", In: "taint/decide/fence.View.afterwards",
 		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()",
 	},
 	{
-		Name: "after: mode observe powers on", In: "taint/fence.View.afterwards",
+		Name: "after: mode observe powers on", In: "taint/decide/fence.View.afterwards",
 		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.After.PowerOn || len(rec.OffBy) == 0 || rec.Vouched()",
 	},
 	{
-		Name: "after: mode shadow powers on", In: "taint/fence.Step",
+		Name: "after: mode shadow powers on", In: "taint/decide/fence.Step",
 		Old: "v.Mode, v.After = Fence, AfterFence{}", New: "v.Mode = Fence",
 	},
 	{
-		Name: "after: a machine that we did not turn off is powered on", In: "taint/proof.PowerOffs.Took",
+		Name: "after: a machine that we did not turn off is powered on", In: "taint/decide/proof.PowerOffs.Took",
 		Old: "!took", New: "false",
 	},
 	{
-		Name: "after: nobody is asked for a power-off, and the machine counts as turned off by us", In: "taint/fence.View.byAnswer",
+		Name: "after: nobody is asked for a power-off, and the machine counts as turned off by us", In: "taint/decide/fence.View.byAnswer",
 		Old: "rec.OffBy = v.Took(v.Devices)", New: "rec.OffBy = proof.Speakers(v.Devices)",
 	},
 	{
-		Name: "after: a person's fence powers on", In: "taint/fence.View.afterwards",
+		Name: "after: a person's fence powers on", In: "taint/decide/fence.View.afterwards",
 		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0",
 	},
 	{
-		Name: "after: powered on at once", In: "taint/fence.View.afterwards",
+		Name: "after: powered on at once", In: "taint/decide/fence.View.afterwards",
 		Old: "return Decision{Act: Wait, Why: reason.PowerOnDelay, After: left}", New: "",
 	},
 	{
-		Name: "after: a drain does not hold up a power-on", In: "taint/fence.View.afterwards",
+		Name: "after: a drain does not hold up a power-on", In: "taint/decide/fence.View.afterwards",
 		Old: `v.KeptOn != ""`, New: "false",
 	},
 	{
-		Name: "after: a node that needs another fence soon is powered on", In: "taint/fence.View.afterwards",
+		Name: "after: a node that needs another fence soon is powered on", In: "taint/decide/fence.View.afterwards",
 		Old: "rec.Since.Sub(last) < v.After.Again", New: "false",
 	},
 	{
-		Name: "after: what somebody turned on is ours to turn on", In: "taint/fence.View.afterwards",
+		Name: "after: what somebody turned on is ours to turn on", In: "taint/decide/fence.View.afterwards",
 		Old: `v.LastOn.After(v.when(rec.At)) && rec.After == ""`, New: "false",
 	},
 	{
-		Name: "after: a machine that came up is powered on again", In: "taint/fence.View.afterwards",
+		Name: "after: a machine that came up is powered on again", In: "taint/decide/fence.View.afterwards",
 		Old: "return v.becomes(taint.AfterPoweredOn, reason.CameUp)", New: "",
 	},
 	{
-		Name: "after: a run that the device tells counts for nothing", In: "taint/fence.View.afterwards",
+		Name: "after: a run that the device tells counts for nothing", In: "taint/decide/fence.View.afterwards",
 		Old: "now != rec.Run", New: "false",
 	},
 	{
-		Name: "after: a power-on is sent again by whoever finds it announced", In: "taint/fence.View.afterwards",
+		Name: "after: a power-on is sent again by whoever finds it announced", In: "taint/decide/fence.View.afterwards",
 		Old: "!v.Announced.IsZero() && v.Announced.Equal(last) && v.booting() > 0", New: "v.booting() > 0",
 	},
 	{
-		Name: "after: as often as it likes", In: "taint/fence.View.afterwards",
+		Name: "after: as often as it likes", In: "taint/decide/fence.View.afterwards",
 		Old: "len(of) >= v.After.PerDay", New: "false",
 	},
 	{
-		Name: "after: a power-on is sent before the record says so", In: "taint/fence.View.afterwards",
+		Name: "after: a power-on is sent before the record says so", In: "taint/decide/fence.View.afterwards",
 		Old: "if !mine { ... }", New: "",
 	},
 	{
-		Name: "after: an Off of the moment before is enough to power on", In: "taint/fence.View.afterwards",
+		Name: "after: an Off of the moment before is enough to power on", In: "taint/decide/fence.View.afterwards",
 		Old: "v.tooOld()", New: "false",
 	},
 	{
-		Name: "after: powered on without a look after the answer", In: "taint/fence.View.afterwards",
+		Name: "after: powered on without a look after the answer", In: "taint/decide/fence.View.afterwards",
 		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
 	},
 	{
-		Name: "after: an answer of before the fence's end counts", In: "taint/fence.View.afterwards",
+		Name: "after: an answer of before the fence's end counts", In: "taint/decide/fence.View.afterwards",
 		Old: "!v.Answer.At.After(v.when(rec.At))", New: "false",
 	},
 	{
-		Name: "after: a machine that boots is powered off", In: "taint/fence.View.gate",
+		Name: "after: a machine that boots is powered off", In: "taint/decide/fence.View.gate",
 		Old: "v.booting() > 0", New: "false",
 	},
 	{
-		Name: "after: the power-on goes to another machine", In: "taint/fence.View.turnedOff",
+		Name: "after: the power-on goes to another machine", In: "taint/decide/fence.View.turnedOff",
 		Old: "d.Name == by.Device && by.Machine != nil && d.Machine == *by.Machine", New: "d.Name == by.Device",
 	},
 	{
-		Name: "after: the power-on goes through a device that must not touch the machine", In: "taint/fence.View.turnedOff",
+		Name: "after: the power-on goes through a device that must not touch the machine", In: "taint/decide/fence.View.turnedOff",
 		Old: `v.Devices[i].NoPower != ""`, New: "false",
 	},
 	{
-		Name: "after: the BMC comes before its outlets", In: "taint/fence.View.turnedOff",
+		Name: "after: the BMC comes before its outlets", In: "taint/decide/fence.View.turnedOff",
 		Old: "return -1", New: "return 1",
 	},
 	{
-		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/fence.View.begin",
+		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/decide/fence.View.begin",
 		Old: "!v.LastOn.After(v.when(old.At))", New: "true",
 	},
 	{
-		Name: "after: a device told of On since the answer", In: "taint/fence.View.afterwards",
+		Name: "after: a device told of On since the answer", In: "taint/decide/fence.View.afterwards",
 		Old: "v.Fleet.OnAt.After(v.Answer.Got)", New: "false",
 	},
 	{
-		Name: "after: an older On replaces a newer one", In: "taint/fleet.Fleet.HeardOn",
+		Name: "after: an older On replaces a newer one", In: "taint/decide/fleet.Fleet.HeardOn",
 		Old: "at.After(n.on)", New: "true",
 	},
 	{
@@ -7848,23 +7848,23 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short -run TestPollHints"},
 	},
 	{
-		Name: "after: a new power-off keeps what became of the last", In: "taint/fence.View.on",
+		Name: "after: a new power-off keeps what became of the last", In: "taint/decide/fence.View.on",
 		Old: `rec.PowerOff, rec.OffBy, rec.After = true, nil, ""`, New: "rec.PowerOff = true",
 	},
 	{
-		Name: "after: the next fence forgets the power-ons", In: "taint/fence.View.begin",
+		Name: "after: the next fence forgets the power-ons", In: "taint/decide/fence.View.begin",
 		Old: "r.Lied, r.PowerOns = old.Liars(), old.PowerOns", New: "r.Lied = old.Liars()",
 	},
 	{
-		Name: "after: a device that refused for good is named", In: "taint/proof.PowerOffs.MayHaveAccepted",
+		Name: "after: a device that refused for good is named", In: "taint/decide/proof.PowerOffs.MayHaveAccepted",
 		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent && (t.took || true)",
 	},
 	{
-		Name: "after: an outlet that is on says that the machine runs", In: "taint/proof.Answers.Runs",
+		Name: "after: an outlet that is on says that the machine runs", In: "taint/decide/proof.Answers.Runs",
 		Old: "!s.device.Feeds && s.answer.State == providers.PowerOn", New: "s.answer.State == providers.PowerOn",
 	},
 	{
-		Name: "after: a power-on that was sent is sent again", In: "taint/fence.PowerOns.SentOn",
+		Name: "after: a power-on that was sent is sent again", In: "taint/decide/fence.PowerOns.SentOn",
 		Old: "p.Announced, p.PowerOnErr = time.Time{}, err", New: "p.PowerOnErr = err",
 	},
 	{
@@ -7894,11 +7894,11 @@ var Mutants = []Mutant{
 		Old: "!c.fences()", New: "false",
 	},
 	{
-		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/recovery.Node.Did",
+		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/decide.Node.Did",
 		Old: "o.Err == nil && !on.Equal(n.look.Record.LastPowerOn())", New: "!on.Equal(n.look.Record.LastPowerOn())",
 	},
 	{
-		Name: "after: a power-on is sent on a look of long ago", In: "taint/recovery.Node.Holds",
+		Name: "after: a power-on is sent on a look of long ago", In: "taint/decide.Node.Holds",
 		Old: "n.look.Sent.Age(now) > proof.TTL+min(took, n.usual)", New: "took < 0",
 	},
 

@@ -16,9 +16,9 @@ type mutant struct {
 }
 
 var (
-	noConfirmation = &mutant{"no-confirmation", "an Off from before the mark counts after it", "taint/evict/evict.go",
+	noConfirmation = &mutant{"no-confirmation", "an Off from before the mark counts after it", "taint/decide/evict/evict.go",
 		"return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)", "return !v.Answer.Got.IsZero()"}
-	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/proof/proof.go",
+	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/decide/proof/proof.go",
 		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
 	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name", "taint/kube/writer.go",
 		"\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n\t\t\"status\":   status,", "\"status\": status,"}

@@ -12,11 +12,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 )
 
 // proofTTL is the design's bound, on purpose not fence.ProofTTL.
@@ -173,7 +173,7 @@ func onlyNotReady(old, p *corev1.Pod) bool {
 
 // grounds are what a step was decided on.
 type grounds struct {
-	recovery.Step
+	decide.Step
 	look   taint.Look
 	answer providers.Answer
 	pods   []evict.Pod // listed last, with their volumes

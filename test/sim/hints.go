@@ -8,8 +8,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // hints are what a history has of lines to nodes and of polls. They have a generator of their own: what it draws changes no other draw, and

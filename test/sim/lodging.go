@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // lodging is where a machine runs that is a guest: on one of three hypervisors, each with a host of its own. It migrates between them.

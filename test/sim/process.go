@@ -14,17 +14,17 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/evict"
-	"github.com/forcefence/forcefence/taint/fence"
-	"github.com/forcefence/forcefence/taint/fleet"
-	"github.com/forcefence/forcefence/taint/policy"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recovery"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
-// Process is one forcefence controller: it does what each node's course (taint/recovery) says, as taint/controller does in production,
+// Process is one forcefence controller: it does what each node's course (taint/decide) says, as taint/controller does in production,
 // with every request split into its arrival at the API server and the arrival of the answer, either of which may be late or lost. A
 // crash loses all of it but what was written.
 type Process struct {
@@ -232,7 +232,7 @@ func (k *worker) watch() {
 	l := taint.See(n, lease, taint.DefaultKey, k.now(), k.now())
 	v := k.fleet.View(k.m.name, k.now())
 	turn := w.pool != nil && k.course.SawStorage(w.policies(), k.storage(k.m.name), k.now())
-	if recovery.Idle(l, v) && !k.course.Owes() && !turn {
+	if decide.Idle(l, v) && !k.course.Owes() && !turn {
 		k.course.Rest(l)
 		k.pin(n)
 		k.poll(n, l)
@@ -284,7 +284,7 @@ func (k *worker) wait(d time.Duration) {
 func (k *worker) next() {
 	w := k.w
 	s := k.course.Next(k.now(), &k.fleet)
-	if s.Do == recovery.Read {
+	if s.Do == decide.Read {
 		k.asked = false
 		k.read(s)
 		return
@@ -304,24 +304,24 @@ func (k *worker) next() {
 	if s.Aside.Why != "" {
 		w.count("aside: " + string(s.Aside.Why))
 	}
-	if s.Do == recovery.Wait && counted[s.Why] {
+	if s.Do == decide.Wait && counted[s.Why] {
 		w.count("waits: " + string(s.Why))
 	}
 	if s.Alert != "" {
 		w.check.alert(k.m.name, s.Alert)
 	}
 	switch s.Do {
-	case recovery.Leave:
+	case decide.Leave:
 		if s.Why == reason.BadRecord {
 			w.check.alert(k.m.name, string(s.Why))
 		}
 		k.busy = false
-	case recovery.Wait:
+	case decide.Wait:
 		k.wait(s.After)
-	case recovery.Ask:
+	case decide.Ask:
 		w.check.asked(l)
 		k.ask(k.next)
-	case recovery.Write:
+	case decide.Write:
 		if s.Record.Phase == taint.PhasePoweringOff {
 			w.check.begins(l, "announcement of a power-off")
 			w.check.keptOn(l, "announcement of a power-off")
@@ -344,9 +344,9 @@ func (k *worker) next() {
 				n.Spec.Taints = taint.InService(n.Spec.Taints)
 			}
 		}, string(s.Why))
-	case recovery.Announce:
+	case decide.Announce:
 		k.patchNode(l, func(n *corev1.Node) { note(n, taint.PolicyAnnotation, s.Note) }, "Announce")
-	case recovery.Arm:
+	case decide.Arm:
 		w.check.arm(k.grounds(s))
 		w.check.begins(l, "the mark")
 		w.check.parts(l.Name, k.led.to, k.states)
@@ -355,35 +355,35 @@ func (k *worker) next() {
 			w.begun(why)
 			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
 		}, "Arm")
-	case recovery.OutOfService:
+	case decide.OutOfService:
 		w.check.outOfService(k.grounds(s))
 		k.patchNode(l, func(n *corev1.Node) {
 			n.Spec.Taints = append(taint.InService(n.Spec.Taints), taint.OutOfService(w.now))
 		}, "OutOfService")
-	case recovery.InService:
+	case decide.InService:
 		k.patchNode(l, func(n *corev1.Node) { n.Spec.Taints = taint.InService(n.Spec.Taints) }, "InService")
-	case recovery.PowerOff:
+	case decide.PowerOff:
 		k.powerOff(s)
-	case recovery.PowerOn:
+	case decide.PowerOn:
 		k.powerOn(s)
-	case recovery.Condition:
+	case decide.Condition:
 		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition")
-	case recovery.ExpireReady:
+	case decide.ExpireReady:
 		w.check.expire(k.grounds(s))
 		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady")
-	case recovery.ClearVolumes:
+	case decide.ClearVolumes:
 		k.clear(s)
-	case recovery.Tombstone:
+	case decide.Tombstone:
 		k.each(s, k.tombstone)
-	case recovery.Delete:
+	case decide.Delete:
 		k.each(s, k.delete)
-	case recovery.Spare:
+	case decide.Spare:
 		k.each(s, k.spare)
-	case recovery.SetNotReady:
+	case decide.SetNotReady:
 		k.each(s, k.setNotReady)
-	case recovery.DeleteAttachments:
+	case decide.DeleteAttachments:
 		k.detach(s)
-	case recovery.Unmark:
+	case decide.Unmark:
 		if s.Why == reason.NeverOff {
 			w.check.accused(k.m, s.Record)
 		}
@@ -395,7 +395,7 @@ func (k *worker) next() {
 }
 
 // read reads what a step asks for. What fails is tried again in a second.
-func (k *worker) read(s recovery.Step) {
+func (k *worker) read(s decide.Step) {
 	w, name := k.w, k.m.name
 	then := func(got func()) func(error) {
 		return func(err error) {
@@ -408,15 +408,15 @@ func (k *worker) read(s recovery.Step) {
 		}
 	}
 	switch s.Read {
-	case recovery.Life:
+	case decide.Life:
 		k.readLife()
-	case recovery.Pods:
+	case decide.Pods:
 		var ps []*corev1.Pod
 		k.get("pods", func() { ps = w.api.podsOn(name) }, then(func() {
 			k.pods, k.listed = podsOf(ps), true
 			k.course.SawPods(unresolved(k.pods), k.now())
 		}))
-	case recovery.Volumes:
+	case decide.Volumes:
 		k.get("volumes", func() {}, then(func() {
 			of := map[string][]evict.Volume{}
 			for i, p := range k.pods {
@@ -425,15 +425,15 @@ func (k *worker) read(s recovery.Step) {
 			}
 			k.course.SawVolumes(of, k.now())
 		}))
-	case recovery.CachedAttachments:
+	case decide.CachedAttachments:
 		k.atts = attachedOf(k.cachedAttachments(name))
 		k.course.SawAttachments(k.atts, false, k.now())
 		k.next()
-	case recovery.Members:
+	case decide.Members:
 		var members map[string]bool
 		k.get("members", func() { members = w.members() },
 			then(func() { k.course.SawMembers(members, k.now()) }))
-	case recovery.Claims:
+	case decide.Claims:
 		claims := map[string]string{}
 		k.get("claims", func() {}, then(func() { // they do not change in here
 			for _, pv := range s.PVs {
@@ -441,11 +441,11 @@ func (k *worker) read(s recovery.Step) {
 			}
 			k.course.SawClaims(claims, k.now())
 		}))
-	case recovery.Waiting:
+	case decide.Waiting:
 		var claims map[string]bool
 		k.get("waiting", func() { claims = w.waiting(name) },
 			then(func() { k.course.SawWaiting(claims, k.now()) }))
-	case recovery.LiveAttachments:
+	case decide.LiveAttachments:
 		if k.course.Look().Mark == nil {
 			w.count("live before the mark")
 		}
@@ -499,7 +499,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 	l := taint.See(node, lease, taint.DefaultKey, sent, k.now())
 	saw := func(elsewhere string) {
 		k.listed, k.spent, k.led, k.looked, k.polled = false, false, led{}, node, w.now
-		facts := recovery.Facts{
+		facts := decide.Facts{
 			Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies(), Storage: k.storage(name),
 		}
 		if l.Exists {
@@ -573,7 +573,7 @@ func (k *worker) ask(then func()) {
 	})
 }
 
-func (k *worker) powerOff(s recovery.Step) {
+func (k *worker) powerOff(s decide.Step) {
 	w, l, by := k.w, k.course.Look(), k.led.to[s.Device]
 	if !k.may() {
 		return
@@ -598,13 +598,13 @@ func (k *worker) powerOff(s recovery.Step) {
 		if !late {
 			w.check.taken(k.Process, k.m.name, by, err)
 		}
-		k.did(recovery.Outcome{Sent: sent, Err: err, Late: late})
+		k.did(decide.Outcome{Sent: sent, Err: err, Late: late})
 	})
 	w.jolt(k.Process, k.m)
 }
 
 // powerOn sends the power-on through one device after the other.
-func (k *worker) powerOn(s recovery.Step) {
+func (k *worker) powerOn(s decide.Step) {
 	w := k.w
 	if !k.may() {
 		return
@@ -618,14 +618,14 @@ func (k *worker) powerOn(s recovery.Step) {
 	var next func()
 	next = func() {
 		if len(devices) == 0 {
-			k.did(recovery.Outcome{Sent: sent, Err: refused})
+			k.did(decide.Outcome{Sent: sent, Err: refused})
 			return
 		}
 		by, first := k.led.to[devices[0]], len(devices) == len(s.Devices)
 		devices = devices[1:]
 		k.act(by, "power-on", by.of.orderOn, one, func(err error) {
 			if errors.Is(err, errNotSent) { // the same is true of the devices that follow
-				k.did(recovery.Outcome{Sent: sent, Err: err, Late: first})
+				k.did(decide.Outcome{Sent: sent, Err: err, Late: first})
 				return
 			}
 			if err != nil {
@@ -667,7 +667,7 @@ func (k *worker) act(
 // still is the last check before a power action, by what the process knows now.
 func (k *worker) still() error {
 	w := k.w
-	r := recovery.Recheck{Fleet: k.fleet.View(k.m.name, k.now())}
+	r := decide.Recheck{Fleet: k.fleet.View(k.m.name, k.now())}
 	if w.leader >= 0 && w.leader != k.index {
 		r.Leading = errors.New("another leads")
 	}
@@ -691,7 +691,7 @@ func (k *worker) still() error {
 }
 
 // did tells the course how an act ended, and goes on.
-func (k *worker) did(o recovery.Outcome) {
+func (k *worker) did(o decide.Outcome) {
 	k.course.Did(o, k.now(), &k.fleet)
 	k.look()
 }
@@ -720,13 +720,13 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 		w.logf("%s: %s: writes %s: %v", k.name, k.m.name, what, err)
 		w.jolt(k.Process, k.m)
 		return err
-	}, func(err error) { k.did(recovery.Outcome{Err: err}) })
+	}, func(err error) { k.did(decide.Outcome{Err: err}) })
 }
 
-func (k *worker) clear(s recovery.Step) {
+func (k *worker) clear(s decide.Step) {
 	w := k.w
 	if !k.maySend() {
-		k.did(recovery.Outcome{Late: true})
+		k.did(decide.Outcome{Late: true})
 		return
 	}
 	what := "ClearVolumes"
@@ -742,7 +742,7 @@ func (k *worker) clear(s recovery.Step) {
 }
 
 // grounds are what the step was decided on, for the checker.
-func (k *worker) grounds(s recovery.Step) grounds {
+func (k *worker) grounds(s decide.Step) grounds {
 	hint := k.fleet.View(k.m.name, k.now()).Hint
 	return grounds{
 		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
@@ -752,7 +752,7 @@ func (k *worker) grounds(s recovery.Step) grounds {
 
 // each acts on the pods in their order, a few at a time, each only while that holds: a proof that ran out is asked for again, and if it
 // does not come back the rest waits for the next look.
-func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))) {
+func (k *worker) each(s decide.Step, act func(grounds, evict.Pod, func(error))) {
 	if !k.listed {
 		k.w.count("by a kept list")
 	}
@@ -763,14 +763,14 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 		for open < together && len(list) > 0 && !asking {
 			p := list[0]
 			switch _, hold := k.course.MaySend(p.UID, k.now(), k.fleet.View(k.m.name, k.now())); hold {
-			case recovery.No:
+			case decide.No:
 				list = nil
 				continue
-			case recovery.NotThis:
+			case decide.NotThis:
 				k.w.count("left to stock eviction before its write")
 				list = list[1:]
 				continue
-			case recovery.AskFirst:
+			case decide.AskFirst:
 				asking = true
 				k.ask(func() {
 					asking = false
@@ -793,7 +793,7 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 			})
 		}
 		if open == 0 && len(list) == 0 && !asking {
-			k.did(recovery.Outcome{How: how})
+			k.did(decide.Outcome{How: how})
 		}
 	}
 	more()
@@ -802,16 +802,16 @@ func (k *worker) each(s recovery.Step, act func(grounds, evict.Pod, func(error))
 // maySend reports whether a write that is not a pod's may be sent now.
 func (k *worker) maySend() bool {
 	_, hold := k.course.MaySend("", k.now(), k.fleet.View(k.m.name, k.now()))
-	return hold == recovery.Yes
+	return hold == decide.Yes
 }
 
 // detach deletes attachments one after the other, each only while that holds.
-func (k *worker) detach(s recovery.Step) {
+func (k *worker) detach(s decide.Step) {
 	w, list, how := k.w, s.Attachments, map[string]evict.Refusal{}
 	var next func()
 	next = func() {
 		if len(list) == 0 || !k.maySend() {
-			k.did(recovery.Outcome{How: how})
+			k.did(decide.Outcome{How: how})
 			return
 		}
 		a := list[0]

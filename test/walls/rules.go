@@ -34,7 +34,7 @@ var Rules = []Rule{
 		Why: "the mark is a codec over Kubernetes' API types",
 	},
 	{
-		Bind: []string{"taint/fleet"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/decide/fleet"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "what is remembered across nodes is a function of what was told, so that simulation and production run the same code",
 	},
 	{
@@ -42,21 +42,21 @@ var Rules = []Rule{
 		Why: "the table of reasons is a table, whose words are filled in",
 	},
 	{
-		Bind: []string{"taint/proof"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/decide/proof"}, Ours: []string{"taint", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "what an answer is worth is a function of the answer, so that simulation and production believe the same",
 	},
 	{
-		Bind: []string{"taint/fence"}, Ours: []string{"taint", "taint/fleet", "taint/proof", "taint/reason", "providers"},
+		Bind: []string{"taint/decide/fence"}, Ours: []string{"taint", "taint/decide/fleet", "taint/decide/proof", "taint/reason", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/evict"}, Ours: []string{"taint", "taint/proof", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/decide/evict"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/policy"},
-		Ours: []string{"taint", "taint/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes,
+		Bind: []string{"taint/decide/policy"},
+		Ours: []string{"taint", "taint/decide/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes,
 		Never: impure, Calls: clock,
 		Why: "which pods a policy ends is a function from what was seen, so that simulation and production end the same",
 	},
@@ -85,28 +85,28 @@ var Rules = []Rule{
 		Why: "what a page shows is a function of what the process holds",
 	},
 	{
-		Bind: []string{"taint/recovery"}, Ours: []string{"taint", "taint/proof", "taint/reason", "taint/fleet", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "providers"},
+		Bind: []string{"taint/decide"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
 	},
 	{
 		Bind:   []string{"taint/explain"},
-		Ours:   []string{"taint", "taint/reason", "taint/fleet", "taint/evict", "taint/recovery", "providers"},
+		Ours:   []string{"taint", "taint/reason", "taint/decide/fleet", "taint/decide/evict", "taint/decide", "providers"},
 		Others: append([]string{"k8s.io/component-helpers/resource", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity"}, kubeTypes...), Never: impure, Calls: clock,
 		Why: "what would happen is played by the rooms that decide, and decided nowhere else",
 	},
 	{
 		Bind:   []string{"taint/replay"},
-		Ours:   []string{"taint", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/explain", "providers"},
+		Ours:   []string{"taint", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/explain", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a recording is played by the rooms that decide, without a cluster, a device or a clock",
 	},
 	{
-		Bind: []string{"taint/drill"}, Ours: []string{"taint/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/drill"}, Ours: []string{"taint/decide/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "whether a node could be fenced is a function of what its devices said, so that the controller and a person's command find the same",
 	},
 	{
-		Bind: []string{"taint/glance"}, Ours: []string{"taint", "taint/drill", "taint/fence", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/glance"}, Ours: []string{"taint", "taint/drill", "taint/decide/fence", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "what people are shown of a node is a function of what stands there, whoever shows it",
 	},
 	{
@@ -114,7 +114,7 @@ var Rules = []Rule{
 		Why: "what holds a drain up is a function of what was seen, so that a model of two nodes drained at once runs the same code",
 	},
 	{
-		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/evict", "providers"},
+		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/decide/evict", "providers"},
 		Why: "what is read from the API server and written to it decides nothing",
 	},
 	{
@@ -122,12 +122,12 @@ var Rules = []Rule{
 		Why: "what keeps drains from taking data away knows no device and no fence",
 	},
 	{
-		Bind: []string{"taint/release"}, Ours: []string{"taint", "taint/evict", "taint/kube"},
+		Bind: []string{"taint/release"}, Ours: []string{"taint", "taint/decide/evict", "taint/kube"},
 		Why: "a person's way out works without a controller",
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/fleet", "taint/proof", "taint/fence", "taint/evict", "taint/policy", "taint/storage", "taint/recovery", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
+		Ours: []string{"taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

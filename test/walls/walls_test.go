@@ -15,7 +15,7 @@ func TestWalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"taint", "taint/fence", "taint/evict", "providers", "kubelet-admit/admit"} {
+	for _, want := range []string{"taint", "taint/decide/fence", "taint/decide/evict", "providers", "kubelet-admit/admit"} {
 		found := false
 		for _, p := range pkgs {
 			found = found || p.Path == want
@@ -44,25 +44,25 @@ func TestCheck(t *testing.T) {
 		{"taint imports API types", "taint/a.go", doc + "package taint\nimport _ \"k8s.io/api/core/v1\"\n", nil},
 		{"taint imports a client", "taint/a.go", doc + "package taint\nimport _ \"k8s.io/client-go/kubernetes\"\n",
 			[]string{"taint/a.go:3: imports k8s.io/client-go/kubernetes"}},
-		{"taint imports fence", "taint/a.go", doc + "package taint\nimport _ \"" + Module + "/taint/fence\"\n",
-			[]string{"taint/a.go:3: imports " + Module + "/taint/fence"}},
-		{"fence reads the clock", "taint/fence/a.go", doc + "package fence\nimport \"time\"\nvar _ = time.Now\n",
-			[]string{"taint/fence/a.go:4: uses time.Now"}},
-		{"fence reads the clock under another name", "taint/fence/a.go", doc + "package fence\nimport tt \"time\"\nfunc f() { tt.Since(tt.Time{}) }\n",
-			[]string{"taint/fence/a.go:4: uses time.Since"}},
-		{"fence hides where its names come from", "taint/fence/a.go", doc + "package fence\nimport . \"time\"\nvar _ = Now\n",
-			[]string{"taint/fence/a.go:3: imports the package of time."}},
-		{"fence reads the clock of the API types", "taint/fence/a.go",
+		{"taint imports fence", "taint/a.go", doc + "package taint\nimport _ \"" + Module + "/taint/decide/fence\"\n",
+			[]string{"taint/a.go:3: imports " + Module + "/taint/decide/fence"}},
+		{"fence reads the clock", "taint/decide/fence/a.go", doc + "package fence\nimport \"time\"\nvar _ = time.Now\n",
+			[]string{"taint/decide/fence/a.go:4: uses time.Now"}},
+		{"fence reads the clock under another name", "taint/decide/fence/a.go", doc + "package fence\nimport tt \"time\"\nfunc f() { tt.Since(tt.Time{}) }\n",
+			[]string{"taint/decide/fence/a.go:4: uses time.Since"}},
+		{"fence hides where its names come from", "taint/decide/fence/a.go", doc + "package fence\nimport . \"time\"\nvar _ = Now\n",
+			[]string{"taint/decide/fence/a.go:3: imports the package of time."}},
+		{"fence reads the clock of the API types", "taint/decide/fence/a.go",
 			doc + "package fence\nimport metav1 \"k8s.io/apimachinery/pkg/apis/meta/v1\"\nvar _ = metav1.Now\n",
-			[]string{"taint/fence/a.go:4: uses k8s.io/apimachinery/pkg/apis/meta/v1.Now"}},
-		{"durations are data", "taint/fence/a.go", doc + "package fence\nimport \"time\"\nvar _ = 5 * time.Second\n", nil},
-		{"evict logs", "taint/evict/a.go", doc + "package evict\nimport _ \"log/slog\"\n", []string{"taint/evict/a.go:3: imports log/slog"}},
-		{"evict logs with klog", "taint/evict/a.go", doc + "package evict\nimport _ \"k8s.io/klog/v2\"\n", []string{"taint/evict/a.go:3: imports k8s.io/klog/v2"}},
-		{"fence opens a file", "taint/fence/a.go", doc + "package fence\nimport _ \"os\"\n", []string{"taint/fence/a.go:3: imports os"}},
-		{"fence imports evict", "taint/fence/a.go", doc + "package fence\nimport _ \"" + Module + "/taint/evict\"\n",
-			[]string{"taint/fence/a.go:3: imports " + Module + "/taint/evict"}},
-		{"tests are free", "taint/fence/a_test.go", doc + "package fence\nimport \"time\"\nvar _ = time.Now\n", nil},
-		{"the controller uses the core", "taint/controller/a.go", doc + "package controller\nimport _ \"" + Module + "/taint/fence\"\nimport _ \"time\"\n", nil},
+			[]string{"taint/decide/fence/a.go:4: uses k8s.io/apimachinery/pkg/apis/meta/v1.Now"}},
+		{"durations are data", "taint/decide/fence/a.go", doc + "package fence\nimport \"time\"\nvar _ = 5 * time.Second\n", nil},
+		{"evict logs", "taint/decide/evict/a.go", doc + "package evict\nimport _ \"log/slog\"\n", []string{"taint/decide/evict/a.go:3: imports log/slog"}},
+		{"evict logs with klog", "taint/decide/evict/a.go", doc + "package evict\nimport _ \"k8s.io/klog/v2\"\n", []string{"taint/decide/evict/a.go:3: imports k8s.io/klog/v2"}},
+		{"fence opens a file", "taint/decide/fence/a.go", doc + "package fence\nimport _ \"os\"\n", []string{"taint/decide/fence/a.go:3: imports os"}},
+		{"fence imports evict", "taint/decide/fence/a.go", doc + "package fence\nimport _ \"" + Module + "/taint/decide/evict\"\n",
+			[]string{"taint/decide/fence/a.go:3: imports " + Module + "/taint/decide/evict"}},
+		{"tests are free", "taint/decide/fence/a_test.go", doc + "package fence\nimport \"time\"\nvar _ = time.Now\n", nil},
+		{"the controller uses the core", "taint/controller/a.go", doc + "package controller\nimport _ \"" + Module + "/taint/decide/fence\"\nimport _ \"time\"\n", nil},
 		{"the controller knows a device family", "taint/controller/a.go", doc + "package controller\nimport _ \"" + Module + "/providers/redfish\"\n",
 			[]string{"taint/controller/a.go:3: imports " + Module + "/providers/redfish"}},
 		{"the controller knows the configuration", "taint/controller/a.go", doc + "package controller\nimport _ \"" + Module + "/cmd/internal/config\"\n",

@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
-	"github.com/forcefence/forcefence/taint/recovery"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
@@ -29,7 +29,7 @@ func Replayed(file string, types providers.Registry) (*replay.Other, error) {
 		return controller.Machine{}, errReplayed
 	}
 	return &replay.Other{
-		Facts: func(node *corev1.Node, l taint.Look, now time.Time) recovery.Facts {
+		Facts: func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts {
 			facts, _ := conf.Facts(node, l, now)
 			return facts
 		},

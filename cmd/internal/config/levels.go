@@ -8,7 +8,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // Level is one way to know of a machine's power, and to end it: devices that must all say Off, such as those of the two outlets that feed

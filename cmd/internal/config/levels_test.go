@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // twoSupplies is a server whose BMC comes first, and then the two outlets that feed it.

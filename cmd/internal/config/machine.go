@@ -12,7 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // NodeRule tells how the nodes that it claims find their machines. A rule claims the nodes its selector matches; a rule with a

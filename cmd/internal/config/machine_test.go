@@ -15,7 +15,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/proof"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drain"
-	"github.com/forcefence/forcefence/taint/policy"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
-	"github.com/forcefence/forcefence/taint/policy"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 )
 
 // The adapter's drivers and the document's intervals hold where the file says nothing, and only a system that a policy asks is asked.

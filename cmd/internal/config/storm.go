@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/forcefence/forcefence/taint/fleet"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // StormGuard limits the power-offs that forcefence sends. What it limits is new ones: a machine that is off is recovered in any case, and a

@@ -1,0 +1,738 @@
+// Package evict decides what the taint manager does next on a marked node: steps 5 (the stale Ready) to 13 of the protocol, and
+// the return path. Steps 1 to 5, up to the mark, are package fence's.
+//
+// It is pure: Step is a function from a View to a Decision (one act). It names no client, no clock and no logger. The caller's
+// loop is: look live (Node and Lease, then the pods bound to the node, then the attachments), fold the look into Memory, Step,
+// act, and again; so each act is preceded by a live look.
+//
+// It promises: no pod is tombstoned or deleted, no volume list is cleared, without an exact Off that was asked for after the mark
+// was seen and after Ready stopped being True, at most ProofTTL ago (Proven); a person's mark on a node that no device can speak
+// for is the one exception, and the record says so. Once the node shows life nothing more is tombstoned or cleared, and each pod
+// that lives is spared before the mark goes, so that no write still on its way can end it. Pods that stay lose Ready
+// only while the machine is proven off, never on a person's word (notready.go). The mark goes only when nothing was
+// touched, or when every tombstoned pod and every volume that no bound pod uses is gone. A pod that the API server lets
+// nobody end, delete or spare (trouble.go) holds up no other: it is named, it keeps the mark of a node that is off, and
+// not that of one that lives.
+package evict
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Act is what the caller does next.
+type Act uint8
+
+// The acts.
+const (
+	Leave             Act = iota // nothing, until something changes
+	Wait                         // nothing; look again after Decision.After
+	Ask                          // put the question to the machine's device
+	Write                        // PATCH Decision.Record with the Look's resourceVersion; the mark stays
+	ExpireReady                  // PATCH the stale Ready=True to Unknown with the Look's resourceVersion
+	Tombstone                    // end Decision.Pods, each write only while View.Holds, with UID and resourceVersion
+	ClearVolumes                 // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
+	Delete                       // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
+	Unmark                       // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
+	Spare                        // mark Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
+	Read                         // read what Decision.Live and View.Resolved ask for, and decide again on the same Look
+	DeleteAttachments            // delete Decision.Detach, each with UID and resourceVersion, only while View.Holds
+	OutOfService                 // PATCH: add our out-of-service taint with the Look's resourceVersion, only while View.Holds
+	InService                    // PATCH: take it off
+	// SetNotReady sets Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion.
+	SetNotReady
+)
+
+// String names the act for logs.
+func (a Act) String() string {
+	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read",
+		"DeleteAttachments", "OutOfService", "InService", "SetNotReady"}[a]
+}
+
+// Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
+// remembers nothing.
+type Memory struct {
+	id        string
+	ProofFrom providers.Instant // when this process first knew the mark committed and Ready not True; zero: not yet
+	Listed    providers.Instant // when the attachments were last listed live
+	Resumed   providers.Instant // when looks came again after none had for a while; zero: they always did
+	looked    providers.Instant // the last look
+	lost      providers.Instant // the last look before Resumed
+	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
+	seen      TaintTimes
+	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
+	// Cleared is how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5).
+	Cleared int
+
+	troubles map[attempt]trouble // writes of pods that failed
+}
+
+// Saw folds a live look in, and reports whether it shows another mark than the last.
+func (m *Memory) Saw(l taint.Look) (anew bool) {
+	if !m.looked.IsZero() && m.looked.Age(l.Sent) > Blind {
+		m.Resumed, m.lost = l.Got, m.looked
+	}
+	m.looked, m.seen = l.Got, m.seen.See(l)
+	switch {
+	case l.Mark == nil:
+		*m = Memory{Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}
+		return false
+	case markOf(l) != m.id:
+		*m = Memory{id: markOf(l), Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}
+		anew = true
+	}
+	switch {
+	case l.IsReady():
+		m.ProofFrom = providers.Instant{}
+	case m.ProofFrom.IsZero():
+		m.ProofFrom = l.Got
+	}
+	return anew
+}
+
+// markOf tells one mark from another: a person may set the same one again, which asks for a proof of its own.
+func markOf(l taint.Look) string {
+	if l.Record.Open() {
+		return l.Mark.Value + " " + l.Record.Token()
+	}
+	return l.Mark.Value
+}
+
+// Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
+// and after Ready stopped being True, at most proof.TTL ago (invariant 1).
+func (v View) Proven(now providers.Instant) bool {
+	return v.Answer.State == providers.PowerOff && v.asked() && v.Answer.At.Age(now) <= proof.TTL
+}
+
+// asked reports whether the last answer was asked for after the mark.
+func (v View) asked() bool {
+	return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)
+}
+
+// Pod is what Step needs to know of a pod bound to the node.
+type Pod struct {
+	Namespace, Name, UID, ResourceVersion string
+
+	Exempt     taint.Exemption
+	Terminal   bool   // Succeeded or Failed, by whomever
+	Tombstone  bool   // our tombstone
+	Spared     string // taint.SparedBy
+	Message    string // of its status
+	First      bool   // matches the configured selector: storage and CSI controllers
+	Priority   int32
+	Deleting   bool     // has a deletionTimestamp
+	Grace      int64    // deletionGracePeriodSeconds, if Deleting
+	Finalizers []string // foreign ones: we set none
+
+	Ready           bool // its condition Ready is True
+	ContainersReady bool // its condition ContainersReady is True
+
+	Labels      map[string]string
+	Owner       Owner
+	DeleteAt    time.Time // its deletionTimestamp; zero: nobody deleted it
+	Tolerations []corev1.Toleration
+	Volumes     []Volume // of its claims, as far as they resolve
+	Claims      bool     // it has claims, and its Volumes are not known
+
+	Small bool // set by Step: the pod cannot grow, write the smallest form there is
+}
+
+// Owner is what controls a pod.
+type Owner struct {
+	Kind, Name string // "" for none; a ReplicaSet that a Deployment controls is that Deployment, once Known
+	Known      bool   // the owner's own owner was looked for
+	Direct     string // the kind that controls the pod itself, where Kind is that one's owner; "": Kind is
+}
+
+// Volume is a persistent volume that a pod uses.
+type Volume struct {
+	PV     string
+	Handle string                  // by which its CSI driver knows it; "" for one that is not CSI's
+	Health storage.Health          // what its storage system says of it
+	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
+	Driver string                  // its CSI driver; "" for one that is not CSI's
+	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
+	// Migrated is the second name in the node's lists of an in-tree volume that Kubernetes serves by a CSI driver; ""
+	// for any other volume.
+	Migrated corev1.UniqueVolumeName
+	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is
+	// not known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
+	Unread bool
+}
+
+// UnreadClaim is used as the claim of a PersistentVolume that could not be read. No namespace/name of a claim equals
+// it.
+const UnreadClaim = "?"
+
+// goes reports whether the pod is to be moved: it is neither exempt nor finished.
+func (p Pod) goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
+
+// stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
+func (p Pod) stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+
+// Kept reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
+func (p Pod) Kept() bool { return p.Tombstone && p.stuck() }
+
+// buried reports a tombstoned pod that is still to be deleted.
+func (p Pod) buried() bool { return p.Tombstone && !p.stuck() }
+
+// Attachment is a VolumeAttachment that names the node.
+type Attachment struct {
+	Name, UID, ResourceVersion string
+
+	PV       string // "" for an inline volume
+	Attacher string // the CSI driver
+	Deleting bool
+}
+
+// Settings are the configured choices.
+type Settings struct {
+	DetachTimeout time.Duration // how long a mark may stand armed, and an eviction take, before it is alerted
+	TrustPerson   bool          // under a person's mark evict even though the device says On
+	OnDetachTimeout
+}
+
+// View is all that Step decides on.
+type View struct {
+	Now  providers.Instant
+	Look taint.Look      // live, read after the last act
+	Seen taint.Sightings // of the Look's record
+	Memory
+	proof.Answers
+	Settings
+
+	Pods        []Pod         // listed live after Look; all that are bound to the node
+	Reads       time.Duration // how long the Look and what was listed after it took
+	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
+	Attachments []Attachment  // those that name the node
+	// Live reports that the Attachments were listed from the API server after Look. A cache's may be behind.
+	Live bool
+	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after
+	// Look; "": bound to none; UnreadClaim: could not be read.
+	Claims  map[string]string
+	Devices []proof.Device // those that speak for the node
+	By      string         // this controller's identity
+}
+
+// Decision is one act and its reason.
+type Decision struct {
+	Act      Act
+	Why      reason.Reason
+	Detail   string
+	After    time.Duration // Wait
+	Record   taint.Record  // Write, Unmark
+	Pods     []Pod         // Tombstone, Delete, Spare, SetNotReady: in the order to begin them
+	InUse    []corev1.UniqueVolumeName
+	Attached []corev1.AttachedVolume
+	Detach   []Attachment // DeleteAttachments
+	Returned bool         // on the return path: only what is tombstoned may be deleted, and needs no proof
+	Alert    string       // "" or why a person should look; the mark stays
+	Live     bool         // Read: the Attachments, from the API server, too
+	Claims   []string     // Read: the claims of these PersistentVolumes, instead
+	Stuck    []StuckPod
+}
+
+const (
+	pollChanging = 500 * time.Millisecond
+	pollUnknown  = time.Second // doubled with every miss
+	pollMax      = 30 * time.Second
+	pollWait     = time.Second // waits that a watch usually ends earlier
+	pollStock    = 200 * time.Millisecond
+	relist       = 5 * time.Second // between two live lists of attachments that a fence waits for: the cache may be behind
+	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
+	// tombstoned only after that. The last two keep a fence from hanging on a controller that is not there.
+	clearings = 5 // of volumesAttached, at most: who writes entries back again and again does not keep the mark (invariant 16)
+)
+
+// Step returns the next act for a node that carries the mark. It may be called as often as one likes. Reads that are dear are asked
+// for only by the decisions that hang on them: the volumes of pods that may yet stay before the lists are cleared or the mark goes,
+// and the API server's own list of attachments before the mark goes.
+func Step(v View) Decision {
+	d := v.step()
+	ends := d.Act == Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
+		d.Record.Result == taint.ResultNeverPoweredOff)
+	waits := d.Why == reason.WaitingDetach
+	names := d.Act == Write && d.Returned
+	forces := d.Act == DeleteAttachments || d.Act == OutOfService
+	live := !v.Live && (ends || forces || names || waits && v.Listed.Age(v.Now) >= relist)
+	if live || !v.Resolved && (ends || waits || forces || d.Act == ClearVolumes) {
+		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
+	}
+	return d
+}
+
+func (v View) step() Decision {
+	l := v.Look
+	switch {
+	case !l.Exists:
+		return Decision{Act: Leave, Why: reason.Gone}
+	case l.Mark == nil:
+		return Decision{Act: Leave, Why: reason.NotMarked}
+	case l.RecordErr != nil:
+		return Decision{Act: Leave, Why: reason.BadRecord, Detail: l.RecordErr.Error(), Alert: string(reason.BadRecord)}
+	case !l.Ours() || l.Record.Phase == taint.PhasePoweringOff:
+		return v.adopt()
+	case l.Record.Phase == taint.PhaseArmed:
+		return v.overdue(v.armed())
+	default:
+		return v.notReadyFirst(v.overdue(v.named(v.evicting())))
+	}
+}
+
+// LooksAtPods reports whether Step decides on the node's pods and attachments: not before the record says that the eviction began.
+// Until then a View may come without them, and the looks between the mark and the first tombstone cost no list.
+func LooksAtPods(l taint.Look) bool {
+	return l.Exists && l.Mark != nil && l.RecordErr == nil && l.Ours() && l.Record.Phase == taint.PhaseEvicting
+}
+
+// overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
+// fails each time (invariants 11, 13).
+func (v View) overdue(d Decision) Decision {
+	if d.Act != Unmark && d.Alert == "" && v.age(v.Look.Record.At) > v.DetachTimeout {
+		d.Alert = string(d.Why)
+	}
+	return d
+}
+
+// age is how long ago a time of the record was.
+func (v View) age(at time.Time) time.Duration { return v.Now.Sub(v.Seen.When(at, v.Now)) }
+
+// adopt writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
+// fence goes on where it stands, with the life it knew: begun anew it would hold the next heartbeat for proof that nothing was
+// touched, and lift the mark over the tombstones.
+func (v View) adopt() Decision {
+	l := v.Look
+	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {
+		r := *l.Record
+		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
+		r.Device, _ = proof.Recorded(v.Devices)
+		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now.Wall)}
+	}
+	r := taint.Record{
+		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV,
+		Since: v.Now.Wall.UTC().Truncate(time.Millisecond),
+		By:    cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(), PowerOffTo: l.PoweredOff(),
+	}
+	if l.Record != nil {
+		r.PowerOns = l.Record.PowerOns
+	}
+	r.Device, r.Machine = proof.Recorded(v.Devices)
+	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now.Wall)}
+}
+
+// armed is steps 5 to 7: nothing is evicted yet.
+func (v View) armed() Decision {
+	l, rec := v.Look, v.Look.Record
+	person := rec.Vouched()
+	if l.Alive(rec) {
+		return v.unmark(taint.ResultLifted, reason.Alive)
+	}
+	if l.IsReady() {
+		// A crashed node reads Ready until somebody notices. With an Off in hand it is we who notice; without, a heartbeat lifts
+		// the mark or the node lifecycle controller ends the wait.
+		switch {
+		case v.Answer.State == providers.PowerOff && v.Answer.At.Age(v.Now) <= proof.TTL:
+			return Decision{Act: ExpireReady, Why: reason.Expiring}
+		case v.nobody() && person:
+			return Decision{Act: Wait, Why: reason.StillReady, After: pollWait}
+		case v.Answer.Got.IsZero() || v.Answer.At.Age(v.Now) > proof.TTL && (v.Answer.State == providers.PowerOff || v.due()):
+			return Decision{Act: Ask, Why: reason.Confirming}
+		case person:
+			d := v.wait(v.refusedOr(reason.StillReady))
+			d.After = max(d.After, proof.TTL-v.Answer.At.Age(v.Now)) // nothing is asked before
+			return d
+		default:
+			return v.unmark(taint.ResultLifted, reason.NotConfirmed)
+		}
+	}
+	if v.nobody() && person {
+		return v.beginEviction(reason.Vouched,
+			taint.Evidence{At: v.Now.Wall, From: rec.By, State: "None", Raw: "no device speaks for the node"})
+	}
+	switch {
+	case v.Proven(v.Now):
+		d := v.beginEviction(reason.Confirmed, v.Evidence()...)
+		if run, by := v.Run(); run != "" { // the machine may have been started, and ended, since the mark
+			if d.Record.Run != "" && d.Record.Run != run {
+				d.Record.OffBy = nil // then it is not off by our power-off
+			}
+			d.Record.Run, d.Record.RunBy = run, by
+		}
+		return d
+	case !v.asked() || v.Answer.State == providers.PowerOff:
+		return Decision{Act: Ask, Why: reason.Confirming}
+	case !person:
+		d := v.unmark(taint.ResultLifted, reason.NotConfirmed)
+		if v.Answer.State == providers.PowerOn { // then it is not off by our power-off
+			d.Record.OffBy = nil
+		}
+		return d
+	case v.letsPerson():
+		return v.beginEviction(reason.Vouched, v.Evidence()...)
+	case v.due():
+		return Decision{Act: Ask, Why: reason.Confirming}
+	default:
+		return v.wait(v.refusedOr(reason.Confirming))
+	}
+}
+
+// nobody reports that no device speaks for the node.
+func (v View) nobody() bool { return len(v.Devices) == 0 }
+
+// letsPerson reports that the last answer leaves the matter to a person who vouches: it proves nothing, or is On where the configuration
+// trusts the person. Devices that disagree are one that says On.
+func (v View) letsPerson() bool {
+	if v.Answer.State == providers.PowerOn || v.Disagree() {
+		return v.TrustPerson
+	}
+	return v.Answer.State == providers.PowerUnknown
+}
+
+func (v View) refusedOr(other reason.Reason) reason.Reason {
+	switch {
+	case v.Answer.State == providers.PowerOn:
+		return reason.Refused
+	case v.Disagree():
+		return reason.MarkDisagree
+	}
+	return other
+}
+
+// beginEviction is step 7's record: it is written before the first tombstone.
+func (v View) beginEviction(why reason.Reason, e ...taint.Evidence) Decision {
+	return Decision{Act: Write, Why: why,
+		Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall)}
+}
+
+// evicting is steps 8 to 13 and the return path.
+func (v View) evicting() Decision {
+	l, rec := v.Look, v.Look.Record
+	person := rec.Vouched()
+	if l.Alive(rec) || l.IsReady() || v.sparing() {
+		return v.returning()
+	}
+	if v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson) {
+		if v.due() {
+			return Decision{Act: Ask, Why: reason.Returned} // it may have gone off again, with nobody to say so
+		}
+		return v.returning()
+	}
+	var ready, waiting, tombs, resting []Pod
+	for _, p := range v.Pods {
+		switch {
+		case p.goes() && v.Stock(l).Due(p, v.Now):
+			waiting = append(waiting, p)
+		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
+			resting = append(resting, p)
+		case p.goes():
+			ready = append(ready, v.fit(Tombstone, p))
+		case p.buried():
+			tombs = append(tombs, p)
+		}
+	}
+	order(ready)
+	order(tombs)
+	inUse, attached := v.lists()
+	left := v.leftover()
+	// While something is to be detached, attach/detach writes its list back, and takes the entry out again at the detach. If its cache is
+	// old by then the entry stays: it goes when nothing is left to detach (F5).
+	again := len(left) == 0 && v.Cleared < clearings
+	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && (v.Cleared == 0 || again)
+	switch {
+	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.Holds(v.Now)):
+		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
+		return v.unmark(taint.ResultEvicted, reason.Finished)
+	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
+		return v.retry(resting, Tombstone)
+	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
+		return v.overtime(left)
+	case v.Holds(v.Now):
+	case person && v.nobody():
+		return v.wait(reason.ProofLost) // nobody to ask: look again
+	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
+		return Decision{Act: Ask, Why: reason.Confirming}
+	default:
+		d := v.wait(reason.ProofLost)
+		if v.Disagree() {
+			d.Alert = string(reason.Disagree)
+		}
+		return d
+	}
+	switch {
+	case len(ready) > 0:
+		return Decision{Act: Tombstone, Why: reason.Tombstoning, Pods: ready}
+	case clear:
+		return Decision{Act: ClearVolumes, Why: reason.Clearing, InUse: inUse, Attached: attached}
+	case len(tombs) > 0:
+		return Decision{Act: Delete, Why: reason.Deleting, Pods: tombs}
+	default:
+		return Decision{Act: Wait, Why: reason.StockEviction, After: pollStock}
+	}
+}
+
+// Holds reports whether pods may be ended and volumes cleared at now: the machine is proven off, or a person vouches for it and no
+// device gainsays: there is none, or its last answer, not yet due to be repeated, proves nothing (or is On, where the configuration
+// trusts the person). What a person says is not newer than the last look: it holds as long as an answer would, once all was read.
+// Workers ask it before each write.
+func (v View) Holds(now providers.Instant) bool {
+	switch {
+	case v.Proven(now):
+		return true
+	case v.Look.Record == nil || !v.Look.Record.Vouched() || v.Look.Got.Age(now) > proof.TTL+v.Reads:
+		return false
+	case v.nobody():
+		return true
+	case !v.asked() || v.Answer.Got.Age(now) >= v.askEvery():
+		return false
+	default:
+		return v.letsPerson()
+	}
+}
+
+// sparing reports whether this fence has begun its return path. It stays on it, even if the machine goes off once more: the mark
+// will go, and the next fence moves what is left.
+func (v View) sparing() bool {
+	return slices.ContainsFunc(v.Pods, func(p Pod) bool { return p.goes() && v.spared(p) })
+}
+
+// spared reports whether this fence lets the pod live. One that could not take the annotation does not tell; another process spares it
+// again.
+func (v View) spared(p Pod) bool {
+	before := v.troubles[attempt{p.UID, Spare}].before
+	return p.Spared == v.Look.Record.Token() || before != "" && before != p.ResourceVersion
+}
+
+// returning is the return path with tombstones: no more tombstones, no more clearing; what is tombstoned is deleted, the rest is
+// held by the node's hook and starts when the mark goes. Before that the rest is spared: a tombstone that was sent with a good
+// proof may still be on its way (a slow request, a paused leader), and must not land on a pod that runs again.
+//
+// A pod whose write is hopeless is let go: it would hold all others. One that is too large to be spared is too large for a tombstone:
+// of both there is a small form, and sparing grows a pod less. If it shrinks it has another resourceVersion. One that is refused for
+// another reason again and again is refused for so long that no tombstone is left on its way.
+func (v View) returning() Decision {
+	var tombs, spare, resting []Pod
+	for _, p := range v.Pods {
+		switch {
+		case p.goes() && v.spared(p):
+		case p.goes() && v.hopeless(Spare, p), p.buried() && v.hopeless(Delete, p):
+		case p.goes() && v.rest(Spare, p) > 0, p.buried() && v.rest(Delete, p) > 0:
+			resting = append(resting, p)
+		case p.goes():
+			spare = append(spare, v.fit(Spare, p))
+		case p.buried():
+			tombs = append(tombs, p)
+		}
+	}
+	order(tombs)
+	order(spare)
+	switch {
+	case taint.IsOutOfService(v.Look.Taints): // stock controllers would end pods of a machine that runs
+		return Decision{Act: InService, Why: reason.Returned, Returned: true}
+	case len(spare) > 0:
+		return Decision{Act: Spare, Why: reason.Sparing, Pods: spare, Returned: true}
+	case len(tombs) > 0:
+		return Decision{Act: Delete, Why: reason.Returned, Pods: tombs, Returned: true}
+	case len(resting) > 0:
+		d := v.retry(resting, Spare)
+		d.Returned = true
+		return d
+	case len(v.detaching()) > 0:
+		return v.name(v.detaching())
+	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
+		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
+		d.Record = d.Record.Caught(proof.Speakers(v.Devices))
+		d.Alert = string(reason.NeverOff)
+		return d
+	default:
+		return v.unmark(taint.ResultReturned, reason.FinishedReturn)
+	}
+}
+
+// unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
+func (v View) unmark(res taint.Result, why reason.Reason) Decision {
+	rec := v.Look.Record.WithEvidence(v.Offs(v.Look.Record)...)
+	return Decision{Act: Unmark, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now.Wall)}
+}
+
+// wait looks again when the next question is due.
+func (v View) wait(why reason.Reason) Decision {
+	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Answer.Got.Age(v.Now), 100*time.Millisecond)}
+}
+
+// due reports whether the last answer is old enough to ask again.
+func (v View) due() bool { return v.Answer.Got.Age(v.Now) >= v.askEvery() }
+
+func (v View) askEvery() time.Duration {
+	switch v.Answer.State {
+	case providers.PowerChanging:
+		return pollChanging
+	case providers.PowerOn:
+		return pollUnknown
+	default:
+		return v.Backoff()
+	}
+}
+
+// lists returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
+// stay because it is not tombstoned, must stay: after the machine's return that pod would hang on "not attached according to node
+// status" (F5). Which name an in-tree volume has there depends on the cluster: its entry with a CSI driver's name
+// stays, and so do all in-tree entries. A volume that could not be read may be any entry, so all entries stay with its
+// pod.
+func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
+	keep := map[corev1.UniqueVolumeName]bool{}
+	keepOther := false
+	for _, p := range v.Pods {
+		if p.Terminal {
+			continue
+		}
+		for _, vol := range p.Volumes {
+			if vol.Unread {
+				return v.Look.InUse, v.Look.Attached
+			}
+			keep[vol.Unique], keep[vol.Migrated] = true, true
+			keepOther = keepOther || vol.Unique == ""
+		}
+	}
+	stays := func(n corev1.UniqueVolumeName) bool {
+		return keep[n] || keepOther && !strings.HasPrefix(string(n), "kubernetes.io/csi/")
+	}
+	for _, n := range v.Look.InUse {
+		if stays(n) {
+			inUse = append(inUse, n)
+		}
+	}
+	for _, a := range v.Look.Attached {
+		if stays(a.Name) {
+			attached = append(attached, a)
+		}
+	}
+	return inUse, attached
+}
+
+// leftover returns the attachments that must still go: all but those whose volume a bound, unfinished pod uses (step 12).
+func (v View) leftover() []Attachment { return Leftover(v.Pods, v.Attachments, false) }
+
+// Leftover returns the attachments whose volume no unfinished pod of the list uses. With movable, a pod that would be moved does
+// not count as a user.
+func Leftover(pods []Pod, atts []Attachment, movable bool) []Attachment {
+	used := map[string]bool{}
+	for _, p := range pods {
+		if p.Terminal || movable && p.goes() {
+			continue
+		}
+		for _, vol := range p.Volumes {
+			used[vol.PV] = true
+		}
+	}
+	var out []Attachment
+	for _, a := range atts {
+		if a.PV == "" || !used[a.PV] {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// detaching returns the attachments that must still go before the mark of a node that is back: beside those that no pod needs, those that
+// are being deleted. A pod there that uses such a volume was bound after its detaching began, and must not start before that has ended.
+func (v View) detaching() []Attachment {
+	left := v.leftover()
+	for _, a := range v.Attachments {
+		if a.Deleting && !slices.Contains(left, a) {
+			left = append(left, a)
+		}
+	}
+	return left
+}
+
+// name waits for volumes on the return path, once nothing else is waited for, and has the record name them: for every pod that uses none of
+// them that is what the end of the mark is, so it is written when the mark could go but for them. A heartbeat is asked for because it is
+// never taken back: from then on no pod of this fence is ended, whatever the device says. If one volume cannot be named, none is, and the
+// hook holds all pods. Their claims are read with each live list, which has its pace: a volume may be given to another claim.
+func (v View) name(left []Attachment) Decision {
+	rec := v.Look.Record
+	wait := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
+	if !v.Look.Alive(rec) {
+		return wait
+	}
+	if len(left) > taint.MaxDetaching || slices.ContainsFunc(left, func(a Attachment) bool { return a.PV == "" }) {
+		return v.names(wait, nil)
+	}
+	claims := v.Claims
+	if !v.Live {
+		claims = map[string]string{}
+		for _, d := range rec.Detaching {
+			claims[d.PV] = d.Claim
+		}
+	}
+	var names []taint.Detaching
+	var pvs []string
+	read := true
+	for _, a := range left {
+		claim, known := claims[a.PV]
+		if !known && !v.Live {
+			return wait
+		}
+		read = read && known
+		names, pvs = append(names, taint.Detaching{PV: a.PV, Claim: claim}), append(pvs, a.PV)
+	}
+	switch {
+	case !read:
+		return Decision{Act: Read, Why: wait.Why, Claims: pvs, Returned: true}
+	case slices.ContainsFunc(names, func(d taint.Detaching) bool { return d.Claim == UnreadClaim }):
+		return v.names(wait, nil)
+	}
+	return v.names(wait, names)
+}
+
+// names has the record name these volumes, if it does not yet.
+func (v View) names(wait Decision, names []taint.Detaching) Decision {
+	rec := *v.Look.Record
+	slices.SortFunc(names, func(a, b taint.Detaching) int { return cmp.Compare(a.PV, b.PV) })
+	if slices.Equal(rec.Detaching, names) {
+		return wait
+	}
+	rec.Detaching = names
+	return Decision{Act: Write, Why: wait.Why, Record: rec, Returned: true}
+}
+
+// Work reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when
+// its mark was taken off, or a volume to detach (step 1).
+func Work(pods []Pod, atts []Attachment) bool {
+	return slices.ContainsFunc(pods, Pod.goes) || slices.ContainsFunc(pods, Pod.buried) || len(Leftover(pods, atts, true)) > 0
+}
+
+// order sorts pods for eviction (step 8): the configured ones first, then by priority, then those whose volumes must move, which takes
+// longest, then by name.
+func order(pods []Pod) {
+	first := func(a, b bool) int {
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		default:
+			return 1
+		}
+	}
+	volumes := func(p Pod) bool { return p.Claims || len(p.Volumes) > 0 }
+	slices.SortStableFunc(pods, func(a, b Pod) int {
+		return cmp.Or(first(a.First, b.First), cmp.Compare(b.Priority, a.Priority), first(volumes(a), volumes(b)),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Stock is what the stock eviction controller knows of the node, by a look.
+func (m Memory) Stock(l taint.Look) Stock {
+	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom, Resumed: m.Resumed, Lost: m.lost}
+}

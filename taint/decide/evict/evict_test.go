@@ -1,0 +1,960 @@
+package evict
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// now is when every View below is decided. The mark was first seen ten seconds ago, with Ready not True.
+var now = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+
+func ago(d time.Duration) providers.Instant { return now.Add(-d) }
+
+const (
+	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+
+	pvA = corev1.UniqueVolumeName("kubernetes.io/csi/d^a")
+	pvB = corev1.UniqueVolumeName("kubernetes.io/csi/d^b")
+)
+
+// answer is one that took 100 ms and was there d ago.
+func answer(s providers.PowerState, d time.Duration) providers.Answer {
+	return providers.Answer{
+		Observation: providers.Observation{State: s, Raw: s.String(), At: ago(d + 100*time.Millisecond)},
+		By:          "rack-a", Got: ago(d),
+	}
+}
+
+type with = func(*View)
+
+var machine = taint.Machine{Provider: "rack-a", ID: "7"}
+
+// marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
+func marked(p taint.Phase, change ...with) View {
+	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute).Wall, By: "other",
+		Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second).Wall)
+	v := View{
+		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
+		Look: taint.Look{
+			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
+			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
+		},
+		Memory: Memory{ProofFrom: ago(10 * time.Second)}, Resolved: true, Live: true,
+	}
+	v.id = markOf(v.Look)
+	for _, c := range change {
+		c(&v)
+	}
+	return v
+}
+
+// A person may set the same mark once more, between two looks of ours: what was proven under the first is asked for anew.
+func TestTheSameMarkAgain(t *testing.T) {
+	v := evicting(proven)
+	again := v.Look
+	again.Sent, again.Got = ago(-time.Second), ago(-2*time.Second)
+	rec := *v.Look.Record
+	rec.Since = rec.Since.Add(time.Minute)
+	again.Record = &rec
+	v.Saw(v.Look)
+	if !v.Proven(now) {
+		t.Fatal("the same mark is not proven any more")
+	}
+	v.Saw(again)
+	if v.Proven(now) {
+		t.Error("a mark that was set anew is proven by what was asked before it")
+	}
+}
+
+func armed(change ...with) View    { return marked(taint.PhaseArmed, change...) }
+func evicting(change ...with) View { return marked(taint.PhaseEvicting, change...) }
+
+func saying(s providers.PowerState, d time.Duration) with {
+	return func(v *View) { heard(v, answer(s, d)) }
+}
+
+// heard folds in what the devices answered.
+func heard(v *View, answers ...providers.Answer) {
+	v.Expect(v.Devices...)
+	v.Answered(answers...)
+}
+
+// proven is an Off that counts.
+var proven = saying(off, time.Second)
+
+func pods(ps ...Pod) with { return func(v *View) { v.Pods = append(v.Pods, ps...) } }
+
+func attached(pvs ...string) with {
+	return func(v *View) {
+		for _, pv := range pvs {
+			v.Attachments = append(v.Attachments, Attachment{Name: "va-" + pv, PV: pv})
+		}
+	}
+}
+
+func listed(name corev1.UniqueVolumeName) with {
+	return func(v *View) { v.Look.Attached = append(v.Look.Attached, corev1.AttachedVolume{Name: name}) }
+}
+
+func lists(names ...corev1.UniqueVolumeName) with {
+	return func(v *View) {
+		for _, n := range names {
+			v.Look.InUse = append(v.Look.InUse, n)
+			v.Look.Attached = append(v.Look.Attached, corev1.AttachedVolume{Name: n})
+		}
+	}
+}
+
+func noExecute(key string, age time.Duration) with {
+	return func(v *View) {
+		v.Look.Taints = append(v.Look.Taints,
+			corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: ago(age).Wall}})
+	}
+}
+
+func person(v *View)    { v.Look.Record.By = taint.ByPerson }
+func noDevice(v *View)  { v.Devices = nil }
+func trust(v *View)     { v.TrustPerson = true }
+func ready(v *View)     { v.Look.Ready, v.ProofFrom = corev1.ConditionTrue, providers.Instant{} }
+func heartbeat(v *View) { v.Look.LeaseRV = "8" }
+func booted(v *View)    { v.Look.BootID = "b2" }
+func recreated(v *View) { v.Look.UID = "u2" }
+func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute).Wall }
+func cleared(v *View)   { v.Cleared = 1 }
+func spared(v *View) {
+	for i := range v.Pods {
+		v.Pods[i].Spared = v.Look.Record.Token()
+	}
+}
+func seen(d time.Duration) with {
+	return func(v *View) { v.ProofFrom = ago(d) }
+}
+
+// pod is one that goes, and that the stock controller leaves alone for five minutes.
+func pod(name string, change ...func(*Pod)) Pod {
+	secs := int64(300)
+	p := Pod{Namespace: "a", Name: name, UID: "uid-" + name, ResourceVersion: "1", Tolerations: []corev1.Toleration{
+		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
+	}}
+	for _, c := range change {
+		c(&p)
+	}
+	return p
+}
+
+func tomb(p *Pod)       { p.Terminal, p.Tombstone = true, true }
+func finished(p *Pod)   { p.Terminal = true }
+func exempt(p *Pod)     { p.Exempt = taint.ExemptDaemon }
+func first(p *Pod)      { p.First = true }
+func deleting(p *Pod)   { p.Deleting, p.Grace = true, 30 }
+func forced(p *Pod)     { p.Deleting, p.Grace = true, 0 }
+func held(p *Pod)       { p.Finalizers = []string{"example.com/keep"} }
+func intolerant(p *Pod) { p.Tolerations = nil }
+func prio(n int32) func(*Pod) {
+	return func(p *Pod) { p.Priority = n }
+}
+
+func tolerating(secs int64) func(*Pod) {
+	return func(p *Pod) {
+		for i := range p.Tolerations {
+			p.Tolerations[i].TolerationSeconds = &secs
+		}
+	}
+}
+
+func uses(pv string, unique corev1.UniqueVolumeName) func(*Pod) {
+	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Unique: unique}) }
+}
+
+// migrated gives a pod a volume of an in-tree plugin that a CSI driver serves.
+func migrated(pv string, name corev1.UniqueVolumeName) func(*Pod) {
+	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Migrated: name}) }
+}
+
+// unread gives a pod a claim that cannot be read.
+func unread(claim string) func(*Pod) {
+	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{Claim: claim, Unread: true}) }
+}
+
+// want is a decision in short: pods by name, of the record phase and result.
+type want struct {
+	Act      Act
+	Why      reason.Reason
+	After    time.Duration
+	Pods     []string
+	InUse    []corev1.UniqueVolumeName
+	Attached []corev1.UniqueVolumeName
+	Phase    taint.Phase
+	Result   taint.Result
+	Returned bool
+	Alert    string
+}
+
+func short(d Decision) want {
+	w := want{Act: d.Act, Why: d.Why, After: d.After, InUse: d.InUse, Phase: d.Record.Phase, Result: d.Record.Result, Returned: d.Returned, Alert: d.Alert}
+	for _, p := range d.Pods {
+		w.Pods = append(w.Pods, p.Name)
+	}
+	for _, a := range d.Attached {
+		w.Attached = append(w.Attached, a.Name)
+	}
+	return w
+}
+
+func wait(why reason.Reason, after time.Duration) want {
+	return want{Act: Wait, Why: why, After: after}
+}
+func ask(why reason.Reason) want { return want{Act: Ask, Why: why} }
+func lift(why reason.Reason, res taint.Result) want {
+	return want{Act: Unmark, Why: why, Phase: taint.PhaseDone, Result: res}
+}
+
+func TestStep(t *testing.T) {
+	begins := func(why reason.Reason) want { return want{Act: Write, Why: why, Phase: taint.PhaseEvicting} }
+	adopts := want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseArmed}
+	ends := func(names ...string) want { return want{Act: Tombstone, Why: reason.Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: Delete, Why: reason.Deleting, Pods: names} }
+	spares := func(names ...string) want {
+		return want{Act: Spare, Why: reason.Sparing, Pods: names, Returned: true}
+	}
+	back := func(names ...string) want {
+		return want{Act: Delete, Why: reason.Returned, Pods: names, Returned: true}
+	}
+	finish := lift(reason.Finished, taint.ResultEvicted)
+	detach := wait(reason.WaitingDetach, pollWait)
+	stock := wait(reason.StockEviction, 200*time.Millisecond)
+
+	for _, tt := range []struct {
+		name string
+		view View
+		want want
+	}{
+		// Nothing to decide on.
+		{"zero", View{}, want{Why: reason.Gone}},
+		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Why: reason.NotMarked}},
+		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Why: reason.BadRecord, Alert: "RecordUnreadable"}},
+
+		// A person's mark.
+		{"no record", armed(proven, func(v *View) { v.Look.Record = nil }), adopts},
+		{"the record is of a fence that ended", marked(taint.PhaseDone, proven, func(v *View) { v.Look.Record.Result = taint.ResultEvicted }), adopts},
+		{"the mark has another value", armed(proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
+		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
+		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
+		{"overwritten in the middle: goes on where it stands", evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
+			want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
+
+		// Armed, ours.
+		{"armed: nothing asked since", armed(), ask(reason.Confirming)},
+		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), ask(reason.Confirming)},
+		{"armed: off", armed(proven), begins(reason.Confirmed)},
+		{"armed: off, just in time", armed(saying(off, proof.TTL-100*time.Millisecond)), begins(reason.Confirmed)},
+		{"armed: off, too long ago", armed(saying(off, proof.TTL-99*time.Millisecond)), ask(reason.Confirming)},
+		{"armed: on", armed(saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: changing", armed(saying(changing, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: unknown", armed(saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: off, but it took too long", armed(seen(20*time.Second), slowOff), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: heartbeat", armed(proven, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: booted", armed(proven, booted), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: recreated", armed(proven, recreated), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: ready and a heartbeat", armed(proven, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"armed: device gone from the configuration", armed(noDevice), ask(reason.Confirming)},
+		{"armed: ready is stale", armed(ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
+		{"armed: ready, nothing asked", armed(ready), ask(reason.Confirming)},
+		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(reason.Confirming)},
+		{"armed: ready, off, and too old after a slow look", armed(ready, func(v *View) {
+			a := answer(off, 200*time.Millisecond)
+			a.At = a.Got.Add(-4900 * time.Millisecond)
+			heard(v, a)
+		}), ask(reason.Confirming)},
+		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: Ask, Why: reason.Confirming, Alert: "ConfirmingOff"}},
+
+		// Armed, a person's.
+		{"person: no device", armed(person, noDevice), begins(reason.Vouched)},
+		{"another controller: no device", armed(func(v *View) { v.Look.Record.By = "external/rescuer" }, noDevice), begins(reason.Vouched)},
+		{"another controller: adopted", armed(func(v *View) { v.Look.Record, v.Look.MarkedBy = nil, "external/rescuer" }),
+			want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseArmed}},
+		{"person: no device, still ready", armed(person, noDevice, ready), wait(reason.StillReady, pollWait)},
+		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"person: nothing asked", armed(person), ask(reason.Confirming)},
+		{"person: off", armed(person, proven), begins(reason.Confirmed)},
+		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(reason.Vouched)},
+		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
+		{"person: they disagree, which is refused", armed(two, person, both(off, on, 300*time.Millisecond)), wait(reason.MarkDisagree, 700*time.Millisecond)},
+		{"person: they disagree, trusted", armed(two, person, trust, both(on, off, 300*time.Millisecond)), begins(reason.Vouched)},
+		{"person: one on, the other unknown", armed(two, person, both(unknown, on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
+		{"they disagree: the mark goes", armed(two, both(off, on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"the second confirms", armed(two, both(unknown, off, time.Second)), begins(reason.Confirmed)},
+		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), ask(reason.Confirming)},
+		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(reason.Vouched)},
+		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), ask(reason.Confirming)},
+		{"person: ready and off", armed(person, ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
+		{"person: ready and on", armed(person, ready, saying(on, time.Second)), wait(reason.Refused, proof.TTL-1100*time.Millisecond)},
+		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), wait(reason.StillReady, proof.TTL-1100*time.Millisecond)},
+		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), ask(reason.Confirming)},
+		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
+		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: Wait, Why: reason.Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
+
+		// Evicting: proof first.
+		{"new leader asks", evicting(pods(pod("p"))), ask(reason.Confirming)},
+		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), ask(reason.Confirming)},
+		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), ask(reason.Confirming)},
+		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
+		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
+		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
+		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
+		{"the second proves", evicting(two, pods(pod("p")), both(unknown, off, time.Second)), ends("p")},
+		{"both fall silent but one, which says on", evicting(two, pods(pod("p")), both(unknown, on, 300*time.Millisecond)), spares("p")},
+		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
+		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
+		{"proof lost when nothing is left: finish", evicting(saying(unknown, time.Second)), finish},
+		{"new leader, nothing is left: finish", evicting(), finish},
+		{"new leader, only detach is left", evicting(attached("a")), detach},
+		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), ask(reason.Confirming)},
+
+		// Evicting: what goes, in which order.
+		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
+		{"order", evicting(proven, pods(pod("z"), pod("b", prio(5)), pod("a"), pod("s", first), pod("t", first, prio(9)), pod("c", prio(-1)))), ends("t", "s", "b", "a", "z", "c")},
+		{"order by volumes, known or not", evicting(proven, pods(pod("a"), pod("v", func(p *Pod) { p.Volumes = []Volume{{PV: "pv"}} }), pod("c", func(p *Pod) { p.Claims = true }), pod("p", prio(1)))), ends("p", "c", "v", "a")},
+		{"order by namespace", evicting(proven, pods(pod("b"), pod("a", func(p *Pod) { p.Namespace = "z" }))), ends("b", "a")},
+		{"a toleration of another taint does not help", evicting(proven, pods(pod("w", func(p *Pod) {
+			p.Tolerations = []corev1.Toleration{{Key: "example.com/x", Operator: corev1.TolerationOpExists}}
+		}))), stock},
+		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
+		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
+		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
+		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: Tombstone, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
+		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
+		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
+		{"delete with grace 0 though it is being deleted", evicting(proven, pods(pod("t", tomb, deleting, held))), deletes("t")},
+		{"finalizers keep it: done with it", evicting(proven, pods(pod("t", tomb, forced, held))), finish},
+		{"deleted, no finalizer: again", evicting(proven, pods(pod("t", tomb, forced))), deletes("t")},
+		{"a Pod that an exemption covers now, with a tombstone", evicting(proven, pods(pod("t", tomb, exempt))), deletes("t")},
+		{"exempt and finished pods are not waited for", evicting(proven, pods(pod("e", exempt), pod("f", finished))), finish},
+		{"detach", evicting(proven, attached("a")), detach},
+		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
+		{"attachment of a finished pod must go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
+		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")), finish},
+		{"inline attachment", evicting(proven, attached("")), detach},
+		{"nothing left", evicting(proven), finish},
+
+		// Step 10: the lists.
+		{"entries of pods that stay are kept", evicting(proven, pods(pod("e", exempt, uses("b", pvB)), pod("t", tomb, uses("a", pvA))), lists(pvA, pvB)),
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
+		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
+		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"a migrated volume keeps its CSI entry and all in-tree entries",
+			evicting(proven, pods(pod("e", exempt, migrated("m", pvB))), lists("kubernetes.io/aws-ebs/x", pvA, pvB)),
+			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB},
+				Attached: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB}}},
+		{"an unread claim of a pod that stays keeps all entries",
+			evicting(proven, pods(pod("e", exempt, unread("b"))), lists(pvA, "kubernetes.io/nfs/x")), finish},
+		{"an unread claim of a pod that waits keeps all entries",
+			evicting(proven, pods(pod("w", intolerant, unread("b"))), lists(pvA)), stock},
+		{"an unread claim of a finished pod keeps no entry",
+			evicting(proven, pods(pod("t", tomb, unread("b"))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")), detach},
+		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Cleared = clearings }, listed(pvA)), finish},
+		{"attached, never cleared by us", evicting(proven, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"pods that wait for their stock eviction keep their entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
+
+		// Step 8: the stock eviction.
+		{"taint is coming, intolerant", evicting(proven, pods(pod("w", intolerant))), stock},
+		{"taint is coming, tolerates 0 s", evicting(proven, pods(pod("w", tolerating(0)))), stock},
+		{"taint is coming, tolerates 30 s", evicting(proven, pods(pod("w", tolerating(30)))), stock},
+		{"taint is coming, tolerates 31 s", evicting(proven, pods(pod("p", tolerating(31)))), ends("p")},
+		{"taint does not come", evicting(seen(15001*time.Millisecond), proven, pods(pod("w", intolerant))), ends("w")},
+		{"taint landed, intolerant", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), stock},
+		{"taint landed, tolerates for ever", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", func(p *Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }))), ends("p")},
+		{"taint landed, due in 30 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 270*time.Second), pods(pod("w"))), stock},
+		{"taint landed, due in 31 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 269*time.Second), pods(pod("p"))), ends("p")},
+		{"taint landed, the shortest counts", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 5*time.Second), pods(pod("w", func(p *Pod) {
+			short := int64(20)
+			p.Tolerations = append(p.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: &short})
+		}))), stock},
+		{"taint landed, the deletion came", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", intolerant, deleting))), ends("p")},
+		{"landed, another does not come", evicting(proven, noExecute(corev1.TaintNodeNotReady, 10*time.Second), pods(pod("p", tolerating(60)))), ends("p")},
+		{"a person's NoExecute taint", evicting(proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
+		{"NoSchedule evicts nobody", evicting(proven, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoSchedule}}
+		}, pods(pod("p"))), ends("p")},
+		{"nobody deletes it", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 61*time.Second), pods(pod("p", intolerant))), ends("p")},
+		{"nobody deletes it yet", evicting(seen(60*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second), pods(pod("w", intolerant))), stock},
+		{"due only now, long after the mark", evicting(seen(290*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 290*time.Second), pods(pod("w"))), stock},
+		{"due a minute ago", evicting(seen(361*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 361*time.Second), pods(pod("p"))), ends("p")},
+		{"due just under a minute ago", evicting(seen(359*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 359*time.Second), pods(pod("w"))), stock},
+		{"due long before the mark: from when the node was known dead", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 10*time.Minute), pods(pod("w", intolerant))), stock},
+		{"the configured ones first, wherever they stand", evicting(proven, pods(pod("s", first), pod("a"))), ends("s", "a")},
+		{"a taint that lands late", evicting(seen(10*time.Minute), proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
+		{"a taint without a time", evicting(proven, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+		}, pods(pod("w", intolerant))), stock},
+		{"a taint without a time, nobody deletes it", evicting(seen(61*time.Second), proven, func(v *View) {
+			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+		}, pods(pod("p", intolerant))), ends("p")},
+		{"a taint from the future, by another clock", evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
+		{"a taint from the future does not hold for ever", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("p", intolerant))), ends("p")},
+		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
+		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: Wait, Why: reason.StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
+
+		// A person's mark, evicting.
+		{"person, no device: goes on", evicting(person, noDevice, pods(pod("p"))), ends("p")},
+		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(proof.TTL + 1) }), wait(reason.ProofLost, 100*time.Millisecond)},
+		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
+		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
+		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
+		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond), spared), back("t")},
+		{"person, on, trusted", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
+		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), ask(reason.Confirming)},
+		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb)), spared), back("t")},
+
+		// The return path, with a proof in hand. First what lives is spared: a tombstone may still be on its way to it.
+		{"pods that live are spared first", evicting(proven, heartbeat, pods(pod("p"), pod("q", first), pod("t", tomb), pod("x", exempt), pod("f", finished))), spares("q", "p")},
+		{"spared by another fence is not spared by this one", evicting(proven, heartbeat, pods(pod("p", func(p *Pod) { p.Spared = "f0/20260101T000000.000" }))), spares("p")},
+		{"begun to spare, and off again: stays on the return path", evicting(proven, pods(pod("q")), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), spares("p")},
+		{"a finished pod that was spared holds nobody on the return path", evicting(proven, pods(pod("f", finished)), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), ends("p")},
+		{"heartbeat: only what is tombstoned", evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
+		{"booted", evicting(proven, booted, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
+		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb)), spared), back("t")},
+		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb)), spared), back("t")},
+		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb)), spared), back("t")},
+		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), ask(reason.Returned)},
+		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(reason.Confirming)},
+		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Read, Why: reason.WaitingDetach, Returned: true}},
+		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Listed = false, now }), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
+		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, no heartbeat yet", evicting(ready), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"heartbeat, not ready yet", evicting(heartbeat), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, boot id never said", evicting(ready, heartbeat, func(v *View) { v.Look.BootID, v.Look.Record.BootID = "", "" }), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, recreated", evicting(ready, heartbeat, recreated), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, but a person vouched", evicting(ready, heartbeat, person), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"never off, tombstones first", evicting(ready, heartbeat, pods(pod("t", tomb))), back("t")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := fmt.Sprintf("%+v", tt.view.Pods)
+			got := Step(tt.view)
+			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Step (-want +got):\n%s", diff)
+			}
+			if after := fmt.Sprintf("%+v", tt.view.Pods); after != before {
+				t.Errorf("the view's pods were changed: %s, were %s", after, before)
+			}
+			checkRecord(t, tt.view, got)
+			if !LooksAtPods(tt.view.Look) {
+				other := tt.view
+				other.Pods, other.Attachments = []Pod{pod("x"), pod("y", tomb), pod("z", exempt)}, []Attachment{{Name: "va", PV: "x"}}
+				if diff := cmp.Diff(got, Step(other)); diff != "" {
+					t.Errorf("the decision hangs on pods that LooksAtPods says it does not look at (-without +with):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func slowOff(v *View) {
+	a := answer(off, 100*time.Millisecond)
+	a.At = a.Got.Add(-proof.TTL - time.Second)
+	heard(v, a)
+}
+
+// checkRecord holds what every record that Step wants written must have.
+func checkRecord(t *testing.T, v View, d Decision) {
+	t.Helper()
+	if (d.Act == Write || d.Act == Unmark) == (d.Record.Phase == "") {
+		t.Errorf("act %s with a record in phase %q", d.Act, d.Record.Phase)
+	}
+	if d.Record.Phase == "" {
+		return
+	}
+	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
+		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
+	}
+	if !d.Record.At.Equal(v.Now.Wall) {
+		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
+	}
+	if d.Record.ID != v.Look.Mark.Value {
+		t.Errorf("the record is of fence %q, the mark of %q", d.Record.ID, v.Look.Mark.Value)
+	}
+	switch {
+	case d.Record.Machine == nil || *d.Record.Machine != machine:
+		t.Errorf("the fence's machine is %+v, want %+v", d.Record.Machine, machine)
+	case d.Why == reason.Adopting:
+		want := taint.ByPerson
+		if v.Look.MarkedBy != "" {
+			want = v.Look.MarkedBy
+		}
+		if d.Record.By != want {
+			t.Errorf("adopted by %q, want %q", d.Record.By, want)
+		}
+		if d.Record.Phase == taint.PhaseArmed && v.Look.Alive(&d.Record) {
+			t.Errorf("adopted with a life that is not the look's: %+v", d.Record)
+		}
+	case d.Record.NodeUID != v.Look.Record.NodeUID, d.Record.BootID != v.Look.Record.BootID, d.Record.LeaseRV != v.Look.Record.LeaseRV, d.Record.By != v.Look.Record.By:
+		t.Errorf("the fence forgot what it was begun on: %+v, was %+v", d.Record, *v.Look.Record)
+	}
+	if d.Record.Phase == taint.PhaseEvicting && d.Why != reason.Adopting && len(d.Record.Evidence) == 0 {
+		t.Error("an eviction without evidence")
+	}
+}
+
+func TestAdoptInTheMiddle(t *testing.T) {
+	v := evicting(booted, func(v *View) { v.Look.Mark.Value = "manual" })
+	d := Step(v)
+	if got := d.Record; got.BootID != "b1" || got.LeaseRV != "7" || got.NodeUID != "u1" || got.ID != "manual" || !got.Since.Equal(v.Look.Record.Since) {
+		t.Fatalf("adopted as %+v, want the life and the beginning of the fence it takes over", got)
+	}
+	v.Look.Record = &d.Record
+	v.Pods = []Pod{pod("t", tomb)}
+	if got := Step(v); got.Act != Delete || !got.Returned {
+		t.Errorf("after that %s %s, want the return path", got.Act, got.Why)
+	}
+}
+
+// two devices speak for the node.
+func two(v *View) {
+	v.Devices = append(v.Devices, proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+}
+
+func both(first, second providers.PowerState, d time.Duration) with {
+	return func(v *View) { heard(v, answer(first, d), answer(second, d)) }
+}
+
+// What proved in the middle stands in the record in the end, and it is that device which is caught.
+func TestOneOfTwoIsCaught(t *testing.T) {
+	v := evicting(two, both(off, unknown, 3*time.Second))
+	begun := v.Look.Record.WithEvidence(v.Evidence()...)
+	v.Look.Record = &begun
+	heard(&v, answer(unknown, time.Second), answer(off, time.Second))
+	d := Step(v)
+	offs := func(r taint.Record) (from []string) {
+		for _, e := range r.Evidence {
+			if e.State == "Off" {
+				from = append(from, e.From)
+			}
+		}
+		return from
+	}
+	if got := offs(d.Record); d.Act != Unmark || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
+		t.Errorf("%s %s: Offs in the record of %q, want both", d.Act, d.Why, got)
+	}
+	lied := func(r taint.Record) (names []string) {
+		for _, l := range r.Lied {
+			names = append(names, l.Device)
+		}
+		return names
+	}
+	only := evicting(two, both(unknown, off, 3*time.Second))
+	begun = only.Look.Record.WithEvidence(only.Evidence()...)
+	only.Look.Record = &begun
+	for name, v := range map[string]struct {
+		View
+		want []string
+	}{"one of them": {only, []string{"rack-b/7"}}, "both, in turn": {v, []string{"rack-a/7", "rack-b/7"}}} {
+		heartbeat(&v.View)
+		ready(&v.View)
+		if d := Step(v.View); d.Record.Result != taint.ResultNeverPoweredOff || !slices.Equal(lied(d.Record), v.want) {
+			t.Errorf("%s: %s, %q lied, want %q", name, d.Record.Result, lied(d.Record), v.want)
+		}
+	}
+	// A person's mark does not make a liar believed.
+	mark := armed(two, func(v *View) {
+		r := d.Record.Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
+		v.Look.Record, v.Look.Mark.Value = &r, "manual"
+	})
+	if d := Step(mark); d.Why != reason.Adopting || len(lied(d.Record)) != 2 {
+		t.Errorf("%s: %q lied, want both as before", d.Why, lied(d.Record))
+	}
+}
+
+func TestEvidence(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		view View
+		want taint.Evidence
+	}{
+		{"proof", armed(proven),
+			taint.Evidence{At: ago(1100 * time.Millisecond).Wall, From: "rack-a", State: "Off", Raw: "Off"}},
+		{"no device to ask", armed(person, noDevice),
+			taint.Evidence{At: now.Wall, From: "person", State: "None", Raw: "no device speaks for the node"}},
+		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)),
+			taint.Evidence{At: ago(400 * time.Millisecond).Wall, From: "rack-a", State: "On", Raw: "On"}},
+	} {
+		d := Step(tt.view)
+		if n := len(d.Record.Evidence); n != 1 || d.Record.Evidence[0] != tt.want {
+			t.Errorf("%s: evidence %+v, want %+v", tt.name, d.Record.Evidence, tt.want)
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		view  View
+		later time.Duration
+		want  bool
+	}{
+		{"zero", View{}, 0, false},
+		{"no record", evicting(func(v *View) { v.Look.Record = nil }), 0, false},
+		{"proven", evicting(proven), 0, true},
+		{"proven, until it expires", evicting(proven), 3900 * time.Millisecond, true},
+		{"proven, and a nanosecond more", evicting(proven), 3900*time.Millisecond + 1, false},
+		{"not asked", evicting(), 0, false},
+		{"asked before the mark", evicting(seen(time.Second), saying(off, 950*time.Millisecond)), 0, false},
+		{"asked with the mark", evicting(seen(time.Second), saying(off, 900*time.Millisecond)), 0, true},
+		{"the mark was not seen yet", evicting(proven, func(v *View) { v.ProofFrom = providers.Instant{} }), 0, false},
+		{"on", evicting(saying(on, 0)), 0, false},
+		{"changing", evicting(saying(changing, 0)), 0, false},
+		{"unknown", evicting(saying(unknown, 0)), 0, false},
+		{"person, no device", evicting(person, noDevice), 0, true},
+		{"person, no device, looked too long ago", evicting(person, noDevice), proof.TTL, false},
+		{"person, device not asked", evicting(person), 0, false},
+		{"person, unknown", evicting(person, saying(unknown, 0)), 0, true},
+		{"person, unknown, due again", evicting(person, saying(unknown, 0)), time.Second, false},
+		{"person, on", evicting(person, saying(on, 0)), 0, false},
+		{"person, on, trusted", evicting(person, trust, saying(on, 0)), 0, true},
+		{"person, they disagree", evicting(two, person, both(off, on, 0)), 0, false},
+		{"person, they disagree, trusted", evicting(two, person, trust, both(off, on, 0)), 0, true},
+		{"the second is off", evicting(two, both(unknown, off, time.Second)), 0, true},
+		{"they disagree", evicting(two, both(off, on, time.Second)), 0, false},
+		{"person, changing, trusted", evicting(person, trust, saying(changing, 0)), 0, false},
+		{"ours, on, trusted persons", evicting(trust, saying(on, 0)), 0, false},
+	} {
+		if got := tt.view.Holds(now.Add(tt.later)); got != tt.want {
+			t.Errorf("%s: Holds after %s = %v, want %v", tt.name, tt.later, got, tt.want)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	look := func(change ...func(*taint.Look)) taint.Look {
+		l := armed().Look
+		for _, c := range change {
+			c(&l)
+		}
+		return l
+	}
+	isReady := func(l *taint.Look) { l.Ready = corev1.ConditionTrue }
+	unmarked := func(l *taint.Look) { l.Mark = nil }
+	value := func(s string) func(*taint.Look) { return func(l *taint.Look) { l.Mark = &taint.Mark{Value: s} } }
+	later := func(l *taint.Look) { l.Got = now.Add(time.Second) }
+	first, second := look().Got, now.Add(time.Second)
+	for _, tt := range []struct {
+		name  string
+		looks []taint.Look
+		want  providers.Instant
+	}{
+		{"not marked", []taint.Look{look(unmarked)}, providers.Instant{}},
+		{"marked, ready", []taint.Look{look(isReady)}, providers.Instant{}},
+		{"marked", []taint.Look{look()}, first},
+		{"a person's without a value", []taint.Look{look(value(""))}, first},
+		{"the first look counts", []taint.Look{look(), look(later)}, first},
+		{"ready left True", []taint.Look{look(isReady), look(later)}, second},
+		{"ready in between", []taint.Look{look(), look(isReady), look(later)}, second},
+		{"unmarked in between", []taint.Look{look(), look(unmarked), look(later)}, second},
+		{"another mark", []taint.Look{look(), look(value("f2"), later)}, second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := Memory{Cleared: 1}
+			for _, l := range tt.looks {
+				m.Saw(l)
+			}
+			if !m.ProofFrom.Equal(tt.want) {
+				t.Errorf("ProofFrom %s, want %s", m.ProofFrom, tt.want)
+			}
+		})
+	}
+	t.Run("another fence clears anew", func(t *testing.T) {
+		m := Memory{}
+		m.Saw(look())
+		m.Cleared = 1
+		if anew := m.Saw(look(value("f2"))); m.Cleared != 0 || !anew {
+			t.Errorf("cleared %d times, anew %v, want 0 and true", m.Cleared, anew)
+		}
+		if m.Saw(look(value("f2"))) {
+			t.Error("the same mark is another")
+		}
+	})
+}
+
+func TestWork(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		pods []Pod
+		pvs  []string
+		want bool
+	}{
+		{"nothing", nil, nil, false},
+		{"a pod to move", []Pod{pod("p")}, nil, true},
+		{"exempt and finished", []Pod{pod("e", exempt), pod("f", finished)}, nil, false},
+		{"an attachment nobody uses", nil, []string{"a"}, true},
+		{"an attachment of a finished pod", []Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
+		{"an attachment of a pod that stays", []Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
+		{"a tombstone that an interrupted fence left", []Pod{pod("t", tomb)}, nil, true},
+		{"a tombstone that finalizers keep", []Pod{pod("t", tomb, forced, held)}, nil, false},
+	} {
+		v := View{}
+		attached(tt.pvs...)(&v)
+		if got := Work(tt.pods, v.Attachments); got != tt.want {
+			t.Errorf("%s: Work = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestLeftover(t *testing.T) {
+	v := View{}
+	attached("a", "b", "")(&v)
+	ps := []Pod{pod("p", uses("a", pvA)), pod("e", exempt, uses("b", pvB))}
+	names := func(as []Attachment) (out []string) {
+		for _, a := range as {
+			out = append(out, a.Name)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"va-"}, names(Leftover(ps, v.Attachments, false))); diff != "" {
+		t.Errorf("Leftover (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"va-a", "va-"}, names(Leftover(ps, v.Attachments, true))); diff != "" {
+		t.Errorf("Leftover, movable (-want +got):\n%s", diff)
+	}
+}
+
+func TestTolerates(t *testing.T) {
+	const exists, equal = corev1.TolerationOpExists, corev1.TolerationOpEqual
+	noExec := corev1.TaintEffectNoExecute
+	tnt := corev1.Taint{Key: "k", Value: "v", Effect: noExec}
+	for _, tt := range []struct {
+		name string
+		tol  corev1.Toleration
+		want bool
+	}{
+		{"everything", corev1.Toleration{Operator: exists}, true},
+		{"the key", corev1.Toleration{Key: "k", Operator: exists}, true},
+		{"another key", corev1.Toleration{Key: "l", Operator: exists}, false},
+		{"the effect", corev1.Toleration{Operator: exists, Effect: noExec}, true},
+		{"another effect", corev1.Toleration{Operator: exists, Effect: corev1.TaintEffectNoSchedule}, false},
+		{"the value", corev1.Toleration{Key: "k", Operator: equal, Value: "v"}, true},
+		{"the value, operator left out", corev1.Toleration{Key: "k", Value: "v"}, true},
+		{"another value", corev1.Toleration{Key: "k", Operator: equal, Value: "w"}, false},
+		{"a value without a key", corev1.Toleration{Operator: equal, Value: "v"}, false},
+		{"an operator nobody knows", corev1.Toleration{Key: "k", Operator: "Gt", Value: "v"}, false},
+	} {
+		if got := StockTolerates(tt.tol, tnt); got != tt.want {
+			t.Errorf("%s: StockTolerates = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestStrings(t *testing.T) {
+	for i, want := range []string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare"} {
+		if got := Act(i).String(); got != want {
+			t.Errorf("Act(%d) = %s, want %s", i, got, want)
+		}
+	}
+}
+
+// A cache of attachments may be behind: what ends a fence is read live, and only that.
+func TestReads(t *testing.T) {
+	cached := func(v *View) { v.Live = false }
+	unresolved := func(v *View) { v.Resolved = false }
+	listed := func(d time.Duration) with { return func(v *View) { v.Listed = ago(d) } }
+	inUse := func(v *View) { v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^a"} }
+	read := Decision{Act: Read}
+	readLive := Decision{Act: Read, Live: true}
+	for _, tt := range []struct {
+		name string
+		view View
+		want Decision // Act and Live are compared
+	}{
+		{"nothing is left, by a cache", evicting(proven, cached), readLive},
+		{"nothing is left", evicting(proven), Decision{Act: Unmark}},
+		{"nothing is left, volumes unresolved", evicting(proven, unresolved), read},
+		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }), readLive},
+		{"never off, by a cache", evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }), readLive},
+		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relist)), readLive},
+		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relist-time.Millisecond)), Decision{Act: Wait}},
+		{"waits, volumes unresolved", evicting(proven, cached, unresolved, attached("a"), listed(0)), read},
+		{"clears, volumes unresolved", evicting(proven, cached, unresolved, inUse), read},
+		{"clears by a cache", evicting(proven, cached, inUse), Decision{Act: ClearVolumes}},
+		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), Decision{Act: Tombstone}},
+		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), Decision{Act: Unmark}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := Step(tt.view); d.Act != tt.want.Act || d.Live != tt.want.Live {
+				t.Errorf("got %s (live %v, %s), want %s (live %v)", d.Act, d.Live, d.Why, tt.want.Act, tt.want.Live)
+			}
+		})
+	}
+}
+
+// claims are those of volumes, by pairs.
+func claims(pairs ...string) with {
+	return func(v *View) {
+		v.Claims = map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			v.Claims[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+// A node that is back, and waits for nothing but volumes: its record names them, or the hook holds all.
+func TestNames(t *testing.T) {
+	named := func(pairs ...string) with {
+		return func(v *View) {
+			for i := 0; i < len(pairs); i += 2 {
+				v.Look.Record.Detaching = append(v.Look.Record.Detaching, taint.Detaching{PV: pairs[i], Claim: pairs[i+1]})
+			}
+		}
+	}
+	cached := func(v *View) { v.Live, v.Listed = false, now }
+	goes := func(v *View) { v.Attachments[0].Deleting = true }
+	var many []string
+	for i := range taint.MaxDetaching + 1 {
+		many = append(many, fmt.Sprintf("pv-%03d", i), fmt.Sprintf("ns/c-%03d", i))
+	}
+	several := func(n int) with {
+		return func(v *View) {
+			for i := range n {
+				attached(many[2*i])(v)
+			}
+			claims(many...)(v)
+		}
+	}
+	wait, nothing := Decision{Act: Wait}, Decision{Act: Write}
+	read := func(pvs ...string) Decision { return Decision{Act: Read, Claims: pvs} }
+	write := func(pairs ...string) Decision {
+		v := evicting(named(pairs...))
+		return Decision{Act: Write, Record: *v.Look.Record}
+	}
+	for _, tt := range []struct {
+		name string
+		view View
+		want Decision // Act, Live, Claims and the record's Detaching are compared
+	}{
+		{"their claims are read", evicting(heartbeat, attached("b", "a")), read("b", "a")},
+		{"and named", evicting(heartbeat, attached("b", "a"), claims("a", "x/1", "b", "y/2")), write("a", "x/1", "b", "y/2")},
+		{"named already", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "y/2")), wait},
+		{"named already, by a cache", evicting(heartbeat, cached, attached("b", "a"), named("a", "x/1", "b", "y/2")), wait},
+		{"read again with the next list", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2")), read("b", "a")},
+		{"one was given to another claim", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "z/3")), write("a", "x/1", "b", "z/3")},
+		{"one has gone", evicting(heartbeat, attached("b"), named("a", "x/1", "b", "y/2"), claims("b", "y/2")), write("b", "y/2")},
+		{"one has gone, by a cache", evicting(heartbeat, cached, attached("b"), named("a", "x/1", "b", "y/2")), Decision{Act: Read, Live: true}},
+		{"one more, its claim is read", evicting(heartbeat, attached("a", "c"), named("a", "x/1")), read("a", "c")},
+		{"one more, by a cache: with the next list", evicting(heartbeat, cached, attached("a", "c"), named("a", "x/1")), wait},
+		{"one more", evicting(heartbeat, attached("a", "c"), named("a", "x/1"), claims("a", "x/1", "c", "z/3")), write("a", "x/1", "c", "z/3")},
+		{"all have gone", evicting(heartbeat, named("a", "x/1")), Decision{Act: Unmark}},
+		{"volumes are not resolved", evicting(heartbeat, attached("a"), func(v *View) { v.Resolved = false }), Decision{Act: Read}},
+		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
+		{"one whose claim cannot be read",
+			evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", UnreadClaim)), wait},
+		{"one whose claim cannot be read, and others were named",
+			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", UnreadClaim)), nothing},
+		{"one of two was read for another reason", evicting(heartbeat, attached("a", "b"), claims("a", "x/1")),
+			read("a", "b")},
+		{"an inline volume", evicting(heartbeat, attached("")), wait},
+		{"an inline volume, and others were named", evicting(heartbeat, attached("a", ""), named("a", "x/1")), nothing},
+		{"as many as may be", evicting(heartbeat, several(taint.MaxDetaching)), write(many[:2*taint.MaxDetaching]...)},
+		{"too many", evicting(heartbeat, several(taint.MaxDetaching+1)), wait},
+		{"booted, no heartbeat yet", evicting(booted, attached("a"), claims("a", "x/1")), write("a", "x/1")},
+		{"no sign of life but the device's word", evicting(saying(on, 300*time.Millisecond), attached("a"), claims("a", "x/1")), wait},
+		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), Decision{Act: Delete}},
+		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), Decision{Act: Spare}},
+		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), Decision{Act: Unmark}},
+		{"a pod uses one that is being detached", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
+		{"off, and not back", evicting(proven, attached("a"), goes, claims("a", "x/1")), wait},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := Step(tt.view)
+			if d.Act != tt.want.Act || d.Live != tt.want.Live || !slices.Equal(d.Claims, tt.want.Claims) || !slices.Equal(d.Record.Detaching, tt.want.Record.Detaching) {
+				t.Fatalf("got %s (live %v) of %v, names %v, want %s (live %v) of %v, names %v", d.Act, d.Live, d.Claims, d.Record.Detaching,
+					tt.want.Act, tt.want.Live, tt.want.Claims, tt.want.Record.Detaching)
+			}
+			if d.Act != Write {
+				return
+			}
+			d.Record.Detaching, tt.view.Look.Record.Detaching = nil, nil
+			if diff := cmp.Diff(*tt.view.Look.Record, d.Record); diff != "" {
+				t.Errorf("more is written than names (-was +written):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The run that the device tells when it confirms the Off is the one that is over: the machine may have been started since the mark.
+func TestConfirmTellsTheRun(t *testing.T) {
+	a := answer(off, time.Second)
+	a.Run = "2"
+	d := Step(armed(func(v *View) { v.Look.Record.Run = "1"; heard(v, a) }))
+	if d.Act != Write || d.Record.Phase != taint.PhaseEvicting || d.Record.Run != "2" {
+		t.Errorf("got %s %s with run %q", d.Act, d.Record.Phase, d.Record.Run)
+	}
+	// It was started after our power-off, and is off by somebody else's doing: afterwards we do not power it on.
+	by := []taint.Speaker{{Device: "laptop/n1"}}
+	for run, want := range map[string]int{"1": 0, "2": 1, "": 1} {
+		d := Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.OffBy = run, by; heard(v, a) }))
+		if len(d.Record.OffBy) != want {
+			t.Errorf("run %q at our power-off, 2 now: got it off by %v, want %d devices", run, d.Record.OffBy, want)
+		}
+	}
+	// It came on between mark and confirmation: a later fence of it must not take it for one that we turned off.
+	for state, want := range map[providers.PowerState]int{on: 0, unknown: 1} {
+		d := Step(armed(func(v *View) { v.Look.Record.OffBy = by; heard(v, answer(state, time.Second)) }))
+		if d.Act != Unmark || len(d.Record.OffBy) != want {
+			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, d.Act, d.Record.OffBy, want)
+		}
+	}
+	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.
+	a.Run = ""
+	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))
+	if d.Act != Write || d.Record.Run != "1" || d.Record.RunBy != "laptop/n1" {
+		t.Errorf("no run told: got %s with run %q by %q", d.Act, d.Record.Run, d.Record.RunBy)
+	}
+}
+
+// A person's mark in the middle of a power-off ends that fence. The record of the person's fence still names what
+// accepted the power-off, as long as the node shows no life.
+func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		phase taint.Phase
+		lease string
+		want  int
+	}{
+		"powering off": {taint.PhasePoweringOff, "7", 1}, "armed": {taint.PhaseArmed, "7", 1},
+		"evicting":         {taint.PhaseEvicting, "7", 1},
+		"alive since then": {taint.PhasePoweringOff, "8", 0},
+	} {
+		v := marked(tc.phase, func(v *View) {
+			v.Look.Mark.Value, v.Look.LeaseRV = "manual", tc.lease
+			v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
+		})
+		if d := Step(v); d.Why != reason.Adopting || len(d.Record.PowerOffTo) != tc.want {
+			t.Errorf("%s: got %s (%s) naming %v, want %d devices", name, d.Act, d.Why, d.Record.PowerOffTo, tc.want)
+		}
+	}
+}

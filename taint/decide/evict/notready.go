@@ -1,0 +1,69 @@
+package evict
+
+import (
+	"slices"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// notReadyFirst puts SetNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a dead
+// node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5 ended
+// (F19). Pods that go come first. Nothing depends on this act: without a proof, after a failure, or where somebody
+// undoes it, d goes on. A person's word is no proof.
+func (v View) notReadyFirst(d Decision) Decision {
+	ends := d.Act == Unmark && d.Record.Result == taint.ResultEvicted
+	if d.Returned || d.Act != Wait && !ends {
+		return d
+	}
+	pods := v.readyPods()
+	switch {
+	case len(pods) > 0 && v.Proven(v.Now):
+		return Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods, Alert: d.Alert, Stuck: d.Stuck}
+	case len(pods) > 0 && v.mayProve():
+		return Decision{Act: Ask, Why: reason.Confirming, Alert: d.Alert, Stuck: d.Stuck}
+	}
+	if ends {
+		d.Stuck = append(d.Stuck, v.leftReady()...)
+	}
+	return d
+}
+
+// leftReady names the pods that stay and could not be set not ready, or did not remain so.
+func (v View) leftReady() (left []StuckPod) {
+	for _, p := range v.Pods {
+		if t := v.troubles[attempt{p.UID, SetNotReady}]; p.staysReady() && (t.times > 0 || t.written > 0) {
+			left = append(left, StuckPod{Pod: p, Act: SetNotReady, Why: t.why})
+		}
+	}
+	return left
+}
+
+// readyPods are the pods that stay on the node and read Ready, without those whose write failed a moment ago or is
+// hopeless.
+func (v View) readyPods() []Pod {
+	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p Pod) bool {
+		return !p.staysReady() || v.rest(SetNotReady, p) > 0 || v.hopeless(SetNotReady, p)
+	})
+	order(pods)
+	return pods
+}
+
+// staysReady reports whether the pod stays on its node, has not finished and reads Ready.
+func (p Pod) staysReady() bool { return p.Exempt != taint.NotExempt && !p.Terminal && p.Ready }
+
+// mayProve reports whether one more question is likely to bring a proof in time. That is so if nothing was asked since
+// the mark, or if the last Off would still count after the reads that follow a question. So no device is asked
+// repeatedly for this act.
+func (v View) mayProve() bool {
+	switch {
+	case v.nobody():
+		return false
+	case !v.asked():
+		return true
+	default:
+		return v.Answer.State == providers.PowerOff && v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL
+	}
+}

@@ -1,0 +1,638 @@
+// Package fence decides what to do next about a node that looks dead and is not marked: steps 1 to 5 of the protocol, up to the
+// PATCH that sets the mark. From there package evict decides.
+//
+// It is pure: Step is a function from a View (what was seen, and what is remembered) to a Decision (one act). It names no client,
+// no clock and no logger, so that production, the simulation and the unit tests run the same code. The caller's loop is: look
+// live, fold the look into Memory, Step, act, and again. Every act is therefore preceded by a live look, and followed by one.
+//
+// It promises: the mark is set, and power is cut, only on a node whose life did not change between the first look and the last;
+// the mark only after an exact Off that was asked for in between; power only in mode fence, after a silence that counts has lasted
+// for the grace, with the record already written, and only where the storm guard allows it (guard.go).
+package fence
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Act is what the caller does next.
+type Act uint8
+
+// The acts.
+const (
+	Leave       Act = iota // nothing, until something changes
+	Wait                   // nothing; look again after Decision.After
+	Look                   // look live again at once
+	Ask                    // put the question to the machine's device
+	Write                  // PATCH Decision.Record with the Look's resourceVersion; no mark
+	PowerOff               // power the machine off
+	Arm                    // PATCH the mark and Decision.Record in one write with the Look's resourceVersion
+	ReadLive               // list the attachments from the API server and decide again on the same Look: a cache is not believed here
+	ReadMembers            // list etcd's pods from the API server and decide again on the same Look
+	PowerOn                // power the machine on, through all of Decision.Devices
+)
+
+// String names the act for logs.
+func (a Act) String() string {
+	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive", "ReadMembers", "PowerOn"}[a]
+}
+
+// Work is whether a fence would have something to do.
+type Work uint8
+
+// What there is to do. The zero value is nothing.
+const (
+	NoneToDo  Work = iota
+	CacheSays      // only attachments of a cache say so, which may be behind
+	SomeToDo       // pods of a live list, or attachments of one
+)
+
+// Memory is what one process remembers of one node between two looks. It is never needed for safety after a restart: it is
+// built again from new looks and new answers. The zero value remembers nothing.
+type Memory struct {
+	Begin           taint.Look // step 2: the first look at this life of the node
+	proof.PowerOffs            // that were sent in this fence
+	PowerOns                   // that are to be sent after it, or were
+
+	announced string          // the fence whose power-offs these are; "" if no power-off is announced
+	inherited []taint.Speaker // devices that its record named before: this process cannot know which of them accepted
+
+	Told []reason.Reason // mode Shadow: what was said of this life that would have been done
+
+	Back   providers.Instant // when the node was first seen back, if its machine's run is to be explained
+	backOf string            // the fence after which it is back; "" if nothing is to be explained
+}
+
+// Saw folds a live look in. A heartbeat, another boot or another Node object begins anew, which is what it reports: what was answered
+// before is not asked any more.
+func (m *Memory) Saw(l taint.Look) (anew bool) {
+	if anew = !m.Begin.Exists || !m.Begin.SameLife(l); anew {
+		// A node that came back ends the fence, whose record must still name what accepted a power-off.
+		*m = Memory{Begin: l, announced: m.announced, inherited: m.accepted(l.Record), Back: m.Back, backOf: m.backOf}
+	}
+	switch {
+	case !unexplained(l):
+		m.Back, m.backOf = providers.Instant{}, ""
+	case l.Record.ID != m.backOf:
+		m.Back, m.backOf = l.Got, l.Record.ID
+	}
+	switch rec := l.Record; {
+	case rec == nil || rec.Phase != taint.PhasePoweringOff:
+		m.PowerOffs, m.announced, m.inherited = proof.PowerOffs{}, "", nil
+	case rec.ID != m.announced: // another process announced it
+		m.announced, m.inherited = rec.ID, rec.PowerOffTo
+	}
+	return anew
+}
+
+// accepted returns the devices of the record that accepted a power-off, or may have, as far as this process knows.
+func (m *Memory) accepted(rec *taint.Record) (out []taint.Speaker) {
+	if rec == nil {
+		return nil
+	}
+	for _, d := range rec.PowerOffTo {
+		if m.MayHaveAccepted(d.Device) || slices.ContainsFunc(m.inherited, d.Is) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// AnnouncedOff folds in that this process wrote the record that announces a power-off; l is the look that it was
+// decided on. From then on this process knows of every power-off of that fence.
+func (m *Memory) AnnouncedOff(l taint.Look, rec taint.Record) {
+	m.announced, m.inherited = rec.ID, l.PoweredOff()
+}
+
+// Settings are the configured limits. All must be positive.
+type Settings struct {
+	PowerOffAfter   time.Duration // fence mode: how long a node must look dead while its machine is on
+	PowerOffTimeout time.Duration // how long to ask for Off after the power-off was announced
+	Retry           time.Duration // how long to leave a node alone after a power-off that failed
+	Cordoned        bool          // a cordoned node's machine is not powered off
+	Quorum          bool          // control-plane nodes may be powered off, if etcd keeps its quorum; else they never are
+	VMHosts         bool          // hosts of KubeVirt may be powered off; else they never are
+	After           AfterFence    // what becomes of a machine that we turned off
+}
+
+// Facts are what the configuration, and the objects that it names, say of a node when it is looked at: an executor finds them out, and
+// decides nothing by them. The zero value is a node in mode observe.
+type Facts struct {
+	Settings
+	Mode     Mode
+	ModeBy   string         // what chose the mode, for a person; may be empty
+	Excluded string         // "" or why the node must be left alone
+	KeptOn   string         // "" or why the machine must not be powered off while it is on
+	Nobody   error          // why no device speaks for the node; nil: one does
+	Devices  []proof.Device // those that do, in their order
+	NewID    string         // the id of a fence that would begin now
+	By       string         // this controller's identity
+}
+
+// NoPower is "" or why the machine's power must not be touched, through none of its devices: the mode is Observe then.
+func (f Facts) NoPower() string {
+	if proof.Powerable(f.Devices) || len(f.Devices) == 0 {
+		return ""
+	}
+	return f.Devices[0].NoPower
+}
+
+// View is all that Step decides on.
+type View struct {
+	Facts
+	Now  providers.Instant
+	Look taint.Look      // live, read after the last act
+	Seen taint.Sightings // of the Look's record
+	Memory
+	proof.Answers // those asked for before the first look at this life, or before Back, do not count
+
+	Fleet        fleet.View
+	Distrusted   string // the node whose record says that none of the devices is to be believed; "": one is
+	ControlPlane bool
+	VMHost       bool            // a host of KubeVirt: its virtual machines may serve while its kubelet is dead
+	Members      map[string]bool // the nodes on which a pod of etcd is bound, and whether it is Ready; nil: not read after this look
+	Work         Work
+}
+
+// Decision is one act and its reason.
+type Decision struct {
+	Act    Act
+	Why    reason.Reason
+	Detail string        // a person's text beside Why; may be empty
+	After  time.Duration // Wait: when to look again
+	Record taint.Record  // Write, Arm; with Would the one that would be written, without an id
+	Move   proof.Move    // PowerOff: the device to send it through
+	// PowerOn: the places of the devices to send it through, in their order.
+	Devices []int
+	Once    string // what the refusal is about where it is one for many nodes, so that it is told once; "" where it is not
+	Would   Act    // Wait: what would be done now in mode Fence, where the mode is Shadow; else Leave
+}
+
+// Intervals between two questions. An Off or a new suspicion is asked about at once.
+const (
+	pollOn       = 5 * time.Second
+	pollChanging = 500 * time.Millisecond
+	pollUnknown  = time.Second
+	pollMax      = 30 * time.Second
+	pollOff      = 250 * time.Millisecond // while a power-off of ours is under way
+	recheck      = 30 * time.Second       // gates that no watch opens
+	rearm        = 5 * time.Second        // between a fence that ended and the next of the same life; doubled with every one
+	rearmMax     = 5 * time.Minute
+	armWithin    = 30 * time.Second // how old an Off may be when the mark is set: it is asked for once more afterwards
+	// identityHolds is how long before the look of a power-off a device may have been asked. The look itself may be
+	// proof.TTL old when the power-off is sent. Together these are the 15 s for which a guard remembers which machine a
+	// device named.
+	identityHolds = 10 * time.Second
+)
+
+// Step returns the next act for a node. It may be called as often as one likes.
+func Step(v View) Decision {
+	if rec := v.Look.Record; v.Mode != Shadow || rec.Open() {
+		return v.step()
+	}
+	v.Mode, v.After = Fence, AfterFence{}
+	return v.shadow(v.step())
+}
+
+// step is Step, in all modes but Shadow. A fence that was begun before the mode was Shadow goes on as in any mode that powers nothing off.
+func (v View) step() Decision {
+	explains, since := v.Mode != Disabled && unexplained(v.Look), v.Begin.Got
+	if explains { // a slow device never answers between two heartbeats, and they change nothing
+		since = v.Back
+	}
+	if v.Answer.At.Before(since) {
+		v.Answers = proof.Answers{}
+	}
+	if v.NoPower() != "" {
+		v.Mode = Safer(v.Mode, Observe)
+	}
+	l, rec := v.Look, v.Look.Record
+	powering := rec != nil && rec.Phase == taint.PhasePoweringOff
+	switch {
+	case !l.Exists:
+		return Decision{Act: Leave, Why: reason.Gone}
+	case l.Mark != nil:
+		return Decision{Act: Leave, Why: reason.Marked}
+	case l.RecordErr != nil:
+		return Decision{Act: Leave, Why: reason.BadRecord, Detail: l.RecordErr.Error()}
+	case rec.Open() && !powering:
+		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
+	case v.neverOff():
+		return v.neverPoweredOff()
+	case explains:
+		return v.explain()
+	}
+	why, detail, after := v.gate()
+	announced := powering && v.PowerOffSent.IsZero()
+	switch {
+	case why == reason.StaysDead && !powering:
+		return v.afterwards()
+	case why != "" && !powering && after == 0:
+		return Decision{Act: Leave, Why: why, Detail: detail}
+	case why != "" && !powering:
+		return Decision{Act: Wait, Why: why, Detail: detail, After: after}
+	case why != "" && announced:
+		d := v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
+		d.Detail = detail
+		return d
+	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
+		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
+	case announced && v.NoPower() != "":
+		d := v.close(taint.ResultCancelled, reason.PoweredOn)
+		d.Detail = v.NoPower()
+		return d
+	case announced && v.Mode != Fence:
+		return v.close(taint.ResultCancelled, reason.ModeObserve)
+	case announced && !v.Fleet.Heard:
+		return v.close(taint.ResultCancelled, reason.MostStale)
+	case powering && l.Alive(rec):
+		return v.close(taint.ResultCancelled, reason.Recovered)
+	case (announced || v.Mode == Fence && v.State() == providers.PowerOn) && v.unread():
+		return Decision{Act: ReadMembers, Why: reason.Asking}
+	}
+	if announced {
+		if no := v.guard(); no.why != "" {
+			d := v.close(taint.ResultCancelled, no.why)
+			d.Detail, d.Once = no.detail, no.once
+			return d
+		}
+	}
+	if powering && v.State() != providers.PowerOff && v.Exhausted(v.Devices) {
+		d := v.close(taint.ResultPowerOffFailed, reason.PowerOffRefused)
+		d.Detail = providers.Cause(v.PowerOffErr)
+		return d
+	}
+	// A new leader asks first: the machine may have gone off while nobody led.
+	if powering && v.age(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
+		return v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)
+	}
+	return v.byAnswer(powering)
+}
+
+// gate is step 1: the first reason to leave the node alone, "" if there is none. after zero means that a change will wake us.
+func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
+	switch {
+	case v.Fleet.Suspicion(v.Look) == "":
+		return reason.Healthy, "", 0
+	case v.Mode == Disabled:
+		return reason.ModeDisabled, v.ModeBy, recheck
+	case v.Excluded != "":
+		return reason.Excluded, v.Excluded, recheck
+	case v.Mode > Disabled:
+		return reason.UnknownMode, v.Mode.String(), recheck
+	case v.Nobody != nil:
+		return reason.NoMachine, v.Nobody.Error(), recheck
+	case v.Distrusted != "":
+		return reason.Distrusted, v.Distrusted, recheck
+	case v.released():
+		return reason.Released, "", recheck
+	case v.Fleet.AllSilent():
+		return reason.AllStale, "", time.Second
+	case v.evicted() && (v.Work == NoneToDo || v.booting() > 0):
+		return reason.StaysDead, "", recheck
+	case v.Work == NoneToDo:
+		return reason.NoWork, "", recheck
+	}
+	return "", "", 0
+}
+
+// State is what the answer since the first look at this life proves now; PowerUnknown if there is none.
+func (v View) State() providers.PowerState {
+	if v.Answer.At.Before(v.Begin.Got) {
+		return providers.PowerUnknown
+	}
+	return v.Answer.State
+}
+
+// byAnswer is steps 3 to 5.
+func (v View) byAnswer(powering bool) Decision {
+	if v.Answer.Got.IsZero() {
+		return Decision{Act: Ask, Why: reason.Asking}
+	}
+	switch v.State() {
+	case providers.PowerOff:
+		switch {
+		case v.endedLately() > 0:
+			return Decision{Act: Wait, Why: reason.Rearming, After: v.endedLately()}
+		case v.mayBeAlive():
+			return v.askEvery(pollUnknown, reason.PostsNotReady)
+		case v.tooOld():
+			return Decision{Act: Ask, Why: reason.Asking}
+		case !v.Look.Sent.After(v.Answer.Got):
+			return v.lookAgain() // step 4: snapshot again, after Off was seen
+		case !v.Begin.SameLife(v.Look):
+			return Decision{Act: Look, Why: reason.Recovered}
+		case v.Work == CacheSays:
+			return Decision{Act: ReadLive, Why: reason.Asking}
+		}
+		rec := v.begin(powering).WithEvidence(v.Evidence()...)
+		if powering {
+			rec.OffBy = v.Took(v.Devices)
+			rec.PowerOffTo = v.accepted(v.Look.Record)
+		}
+		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now.Wall)}
+	case providers.PowerOn:
+		return v.on(powering)
+	case providers.PowerChanging:
+		if powering && v.overdue() {
+			return v.on(powering)
+		}
+		return v.askEvery(pollChanging, reason.Changing)
+	case providers.PowerUnknown:
+		switch {
+		case powering && v.overdue():
+			return v.on(powering)
+		case v.Disagree() && !v.PowerOffSent.IsZero(): // one may be behind the other for a moment
+			return v.askEvery(pollUnknown, reason.AwaitingOff)
+		case v.Disagree():
+			return v.askEvery(pollOn, reason.Disagree)
+		case v.Fleet.HintAt.After(v.Answer.Got): // told since
+			return Decision{Act: Ask, Why: reason.Unknown}
+		}
+		return v.askEvery(v.Backoff(), reason.Unknown)
+	default:
+		return Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}
+	}
+}
+
+// overdue reports that the level whose turn it is has had its time, and another would take the power-off: then that has its turn, also
+// while nobody says On any more.
+func (v View) overdue() bool { return v.Overdue(v.Now, v.Devices, v.Answers) }
+
+// tooOld reports that the Off must be asked for again before the mark: it was old already when the look after it was sent, or is very
+// old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
+func (v View) tooOld() bool {
+	if !v.Look.Sent.After(v.Answer.Got) {
+		return v.Answer.At.Age(v.Now) > proof.TTL
+	}
+	return v.Answer.At.Age(v.Look.Sent) > proof.TTL || v.Answer.At.Age(v.Now) > armWithin
+}
+
+// mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
+// of its Lease since: its device's Off is not enough, however often it is asked. With a hint of another kind it is as fast as ever.
+func (v View) mayBeAlive() bool {
+	l := v.Look
+	return !l.IsReady() && l.Ready != corev1.ConditionUnknown && !v.Fleet.Missed && !v.Fleet.Told()
+}
+
+// on is step 3 for a machine that is on.
+func (v View) on(powering bool) Decision {
+	if v.Mode != Fence && !powering {
+		d := v.askEvery(pollOn, reason.PoweredOn)
+		d.Detail = cmp.Or(v.NoPower(), "mode observe")
+		return d
+	}
+	if !powering {
+		grace := v.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)
+		no := v.guard()
+		switch {
+		case no.why == reason.ControlPlane:
+			return v.refuse(no)
+		case !v.Fleet.Stale:
+			return v.askEvery(pollOn, reason.StillBeating)
+		case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():
+			return v.askEvery(pollOn, reason.MostStale)
+		case no.why != "" && no.why != reason.PowerOffLimit:
+			return v.refuse(no)
+		case grace > 0:
+			return v.askEvery(min(grace, pollOn), reason.InGrace)
+		case no.why != "":
+			return v.refuse(no)
+		case v.failedLately() > 0:
+			return v.askEvery(min(v.failedLately(), pollOn), reason.BackingOff)
+		}
+	}
+	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
+	if read := v.Look.Sent; v.Answer.Got.Age(v.Now) > proof.TTL &&
+		!(read.After(v.Answer.Got) && v.Answer.Got.Age(read) <= proof.TTL) {
+		return Decision{Act: Ask, Why: reason.Asking}
+	}
+	if !powering && v.Work == CacheSays {
+		return Decision{Act: ReadLive, Why: reason.Asking}
+	}
+	if !powering {
+		rec := v.begin(false).WithEvidence(v.Evidence()...)
+		rec.PowerOff, rec.OffBy, rec.After = true, nil, ""
+		if m := v.Next(v.Now, v.Now, v.Devices, v.Answers); m.Wait == 0 {
+			rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Devices, m.Device))
+		}
+		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now.Wall)}
+	}
+	next := v.Next(v.Now, v.when(v.Look.Record.At), v.Devices, v.Answers)
+	switch {
+	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
+	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
+		if v.PowerOffSent.IsZero() {
+			return v.askEvery(pollOn, reason.InGrace)
+		}
+		return v.askEvery(pollOff, reason.AwaitingOff)
+	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
+		return v.askEvery(pollOff, reason.AwaitingOff)
+	case next.Wait > 0 && next.Err != nil:
+		d := v.askEvery(pollOff, reason.NotAccepted)
+		d.Detail = providers.Cause(next.Err)
+		return d
+	case next.Wait > 0 && v.PowerOffSent.IsZero():
+		return v.askEvery(min(next.Wait, pollOn), reason.LevelDelay)
+	case next.Wait > 0:
+		return v.askEvery(pollOff, reason.AwaitingOff)
+	}
+	if !v.identified() {
+		return Decision{Act: Ask, Why: reason.Asking}
+	}
+	// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
+	// question took long, cannot power off a node that recovered.
+	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
+		return v.lookAgain()
+	}
+	d := Decision{Act: PowerOff, Why: reason.SendingOff, Move: next}
+	if next.Why != "" {
+		d.Why, d.Detail = reason.NextLevel, fmt.Sprintf("%s; now through %s", next.Why, v.Devices[next.Device].Name)
+	}
+	// The record names the device first: a leader that dies right after the power-off must not leave it off unnamed.
+	rec, level := *v.Look.Record, proof.SameLevel(v.Devices, next.Device)
+	unnamed := func(d taint.Speaker) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.Is) }
+	if slices.ContainsFunc(level, unnamed) {
+		rec.PowerOffTo = withDevices(rec.PowerOffTo, level)
+		d.Act, d.Record, d.Move = Write, rec, proof.Move{}
+	}
+	return d
+}
+
+// identified reports whether the look was sent at most identityHolds after the question to the devices. Then the
+// devices' guards need not ask again which machine it is, and nothing slow happens between the look and the power
+// action. Before that look is taken, its time is now.
+func (v View) identified() bool {
+	at := v.Now
+	if v.Look.Sent.After(v.Answer.Got) {
+		at = v.Look.Sent
+	}
+	return v.Answer.At.Age(at) <= identityHolds
+}
+
+// withDevices returns the list with those devices that it does not have yet; the newest stay when there are too many.
+func withDevices(list, more []taint.Speaker) []taint.Speaker {
+	list = slices.Clone(list)
+	for _, d := range more {
+		if !slices.ContainsFunc(list, d.Is) {
+			list = append(list, d)
+		}
+	}
+	return list[max(len(list)-taint.MaxPowerOffTo, 0):]
+}
+
+// maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or
+// another mode, is in time for the second: somebody may have switched the machine on again on purpose.
+func (v View) maySendAgain() bool {
+	why, _, _ := v.gate()
+	return why == "" && v.Mode == Fence && v.Fleet.Heard && v.guard().why == ""
+}
+
+// askEvery asks once the last answer is older than every, and waits until then.
+func (v View) askEvery(every time.Duration, why reason.Reason) Decision {
+	if left := every - v.Answer.Got.Age(v.Now); left > 0 {
+		return Decision{Act: Wait, Why: why, After: left}
+	}
+	return Decision{Act: Ask, Why: why}
+}
+
+// begin is the record of a fence at this look: the announced one goes on under its id.
+func (v View) begin(powering bool) taint.Record {
+	r := taint.Record{ID: v.NewID, Since: v.Now.Wall.UTC().Truncate(time.Millisecond), By: v.By}
+	switch old := v.Look.Record; {
+	case powering:
+		r = *old
+	case old != nil && !v.Look.Alive(old):
+		r.PowerOffTo = v.Look.PoweredOff()
+		if r.Repeats = old.Repeats; wasMarked(old) {
+			r.Repeats++
+		}
+		if !v.LastOn.After(v.when(old.At)) { // it is off since that fence
+			r.OffBy, r.After = old.OffBy, old.After
+		}
+	}
+	r.NodeUID, r.BootID, r.LeaseRV = v.Look.UID, v.Look.BootID, v.Look.LeaseRV
+	r.Device, r.Machine = proof.Recorded(v.Devices)
+	if old := v.Look.Record; !powering && old != nil {
+		r.Lied, r.PowerOns = old.Liars(), old.PowerOns
+	}
+	r.Run, r.RunBy = v.Run()
+	return r
+}
+
+// close ends the fence that the record tells of.
+func (v View) close(res taint.Result, why reason.Reason) Decision {
+	rec := *v.Look.Record
+	if rec.Phase == taint.PhasePoweringOff {
+		rec.PowerOffTo = v.accepted(v.Look.Record)
+	}
+	return Decision{Act: Write, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now.Wall)}
+}
+
+// neverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.
+func (v View) neverOff() bool {
+	return movedPods(v.Look.Record) && proof.NeverOff(v.Look, v.Look.Record)
+}
+
+// neverPoweredOff names those who said Off in the record.
+func (v View) neverPoweredOff() Decision {
+	d := v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
+	d.Record = d.Record.Caught(proof.Speakers(v.Devices))
+	return d
+}
+
+// unexplained is the same for a machine whose boot ids do not tell.
+func unexplained(l taint.Look) bool {
+	return movedPods(l.Record) && proof.Unexplained(l, l.Record)
+}
+
+// explain asks the device of a node that is back which run of its machine this is, until it tells: the one that it said was over, or
+// another, which is written down so that it is asked once.
+func (v View) explain() Decision {
+	switch now := v.RunNow(v.Look.Record); {
+	case now == v.Look.Record.Run: // the device contradicts itself
+		return v.neverPoweredOff()
+	case now != "":
+		rec := *v.Look.Record
+		rec.Restart = now
+		return Decision{Act: Write, Why: reason.StartedAgain, Record: rec}
+	case v.Answer.Got.IsZero():
+		return Decision{Act: Ask, Why: reason.Explaining}
+	case v.State() != providers.PowerUnknown: // of another device
+		return v.askEvery(pollMax, reason.Explaining)
+	default:
+		return v.askEvery(v.Backoff(), reason.Explaining)
+	}
+}
+
+// movedPods reports a fence that ended, and moved pods.
+func movedPods(r *taint.Record) bool {
+	return r != nil && r.Phase == taint.PhaseDone && (r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned)
+}
+
+// released reports that a person ended the fence of this life of the node. A heartbeat or a boot begins another.
+func (v View) released() bool {
+	r := v.Look.Record
+	return r != nil && r.Result == taint.ResultReleased && !v.Look.Alive(r)
+}
+
+// endedLately is how long to wait before the mark is set again on a node whose last fence ended without a sign of life since: its
+// device says Off and then does not confirm it, somebody takes the mark off, or what the fence finds to do does not go. Each would go
+// on for ever, at the speed of the device.
+func (v View) endedLately() time.Duration {
+	r := v.Look.Record
+	if r == nil || !wasMarked(r) || v.Look.Alive(r) {
+		return 0
+	}
+	return min(rearm<<min(r.Repeats, 8), rearmMax) - v.age(r.At)
+}
+
+// evicted reports that the last fence of this life of the node came to its end.
+func (v View) evicted() bool {
+	r := v.Look.Record
+	return r != nil && r.Result == taint.ResultEvicted && !v.Look.Alive(r)
+}
+
+// wasMarked reports a fence that ended after its mark was set.
+func wasMarked(r *taint.Record) bool {
+	switch r.Result {
+	case taint.ResultLifted, taint.ResultMarkRemoved, taint.ResultEvicted, taint.ResultReturned:
+		return true
+	default:
+		return false
+	}
+}
+
+// lookAgain asks for a look that was sent after the answer was there. Where a clock is too coarse to tell the two apart it lets it
+// move on first.
+func (v View) lookAgain() Decision {
+	if !v.Now.After(v.Answer.Got) {
+		return Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}
+	}
+	return Decision{Act: Look, Why: reason.LookedTooEarly}
+}
+
+// when is when a time of the record was, by this process's clocks.
+func (v View) when(at time.Time) providers.Instant { return v.Seen.When(at, v.Now) }
+
+// age is how long ago a time of the record was.
+func (v View) age(at time.Time) time.Duration { return v.Now.Sub(v.when(at)) }
+
+// failedLately is how long to wait before power-off is tried again.
+func (v View) failedLately() time.Duration {
+	r := v.Look.Record
+	if r == nil || r.Result != taint.ResultPowerOffFailed {
+		return 0
+	}
+	return v.Retry - v.age(r.At)
+}

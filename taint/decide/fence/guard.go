@@ -1,0 +1,144 @@
+package fence
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// refusal is why the machine is not powered off now, with the numbers; the zero value refuses nothing.
+type refusal struct {
+	why    reason.Reason
+	detail string
+	once   string        // Decision.Once
+	after  time.Duration // when to ask again
+}
+
+// guard is the storm guard, and the rules for control-plane nodes, hosts of KubeVirt and nodes whose drain is under
+// way. It returns the first rule that refuses a power-off of ours (invariants 6, 7 and 8). It is asked before a
+// power-off is announced, and before each that is sent. A machine that is off is recovered in any case.
+func (v View) guard() refusal {
+	s := v.Fleet.Storm
+	if v.ControlPlane && !v.Quorum {
+		return refusal{why: reason.ControlPlane, after: pollOn}
+	}
+	if v.VMHost && !v.VMHosts {
+		return refusal{why: reason.VMHost, after: pollOn}
+	}
+	if v.KeptOn != "" {
+		return refusal{why: reason.KeptOn, detail: v.KeptOn, after: pollOn}
+	}
+	if s.Back > 0 {
+		return refusal{reason.CutOff, fmt.Sprintf("%d reads of ours in a row got no answer from the API server; that must be over for another %s", s.Failed, round(s.Back)), "reads", min(s.Back, pollOn)}
+	}
+	for _, p := range s.Parts {
+		if !p.Lost.IsZero() {
+			return refusal{reason.DomainLost, p.Loss(), p.Incident(), pollOn}
+		}
+	}
+	for _, p := range s.Parts {
+		if p.Cut() {
+			return refusal{reason.DevicesCut, fmt.Sprintf("the devices of %d of %d nodes of %s do not answer, and lately did", p.Mute, p.Spoke, p.Of), p.Of, pollOn}
+		}
+	}
+	for _, p := range s.Parts {
+		if p.Undercut() {
+			return refusal{why: reason.TooFewHealthy, detail: floor(p), after: pollOn}
+		}
+	}
+	if no := v.quorum(s.Plane); no.why != "" {
+		return no
+	}
+	for _, p := range s.Parts {
+		if p.Cool > 0 {
+			return refusal{reason.CoolDown, fmt.Sprintf("%s hit a limit, and must keep to all for another %s", p.Of, round(p.Cool)), "", min(p.Cool, pollOn)}
+		}
+	}
+	if v.Fleet.Busy != "" {
+		return refusal{reason.PowerOffLimit, fmt.Sprintf("%d of at most %d: %s", s.PowerOffs, s.Max, v.Fleet.Busy), "", time.Second}
+	}
+	return refusal{}
+}
+
+// floor says which floor is undercut, and whether any power-off could keep it.
+func floor(p fleet.Part) string {
+	text := fmt.Sprintf("%d of %d nodes of %s are not healthy, the floor is %d", p.Nodes-p.Healthy, p.Nodes, p.Of, p.Floor)
+	if p.Floor >= p.Nodes {
+		text += ", which no power-off can keep"
+	}
+	if p.Unhealthy != "" {
+		text += ": " + p.Unhealthy
+	}
+	return text
+}
+
+// unread reports that etcd's pods must be listed before the guard can decide.
+func (v View) unread() bool { return v.ControlPlane && v.Quorum && v.Members == nil }
+
+// quorum refuses what would leave etcd without a majority of healthy members beside this machine. Where it is not known who they are,
+// every control-plane node counts as one, and they are powered off one at a time.
+func (v View) quorum(plane []fleet.Member) refusal {
+	if !v.ControlPlane {
+		return refusal{}
+	}
+	members, known := v.etcd(plane)
+	healthy := 0
+	for _, m := range members {
+		if ready, listed := v.Members[m.Name]; m.Healthy && m.Name != v.Look.Name && (ready || !listed) {
+			healthy++
+		}
+	}
+	if need := len(members)/2 + 1; healthy < need {
+		return refusal{why: reason.Quorum, detail: fmt.Sprintf("%d of etcd's %d members are healthy beside it, the quorum is %d%s", healthy, len(members), need, unsure(known)), after: pollOn}
+	}
+	var turn []string
+	for _, m := range plane {
+		if m.Turn && m.Name != v.Look.Name {
+			turn = append(turn, m.Name)
+		}
+	}
+	if slices.Sort(turn); !known && len(turn) > 0 {
+		return refusal{why: reason.Quorum, detail: "one control-plane node at a time, and it is the turn of " + strings.Join(turn, ", ") + unsure(known), after: time.Second}
+	}
+	return refusal{}
+}
+
+func unsure(known bool) string {
+	if known {
+		return ""
+	}
+	return " (who etcd's members are is not known: every control-plane node counts as one)"
+}
+
+// etcd returns its members, and whether they are known: k3s and RKE2 label them, kubeadm's are static pods. Only nodes that are labelled
+// as control plane count, which no kubelet can do: any could show a pod that calls itself etcd's.
+func (v View) etcd(plane []fleet.Member) (members []fleet.Member, known bool) {
+	for _, m := range plane {
+		if m.Etcd {
+			members = append(members, m)
+		}
+	}
+	if len(members) > 0 {
+		return members, true
+	}
+	for _, m := range plane {
+		if _, listed := v.Members[m.Name]; !listed {
+			return plane, false
+		}
+	}
+	return plane, true
+}
+
+// refuse is a refusal before anything is announced.
+func (v View) refuse(no refusal) Decision {
+	d := v.askEvery(no.after, no.why)
+	d.Detail, d.Once = no.detail, no.once
+	return d
+}
+
+// round rounds up to whole seconds, for a person.
+func round(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }

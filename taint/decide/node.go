@@ -1,0 +1,1045 @@
+// Package decide decides one node's course from the first suspicion to the end of its fence: which read the next decision needs, or
+// which act comes next, or how long to wait. It drives the two machines, fence before the mark and evict under it, and holds all that
+// one process remembers of the node: looks, lists and how old they are, answers, what is being tried.
+//
+// It is pure: it names no client, no clock and no logger. An executor reads what Next asks for and tells it (Saw...), does what Next
+// says and tells how it went (Did, Answered), and comes again; taint/controller does so against the API server, the simulation and the
+// stories against models. No rule stands in an executor.
+//
+// It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
+// no more than that; while pods are written a proof that grew old is asked for again before the next write, and a
+// sign of life since the look ends them (HoldsFor); no power-off is announced
+// without a turn in the fleet; and what a policy does without proof is written on the Node before it is done.
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Facts are what the configuration says of a node when it is looked at. The zero value is a node in mode observe.
+type Facts struct {
+	fence.Facts
+	Evict    evict.Settings
+	Policies []policy.Policy           // those that may end pods without proof, in their order
+	Storage  map[string]storage.Health // what storage systems say of the node, by their adapters' names
+}
+
+// Do is what the executor does next.
+type Do uint8
+
+// What to do. The zero value is nothing.
+const (
+	Leave             Do = iota // nothing until something changes
+	Wait                        // nothing; come again after Step.After
+	Read                        // Step.Read
+	Ask                         // put the question to all of the machine's devices at once; then Answered
+	Write                       // PATCH Step.Record with the look's resourceVersion; the mark stays as it is
+	Arm                         // PATCH the mark and Step.Record in one write with the look's resourceVersion
+	PowerOff                    // power the machine off, through Step.Device
+	Condition                   // PATCH the condition PoweredOnNotReady to Step.On with the look's resourceVersion
+	ExpireReady                 // PATCH the stale Ready=True to Unknown with the look's resourceVersion
+	Tombstone                   // end Step.Pods, each with UID and resourceVersion
+	ClearVolumes                // PATCH Step.InUse and Step.Attached with the look's resourceVersion
+	Delete                      // delete Step.Pods with grace 0, each with UID and resourceVersion
+	Spare                       // mark Step.Pods as spared by the record's Token, each with UID and resourceVersion
+	Announce                    // PATCH the annotation that names policies to Step.Note with the look's resourceVersion
+	Unmark                      // PATCH: take the marks of Step.Record off and write it, in one write
+	DeleteAttachments           // delete Step.Attachments, each with UID and resourceVersion: of a policy, or after detachTimeout
+	OutOfService                // PATCH: add our out-of-service taint with the look's resourceVersion
+	InService                   // PATCH: take it off
+	PowerOn                     // power the machine on, through Step.Devices
+	SetNotReady                 // set Ready False on Step.Pods, which stay, each with UID and resourceVersion
+)
+
+// String names it for logs.
+func (d Do) String() string {
+	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone",
+		"ClearVolumes", "Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn",
+		"SetNotReady"}[d]
+}
+
+// Reading is one thing to read.
+type Reading uint8
+
+// What to read. The zero value is nothing.
+const (
+	Nothing           Reading = iota
+	Life                      // the Node and its Lease, live; then SawLife
+	Pods                      // all pods bound to the node, listed live; then SawPods
+	Volumes                   // the volumes that the claims of Step.Pods lead to, live; then SawVolumes
+	CachedAttachments         // the VolumeAttachments that name the node, from a cache that may be behind; then SawAttachments
+	LiveAttachments           // the same, from the API server
+	Owners                    // what controls the owners of Step.Pods, live; then SawOwners
+	Rival                     // whether a setting of the storage's own ends pods as a policy does, live; then SawRival
+	Waiting                   // the claims of Step.Pods' namespaces that Pending pods of ReplicaSets wait for elsewhere, live; then SawWaiting
+	Members                   // etcd's pods, live; then SawMembers
+	Claims                    // the claims that the volumes Step.PVs are bound to, live; then SawClaims
+)
+
+// String names it for logs.
+func (r Reading) String() string {
+	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners", "Rival", "Waiting", "Members", "Claims"}[r]
+}
+
+// Step is what to do next, and why.
+type Step struct {
+	Do     Do
+	Why    reason.Reason
+	Detail string        // a person's text beside Why; may be empty
+	Read   Reading       // Read
+	After  time.Duration // Wait
+	Record taint.Record  // Write, Arm, Unmark; with Would the one that would be written, without an id
+	On     bool          // Condition
+
+	// Pods are for Tombstone, Delete, Spare and SetNotReady, in the order to begin them, and for Read of Volumes and Owners.
+	Pods     []evict.Pod
+	InUse    []corev1.UniqueVolumeName // ClearVolumes
+	Attached []corev1.AttachedVolume
+	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
+
+	Attachments []evict.Attachment // DeleteAttachments
+	PVs         []string           // Read of Claims
+
+	Notes []policy.Note // what policies leave undone, to be told
+
+	Would fence.Act // Wait: in mode shadow, what would be done now; said once in a life of the node
+
+	Note   string // Announce
+	Policy string // Tombstone, ClearVolumes, Delete, DeleteAttachments: of a policy, on an unmarked node; but for Delete its name and word, for a person
+
+	Once string // Decision.Once of package fence
+
+	Aside policy.Aside // why policies end nothing that they would end otherwise
+
+	Device  int // PowerOff: the place in Facts.Devices of the one to send it through
+	move    proof.Move
+	Devices []int // PowerOn: the same, of those to send it through, one after the other
+
+	Alert string           // "" or why a person should look; the mark stays
+	Stuck []evict.StuckPod // pods that the API server does not let us end, delete, spare or set not ready
+	Kept  []evict.Pod      // Unmark: ended pods that only somebody else's finalizers keep
+}
+
+// Node is what one process remembers of one node. It is never needed for safety after a restart: the record on the Node tells where a
+// new leader goes on, which asks for a proof first. The zero value remembers nothing. Its methods must not be called at the same time.
+type Node struct {
+	fence   fence.Memory
+	evict   evict.Memory
+	policy  policy.Memory
+	answers proof.Answers
+
+	// This look, and what was read after it.
+	fresh  bool // it may be decided on
+	look   taint.Look
+	sights taint.Sightings // of the looks' record
+	usual  time.Duration   // how long the look before took
+	facts  Facts
+	last   providers.Instant // when the last of the reads was answered
+	reads  time.Duration     // how long all of them took
+	asks   providers.Instant // when Next said the last of them
+	pods   list
+	atts   attached
+	rival  *string           // what SawRival told; nil: not read
+	etcd   map[string]bool   // what SawMembers told; nil: not read
+	wait   map[string]bool   // claims that pods wait for elsewhere; nil: not read
+	named  map[string]string // what SawClaims told; nil: not read
+	view   evict.View        // what was decided on last, under a mark
+	byPol  policy.Decision   // the last act of a policy
+	step   Step              // the last
+	owed   bool              // it is a read, and its result is not here yet
+
+	// What is kept from look to look.
+	work     fence.Work
+	worked   providers.Instant // when a list last showed that work
+	workTook time.Duration     // how long its reads took
+	workPods []evict.Pod       // what they listed
+	kept     list              // a list for the next act
+}
+
+// list is a live list of the node's pods.
+type list struct {
+	have bool
+	pods []evict.Pod
+	at   providers.Instant // when it was there
+}
+
+// attached are the attachments that name the node.
+type attached struct {
+	have, live bool
+	list       []evict.Attachment
+}
+
+const (
+	// keptHolds is how long a list may be kept for the next act. An API server answers two consistent lists of a resource that nobody
+	// writes to 100 ms apart: it waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36,
+	// ConditionalProgressRequester). Where ten nodes are evicted at once, two seconds lie between a list and the act after the next.
+	keptHolds = 3 * time.Second
+	// waitHolds is how long a list may be kept to go on waiting for volumes: attachments go one after the other, and each wakes the node. It is
+	// how long such a wait is, so that one which nothing ends earlier is followed by a list.
+	waitHolds = time.Second
+	// policyLook is how old a look may be that a policy acts on: up to five reads follow it, each of which may take 15 s. Where all do, it waits.
+	policyLook = time.Minute
+	// modeAgain is when a mark that the mode leaves alone is looked at again: a mode that changes wakes nobody.
+	modeAgain = 30 * time.Second
+	// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark,
+	// and what a mark finds to do is listed anew.
+	workHolds = time.Second
+)
+
+// Fleet is what is known across nodes: *fleet.Fleet, or what it said once.
+type Fleet interface {
+	Lease(name, rv string, duration time.Duration, now providers.Instant) (renewed bool)
+	See(l taint.Look, now providers.Instant)
+	Answered(name string, a providers.Answer)
+	View(name string, now providers.Instant) fleet.View
+	Reserve(name string, now providers.Instant) bool
+	Unreserve(name string)
+	Distrusted(m taint.Machine, device, of string) (node string)
+}
+
+// Resting is a node that is idle and of which this is kept: what Kept returned of one.
+func Resting(kept policy.Memory) Node { return Node{policy: kept} }
+
+// Kept is what is kept of an idle node.
+func (n *Node) Kept() policy.Memory { return n.policy }
+
+// Look is the last look; the zero Look before there was one.
+func (n *Node) Look() taint.Look { return n.look }
+
+// Devices are those that speak for the node, by the last look.
+func (n *Node) Devices() []proof.Device { return n.facts.Devices }
+
+// Began is when the fence of the look's record began, by this process's clocks; without an open record when the look
+// was sent.
+func (n *Node) Began() providers.Instant {
+	if !n.look.Record.Open() {
+		return n.look.Sent
+	}
+	return n.sights.When(n.look.Record.Since, n.look.Got)
+}
+
+// Reads is how long the last look, and what was read after it, took, without the questions to devices between them.
+func (n *Node) Reads() time.Duration { return n.reads }
+
+// Answer is what the machine's devices together said last; the zero Answer if they were not asked.
+func (n *Node) Answer() providers.Answer { return n.answers.Answer }
+
+// Idle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
+func Idle(l taint.Look, v fleet.View) bool {
+	r := l.Record
+	done := r == nil || r.Phase == taint.PhaseDone && (r.BootID != l.BootID || r.Restart != "" || !l.IsReady() ||
+		r.Result != taint.ResultEvicted && r.Result != taint.ResultReturned)
+	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
+}
+
+// Rest forgets an idle node, but for what its policies saw of it: l may be a cache's look.
+func (n *Node) Rest(l taint.Look) {
+	kept := n.policy
+	kept.Saw(l)
+	*n = Node{policy: kept}
+}
+
+// SawStorage folds in what storage systems say of the node at now, and reports whether a policy has its turn for that: then it is not idle.
+// What they say is a cache's.
+func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
+	return n.policy.SawStorage(ps, says, now)
+}
+
+// Owes reports that pods of the node were ended by a policy and not yet seen gone: it is not idle.
+func (n *Node) Owes() bool { return n.policy.Owes() }
+
+// SawLife folds a live look at the Node and its Lease in, and what the configuration says of the node now.
+func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
+	now := l.Got
+	f.Lease(l.Name, l.LeaseRV, l.LeaseDuration, now)
+	if l.Exists {
+		f.See(l, now)
+	}
+	if n.fence.Saw(l) {
+		n.answers.Anew()
+	}
+	if n.evict.Saw(l) {
+		n.answers.Anew()
+	}
+	n.policy.Saw(l)
+	n.policy.SawStorage(facts.Policies, facts.Storage, now)
+	n.usual, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.Saw(l.Record, now)
+	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
+	n.reads = l.Got.Sub(l.Sent)
+	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
+	n.named = nil
+	if len(facts.Devices) == 0 {
+		n.answers.Expect(proof.Device{}) // nobody, whose answer Next gives
+	} else {
+		n.answers.Expect(facts.Devices...)
+	}
+}
+
+// answered notes when the read was answered that Next said.
+func (n *Node) answered(at providers.Instant) {
+	n.reads += at.Sub(n.asks)
+	n.last, n.owed = at, false
+}
+
+// SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
+func (n *Node) SawPods(pods []evict.Pod, at providers.Instant) {
+	n.pods = list{have: true, pods: pods, at: at}
+	n.answered(at)
+	n.policy.SawPods(pods)
+	n.evict.SawPods(pods, at)
+}
+
+// SawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
+func (n *Node) SawOwners(of map[string]evict.Owner, at providers.Instant) {
+	n.pods.pods = slices.Clone(n.pods.pods)
+	for i := range n.pods.pods {
+		if owner, ok := of[n.pods.pods[i].UID]; ok {
+			owner.Direct = n.pods.pods[i].Owner.Kind
+			n.pods.pods[i].Owner = owner
+		}
+	}
+	n.answered(at)
+}
+
+// SawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
+func (n *Node) SawRival(why string, at providers.Instant) {
+	n.rival = &why
+	n.answered(at)
+}
+
+// SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
+func (n *Node) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
+	asked := n.step.Pods
+	n.pods.pods = slices.Clone(n.pods.pods)
+	for i := range n.pods.pods {
+		p := &n.pods.pods[i]
+		if p.Claims && slices.ContainsFunc(asked, func(q evict.Pod) bool { return q.UID == p.UID }) {
+			p.Volumes, p.Claims = of[p.UID], false
+		}
+	}
+	n.answered(at)
+}
+
+// SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
+func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at providers.Instant) {
+	n.atts = attached{have: true, live: live, list: atts}
+	n.answered(at)
+	if live {
+		n.evict.Listed = at
+		n.policy.SawAttachments(atts)
+	}
+}
+
+// SawWaiting folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
+func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
+	if n.wait = claims; n.wait == nil {
+		n.wait = map[string]bool{}
+	}
+	n.answered(at)
+}
+
+// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
+// volume, and evict.UnreadClaim for one that could not be read.
+func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
+	n.named = maps.Clone(n.named)
+	if n.named == nil {
+		n.named = map[string]string{}
+	}
+	for _, pv := range n.step.PVs {
+		n.named[pv] = of[pv]
+	}
+	n.pods.pods, n.workPods = attribute(n.pods.pods, of), attribute(n.workPods, of)
+	n.answered(at)
+}
+
+// attribute adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
+func attribute(pods []evict.Pod, of map[string]string) []evict.Pod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		for _, vol := range p.Volumes {
+			for _, pv := range slices.Sorted(maps.Keys(of)) {
+				if vol.Unread && vol.PV == "" && (of[pv] == p.Namespace+"/"+vol.Claim || of[pv] == evict.UnreadClaim) {
+					p.Volumes = append(slices.Clip(p.Volumes), evict.Volume{PV: pv, Claim: vol.Claim, Unread: true})
+				}
+			}
+		}
+	}
+	return pods
+}
+
+// SawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
+func (n *Node) SawMembers(ready map[string]bool, at providers.Instant) {
+	if n.etcd = ready; n.etcd == nil {
+		n.etcd = map[string]bool{}
+	}
+	n.answered(at)
+}
+
+// Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
+// API server or the device is slow the next decision may be made on the same look (keepsLook). Another is the rule, but
+// the answer would be too old by the time that it is there, for ever. Every write is still refused if its object changed.
+func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fleet) {
+	answers = slices.Clone(answers)
+	for i, d := range n.facts.Devices {
+		if i < len(answers) && n.facts.Nobody == nil && f.Distrusted(d.Machine, d.Name, n.look.Name) != "" {
+			answers[i] = proof.Distrusted(answers[i])
+		}
+	}
+	n.answers.Answered(answers...)
+	if n.answers.Runs() {
+		n.fence.LastOn = n.answers.Answer.At
+	}
+	f.Answered(n.look.Name, n.answers.Answer)
+	n.fresh = n.fresh && n.keepsLook(now) && !f.View(n.look.Name, now).Alive.After(n.look.Sent)
+}
+
+// keepsLook reports whether the next decision may be made on the look before the question. What was read after an
+// earlier question may take this one: then the look may be older by that one, by TTL at most.
+func (n *Node) keepsLook(now providers.Instant) bool {
+	questions := min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)
+	return (n.reads > time.Second || n.offEndsSoon(now)) && n.look.Sent.Age(now) <= 2*n.reads+proof.TTL+questions
+}
+
+// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the proof.
+func (n *Node) offEndsSoon(now providers.Instant) bool {
+	a := n.answers.Answer
+	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.reads+proof.Shortest > proof.TTL
+	return late && n.look.Mark != nil
+}
+
+// liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
+func (n *Node) liar(f Fleet) (by string) {
+	if n.facts.Nobody != nil {
+		return ""
+	}
+	for _, d := range slices.Backward(n.facts.Devices) {
+		if by = f.Distrusted(d.Machine, d.Name, n.look.Name); by == "" {
+			return ""
+		}
+	}
+	return by
+}
+
+// Outcome is how an act ended.
+type Outcome struct {
+	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
+	Sent providers.Instant // PowerOff: when it was sent
+	Late bool              // the act did not hold any more: nothing was sent
+	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
+	// one that is not in it was not tried
+	How map[string]evict.Refusal
+}
+
+// Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
+func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
+	n.fresh = false
+	if o.Late {
+		return
+	}
+	switch n.step.Do {
+	case Write:
+		if o.Err != nil {
+			f.Unreserve(n.look.Name)
+		}
+		if on := n.step.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
+			n.fence.Announced = on
+		}
+		if rec := n.step.Record; o.Err == nil && rec.Phase == taint.PhasePoweringOff && !n.look.Record.Open() {
+			n.fence.AnnouncedOff(n.look, rec)
+		}
+	case PowerOn:
+		n.fence.SentOn(o.Err)
+	case PowerOff:
+		n.fence.Sent(o.Sent, n.facts.Devices, n.step.move, o.Err)
+	case ClearVolumes:
+		switch {
+		case o.Err != nil:
+		case n.step.Policy != "":
+			n.policy.Cleared(n.step.InUse)
+		default:
+			n.evict.Cleared++
+			n.kept = n.pods
+		}
+	case Tombstone, Delete, Spare, SetNotReady, DeleteAttachments:
+		if n.step.Policy != "" {
+			n.policy.Wrote(n.byPol, o.How, now)
+			return
+		}
+		if n.step.Do == DeleteAttachments {
+			n.evict.Forced = now
+			return
+		}
+		n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)
+	}
+}
+
+// acts are evict's names of the acts on pods.
+var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare,
+	SetNotReady: evict.SetNotReady}
+
+// Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
+// read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
+func (n *Node) Next(now providers.Instant, f Fleet) Step {
+	if n.owed {
+		n.fresh = false
+	}
+	s := n.next(now, f)
+	if s.Do == Ask && n.facts.Nobody != nil { // nobody to ask: that is the answer
+		for range 2 { // an answer that proves nothing is followed by a wait
+			nobody := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.Nobody}
+			n.answers.Answered(nobody)
+			if s = n.next(now, f); s.Do != Ask {
+				break
+			}
+		}
+	}
+	if s.Do == Wait || s.Do == Leave || s.Do == Read && s.Read == Life {
+		n.fresh = false
+	}
+	n.step, n.owed, n.asks = s, s.Do == Read, now
+	return s
+}
+
+func (n *Node) next(now providers.Instant, f Fleet) Step {
+	switch {
+	case !n.fresh:
+		return Step{Do: Read, Read: Life}
+	case n.look.Mark != nil:
+		return n.underMark(now)
+	default:
+		return n.unmarked(now, f)
+	}
+}
+
+// unmarked is the course before the mark.
+func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
+	l := n.look
+	v := fence.View{
+		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers,
+		Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
+		Members: n.etcd,
+	}
+	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
+	v.VMHost = fence.IsVMHost(l.Labels)
+	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Mode != fence.Disabled || l.Record.Open()) {
+		work, s := n.worth(now)
+		if s.Do == Read {
+			return s
+		}
+		v.Work = work
+	}
+	d := fence.Step(v)
+	if d.Why == reason.NoWork {
+		d.Detail = staying(n.workPods)
+	}
+	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Once: d.Once}
+	if d.Would != fence.Leave && d.Why != reason.Shadowed {
+		n.fence.Told = append(n.fence.Told, d.Why)
+		s.Would, s.Pods = d.Would, Moving(n.workPods)
+	}
+	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
+	if on := d.Why == reason.PoweredOn && v.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+		return Step{Do: Condition, Why: d.Why, Detail: d.Detail, On: on}
+	}
+	switch d.Act {
+	case fence.Wait:
+		s.Do = Wait
+	case fence.Look:
+		s.Do, s.Read = Read, Life
+	case fence.Ask:
+		s.Do = Ask
+	case fence.ReadLive:
+		s.Do, s.Read = Read, LiveAttachments
+	case fence.ReadMembers:
+		s.Do, s.Read = Read, Members
+	case fence.Write:
+		announces := d.Record.Phase == taint.PhasePoweringOff && !l.Record.Open()
+		if s.Do = Write; announces && !f.Reserve(l.Name, now) {
+			return Step{Do: Wait, Why: reason.PowerOffLimit, After: time.Second}
+		}
+	case fence.PowerOff:
+		s.Do, s.Device, s.move = PowerOff, d.Move.Device, d.Move
+	case fence.PowerOn:
+		s.Do, s.Devices = PowerOn, d.Devices
+	case fence.Arm:
+		s.Do = Arm
+	case fence.Leave:
+	}
+	if s.Do == Wait || s.Do == Leave {
+		return n.byPolicy(now, v.Fleet, s)
+	}
+	return s
+}
+
+// byPolicy is the turn of the policies, while a fence has nothing to do but s: to wait, or to leave the node.
+func (n *Node) byPolicy(now providers.Instant, f fleet.View, s Step) Step {
+	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
+		return s
+	}
+	d := policy.Step(policy.View{
+		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
+		Rival: n.rival, Listed: n.pods.have, Pods: n.pods.pods,
+		Waiting: n.wait, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
+	})
+	n.policy.Decided(d)
+	s.Notes = d.Notes
+	n.byPol = d
+	word := string(d.Policy.WithoutProof)
+	if (d.Act == policy.Tombstone || d.Act == policy.ClearVolumes || d.Act == policy.DeleteAttachments) && !n.look.Announced(d.Policy.Name, word) {
+		note := n.look.Announce(d.Policy.Name, word, now.Wall)
+		return Step{Do: Announce, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Attachments: d.Attachments, Note: note}
+	}
+	switch d.Act {
+	case policy.ReadWaiting:
+		return Step{Do: Read, Read: Waiting, Pods: d.Pods}
+	case policy.ReadAttachments:
+		return Step{Do: Read, Read: LiveAttachments}
+	case policy.DeleteAttachments:
+		return Step{Do: DeleteAttachments, Why: d.Why, Detail: d.Detail, Attachments: d.Attachments, Policy: d.Policy.String()}
+	case policy.ClearVolumes:
+		return Step{Do: ClearVolumes, Why: d.Why, Detail: d.Detail, InUse: d.InUse, Attached: n.look.Attached, Policy: d.Detail}
+	case policy.ReadPods:
+		return Step{Do: Read, Read: Pods}
+	case policy.ReadOwners:
+		return Step{Do: Read, Read: Owners, Pods: d.Pods}
+	case policy.ReadVolumes:
+		return Step{Do: Read, Read: Volumes, Pods: d.Pods}
+	case policy.ReadRival:
+		return Step{Do: Read, Read: Rival}
+	case policy.Tombstone:
+		return Step{Do: Tombstone, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Policy: d.Detail}
+	case policy.Delete:
+		return Step{Do: Delete, Why: d.Why, Pods: d.Pods, Policy: "any", Returned: true}
+	case policy.Wait:
+		s.Aside = d.Aside
+		if s.Do == Leave || d.After < s.After {
+			s.Do, s.After = Wait, d.After
+		}
+	case policy.Leave:
+	}
+	return s
+}
+
+// findStorm returns why policies must wait, as power-offs do: what looks like a dead node is more likely a partition,
+// or our own fault.
+func findStorm(f fleet.View, now providers.Instant) policy.Aside {
+	switch {
+	case f.AllSilent():
+		return policy.Aside{Why: reason.PolicyWaits, Detail: "no other node is heard", Once: "heard"}
+	case !f.Heard:
+		return policy.Aside{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", Once: "heard"}
+	case !f.Settled(now): // after a start, or an outage: that is no news
+		return policy.Aside{Detail: "which nodes are silent is not known yet"}
+	}
+	for _, p := range f.Storm.Parts {
+		if !p.Lost.IsZero() {
+			return policy.Aside{Why: reason.PolicyWaits, Detail: p.Loss(), Once: p.Incident()}
+		}
+	}
+	return policy.Aside{}
+}
+
+// Moving are the pods that a fence would move.
+func Moving(pods []evict.Pod) []evict.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
+}
+
+// worth says whether a fence would have something to do, or what to read first.
+func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
+	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
+		if s := n.unattributed(n.workPods); s.Do == Read {
+			return fence.NoneToDo, s
+		}
+		if n.work = fence.NoneToDo; evict.Work(n.workPods, n.atts.list) {
+			n.work = fence.SomeToDo
+		}
+		return n.work, Step{}
+	}
+	if n.work != fence.NoneToDo && n.worked.Age(now) < workHolds+2*n.workTook {
+		return n.work, Step{}
+	}
+	if s := n.pending(); s.Do == Read {
+		return fence.NoneToDo, s
+	}
+	n.workPods, n.work = n.pods.pods, fence.NoneToDo
+	switch {
+	case evict.Work(n.workPods, nil):
+		n.work = fence.SomeToDo
+	case evict.Work(n.workPods, n.atts.list):
+		n.work = fence.CacheSays
+	}
+	if n.work != fence.NoneToDo {
+		n.worked, n.workTook = n.last, n.last.Sub(n.look.Got)
+		n.kept = n.pods
+	}
+	return n.work, Step{}
+}
+
+// staying says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
+func staying(pods []evict.Pod) string {
+	var names []string
+	for _, p := range pods {
+		if p.Exempt == taint.ExemptTolerate && !p.Terminal {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	const most = 5
+	switch more := len(names) - most; {
+	case len(names) == 0:
+		return "no pod has to move"
+	case more > 0:
+		return fmt.Sprintf("pods that tolerate the mark stay: %s and %d more", strings.Join(names[:most], ", "), more)
+	default:
+		return "pods that tolerate the mark stay: " + strings.Join(names, ", ")
+	}
+}
+
+// pending is the next read of pods, of the volumes of those that stay, and of attachments; no Read if all is there. Volumes matter only
+// for pods that stay, and cost two reads each.
+func (n *Node) pending() Step {
+	if !n.pods.have {
+		return Step{Do: Read, Read: Pods}
+	}
+	if s := n.unresolved(false); s.Do == Read {
+		return s
+	}
+	if !n.atts.have {
+		return Step{Do: Read, Read: CachedAttachments}
+	}
+	return n.unattributed(n.pods.pods)
+}
+
+// unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
+// names its claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
+func (n *Node) unattributed(pods []evict.Pod) Step {
+	unread := func(v evict.Volume) bool { return v.Unread && v.PV == "" }
+	uses := func(p evict.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
+	if !slices.ContainsFunc(pods, uses) {
+		return Step{}
+	}
+	var pvs []string
+	for _, a := range n.atts.list {
+		if _, known := n.named[a.PV]; !known && a.PV != "" {
+			pvs = append(pvs, a.PV)
+		}
+	}
+	if len(pvs) == 0 {
+		return Step{}
+	}
+	return Step{Do: Read, Read: Claims, PVs: pvs}
+}
+
+// unresolved is the read of the volumes that are not known: of exempt pods, or of all that are not finished.
+func (n *Node) unresolved(all bool) Step {
+	of := claiming(n.pods.pods, all)
+	if len(of) == 0 {
+		return Step{}
+	}
+	return Step{Do: Read, Read: Volumes, Pods: of}
+}
+
+// claiming are the unfinished pods, all or the exempt ones, whose volumes are not known.
+func claiming(pods []evict.Pod, all bool) (of []evict.Pod) {
+	for _, p := range pods {
+		if p.Claims && !p.Terminal && (all || p.Exempt != taint.NotExempt) {
+			of = append(of, p)
+		}
+	}
+	return of
+}
+
+// underMark is the course of a marked node.
+func (n *Node) underMark(now providers.Instant) Step {
+	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
+	if !n.facts.Mode.Begins() && !n.look.Record.Open() && n.look.RecordErr == nil {
+		return Step{Do: Wait, Why: reason.MarkNotTaken, Detail: n.facts.Mode.String(), After: modeAgain}
+	}
+	v := evict.View{
+		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
+		Reads:   n.reads,
+		Devices: n.facts.Devices, By: n.facts.By,
+	}
+	if evict.LooksAtPods(n.look) {
+		if s, ok := n.byKept(v); ok {
+			return s
+		}
+		if s := n.pending(); s.Do == Read {
+			return s
+		}
+	}
+	v.Pods, v.Attachments, v.Live, v.Resolved = n.pods.pods, n.atts.list, n.atts.live, n.unresolved(true).Do != Read
+	v.Claims = n.named
+	d := evict.Step(v)
+	if d.Act == evict.Read {
+		if s := n.unresolved(true); s.Do == Read {
+			return s
+		}
+		if len(d.Claims) > 0 {
+			return Step{Do: Read, Read: Claims, PVs: d.Claims, Why: d.Why, Returned: d.Returned}
+		}
+		return Step{Do: Read, Read: LiveAttachments, Why: d.Why, Returned: d.Returned}
+	}
+	return n.does(v, d)
+}
+
+// byKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
+// writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
+// by the list that follows. To go on waiting for volumes harms nobody, and does with a younger one. Any other decision wants a list of its own.
+func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
+	if !n.kept.have || n.pods.have || n.kept.at.Age(v.Now) > keptHolds {
+		return Step{}, false
+	}
+	if !n.atts.have {
+		return Step{Do: Read, Read: CachedAttachments}, true
+	}
+	kept := n.kept
+	n.kept = list{}
+	v.Pods, v.Attachments, v.Resolved = kept.pods, n.atts.list, len(claiming(kept.pods, true)) == 0
+	switch d := evict.Step(v); {
+	case d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned:
+		return n.does(v, d), true
+	case waitsForVolumes(d) && kept.at.Age(v.Now) < waitHolds:
+		n.kept = kept
+		return n.does(v, d), true
+	}
+	return Step{}, false
+}
+
+// waitsForVolumes reports that nothing is left of a dead node but volumes that are not detached.
+func waitsForVolumes(d evict.Decision) bool {
+	return d.Act == evict.Wait && d.Why == reason.WaitingDetach && !d.Returned
+}
+
+// does turns a decision under the mark into a step.
+func (n *Node) does(v evict.View, d evict.Decision) Step {
+	n.view = v
+	s := Step{
+		Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Pods: d.Pods, InUse: d.InUse, Attached: d.Attached,
+		Returned: d.Returned, Alert: d.Alert, Stuck: d.Stuck,
+	}
+	switch d.Act {
+	case evict.Wait:
+		if s.Do = Wait; waitsForVolumes(d) && n.pods.have {
+			n.kept = n.pods
+		}
+	case evict.Ask:
+		s.Do = Ask
+	case evict.Write:
+		s.Do = Write
+	case evict.ExpireReady:
+		s.Do = ExpireReady
+	case evict.Tombstone:
+		s.Do = Tombstone
+	case evict.ClearVolumes:
+		s.Do = ClearVolumes
+	case evict.Delete:
+		s.Do = Delete
+	case evict.Spare:
+		s.Do = Spare
+	case evict.SetNotReady:
+		s.Do = SetNotReady
+	case evict.DeleteAttachments:
+		s.Do, s.Attachments = DeleteAttachments, d.Detach
+	case evict.OutOfService:
+		s.Do = OutOfService
+	case evict.InService:
+		s.Do = InService
+	case evict.Unmark:
+		s.Do = Unmark
+		for _, p := range v.Pods {
+			if p.Kept() {
+				s.Kept = append(s.Kept, p)
+			}
+		}
+	case evict.Leave, evict.Read:
+	}
+	return s
+}
+
+// Hold says whether an act may still be done.
+type Hold uint8
+
+// The answers of Holds. The zero value is no.
+const (
+	No       Hold = iota
+	Yes           // now
+	AskFirst      // the proof grew old: ask the device; then Yes, or No
+	NotThis       // HoldsFor: this pod is left to the next look; other writes of the step may be sent
+)
+
+// Recheck is what an executor knows right before a power action is sent, besides the look that the action was decided
+// on.
+type Recheck struct {
+	Leading error       // why this process may not be the leader any more; nil: it is
+	Paused  string      // "" or why no node may be fenced, as read after the look
+	Seen    taint.Look  // the Node as the cache has it; the zero Look: the cache has none
+	Facts   fence.Facts // what the newer of Seen and the look's Node, and the configuration say: Mode, Excluded and KeptOn
+	Fleet   fleet.View  // what is known of the node
+}
+
+// StillHolds reports why the power action that Next returned last must not be sent at now; nil: it may be sent.
+// Providers ask it through the executor right before each request that acts. It only reads n, so it may be called on a
+// copy.
+func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
+	off := n.step.Do == PowerOff
+	switch {
+	case !off && n.step.Do != PowerOn:
+		return errors.New("the step is no power action")
+	case r.Leading != nil:
+		return fmt.Errorf("checking leadership: %w", r.Leading)
+	case n.Holds(now) != Yes:
+		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
+	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:
+		return errors.New("the node showed life since the look")
+	case off && !r.Fleet.Heard:
+		return errors.New("most nodes are silent")
+	case !off && r.Fleet.OnAt.After(n.look.Sent):
+		return errors.New("a device says since the look that the machine is on")
+	case r.Paused != "":
+		return fmt.Errorf("fencing is paused: %s", r.Paused)
+	case !r.Seen.Exists:
+		return errors.New("the Node is not in the cache")
+	case n.AheadOf(r.Seen):
+		return forbids(r.Facts)
+	}
+	return n.changed(r)
+}
+
+// AheadOf reports whether the look is newer than what a cache has of the Node.
+func (n *Node) AheadOf(seen taint.Look) bool {
+	return taint.Older(seen.ResourceVersion, n.look.ResourceVersion)
+}
+
+// changed reports what a Node that is as new as the look, or newer, says against the power action; nil: nothing.
+func (n *Node) changed(r Recheck) error {
+	was, is := n.look.Record, r.Seen.Record
+	switch {
+	case r.Seen.UID != n.look.UID || r.Seen.BootID != n.look.BootID || r.Seen.IsReady() && !n.look.IsReady():
+		return errors.New("the node shows life since the look")
+	case r.Seen.Mark != nil:
+		return errors.New("the node was marked since the look")
+	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result || is.After != was.After:
+		return errors.New("the record of the fence changed since the look")
+	}
+	return forbids(r.Facts)
+}
+
+// forbids reports why the configuration, or the Node itself, lets no power action be sent; nil: they do.
+func forbids(f fence.Facts) error {
+	switch {
+	case f.Mode != fence.Fence:
+		return fmt.Errorf("the node's mode is %s", f.Mode)
+	case f.Excluded != "":
+		return fmt.Errorf("the node is to be left alone: %s", f.Excluded)
+	case f.KeptOn != "":
+		return fmt.Errorf("the machine's power is to be left alone: %s", f.KeptOn)
+	}
+	return nil
+}
+
+// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now; v is what
+// the fleet says of the node then. What it was decided on holds until within is over: by then the write must be on its
+// way.
+func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within time.Duration, hold Hold) {
+	within = proof.TimeToSend(n.answers.Answer, now)
+	return within, n.HoldsFor(uid, now.Add(within), v)
+}
+
+// HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before
+// each. It does what Holds does. Once the node showed life since the look nothing is sent but what a node that came back
+// is owed. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete by name (F2): the
+// write may have waited since it was decided.
+func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
+	if v.Alive.After(n.look.Sent) && !n.step.Returned {
+		return No
+	}
+	if n.step.Do == Tombstone {
+		stock := n.evict.Stock(n.look)
+		if n.step.Policy != "" {
+			stock = n.policy.Stock(n.look)
+		}
+		if slices.ContainsFunc(n.step.Pods, func(p evict.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
+			return NotThis
+		}
+	}
+	return n.Holds(now)
+}
+
+// asked is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server
+// is slow a policy acts on the look before that question: then a slow or silent device must not make its reads too
+// old.
+func (n *Node) asked() time.Duration {
+	a := n.answers.Answer
+	if !a.At.After(n.last) {
+		return 0
+	}
+	return min(a.Got.Sub(a.At), proof.TTL)
+}
+
+// Holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
+// act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
+func (n *Node) Holds(now providers.Instant) Hold {
+	switch n.step.Do {
+	case PowerOff, PowerOn:
+		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API
+		// server that is slow, and no look would ever do.
+		if took := n.look.Got.Sub(n.look.Sent); n.look.Sent.Age(now) > proof.TTL+min(took, n.usual) {
+			return No
+		}
+		return Yes
+	case Spare, InService:
+		return Yes
+	case Tombstone, ClearVolumes, Delete, DeleteAttachments, OutOfService, SetNotReady:
+	default:
+		return No
+	}
+	if n.step.Policy != "" && n.step.Do != Delete { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
+		if n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook {
+			return No
+		}
+		return Yes
+	}
+	if n.step.Returned { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
+		return Yes
+	}
+	v := n.view
+	v.Memory, v.Answers = n.evict, n.answers
+	if n.step.Do == SetNotReady { // never on a person's word
+		switch {
+		case v.Proven(now):
+			return Yes
+		case v.Answer.State != providers.PowerOff:
+			return No
+		default:
+			return AskFirst
+		}
+	}
+	switch {
+	case v.Holds(now):
+		return Yes
+	case n.facts.Nobody != nil:
+		return No
+	case v.Answer.State != providers.PowerOff && len(v.Devices) > 0 && !v.Look.Record.Vouched():
+		return No
+	default:
+		return AskFirst
+	}
+}

@@ -1,0 +1,1560 @@
+package decide
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// course is one node's course, and what it may read: it answers each Read, notes it, and leaves all else to the test.
+type course struct {
+	t     *testing.T
+	now   providers.Instant
+	took  time.Duration // of each read
+	node  Node
+	fleet *fleet.Fleet
+	look  taint.Look // what a look sees; its times are filled in
+	facts Facts
+	heard []string // the nodes whose Leases are renewed while time goes by
+
+	pods         []evict.Pod
+	volumes      map[string][]evict.Volume // of pods with claims, by UID
+	cached, live []evict.Attachment
+	claimed      map[string]string // the claims of PersistentVolumes, where not default/PV
+	rival        string            // what keeps policies from ending pods
+	waiting      map[string]bool   // claims that pods wait for elsewhere
+
+	reads []Reading // since the last next
+	asked []string  // the pods whose volumes were read since then
+}
+
+// begin is a node that looks dead in a fleet that is heard. Its machine is to be powered off if it is on.
+func begin(t *testing.T, f *fleet.Fleet, name string) *course {
+	c := &course{
+		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
+		heard: []string{"p1", "p2", "p3"},
+		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1",
+			Ready: corev1.ConditionUnknown},
+		facts: Facts{
+			Facts: fence.Facts{
+				Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}}, NewID: "f-" + name, By: "test",
+				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			},
+			Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
+		},
+	}
+	if name == "n1" { // it is the first: two others are heard
+		for _, n := range []string{"n1", "p1", "p2", "p3"} {
+			f.Know(n, c.now)
+		}
+		f.Lease(name, "1", 0, c.now)
+		c.pass(70 * time.Second)
+	}
+	return c
+}
+
+// pass lets time go by, in which the other nodes are heard.
+func (c *course) pass(d time.Duration) {
+	for end := c.now.Add(d); c.now.Before(end); {
+		c.now = c.now.Add(min(10*time.Second, end.Sub(c.now)))
+		for _, n := range c.heard {
+			c.fleet.Lease(n, c.now.Wall.Format("150405.000000"), 0, c.now)
+		}
+		c.fleet.Tick(c.now)
+	}
+}
+
+// midst is a node in a phase of its fence, whose machine was proven off a moment ago.
+func midst(t *testing.T, phase taint.Phase) *course {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
+		Since: c.now.Wall}.Enter(phase, "", c.now.Wall)
+	c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
+	c.see()
+	c.answer(off)
+	return c
+}
+
+// view is what the fleet says of the node now.
+func (c *course) view() fleet.View { return c.fleet.View(c.look.Name, c.now) }
+
+// see folds a look in.
+func (c *course) see() {
+	l := c.look
+	l.Sent = c.now
+	c.pass(c.took)
+	l.Got = c.now
+	c.node.SawLife(l, c.facts, c.fleet)
+}
+
+// answer folds in what the device says now.
+func (c *course) answer(s providers.PowerState) {
+	c.node.Answered([]providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}}, c.now, c.fleet)
+	c.now = c.now.Add(time.Millisecond)
+}
+
+// answerAfter folds in what the device said when it was asked, which it tells only after took.
+func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
+	asked := c.now
+	c.pass(took)
+	said := providers.Observation{State: s, Raw: s.String(), At: asked}
+	c.node.Answered([]providers.Answer{{Observation: said, By: "bmc", Got: c.now}}, c.now, c.fleet)
+}
+
+// next is the next step that is no read.
+func (c *course) next() Step {
+	c.t.Helper()
+	c.reads, c.asked = nil, nil
+	for range 20 {
+		s := c.node.Next(c.now, c.fleet)
+		if s.Do != Read {
+			return s
+		}
+		c.reads = append(c.reads, s.Read)
+		if s.Read == Life {
+			c.see()
+			continue
+		}
+		c.pass(c.took)
+		switch s.Read {
+		case Pods:
+			c.node.SawPods(slices.Clone(c.pods), c.now)
+		case Volumes:
+			of := map[string][]evict.Volume{}
+			for _, p := range s.Pods {
+				c.asked = append(c.asked, p.Name)
+				of[p.UID] = c.volumes[p.UID]
+			}
+			c.node.SawVolumes(of, c.now)
+		case CachedAttachments:
+			c.node.SawAttachments(c.cached, false, c.now)
+		case LiveAttachments:
+			c.node.SawAttachments(c.live, true, c.now)
+		case Claims:
+			of := map[string]string{}
+			for _, pv := range s.PVs {
+				of[pv] = cmp.Or(c.claimed[pv], "default/"+pv)
+			}
+			c.node.SawClaims(of, c.now)
+		}
+	}
+	c.t.Fatalf("20 reads without a step: %v", c.reads)
+	return Step{}
+}
+
+// upTo goes to the next step of a kind: a question is answered, a wait waited out.
+func (c *course) upTo(do Do, says providers.PowerState) Step {
+	c.t.Helper()
+	var seen []string
+	for range 20 {
+		s := c.next()
+		seen = append(seen, s.Do.String()+" "+string(s.Why))
+		switch s.Do {
+		case do:
+			return s
+		case Ask:
+			c.answer(says)
+		case Wait:
+			c.pass(s.After)
+		default:
+			c.t.Fatalf("got %s on the way to %s", seen, do)
+		}
+	}
+	c.t.Fatalf("got %s, want %s", seen, do)
+	return Step{}
+}
+
+// did tells that the last step was done.
+func (c *course) did(o Outcome) {
+	c.node.Did(o, c.now, c.fleet)
+	c.now = c.now.Add(time.Millisecond)
+}
+
+func running(name string) evict.Pod { // its stock eviction was begun: nothing is to be waited for
+	return evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Deleting: true, Grace: 30}
+}
+
+func ended(name string) evict.Pod {
+	return evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "2", Terminal: true, Tombstone: true}
+}
+
+func claims(p evict.Pod) evict.Pod { p.Claims = true; return p }
+
+func readsReady(p evict.Pod) evict.Pod { p.Ready = true; return p }
+
+func exempt(p evict.Pod) evict.Pod { p.Exempt = taint.ExemptDaemon; return p }
+
+// Each destructive act may be done under a proof that holds at that moment, or not at all (invariant 1).
+func TestHolds(t *testing.T) {
+	person := func(c *course) {
+		rec := *c.look.Record
+		rec.By = taint.ByPerson
+		c.look.Record = &rec
+	}
+	nobody := func(c *course) {
+		person(c)
+		c.facts.Devices, c.facts.Nobody = nil, errors.New("no rule")
+	}
+	overtime := func(what evict.OnDetachTimeout) func(*course) { // a volume is all that is left, for longer than it may be
+		return func(c *course) {
+			c.facts.Evict.OnDetachTimeout = what
+			c.live = []evict.Attachment{{Name: "va", UID: "va", ResourceVersion: "1", PV: "pv"}}
+			c.cached = c.live
+			c.upTo(Wait, off)
+			c.pass(c.facts.Evict.DetachTimeout + time.Minute)
+		}
+	}
+	acts := map[Do]func(*course){
+		DeleteAttachments: overtime(evict.ForceDetach),
+		OutOfService:      overtime(evict.TakeOutOfService),
+
+		Tombstone:    func(c *course) { c.pods = []evict.Pod{running("a")} },
+		ClearVolumes: func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
+		Delete:       func(c *course) { c.pods = []evict.Pod{ended("a")} },
+		SetNotReady:  func(c *course) { c.pods = []evict.Pod{readsReady(exempt(running("a")))} },
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*course)
+		age    time.Duration // of the proof when the act is asked about
+		want   Hold
+		says   providers.PowerState // the device's answer, if it is to be asked first
+		then   Hold
+	}{
+		{"fresh proof", nil, 0, Yes, unknown, Yes},
+		{"as old as it may be", nil, proof.TTL - 100*time.Millisecond, Yes, unknown, Yes},
+		{"old proof, still off", nil, 6 * time.Second, AskFirst, off, Yes},
+		{"old proof, on by now", nil, 6 * time.Second, AskFirst, on, No},
+		{"old proof, changing by now", nil, 6 * time.Second, AskFirst, changing, No},
+		{"old proof, unknown by now", nil, 6 * time.Second, AskFirst, unknown, No},
+		{"a person's word", nobody, 0, Yes, unknown, Yes},
+	} {
+		for do, change := range acts {
+			if do == SetNotReady && tc.change != nil {
+				continue // it is not decided on a person's word
+			}
+			t.Run(tc.name+"/"+do.String(), func(t *testing.T) {
+				c := midst(t, taint.PhaseEvicting)
+				if change(c); tc.change != nil {
+					tc.change(c)
+				}
+				c.upTo(do, off)
+				c.now = c.now.Add(tc.age)
+				if got := c.node.Holds(c.now); got != tc.want {
+					t.Fatalf("got %d, want %d", got, tc.want)
+				}
+				if tc.want != AskFirst {
+					return
+				}
+				c.answer(tc.says)
+				if got := c.node.Holds(c.now); got != tc.then {
+					t.Errorf("after the answer %s: got %d, want %d", tc.says, got, tc.then)
+				}
+			})
+		}
+	}
+	t.Run("a person's word that is old", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods = []evict.Pod{running("a")}
+		nobody(c)
+		c.upTo(Tombstone, off)
+		if got := c.node.Holds(c.now.Add(proof.TTL + time.Second)); got != No {
+			t.Errorf("got %d: there is nobody to ask", got)
+		}
+	})
+	t.Run("a person's word does not take Ready", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods = []evict.Pod{readsReady(exempt(running("a")))}
+		person(c)
+		c.upTo(SetNotReady, off)
+		c.now = c.now.Add(proof.TTL + time.Second)
+		if got := c.node.Holds(c.now); got != AskFirst {
+			t.Errorf("an old proof: got %d, want AskFirst", got)
+		}
+		c.see()
+		if c.answer(unknown); c.node.Holds(c.now) != No {
+			t.Errorf("the device cannot tell any more: got %d, want No", c.node.Holds(c.now))
+		}
+	})
+	t.Run("the return path needs no proof", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods, c.look.LeaseRV = []evict.Pod{ended("a")}, "2"
+		if s := c.upTo(Delete, on); !s.Returned || c.node.Holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got returned %v, holds %d", s.Returned, c.node.Holds(c.now.Add(time.Hour)))
+		}
+	})
+	t.Run("nor does sparing", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods, c.look.LeaseRV = []evict.Pod{running("a")}, "2"
+		if c.upTo(Spare, on); c.node.Holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got %d", c.node.Holds(c.now.Add(time.Hour)))
+		}
+	})
+	t.Run("what was not said", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		if got := c.node.Holds(c.now); got != No {
+			t.Errorf("before any step: got %d, want No", got)
+		}
+		if s := c.next(); s.Do != Unmark || c.node.Holds(c.now) != No {
+			t.Errorf("%s: got %d, want No", s.Do, c.node.Holds(c.now))
+		}
+	})
+}
+
+// A tombstone that was decided before stock eviction was near is not sent once it is; the writes of other pods are
+// (F2).
+func TestHoldsForStockEviction(t *testing.T) {
+	unreachable := func(c *course, effects ...corev1.TaintEffect) {
+		for _, effect := range effects {
+			added := metav1.NewTime(c.now.Wall)
+			one := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &added}
+			c.look.Taints = append(c.look.Taints, one)
+		}
+	}
+	check := func(t *testing.T, c *course, s Step, soon, far string) {
+		t.Helper()
+		if s.Do != Tombstone || len(s.Pods) != 2 {
+			t.Fatalf("got %s of %v, want two tombstones", s.Do, s.Pods)
+		}
+		if got := c.node.HoldsFor(soon, c.now, c.view()); got != Yes {
+			t.Errorf("at once: got %d, want Yes", got)
+		}
+		for uid, want := range map[string]Hold{soon: NotThis, far: Yes} {
+			if got := c.node.HoldsFor(uid, c.now.Add(3*time.Second), c.view()); got != want {
+				t.Errorf("3 s later, pod %s: got %d, want %d", uid, got, want)
+			}
+		}
+	}
+	soon, far := evict.Pod{Name: "soon", UID: "soon"}, evict.Pod{Name: "far", UID: "far", Tolerations: fiveMinutes}
+	t.Run("fence", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		unreachable(c, corev1.TaintEffectNoExecute)
+		soon.Tolerations = tolerating(32 * time.Second)
+		c.pods = []evict.Pod{soon, far}
+		check(t, c, c.upTo(Tombstone, off), "soon", "far")
+	})
+	t.Run("policy", func(t *testing.T) {
+		c := accepted(t)
+		c.facts.Policies[0].Owners, c.facts.Policies[0].Drivers = nil, nil
+		unreachable(c, corev1.TaintEffectNoExecute)
+		c.look.PoweredOn = true
+		soon.Tolerations = tolerating(32 * time.Second)
+		c.pods = []evict.Pod{soon, far}
+		check(t, c, c.policyStep(), "soon", "far")
+	})
+}
+
+// tolerating is a toleration of every NoExecute taint for so long.
+func tolerating(d time.Duration) []corev1.Toleration {
+	seconds := int64(d / time.Second)
+	return []corev1.Toleration{{
+		Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+	}}
+}
+
+// announced is a silent node whose machine is on, and whose power-off the record announces.
+func announced(t *testing.T) *course {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods = []evict.Pod{running("a")}
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
+		PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
+	pdu := taint.Speaker{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
+	rec.PowerOffTo = append(proof.Speakers(c.facts.Devices), pdu)
+	c.look.Record = &rec
+	return c
+}
+
+// A device that accepted a power-off is named when the node comes back: by the process that sent it, and by a new
+// leader. One that refused is named by the new leader alone, which cannot know.
+func TestAcceptedPowerOffIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err       error
+		newLeader bool
+		named     bool
+	}{
+		"accepted":                           {nil, false, true},
+		"refused for good":                   {providers.ErrDenied, false, false},
+		"accepted, and another process ends": {nil, true, true},
+		"refused, and another process ends":  {providers.ErrDenied, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.pods = []evict.Pod{running("a")}
+			s := c.upTo(Write, on)
+			if len(s.Record.PowerOffTo) != 1 {
+				t.Fatalf("got %s (%s) with record %+v, want it to name the device", s.Do, s.Why, s.Record)
+			}
+			c.did(Outcome{})
+			c.look.Record = &s.Record
+			c.upTo(PowerOff, on)
+			c.did(Outcome{Sent: c.now, Err: tc.err})
+			if tc.newLeader {
+				c.node = Node{}
+			}
+			c.look.LeaseRV, c.look.Ready = "2", corev1.ConditionTrue
+			end := c.next()
+			if named := len(end.Record.PowerOffTo) > 0; end.Do != Write || end.Record.Result != taint.ResultCancelled ||
+				named != tc.named {
+				t.Errorf("got %s (%s) with record %+v, named %v, want %v", end.Do, end.Why, end.Record, named, tc.named)
+			}
+		})
+	}
+}
+
+// The power is cut only right after a look (step 3): a process that was stopped since looks again.
+func TestPowerOffNeedsALook(t *testing.T) {
+	c := announced(t)
+	if s := c.upTo(PowerOff, on); s.Why != reason.SendingOff || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)))
+	}
+	c.did(Outcome{Err: errors.New("too late"), Late: true})
+	if s := c.next(); s.Why == reason.NotAccepted || c.reads[0] != Life {
+		t.Errorf("what was not sent is held for refused: %s (%s), after %v", s.Do, s.Why, c.reads)
+	}
+}
+
+// A look is as old as its question: the node may have come back while the process stood still in the middle of it. Where the look before took long as
+// well it is the API server that is slow, and the power is cut all the same.
+func TestPowerOffAfterASlowLook(t *testing.T) {
+	c := announced(t)
+	look := func(took time.Duration) { // the next
+		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+			t.Fatalf("got %s of %s, want a look", s.Do, s.Read)
+		}
+		c.took = took
+		c.see()
+		c.took = time.Millisecond
+	}
+	holds := func(what string, want Hold) {
+		t.Helper()
+		if s := c.next(); s.Do != PowerOff || c.node.Holds(c.now) != want || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, s.Do, s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)), want, No)
+		}
+		c.did(Outcome{Late: true})
+	}
+	const long = proof.TTL + time.Second
+	c.upTo(PowerOff, on)
+	c.did(Outcome{Late: true})
+	look(long)
+	holds("a look that took long", No)
+	look(long)
+	if s := c.next(); s.Do != Ask {
+		t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+	}
+	c.answer(on)
+	look(long)
+	holds("looks that take long", Yes)
+	look(time.Millisecond)
+	c.upTo(PowerOff, on)
+	holds("looks that are quick again", Yes)
+}
+
+// Right before a power action is sent nothing may have changed since the look that it was decided on.
+func TestStillHolds(t *testing.T) {
+	lost := errors.New("another leads")
+	type change func(c *course, r *Recheck)
+	since := func(c *course) taint.Instant { return c.node.Look().Sent.Add(1) }
+	seen := func(change func(l *taint.Look)) change { return func(_ *course, r *Recheck) { change(&r.Seen) } }
+	record := func(change func(r *taint.Record)) change {
+		return seen(func(l *taint.Look) {
+			rec := *l.Record
+			change(&rec)
+			l.Record = &rec
+		})
+	}
+	const nothing = ""
+	for _, tc := range []struct {
+		name    string
+		change  change
+		off, on string // part of why a power-off, and a power-on, may not be sent; nothing: it may
+	}{
+		{"nothing changed", func(*course, *Recheck) {}, nothing, nothing},
+		{"another leads", func(_ *course, r *Recheck) { r.Leading = lost }, "another leads", "another leads"},
+		{"the look is old", func(c *course, _ *Recheck) { c.now = c.now.Add(proof.TTL + time.Second) }, "the look",
+			"the look"},
+		{"a heartbeat since", func(c *course, r *Recheck) {
+			c.fleet.Lease("n1", "9", 0, c.now)
+			r.Fleet = c.fleet.View("n1", c.now)
+		}, "showed life", "showed life"},
+		{"life, and silent since", func(c *course, r *Recheck) { r.Fleet.Alive = since(c) }, "showed life",
+			"showed life"},
+		{"life before", func(c *course, r *Recheck) { r.Fleet.Alive = c.node.Look().Sent }, nothing, nothing},
+		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "showed life", nothing},
+		{"most are silent", func(_ *course, r *Recheck) { r.Fleet.Heard = false }, "most nodes are silent", nothing},
+		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing,
+			"the machine is on"},
+		{"On before", func(c *course, r *Recheck) { r.Fleet.OnAt = c.node.Look().Sent }, nothing, nothing},
+		{"paused since", func(_ *course, r *Recheck) { r.Paused = "upgrade" }, "paused: upgrade", "paused: upgrade"},
+		{"no Node in the cache", seen(func(l *taint.Look) { *l = taint.Look{} }), "not in the cache",
+			"not in the cache"},
+		{"another Node", seen(func(l *taint.Look) { l.UID = "u2" }), "life", "life"},
+		{"another boot", seen(func(l *taint.Look) { l.BootID = "b2" }), "life", "life"},
+		{"Ready since", seen(func(l *taint.Look) { l.Ready = corev1.ConditionTrue }), "life", "life"},
+		{"marked since", seen(func(l *taint.Look) { l.Mark = &taint.Mark{Value: "x"} }), "marked", "marked"},
+		{"released since", record(func(r *taint.Record) { r.Phase, r.Result = taint.PhaseDone, taint.ResultReleased }),
+			"the record", "the record"},
+		{"armed since", record(func(r *taint.Record) { r.Phase = taint.PhaseArmed }), "the record", "the record"},
+		{"another fence", record(func(r *taint.Record) { r.ID = "f-2" }), "the record", "the record"},
+		{"it came on", record(func(r *taint.Record) { r.After = taint.AfterCameOn }), "the record", "the record"},
+		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
+		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe",
+			"mode is observe"},
+		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance",
+			"maintenance"},
+		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "it is cordoned" }, "cordoned", "cordoned"},
+		{"a cache that is behind the look", func(_ *course, r *Recheck) {
+			r.Seen.ResourceVersion, r.Seen.Record = "3", nil
+		}, nothing, nothing},
+		{"excluded, and a cache that is behind", func(_ *course, r *Recheck) {
+			r.Seen.ResourceVersion, r.Facts.Excluded = "3", "maintenance"
+		}, "maintenance", "maintenance"},
+		{"paused, and a cache that is behind", func(_ *course, r *Recheck) {
+			r.Seen.ResourceVersion, r.Paused = "3", "upgrade"
+		}, "paused", "paused"},
+	} {
+		for _, do := range []Do{PowerOff, PowerOn} {
+			c, says, want := announced(t), on, tc.off
+			if do == PowerOn {
+				c, says, want = fenced(t), off, tc.on
+			}
+			if c.look.ResourceVersion = "7"; do == PowerOn {
+				c.announced()
+			}
+			c.upTo(do, says)
+			r := Recheck{Seen: c.node.Look(), Facts: c.facts.Facts, Fleet: c.fleet.View("n1", c.now)}
+			tc.change(c, &r)
+			held := c.node // as an executor's copy
+			switch err := held.StillHolds(c.now, r); {
+			case err == nil && want != nothing:
+				t.Errorf("%s: %s may be sent, want %q", tc.name, do, want)
+			case err != nil && (want == nothing || !strings.Contains(err.Error(), want)):
+				t.Errorf("%s: %s: got %q, want %q", tc.name, do, err, want)
+			}
+		}
+	}
+	c := announced(t)
+	c.next()
+	if err := c.node.StillHolds(c.now, Recheck{}); err == nil {
+		t.Error("a question is a power action")
+	}
+}
+
+// What was not sent counts as no attempt: the node is looked at, and the same power-off is decided on again.
+func TestNotSentIsNoAttempt(t *testing.T) {
+	c := announced(t)
+	first := c.upTo(PowerOff, on)
+	c.did(Outcome{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	if s := c.next(); s.Do != PowerOff || s.Why != first.Why || c.reads[0] != Life {
+		t.Errorf("got %s (%s) after %v, want a look and then %s", s.Do, s.Why, c.reads, first.Why)
+	}
+	c.did(Outcome{Sent: c.now})
+	rec := c.upTo(Arm, off).Record
+	if len(rec.OffBy) != 1 {
+		t.Errorf("got %v, want the device that took the second", rec.OffBy)
+	}
+	c = announced(t)
+	c.upTo(PowerOff, on)
+	c.did(Outcome{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	c.pass(proof.TTL)
+	if rec := c.upTo(Arm, off).Record; len(rec.OffBy) != 0 {
+		t.Errorf("went off by itself: got %v, want no device that took a power-off", rec.OffBy)
+	}
+}
+
+// What a device did not accept is remembered, and what it accepted is waited for.
+func TestPowerOffIsRemembered(t *testing.T) {
+	for want, err := range map[reason.Reason]error{
+		reason.AwaitingOff: nil, reason.NotAccepted: providers.ErrUnreachable, reason.PowerOffRefused: providers.ErrDenied,
+	} {
+		c := announced(t)
+		c.upTo(PowerOff, on)
+		c.did(Outcome{Err: err, Sent: c.now})
+		if s := c.next(); s.Why != want || c.reads[0] != Life {
+			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, s.Do, s.Why, c.reads, want)
+		}
+	}
+}
+
+// A read that failed is tried again a while later. The look before it is not decided on any more: the node may have shown life since.
+func TestReadThatFailed(t *testing.T) {
+	for _, failing := range []Reading{Pods, CachedAttachments} {
+		c := midst(t, taint.PhaseEvicting)
+		c.pods = []evict.Pod{running("a")}
+		s := c.node.Next(c.now, c.fleet)
+		for ; s.Do == Read && s.Read != failing; s = c.node.Next(c.now, c.fleet) {
+			switch s.Read {
+			case Life:
+				c.see()
+			case Pods:
+				c.node.SawPods(slices.Clone(c.pods), c.now)
+			default:
+				t.Fatalf("reads %s on the way to %s", s.Read, failing)
+			}
+		}
+		c.look.LeaseRV = "2" // a heartbeat; nothing was read
+		c.pass(time.Second)
+		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+			t.Errorf("after a read of %s that failed: got %s %s, want another look", failing, s.Do, s.Read)
+		}
+		if s := c.upTo(Spare, off); len(s.Pods) != 1 {
+			t.Errorf("after the look: got %s of %d pods, want the pod spared", s.Do, len(s.Pods))
+		}
+	}
+}
+
+// A machine whose power must not be touched is not powered off, whatever the mode says and the record announces.
+func TestUnpinnedIsNotPoweredOff(t *testing.T) {
+	c := announced(t)
+	c.facts.Devices[0].NoPower = "its machine was never pinned"
+	for range 20 {
+		switch s := c.next(); s.Do {
+		case PowerOff:
+			t.Fatal("its machine is powered off")
+		case Ask:
+			c.answer(on)
+		case Wait:
+			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() {
+				return
+			}
+			c.pass(s.After)
+		case Condition:
+			c.look.PoweredOn = s.On
+			c.did(Outcome{})
+		case Write:
+			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() && s.Record.Result == taint.ResultCancelled {
+				return
+			}
+		}
+	}
+	t.Error("nobody says why it is not powered off")
+}
+
+// A device that lied once is not believed again, whoever's record says so; another device is.
+func TestDistrustedOffIsUnknown(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		liar taint.Machine
+		want providers.PowerState
+	}{
+		{"its device", taint.Machine{Provider: "bmc", ID: "n1"}, unknown},
+		{"another device", taint.Machine{Provider: "bmc", ID: "n2"}, off},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods = []evict.Pod{running("a")}
+			if got := c.node.Answer().State; got != off {
+				t.Fatalf("a trusted device: got %s, want Off", got)
+			}
+			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff,
+				c.now.Wall)
+			c.fleet.Record("n2", "7", &lied, c.now)
+			c.answer(off)
+			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
+				t.Errorf("got %s, error %v, want %s", got.State, got.Err, tc.want)
+			}
+			if s := c.next(); (s.Do == Tombstone) != (tc.want == off) {
+				t.Errorf("got %s (%s)", s.Do, s.Why)
+			}
+			c = begin(t, c.fleet, "n1") // and before the mark
+			c.pods = []evict.Pod{running("a")}
+			s := c.next()
+			if tc.want == unknown && (s.Why != reason.Distrusted || s.Detail != "n2") || tc.want == off && s.Do != Ask {
+				t.Errorf("unmarked: got %s (%s) %q", s.Do, s.Why, s.Detail)
+			}
+		})
+	}
+}
+
+// Two nodes that both saw no other power-off announce one only, nor does one announce while a record tells of another's (invariant 6).
+func TestOneAnnouncement(t *testing.T) {
+	var f fleet.Fleet
+	one := begin(t, &f, "n1")
+	f.Know("n2", providers.InstantOf(newYear))
+	f.Lease("n2", "1", 0, providers.InstantOf(newYear))
+	one.pass(70 * time.Second)
+	two := begin(t, &f, "n2")
+	two.now = one.now
+	for _, c := range []*course{one, two} { // both come to it while nobody has the turn
+		c.pods = []evict.Pod{running("a")}
+		if s := c.next(); s.Do != Ask {
+			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, s.Do, s.Why)
+		}
+		c.answer(on)
+		c.see()
+	}
+	wants := func(c *course, do Do, why reason.Reason) {
+		t.Helper()
+		if s := c.next(); s.Do != do || s.Why != why {
+			t.Fatalf("%s: got %s (%s), want %s (%s)", c.look.Name, s.Do, s.Why, do, why)
+		}
+	}
+	wants(one, Write, reason.Announcing)
+	wants(one, Write, reason.Announcing)
+	wants(two, Wait, reason.PowerOffLimit)
+	one.did(Outcome{Err: errors.New("a webhook is down")})
+	wants(two, Write, reason.Announcing)
+	one.see()
+	wants(one, Wait, reason.PowerOffLimit)
+	two.did(Outcome{})
+	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1",
+		PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
+	two.look.Record, two.look.ResourceVersion = &rec, "2"
+	two.see()
+	one.see()
+	wants(one, Wait, reason.PowerOffLimit)
+	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now.Wall)
+	two.look.Record, two.look.ResourceVersion = &done, "3"
+	two.see()
+	one.see()
+	wants(one, Write, reason.Announcing)
+
+	// A leader before announced another's: the record alone says so.
+	f = fleet.Fleet{}
+	one = begin(t, &f, "n1")
+	one.pods = []evict.Pod{running("a")}
+	f.Record("n3", "4", &rec, one.now)
+	wants(one, Ask, reason.Asking)
+	one.answer(on)
+	wants(one, Wait, reason.PowerOffLimit)
+}
+
+// Where the question's answer would be too old by the time that another look is there, the act is decided on the look that the question
+// followed. Else another look is the rule.
+func TestSlowServerKeepsTheLook(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		took  time.Duration // of each read
+		since time.Duration // from the answer to the next decision
+		kept  bool
+	}{
+		{"fast", time.Millisecond, 0, false},
+		{"slow", 6 * time.Second, 0, true},
+		{"slow, and the device, too", 6 * time.Second, 2*18*time.Second + proof.TTL, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods, c.took = []evict.Pod{running("a")}, tc.took
+			c.now = c.now.Add(2 * proof.TTL)
+			c.pass(time.Minute)
+			if s := c.next(); s.Do != Ask {
+				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			}
+			c.now = c.now.Add(tc.since)
+			c.answer(off)
+			s := c.next()
+			if kept := len(c.reads) == 0; kept != tc.kept || kept && s.Do != Tombstone {
+				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
+			}
+		})
+	}
+}
+
+// A slow device's Off is acted on by the look before the question, where another look would outlast it. It is a proof
+// by itself; a heartbeat takes another look all the same.
+func TestSlowDeviceKeepsTheLook(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		name        string
+		takes, read time.Duration
+		says        providers.PowerState
+		beats       bool
+		kept        bool
+	}{
+		{"a quick device", 50 * ms, 20 * ms, off, false, false},
+		{"slow, and another look is quick", 4700 * ms, 20 * ms, off, false, false}, // three reads: 60 ms
+		{"slow, and another look takes long", 4700 * ms, 60 * ms, off, false, true},
+		{"very slow", 4900 * ms, 20 * ms, off, false, true},
+		{"very slow, and changing", 4900 * ms, 20 * ms, changing, false, false},
+		{"very slow, and a heartbeat", 4900 * ms, 20 * ms, off, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods, c.took = []evict.Pod{running("a")}, tc.read
+			c.pass(time.Minute)
+			if s := c.next(); s.Do != Ask {
+				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			}
+			if tc.beats {
+				c.fleet.Lease("n1", "77", 0, c.now)
+			}
+			c.answerAfter(tc.takes, tc.says)
+			s := c.next()
+			if kept := len(c.reads) == 0; kept != tc.kept || tc.says == off && s.Do != Tombstone {
+				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
+			}
+		})
+	}
+}
+
+// What is decided behind a slow device may be sent for as long as its answer lasts, and not a moment later.
+func TestWritesBehindASlowDevice(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	c.pods = []evict.Pod{running("a")}
+	c.upTo(Tombstone, off)
+	c.answerAfter(4700*time.Millisecond, off)
+	for _, tc := range []struct {
+		later, within time.Duration
+		want          Hold
+	}{
+		{0, 300 * time.Millisecond, Yes},
+		{150 * time.Millisecond, 150 * time.Millisecond, Yes},
+		{151 * time.Millisecond, proof.Sending, AskFirst},
+	} {
+		now := c.now.Add(tc.later)
+		within, hold := c.node.MaySend("a", now, c.view())
+		if within != tc.within || hold != tc.want {
+			t.Errorf("%s after the answer: got %s, %d; want %s, %d", tc.later, within, hold, tc.within, tc.want)
+		}
+		if hold == Yes && c.node.Holds(now.Add(within+1)) == Yes {
+			t.Errorf("%s after the answer: it holds for longer than %s", tc.later, within)
+		}
+	}
+}
+
+// After an act, and after a wait, the node is looked at before anything is decided.
+func TestEveryActFollowsALook(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	c.pods = []evict.Pod{running("a")}
+	for _, o := range []Outcome{{}, {Err: errors.New("a conflict")}, {Late: true}} {
+		c.upTo(Tombstone, off)
+		c.did(o)
+		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+			t.Errorf("after an act (%+v): got %s of %s, want a look", o, s.Do, s.Read)
+		}
+	}
+	c = begin(t, &fleet.Fleet{}, "n1")
+	if s := c.next(); s.Do != Wait || s.Why != reason.NoWork {
+		t.Fatalf("got %s (%s), want a wait", s.Do, s.Why)
+	}
+	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+		t.Errorf("after a wait: got %s of %s, want a look", s.Do, s.Read)
+	}
+	var zero Node
+	if s := zero.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+		t.Errorf("at first: got %s of %s, want a look", s.Do, s.Read)
+	}
+}
+
+// The cache may be behind: before the mark goes the attachments are listed live (step 12, invariant 11).
+func TestMarkGoesByLiveAttachments(t *testing.T) {
+	attached := []evict.Attachment{{Name: "va", PV: "pv-1"}}
+	for _, tc := range []struct {
+		name         string
+		lease        string // "1" until a heartbeat
+		cached, live []evict.Attachment
+		want         Do
+		result       taint.Result
+	}{
+		{"detached", "1", nil, nil, Unmark, taint.ResultEvicted},
+		{"attached, the cache does not know yet", "1", nil, attached, Wait, ""},
+		{"detached, the cache does not know yet", "1", attached, nil, Unmark, taint.ResultEvicted},
+		{"returned, detached", "2", nil, nil, Unmark, taint.ResultReturned},
+		{"returned, attached, the cache does not know yet", "2", nil, attached, Write, ""},
+		{"returned, detached, the cache does not know yet", "2", attached, nil, Unmark, taint.ResultReturned},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.cached, c.live, c.look.LeaseRV = tc.cached, tc.live, tc.lease
+			if s := c.next(); s.Do != tc.want || s.Record.Result != tc.result || !slices.Contains(c.reads, LiveAttachments) {
+				t.Errorf("got %s (%s) %s after %v, want %s %s after a live list", s.Do, s.Why, s.Record.Result, c.reads, tc.want, tc.result)
+			}
+		})
+	}
+}
+
+// A cache that missed an attachment's end must not have the node marked for nothing, again and again; and a list of all nodes'
+// attachments is made only where the decision hangs on it.
+func TestWorkByLiveAttachments(t *testing.T) {
+	attached := []evict.Attachment{{Name: "va", PV: "pv-1"}}
+	pod := []evict.Pod{running("a")}
+	for _, tc := range []struct {
+		name         string
+		pods         []evict.Pod
+		cached, live []evict.Attachment
+		asks, marks  bool
+		reads        bool // the live list
+	}{
+		{"nothing", nil, nil, nil, false, false, false},
+		{"a pod", pod, nil, nil, true, true, false},
+		{"attached", nil, attached, attached, true, true, true},
+		{"detached, the cache does not know", nil, attached, nil, true, false, true},
+		{"a pod, and a cache that is behind", pod, attached, nil, true, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.pods, c.cached, c.live = tc.pods, tc.cached, tc.live
+			s := c.next()
+			if (s.Do == Ask) != tc.asks || !tc.asks && s.Why != reason.NoWork || slices.Contains(c.reads, LiveAttachments) {
+				t.Fatalf("by the cache: got %s (%s) after %v, want a question: %v", s.Do, s.Why, c.reads, tc.asks)
+			}
+			if !tc.asks {
+				return
+			}
+			c.answer(off)
+			s = c.next()
+			if (s.Do == Arm) != tc.marks || !tc.marks && s.Why != reason.NoWork || slices.Contains(c.reads, LiveAttachments) != tc.reads {
+				t.Errorf("live: got %s (%s) after %v, want the mark: %v", s.Do, s.Why, c.reads, tc.marks)
+			}
+		})
+	}
+}
+
+// What exempt pods use is no work for a fence, and what finished ones used is.
+func TestWorkIsOfPodsThatGo(t *testing.T) {
+	pv, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
+	daemon := claims(exempt(running("a")))
+	finished := daemon
+	finished.Terminal = true
+	for _, tc := range []struct {
+		name     string
+		pod      evict.Pod
+		attached []evict.Attachment
+		want     bool
+	}{
+		{"the DaemonSet's volume", daemon, []evict.Attachment{pv}, false},
+		{"another volume beside it", daemon, []evict.Attachment{pv, other}, true},
+		{"an inline volume", daemon, []evict.Attachment{{Name: "inline"}}, true},
+		{"a finished DaemonSet pod's volume", finished, []evict.Attachment{pv}, true},
+		{"an ordinary pod", claims(running("a")), nil, true},
+		{"an ended pod that was left behind", ended("a"), nil, true},
+		{"a finished ordinary pod", evict.Pod{Name: "a", UID: "a", Terminal: true}, nil, false},
+	} {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.cached = []evict.Pod{tc.pod}, tc.attached
+		c.volumes["a"] = []evict.Volume{{PV: "pv-1", Unique: "u-1"}}
+		if s := c.next(); (s.Why != reason.NoWork) != tc.want {
+			t.Errorf("%s: got %s (%s), want work: %v", tc.name, s.Do, s.Why, tc.want)
+		}
+	}
+}
+
+// Volumes cost two reads each: before the mark those of exempt pods are read, before lists are cleared or the mark goes those of all
+// that may yet stay, and those of finished pods never.
+func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
+	done := claims(evict.Pod{Name: "done", UID: "done", Terminal: true})
+	pods := []evict.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods = pods
+	if s := c.next(); s.Do != Ask || !slices.Equal(c.asked, []string{"agent"}) {
+		t.Errorf("before the mark: got %s (%s), volumes of %v, want the exempt pod's alone", s.Do, s.Why, c.asked)
+	}
+	c = midst(t, taint.PhaseArmed)
+	c.pods = pods
+	if s := c.next(); s.Do != Write || !slices.Equal(c.reads, []Reading{Life}) {
+		t.Errorf("before the eviction: got %s (%s) after %v, want no list", s.Do, s.Why, c.reads)
+	}
+	c = midst(t, taint.PhaseEvicting)
+	c.pods = pods
+	if s := c.next(); s.Do != Tombstone || !slices.Equal(c.asked, []string{"agent"}) {
+		t.Errorf("pods to end: got %s (%s), volumes of %v, want the exempt pod's alone", s.Do, s.Why, c.asked)
+	}
+	c = midst(t, taint.PhaseEvicting)
+	c.look.InUse = []corev1.UniqueVolumeName{"v"}
+	waits := claims(evict.Pod{Namespace: "ns", Name: "waits", UID: "waits"}) // for its stock eviction
+	c.pods = append(slices.Clone(pods[1:]), waits)
+	c.pods[1] = ended("web")
+	if s := c.next(); s.Do != ClearVolumes || !slices.Equal(c.asked, []string{"agent", "waits"}) {
+		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", s.Do, s.Why, c.asked)
+	}
+}
+
+// An unreadable claim of a pod that stays delays no other pod of the node, and does not keep the mark.
+func TestUnreadClaim(t *testing.T) {
+	mine, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
+	agent := claims(exempt(running("agent")))
+	for name, claim := range map[string]string{"its volume names the claim": "ns/data", "its volume cannot be read either": evict.UnreadClaim} {
+		t.Run(name, func(t *testing.T) {
+			unread := func(c *course, pods ...evict.Pod) {
+				c.pods, c.cached, c.live = pods, []evict.Attachment{mine}, []evict.Attachment{mine}
+				c.volumes["agent"] = []evict.Volume{{Claim: "data", Unread: true}}
+				c.claimed = map[string]string{"pv-1": claim}
+			}
+			c := begin(t, &fleet.Fleet{}, "n1")
+			unread(c, agent)
+			if s := c.next(); s.Why != reason.NoWork {
+				t.Errorf("nothing to move: got %s (%s), want no work", s.Do, s.Why)
+			}
+			c = begin(t, &fleet.Fleet{}, "n1")
+			unread(c, agent)
+			c.live = []evict.Attachment{mine, {Name: "va-3", PV: "pv-3"}}
+			c.cached, c.claimed["pv-3"] = c.live, "ns/data"
+			if s := c.next(); s.Why != reason.NoWork {
+				t.Errorf("two volumes name the claim: got %s (%s), want no work", s.Do, s.Why)
+			}
+			c = begin(t, &fleet.Fleet{}, "n1")
+			unread(c, agent, claims(running("db")))
+			c.upTo(Arm, off)
+
+			c = midst(t, taint.PhaseEvicting)
+			unread(c, agent, ended("db"))
+			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
+			c.cached, c.live = []evict.Attachment{mine, other}, []evict.Attachment{mine, other}
+			c.upTo(Delete, off)
+			c.did(Outcome{How: map[string]evict.Refusal{"db": evict.Accepted}})
+			c.pods = c.pods[:1]
+			if s := c.upTo(Wait, off); s.Why != reason.WaitingDetach {
+				t.Errorf("the ended pod's volume is attached: got %s (%s)", s.Do, s.Why)
+			}
+			c.cached, c.live = []evict.Attachment{mine}, []evict.Attachment{mine}
+			if s := c.upTo(Unmark, off); s.Record.Result != taint.ResultEvicted {
+				t.Errorf("the staying pod's volume is attached: got %s (%s)", s.Do, s.Why)
+			}
+		})
+	}
+}
+
+// An attachment that only the API server lists is attributed as well: a cache that is behind marks no node for nothing.
+func TestUnreadClaimBehindCache(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods = []evict.Pod{claims(exempt(running("agent")))}
+	c.cached = []evict.Attachment{{Name: "va-2", PV: "pv-2"}}
+	c.live = []evict.Attachment{{Name: "va-1", PV: "pv-1"}}
+	c.volumes["agent"] = []evict.Volume{{Claim: "data", Unread: true}}
+	c.claimed = map[string]string{"pv-1": "ns/data"}
+	if s := c.next(); s.Do != Ask {
+		t.Fatalf("the cache shows work: got %s (%s), want a question", s.Do, s.Why)
+	}
+	c.answer(off)
+	if s := c.next(); s.Why != reason.NoWork || !slices.Contains(c.reads, LiveAttachments) {
+		t.Errorf("the API server shows none: got %s (%s) after %v", s.Do, s.Why, c.reads)
+	}
+}
+
+// Work that a list showed counts for a moment; that there was none does not; and what a mark did is no work for the next.
+func TestWorkHolds(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	pod := []evict.Pod{running("a")}
+	for _, step := range []struct {
+		after  time.Duration
+		pods   []evict.Pod
+		marked bool // the node is, for a look, in between
+		want   bool
+		lists  bool
+	}{
+		{0, nil, false, false, true},
+		{0, pod, false, true, true},
+		{workHolds / 2, nil, false, true, false},
+		{workHolds, nil, false, false, true},
+		{0, pod, false, true, true},
+		{0, nil, true, false, true},
+	} {
+		c.pass(step.after)
+		c.pods = step.pods
+		c.see()
+		if step.marked {
+			was := c.look
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
+				By: "test"}.Enter(taint.PhaseArmed, "", c.now.Wall)
+			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
+			c.see()
+			c.next()
+			c.look = was
+			c.see()
+		}
+		s := c.next() // asks, or finds nothing
+		if (s.Why != reason.NoWork) != step.want || slices.Contains(c.reads, Pods) != step.lists {
+			t.Errorf("after %s with %d pods: got %s (%s) after %v, want work %v", step.after, len(step.pods), s.Do, s.Why, c.reads, step.want)
+		}
+	}
+}
+
+// That a list took long makes what it showed count for longer: else a slow API server would have it made again and again.
+func TestWorkHoldsLongerWhereReadsAreSlow(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.pods, c.took = []evict.Pod{running("a")}, 4*time.Second
+	c.next() // lists and asks
+	c.pass(10 * time.Second)
+	c.see()
+	if c.next(); slices.Contains(c.reads, Pods) {
+		t.Errorf("ten seconds after a list that took eight: got %v", c.reads)
+	}
+	c.pass(20 * time.Second)
+	c.see()
+	if c.next(); !slices.Contains(c.reads, Pods) {
+		t.Errorf("half a minute later: got %v, want a list", c.reads)
+	}
+}
+
+// A list that was kept serves to end pods and to delete ended ones, for a moment and once, and for nothing else.
+func TestKeptList(t *testing.T) {
+	done := evict.Pod{Name: "a", UID: "1", ResourceVersion: "1", Terminal: true}
+	for _, tc := range []struct {
+		name  string
+		kept  evict.Pod
+		age   time.Duration
+		lease string // the node's, at the look
+		want  Do
+	}{
+		{"an ended pod, just listed", ended("a"), 0, "1", Delete},
+		{"a pod that runs, just listed", running("a"), 0, "1", Tombstone},
+		{"listed a while ago", ended("a"), 4 * time.Second, "1", Unmark}, // there are no pods any more
+		{"a heartbeat since", ended("a"), 0, "2", Unmark},
+		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", Unmark},
+		{"nothing to do by the kept list", done, 0, "1", Unmark},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.look.InUse = []corev1.UniqueVolumeName{"v"}
+			if s := c.next(); s.Do != ClearVolumes {
+				t.Fatalf("got %s (%s), want the lists cleared", s.Do, s.Why)
+			}
+			c.did(Outcome{})
+			c.node.kept.pods = []evict.Pod{tc.kept}
+			c.look.InUse, c.look.LeaseRV = nil, tc.lease
+			c.now = c.now.Add(tc.age)
+			s := c.next()
+			if s.Do != tc.want || slices.Contains(c.reads, Pods) == (tc.want != Unmark) || tc.want != Unmark && s.Pods[0].Name != "a" {
+				t.Errorf("got %s (%s) after %v, want %s", s.Do, s.Why, c.reads, tc.want)
+			}
+			c.did(Outcome{})
+			if s := c.next(); s.Do != Unmark || !slices.Contains(c.reads, Pods) {
+				t.Errorf("the second time: got %s after %v, want a new list", s.Do, c.reads)
+			}
+		})
+	}
+	t.Run("the list that was made before the mark", func(t *testing.T) {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods = []evict.Pod{running("a")}
+		c.upTo(Arm, off)
+		c.did(Outcome{})
+		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
+			By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
+		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
+		c.see()
+		c.answer(off)
+		if s := c.next(); s.Do != Tombstone || slices.Contains(c.reads, Pods) {
+			t.Errorf("got %s (%s) after %v, want the list that there is", s.Do, s.Why, c.reads)
+		}
+	})
+	t.Run("lists that could not be cleared keep none", func(t *testing.T) {
+		c := midst(t, taint.PhaseEvicting)
+		c.look.InUse = []corev1.UniqueVolumeName{"v"}
+		c.next()
+		c.did(Outcome{Err: errors.New("a conflict")})
+		if s := c.next(); s.Do != ClearVolumes || !slices.Contains(c.reads, Pods) {
+			t.Errorf("got %s (%s) after %v, want them cleared", s.Do, s.Why, c.reads)
+		}
+	})
+}
+
+// Each volume that goes wakes the node. To go on waiting takes a look and the cache, for a second after a list; what else is decided by then wants
+// another list.
+func TestWaitingForVolumesKeepsItsList(t *testing.T) {
+	va := []evict.Attachment{{Name: "va", PV: "pv"}}
+	for _, tc := range []struct {
+		name   string
+		age    time.Duration
+		change func(*course)
+		want   reason.Reason
+		lists  bool
+	}{
+		{"still attached", 900 * time.Millisecond, func(*course) {}, reason.WaitingDetach, false},
+		{"still attached, after a second", time.Second, func(*course) {}, reason.WaitingDetach, true},
+		{"still attached, and a pod that came", time.Second, func(c *course) { c.pods = []evict.Pod{running("a")} }, reason.Tombstoning, true},
+		{"gone", 100 * time.Millisecond, func(c *course) { c.cached, c.live = nil, nil }, reason.Finished, true},
+		{"entries in the lists", 100 * time.Millisecond, func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} }, reason.Clearing, true},
+		{"a heartbeat", 100 * time.Millisecond, func(c *course) { c.look.LeaseRV = "2" }, reason.WaitingDetach, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.cached, c.live = va, va
+			if s := c.next(); s.Do != Wait || s.Why != reason.WaitingDetach || !slices.Contains(c.reads, Pods) {
+				t.Fatalf("got %s (%s) after %v, want a list and a wait", s.Do, s.Why, c.reads)
+			}
+			c.now = c.now.Add(tc.age)
+			c.answer(off)
+			tc.change(c)
+			c.now = c.node.kept.at.Add(tc.age)
+			c.see()
+			if s := c.next(); s.Why != tc.want || slices.Contains(c.reads, Pods) != tc.lists {
+				t.Errorf("got %s (%s) after %v, want %s, with a list: %v", s.Do, s.Why, c.reads, tc.want, tc.lists)
+			}
+		})
+	}
+}
+
+// The lists are cleared once, and of what goes alone: the volume of a pod that could not be ended is looked up first. volumesAttached is
+// not cleared again when its controller writes it back while it detaches (F5), but where the write failed.
+func TestClearingKeepsAndRemembers(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		c := midst(t, taint.PhaseEvicting)
+		c.cached = []evict.Attachment{{Name: "va", PV: "pv-goes"}}
+		c.live = c.cached
+		stays := claims(running("stays"))
+		c.pods = []evict.Pod{ended("ended"), stays}
+		c.volumes["stays"] = []evict.Volume{{PV: "pv", Unique: "stays"}}
+		c.look.InUse = []corev1.UniqueVolumeName{"stays", "goes"}
+		c.look.Attached = []corev1.AttachedVolume{{Name: "stays"}, {Name: "goes"}}
+		if s := c.next(); s.Do != Tombstone {
+			t.Fatalf("got %s (%s), want the pod ended", s.Do, s.Why)
+		}
+		c.did(Outcome{How: map[string]evict.Refusal{"stays": evict.Failed}})
+		s := c.next()
+		if s.Do != ClearVolumes || !slices.Equal(s.InUse, c.look.InUse[:1]) || len(s.Attached) != 1 || s.Attached[0].Name != "stays" {
+			t.Fatalf("got %s (%s), in use %v, attached %v, want all but one cleared", s.Do, s.Why, s.InUse, s.Attached)
+		}
+		var o Outcome
+		if failed {
+			o.Err = errors.New("a conflict")
+		}
+		c.did(o)
+		c.look.InUse = c.look.InUse[:1]
+		if s := c.next(); (s.Do == ClearVolumes) != failed {
+			t.Errorf("failed %v: got %s (%s)", failed, s.Do, s.Why)
+		}
+	}
+}
+
+// How the writes of pods ended decides what is tried next: a pod that changed or went is no trouble, any other failure rests, and keeps no
+// other pod from its end.
+func TestWritesThatFail(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		how   evict.Refusal
+		times int // the writes are tried
+		want  Do  // b alone being left
+		small bool
+	}{
+		{"gone", evict.Accepted, 9, Tombstone, false},
+		{"changed", evict.Changed, 1, Tombstone, false},
+		{"changed all the time", evict.Changed, 4, Wait, false},
+		{"no quorum", evict.Failed, 1, Wait, false},
+		{"too large", evict.TooLarge, 1, Tombstone, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods = []evict.Pod{running("a"), running("b"), running("c")}
+			for range tc.times {
+				if s := c.next(); s.Do != Tombstone || !slices.ContainsFunc(s.Pods, func(p evict.Pod) bool { return p.Name == "b" }) {
+					t.Fatalf("got %s (%s) of %v, want b tried again", s.Do, s.Why, s.Pods)
+				}
+				c.did(Outcome{How: map[string]evict.Refusal{"a": evict.Accepted, "b": tc.how, "c": evict.Accepted}})
+				c.pods = []evict.Pod{running("b")}
+			}
+			if s := c.next(); s.Do != tc.want || s.Do == Tombstone && s.Pods[0].Small != tc.small {
+				t.Errorf("got %s (%s) of %+v, want %s", s.Do, s.Why, s.Pods, tc.want)
+			}
+		})
+	}
+}
+
+// The mark goes however SetNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
+func TestSetNotReadyHoldsUpNothing(t *testing.T) {
+	for name, o := range map[string]Outcome{
+		"written":       {How: map[string]evict.Refusal{"a": evict.Accepted}},
+		"failed":        {How: map[string]evict.Refusal{"a": evict.Failed}},
+		"changed":       {How: map[string]evict.Refusal{"a": evict.Changed}},
+		"too large":     {How: map[string]evict.Refusal{"a": evict.TooLarge}},
+		"not tried":     {How: map[string]evict.Refusal{}},
+		"the run ended": {Err: errors.New("proof lost")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.pods = []evict.Pod{readsReady(exempt(running("a")))}
+			c.upTo(SetNotReady, off)
+			for range 10 {
+				if c.did(o); name == "written" {
+					c.pods[0].Ready = false
+				}
+				s := c.next()
+				if s.Do == Ask {
+					c.answer(off)
+					s = c.next()
+				}
+				if s.Do == Unmark && s.Record.Result == taint.ResultEvicted {
+					if left := len(s.Stuck) > 0; left != (name != "written") {
+						t.Errorf("got %+v named, want the pod named if it still reads Ready", s.Stuck)
+					}
+					return
+				}
+				if s.Do != SetNotReady {
+					t.Fatalf("got %s (%s), want it tried again or the mark to go", s.Do, s.Why)
+				}
+			}
+			t.Error("tried ten times, and the mark is still there")
+		})
+	}
+}
+
+// The condition appears while the node looks dead and its machine is on, stays while it looks dead, and goes when the node is back.
+func TestPoweredOnCondition(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		has   bool
+		ready corev1.ConditionStatus
+		mode  fence.Mode
+		says  providers.PowerState
+		want  bool // a write
+		on    bool
+	}{
+		{"on, mode observe", false, corev1.ConditionUnknown, fence.Observe, on, true, true},
+		{"on, it stands already", true, corev1.ConditionUnknown, fence.Observe, on, false, false},
+		{"unknown by now", true, corev1.ConditionUnknown, fence.Observe, unknown, false, false},
+		{"mode fence", false, corev1.ConditionUnknown, fence.Fence, on, false, false},
+		{"back", true, corev1.ConditionTrue, fence.Observe, on, true, false},
+		{"well", false, corev1.ConditionTrue, fence.Observe, on, false, false},
+	} {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.look.PoweredOn, c.look.Ready, c.facts.Mode = []evict.Pod{running("a")}, tc.has, tc.ready, tc.mode
+		if tc.ready == corev1.ConditionTrue {
+			c.look.LeaseRV = "2" // a heartbeat
+		}
+		s := c.next()
+		if s.Do == Ask {
+			c.answer(tc.says)
+			s = c.next()
+		}
+		if (s.Do == Condition) != tc.want || s.On != tc.on {
+			t.Errorf("%s: got %s (%s), on %v, want a write: %v, on %v", tc.name, s.Do, s.Why, s.On, tc.want, tc.on)
+		}
+	}
+}
+
+// Where nobody speaks for the machine nobody is asked: that is the answer.
+func TestNobodyToAsk(t *testing.T) {
+	for name, make := range map[string]func() *course{
+		"unmarked": func() *course { return begin(t, &fleet.Fleet{}, "n1") },
+		"marked by a person": func() *course {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.look.Mark = &taint.Mark{Value: "kim"}
+			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1",
+				By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now.Wall)
+			c.look.Record = &rec
+			return c
+		},
+		"in the middle of our own": func() *course { return midst(t, taint.PhaseEvicting) },
+	} {
+		c := make()
+		c.pods = []evict.Pod{running("a")}
+		c.facts.Devices, c.facts.Nobody = nil, errors.New("two rules claim the node")
+		s := c.next()
+		switch {
+		case s.Do == Ask:
+			t.Errorf("%s: asks nobody (%s)", name, s.Why)
+		case name == "unmarked" && (s.Why != reason.NoMachine || s.Detail != "two rules claim the node"):
+			t.Errorf("%s: got %s (%s) %q", name, s.Do, s.Why, s.Detail)
+		case name == "in the middle of our own" && (s.Do != Wait || s.Why != reason.ProofLost):
+			t.Errorf("%s: got %s (%s), want a wait for a proof", name, s.Do, s.Why)
+		}
+	}
+}
+
+// A node that nothing points at costs no look.
+func TestIdle(t *testing.T) {
+	well := taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionTrue}
+	ended := func(res taint.Result, boot string) *taint.Record {
+		r := taint.Record{ID: "f", NodeUID: "u", BootID: boot, LeaseRV: "1"}.Enter(taint.PhaseDone, res, newYear)
+		return &r
+	}
+	open := taint.Record{ID: "f", NodeUID: "u", BootID: "b", LeaseRV: "1"}.Enter(taint.PhasePoweringOff, "", newYear)
+	for _, tc := range []struct {
+		name   string
+		change func(*taint.Look, *fleet.View)
+		want   bool
+	}{
+		{"well", func(*taint.Look, *fleet.View) {}, true},
+		{"NotReady", func(l *taint.Look, _ *fleet.View) { l.Ready = corev1.ConditionFalse }, false},
+		{"silent", func(_ *taint.Look, v *fleet.View) { v.Stale = true }, false},
+		{"its device says so", func(_ *taint.Look, v *fleet.View) { v.Hint = fleet.Push }, false},
+		{"marked", func(l *taint.Look, _ *fleet.View) { l.Mark = &taint.Mark{Value: "kim"} }, false},
+		{"a record that cannot be read", func(l *taint.Look, _ *fleet.View) { l.RecordErr = errors.New("no JSON") }, false},
+		{"an open fence", func(l *taint.Look, _ *fleet.View) { l.Record = &open }, false},
+		{"cancelled", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultCancelled, "b") }, true},
+		{"evicted, on another boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "before") }, true},
+		{"evicted, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "b") }, false},
+		{"returned, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultReturned, "b") }, false},
+		{"evicted, on the same boot, and started since", func(l *taint.Look, _ *fleet.View) {
+			l.Record = ended(taint.ResultEvicted, "b")
+			l.Record.Run, l.Record.Restart = "1", "2"
+		}, true},
+		{"evicted, on the same boot, and nobody has told yet", func(l *taint.Look, _ *fleet.View) {
+			l.Record = ended(taint.ResultEvicted, "b")
+			l.Record.Run = "1"
+		}, false},
+		{"known to be never off", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultNeverPoweredOff, "b") }, true},
+		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
+	} {
+		l, v := well, fleet.View{Heard: true}
+		if tc.change(&l, &v); Idle(l, v) != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
+		}
+	}
+}
+
+// When the mark goes the pods are named that only finalizers keep; and when there is nothing to evict, those that stay by themselves.
+func TestNamesWhatStays(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	kept := ended("kept")
+	kept.Deleting, kept.Finalizers = true, []string{"example.net/keep"}
+	theirs := running("theirs") // not ours to end
+	theirs.Exempt, theirs.Grace, theirs.Finalizers = taint.ExemptDaemon, 0, []string{"example.net/keep"}
+	c.pods = []evict.Pod{kept, theirs}
+	if s := c.next(); s.Do != Unmark || len(s.Kept) != 1 || s.Kept[0].Name != "kept" {
+		t.Errorf("got %s (%s), kept %v, want the ended pod", s.Do, s.Why, s.Kept)
+	}
+
+	c = begin(t, &fleet.Fleet{}, "n1")
+	done := evict.Pod{Namespace: "ns", Name: "done", Exempt: taint.ExemptTolerate, Terminal: true}
+	c.pods = []evict.Pod{exempt(running("agent")), done}
+	if s := c.next(); s.Why != reason.NoWork || s.Detail != "no pod has to move" {
+		t.Errorf("got %s: %s", s.Why, s.Detail)
+	}
+	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		p := running(n)
+		p.Exempt = taint.ExemptTolerate
+		c.pods = append(c.pods, p)
+	}
+	if s := c.next(); s.Why != reason.NoWork || !strings.HasSuffix(s.Detail, "stay: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more") {
+		t.Errorf("got %s: %s", s.Why, s.Detail)
+	}
+}
+
+// A control-plane or etcd node is not powered off, by whichever label it is told.
+func TestIsControlPlane(t *testing.T) {
+	for label, want := range map[string]bool{
+		"node-role.kubernetes.io/control-plane": true, "node-role.kubernetes.io/master": true, "node-role.kubernetes.io/etcd": true,
+		"node-role.kubernetes.io/worker": false,
+	} {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.look.Labels = []evict.Pod{running("a")}, map[string]string{label: ""}
+		c.next()
+		c.answer(on)
+		if s := c.next(); (s.Why == reason.ControlPlane) != want || (s.Do == Write) == want {
+			t.Errorf("%s: got %s (%s)", label, s.Do, s.Why)
+		}
+	}
+}
+
+// Of two devices each is believed, and powered off through, for itself.
+func TestTwoDevices(t *testing.T) {
+	second := proof.Device{Name: "pdu/n1", Level: 1, Machine: taint.Machine{Provider: "pdu", ID: "n1"}}
+	say := func(c *course, states ...providers.PowerState) {
+		var all []providers.Answer
+		for _, s := range states {
+			all = append(all, providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
+		}
+		c.node.Answered(all, c.now, c.fleet)
+		c.now = c.now.Add(time.Millisecond)
+	}
+	lied := func(c *course, who ...proof.Device) {
+		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff,
+			c.now.Wall)
+		c.fleet.Record("n2", "7", &rec, c.now)
+	}
+	for _, tc := range []struct {
+		name string
+		liar int // which lied before; 2: both
+		says [2]providers.PowerState
+		want providers.PowerState
+		ends bool
+	}{
+		{"the first lied, and says Off alone", 0, [2]providers.PowerState{off, unknown}, unknown, false},
+		{"the first lied, the second says Off", 0, [2]providers.PowerState{unknown, off}, off, true},
+		{"the first lied, and says On", 0, [2]providers.PowerState{on, off}, unknown, false},
+		{"the second lied, and says Off alone", 1, [2]providers.PowerState{unknown, off}, unknown, false},
+		{"the second lied, the first says Off", 1, [2]providers.PowerState{off, off}, off, true},
+		{"both lied", 2, [2]providers.PowerState{off, off}, unknown, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := midst(t, taint.PhaseEvicting)
+			c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
+			c.pods = []evict.Pod{running("a")}
+			lied(c, append(slices.Clone(c.facts.Devices), c.facts.Devices...)[tc.liar%2:tc.liar%2+1+tc.liar/2]...)
+			c.see()
+			say(c, tc.says[0], tc.says[1])
+			if got := c.node.Answer().State; got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+			if s := c.next(); (s.Do == Tombstone) != tc.ends {
+				t.Errorf("got %s (%s)", s.Do, s.Why)
+			}
+		})
+	}
+
+	// A node is left alone only when none of its devices is believed.
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
+	c.pods = []evict.Pod{running("a")}
+	lied(c, c.facts.Devices[0])
+	if s := c.next(); s.Do != Ask {
+		t.Errorf("one lied: got %s (%s), want the question", s.Do, s.Why)
+	}
+	lied(c, c.facts.Devices...)
+	c.fleet.Record("n2", "8", func() *taint.Record {
+		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone,
+			taint.ResultNeverPoweredOff, c.now.Wall)
+		return &r
+	}(), c.now)
+	c.see()
+	if s := c.next(); s.Why != reason.Distrusted || s.Detail != "n2" {
+		t.Errorf("both lied: got %s (%s, %s), want the node left alone, by n2's record", s.Do, s.Why, s.Detail)
+	}
+
+	// The power-off goes through the device that answers, and after a refusal through the next at once.
+	c = announced(t)
+	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
+	through := func() int {
+		t.Helper()
+		for range 20 {
+			switch s := c.next(); s.Do {
+			case PowerOff:
+				return s.Device
+			case Ask:
+				say(c, unknown, on)
+			case Wait:
+				c.pass(s.After)
+			default:
+				t.Fatalf("got %s (%s)", s.Do, s.Why)
+			}
+		}
+		t.Fatal("no power-off")
+		return 0
+	}
+	before := c.now
+	if d := through(); d != 1 {
+		t.Errorf("through device %d, want the second, which answers", d)
+	}
+	c.did(Outcome{Sent: c.now, Err: providers.ErrUnreachable})
+	if d := through(); d != 0 || c.now.Sub(before) > time.Second {
+		t.Errorf("refused: through device %d after %s, want the first at once", d, c.now.Sub(before))
+	}
+}
+
+// A host of KubeVirt is not powered off unless the configuration says so: its virtual machines may serve. One that is
+// off is recovered as any node.
+func TestHostOfKubeVirt(t *testing.T) {
+	host := func(may bool) *course {
+		c := begin(t, &fleet.Fleet{}, "n1")
+		c.pods, c.facts.VMHosts = []evict.Pod{running("a")}, may
+		c.look.Labels = map[string]string{"kubevirt.io/schedulable": "false"}
+		return c
+	}
+	c := host(false)
+	c.next()
+	c.answer(on)
+	if s := c.next(); s.Do != Wait || s.Why != reason.VMHost {
+		t.Errorf("it is on: got %s (%s), want it left on", s.Do, s.Why)
+	}
+	if s := host(true).upTo(Write, on); s.Why != reason.Announcing {
+		t.Errorf("it is on, and may be powered off: got %s (%s)", s.Do, s.Why)
+	}
+	if s := host(false).upTo(Arm, off); s.Why != reason.ProvenOff {
+		t.Errorf("it is off: got %s (%s), want it marked", s.Do, s.Why)
+	}
+}

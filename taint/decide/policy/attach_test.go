@@ -1,0 +1,325 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+)
+
+// waits and hurries are volume attachment recovery's two rules.
+func waits() Policy {
+	return Policy{Name: "r", When: NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Terminating: true, Keep: true, Detach: true,
+		WithoutProof: AcceptDuplicates}
+}
+
+func hurries() Policy {
+	p := waits()
+	p.Terminating, p.Replaced = false, true
+	return p
+}
+
+// user is a terminating pod of a ReplicaSet that uses volumes of the driver, by their PVs.
+func user(name string, pvs ...string) evict.Pod {
+	p := evict.Pod{Namespace: "web", Name: name, UID: name, Owner: evict.Owner{Kind: "ReplicaSet", Name: "s"},
+		Deleting: true, DeleteAt: now.Add(-time.Second).Wall}
+	for _, pv := range pvs {
+		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Claim: "claim-" + pv, Driver: "csi"})
+	}
+	return p
+}
+
+// entombed is the pod with a tombstone.
+func entombed(p evict.Pod) evict.Pod {
+	p.Terminal, p.Tombstone = true, true
+	return p
+}
+
+func attachment(pv string) evict.Attachment {
+	return evict.Attachment{Name: "va-" + pv, UID: "uid-" + pv, ResourceVersion: "1", PV: pv, Attacher: "csi"}
+}
+
+// A pod is ended, and kept, where that frees its volumes; then their attachments go, and nobody else's.
+func TestAttachments(t *testing.T) {
+	in := now.Add(3 * time.Second)
+	tests := []struct {
+		name   string
+		p      Policy
+		pods   []evict.Pod
+		change func(v *View)
+		want   string
+	}{
+		{"nobody waits for wait", waits(), []evict.Pod{user("a", "v")}, nil, "end[a]"},
+		{"in its grace", waits(), []evict.Pod{{Namespace: "web", UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
+			Volumes: []evict.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
+		{"nobody deleted it", waits(), []evict.Pod{{UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Volumes: []evict.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
+		{"a Deployment's, whose ReplicaSet another policy asked about", waits(), []evict.Pod{func() evict.Pod {
+			p := user("a", "v")
+			p.Owner = evict.Owner{Kind: "Deployment", Name: "d", Known: true, Direct: "ReplicaSet"}
+			return p
+		}()}, nil, "end[a]"},
+		{"a StatefulSet's", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Owner.Kind = "StatefulSet"; return p }()}, nil, "wait 30s"},
+		{"a pod of nobody's", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Owner = evict.Owner{}; return p }()}, nil, "wait 30s"},
+		{"of another driver", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Volumes[0].Driver = "x"; return p }()}, nil, "wait 30s"},
+		{"exempt", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil, "wait 30s"},
+
+		{"another that may end uses the volume, too", waits(), []evict.Pod{user("a", "v"), user("b", "v")}, nil, "end[a b]"},
+		{"one in its grace uses the volume, too", waits(),
+			[]evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()},
+			nil, "wait 3s"},
+		{"one that stays uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()}, nil, "wait 5s"},
+		{"a static one uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
+		{"one that stays uses it by another name", waits(), []evict.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []evict.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
+		{"one whose volumes nobody read", waits(), []evict.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}}, nil, "volumes[b]"},
+		{"one that stays has a claim that cannot be read", waits(), []evict.Pod{user("a", "v"),
+			{Name: "b", UID: "b", Volumes: []evict.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
+		{"one of its own claims cannot be read", waits(), []evict.Pod{func() evict.Pod {
+			p := user("a", "v")
+			p.Volumes = append(p.Volumes, evict.Volume{Claim: "x", Unread: true})
+			return p
+		}()}, nil, "wait 30s"},
+		{"a finished one used the volume", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Terminal = true; return p }()}, nil, "end[a]"},
+		{"one that stays uses a volume of one that shares another", waits(), []evict.Pod{user("a", "v"), user("b", "v", "w"), func() evict.Pod {
+			p := user("c", "w")
+			p.DeleteAt = time.Time{}
+			return p
+		}()}, nil, "wait 5s"},
+		{"others go all the same", waits(), []evict.Pod{user("a", "v"), user("b", "w"), {UID: "c", Volumes: []evict.Volume{{PV: "w"}}}}, nil, "end[a]"},
+		{"a policy that does not detach takes no heed", func() Policy { p := waits(); p.Keep, p.Detach = false, false; return p }(), []evict.Pod{user("a", "v"),
+			{UID: "b", Volumes: []evict.Volume{{PV: "v"}}}}, nil, "end[a]"},
+
+		{"immediate: nobody looked who waits", hurries(), []evict.Pod{user("a", "v")}, nil, "waiting[a]"},
+		{"immediate: nobody waits", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{} }, "wait 5s"},
+		{"immediate: one waits for it", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
+		{"immediate: in its grace", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
+			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
+		{"immediate: nobody deleted it", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Deleting, p.DeleteAt = false, time.Time{}; return p }()},
+			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "wait 5s"},
+		{"immediate: one waits for a claim of that name elsewhere", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"db/claim-v": true} }, "wait 5s"},
+		{"immediate: one waits for another driver's volume of its", hurries(), []evict.Pod{func() evict.Pod {
+			p := user("a", "v", "w")
+			p.Volumes[1].Driver = "x"
+			return p
+		}()}, func(v *View) { v.Waiting = map[string]bool{"web/claim-w": true} }, "wait 5s"},
+
+		{"ended before this process: the attachments", waits(), []evict.Pod{entombed(user("a", "v"))}, nil, "attachments[]"},
+		{"they go", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")) }, "detach[va-v]"},
+		{"they are going", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Deleting = true; v.listed(a) }, "wait 30s"},
+		{"they are gone", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed() }, "wait 30s"},
+		{"others' stay", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("w"), attachment("v")) }, "detach[va-v]"},
+		{"another attacher's stays", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Attacher = "x"; v.listed(a) }, "wait 30s"},
+		{"that of a volume that one uses who stays, too", waits(), []evict.Pod{entombed(user("a", "v")), {UID: "b", Volumes: []evict.Volume{{PV: "v"}}}},
+			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
+		{"that of a volume that one with an unread claim may use", waits(), []evict.Pod{entombed(user("a", "v")),
+			{UID: "b", Volumes: []evict.Volume{{Claim: "x", Unread: true}}}}, func(v *View) { v.listed(attachment("v")) }, "wait 5s"},
+		{"volumes of others not read", waits(), []evict.Pod{entombed(user("a", "v")), {Name: "b", UID: "b", Claims: true}}, func(v *View) { v.listed(attachment("v")) }, "volumes[b]"},
+		{"a tombstone of a StatefulSet's", waits(), []evict.Pod{func() evict.Pod { p := entombed(user("a", "v")); p.Owner.Kind = "StatefulSet"; return p }()},
+			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
+		{"finished by itself", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Terminal = true; return p }()},
+			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
+		{"a tombstone that nobody deleted", waits(), []evict.Pod{func() evict.Pod {
+			p := entombed(user("a", "v"))
+			p.Deleting = false
+			return p
+		}()}, func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
+		{"refused a moment ago", waits(), []evict.Pod{entombed(user("a", "v")), entombed(user("b", "w"))}, func(v *View) {
+			v.listed(attachment("v"), attachment("w"))
+			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]evict.Refusal{"uid-v": evict.Denied}, now)
+		}, "detach[va-w]"},
+		{"all refused a moment ago", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+			v.listed(attachment("v"))
+			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]evict.Refusal{"uid-v": evict.Denied}, now)
+		}, "wait 5s"},
+		{"the node is back", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"the node is marked", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Mark = &taint.Mark{} }, "leave"},
+		{"a fence has begun", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+			v.listed(attachment("v"))
+			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
+		}, "leave"},
+		{"all nodes look dead", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+			v.listed(attachment("v"))
+			v.Storm.Detail = "zone lost"
+		}, "wait 5s: zone lost"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := View{Now: now, Look: down(), Listed: true, Pods: tt.pods, Policies: []Policy{tt.p}}
+			v.SawPods(tt.pods)
+			if tt.change != nil {
+				tt.change(&v)
+			}
+			if got := what(Step(v)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// listed is that the API server listed these attachments.
+func (v *View) listed(all ...evict.Attachment) {
+	v.Attached, v.Attachments = true, all
+	v.SawAttachments(all)
+}
+
+// story plays Step against one node until it waits or leaves, and tells its acts.
+type story struct {
+	v     View
+	pods  []evict.Pod
+	atts  []evict.Attachment
+	waits map[string]bool
+	keep  bool // pods that are deleted stay: somebody else deletes them meanwhile
+}
+
+func (s *story) play() string {
+	var acts []string
+	for range 30 {
+		d := Step(s.v)
+		s.v.Decided(d)
+		how := map[string]evict.Refusal{}
+		switch d.Act {
+		case ReadPods:
+			s.v.Listed, s.v.Pods = true, slices.Clone(s.pods)
+			s.v.SawPods(s.v.Pods)
+			continue
+		case ReadWaiting:
+			s.v.Waiting = s.waits
+			continue
+		case ReadAttachments:
+			s.v.listed(slices.Clone(s.atts)...)
+			continue
+		case Leave, Wait:
+			return strings.Join(acts, ", ")
+		}
+		acts = append(acts, what(d))
+		for _, p := range d.Pods {
+			how[p.UID] = evict.Accepted
+			i := slices.IndexFunc(s.pods, func(q evict.Pod) bool { return q.UID == p.UID })
+			if d.Act == Delete || s.keep {
+				s.pods = slices.Delete(s.pods, i, i+1)
+			} else {
+				s.pods[i] = entombed(s.pods[i])
+			}
+		}
+		for _, a := range d.Attachments {
+			how[a.UID] = evict.Accepted
+			s.atts = slices.DeleteFunc(s.atts, func(b evict.Attachment) bool { return b.UID == a.UID })
+		}
+		s.v.Wrote(d, how, s.v.Now)
+		s.v.Listed, s.v.Pods, s.v.Waiting, s.v.Attached, s.v.Attachments = false, nil, nil, false, nil
+	}
+	return strings.Join(acts, ", ") + ", for ever"
+}
+
+// Where pods are deleted, too, they go first. What they freed is remembered when they are gone, and is done once.
+func TestAttachmentsAfterDeletion(t *testing.T) {
+	deletes := Policy{Name: "d", When: NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates}
+	pods := func() []evict.Pod {
+		of := func(name, kind, direct, pv string) evict.Pod {
+			p := user(name, pv)
+			p.Owner = evict.Owner{Kind: kind, Known: true, Direct: direct}
+			return p
+		}
+		return []evict.Pod{of("deployment", "Deployment", "ReplicaSet", "v"), of("alone", "ReplicaSet", "ReplicaSet", "w"), of("set", "StatefulSet", "StatefulSet", "x")}
+	}
+	all := []evict.Attachment{attachment("v"), attachment("w"), attachment("x")}
+	inGrace := pods()
+	for i := range inGrace {
+		inGrace[i].DeleteAt = now.Add(time.Minute).Wall
+	}
+	tests := []struct {
+		name     string
+		policies []Policy
+		pods     []evict.Pod
+		keep     bool
+		want     string
+		left     string
+	}{
+		{"never", []Policy{deletes}, pods(), false, "end[deployment], delete[deployment]", "alone set"},
+		{"wait", []Policy{deletes, waits()}, pods(), false, "end[deployment], delete[deployment], end[alone], detach[va-v va-w]", "alone set"},
+		{"immediate", []Policy{deletes, hurries()}, pods(), false, "end[deployment], delete[deployment], end[alone], detach[va-v va-w]", "alone set"},
+		{"wait, without a deletion", []Policy{waits()}, pods(), false, "end[deployment alone], detach[va-v va-w]", "deployment alone set"},
+		{"immediate, before the grace is over", []Policy{deletes, hurries()}, inGrace, false, "end[deployment alone], detach[va-v va-w]", "deployment alone set"},
+		{"somebody else deletes what was ended", []Policy{deletes, waits()}, pods(), true, "end[deployment], end[alone], detach[va-v va-w]", "set"},
+		{"a policy that ends all, and detaches", []Policy{{Name: "p", When: NotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}}, pods(), false,
+			"end[deployment alone set], delete[deployment alone set], detach[va-v va-w va-x]", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &story{v: View{Now: now, Look: down(), Policies: tt.policies}, pods: tt.pods, atts: slices.Clone(all), keep: tt.keep,
+				waits: map[string]bool{"web/claim-v": true, "web/claim-w": true}}
+			if got := s.play(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			var left []string
+			for _, p := range s.pods {
+				left = append(left, p.Name)
+			}
+			if got := strings.Join(left, " "); got != tt.left {
+				t.Errorf("left: got %q, want %q", got, tt.left)
+			}
+			s.v.Listed, s.v.Attached = false, false
+			if got := s.play(); got != "" {
+				t.Errorf("a second time: got %q, want nothing", got)
+			}
+		})
+	}
+	// A pod that was ended in its grace is deleted when that is over, also by a process that did not end it.
+	s := &story{v: View{Now: now, Look: down(), Policies: []Policy{deletes, hurries()}}, pods: inGrace[:1], atts: slices.Clone(all)}
+	s.pods[0] = entombed(s.pods[0])
+	if got := s.play(); got != "detach[va-v]" {
+		t.Errorf("in its grace: got %q", got)
+	}
+	s.v.Now, s.v.Listed = now.Add(time.Minute), false
+	if got := s.play(); got != "delete[deployment]" {
+		t.Errorf("after it: got %q", got)
+	}
+}
+
+// A policy whose trigger is the change has not done before what its pods used is detached.
+func TestDetachBeforeDone(t *testing.T) {
+	p := Policy{Name: "once", When: BecameNotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}
+	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []evict.Pod{user("a", "v")}, atts: []evict.Attachment{attachment("v")}}
+	s.v.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+	s.v.Look = down()
+	s.v.Saw(s.v.Look)
+	refused := s.v
+	refused.Listed, refused.loose, refused.Attached, refused.Attachments = true, map[string]string{"v": "once"}, true, s.atts
+	refused.Wrote(Decision{Act: DeleteAttachments, Attachments: s.atts}, map[string]evict.Refusal{"uid-v": evict.Failed}, now)
+	if d := Step(refused); d.Act != Wait || len(d.Done) > 0 {
+		t.Errorf("while the deletion rests: got %s, done %v, want it not done", what(d), d.Done)
+	}
+	if got, want := s.play(), "end[a], delete[a], detach[va-v]"; got != want || !maps.Equal(s.v.done, map[string]int{"once": 1}) {
+		t.Errorf("got %q, done %v; want %q and it done", got, s.v.done, want)
+	}
+}
+
+// What is loose is forgotten when the node is back, marked, or somebody uses it again.
+func TestLooseIsForgotten(t *testing.T) {
+	for name, forget := range map[string]func(*View){
+		"back":         func(v *View) { v.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },
+		"marked":       func(v *View) { v.Saw(taint.Look{Exists: true, Mark: &taint.Mark{}}) },
+		"not attached": func(v *View) { v.SawAttachments([]evict.Attachment{attachment("w")}) },
+		"used again": func(v *View) {
+			v.Pods = []evict.Pod{{UID: "b", Volumes: []evict.Volume{{PV: "v"}}}}
+			v.Decided(Step(*v))
+		},
+		"deleted": func(v *View) {
+			v.Wrote(Decision{Act: DeleteAttachments, Attachments: []evict.Attachment{attachment("v")}}, map[string]evict.Refusal{"uid-v": evict.Accepted}, now)
+		},
+	} {
+		v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{waits()}}
+		v.Wrote(Decision{Act: Tombstone, Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+		if len(v.loose) != 1 || v.Owes() {
+			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.loose, v.Owes())
+		}
+		if forget(&v); len(v.loose) != 0 {
+			t.Errorf("%s: got loose %v, want none", name, v.loose)
+		}
+	}
+}

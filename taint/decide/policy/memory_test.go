@@ -1,0 +1,52 @@
+package policy
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+)
+
+// What a Memory remembers comes back, each field of it.
+func TestMemoryIsWrittenWhole(t *testing.T) {
+	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
+	m := Memory{
+		ready: true, fell: 2, done: map[string]int{"p": 1}, since: at, looked: at.Add(1), resumed: at.Add(2), lost: at.Add(3),
+		seen:  evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
+		again: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
+		owed: map[string]bool{"v": true}, freed: map[string]bool{"w": true}, told: map[string]bool{"p": true},
+		loose: map[string]string{"pv": "p"}, spells: map[string]spell{"p": {true, at.Add(4), true, at.Add(5)}}, failed: map[string]bool{"x": true},
+		free: []freed{{"p", evict.Volume{PV: "pv", Driver: "d"}, "b", true}}, boot: "b",
+	}
+	for v, i := reflect.ValueOf(m), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Errorf("field %s is not in this test: is it written?", v.Type().Field(i).Name)
+		}
+	}
+	for _, want := range []Memory{m, {}} {
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Memory
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v (%s)", got, want, text)
+		}
+	}
+}
+
+// A recording of before taints were seen by two clocks has one time for each: both clocks agree on it.
+func TestMemoryOfOneClock(t *testing.T) {
+	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
+	var got Memory
+	err := json.Unmarshal([]byte(`{"seen":[{"key":"k","seen":"2026-03-01T12:00:00.000000005Z"}]}`), &got)
+	if want := (Memory{seen: evict.TaintTimes{{Key: "k", Seen: at}}}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}

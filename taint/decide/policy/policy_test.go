@@ -1,0 +1,340 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+var now = providers.InstantOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+
+// down is a node that is not Ready.
+func down() taint.Look {
+	return taint.Look{
+		Exists: true, Name: "n", Ready: corev1.ConditionUnknown, Labels: map[string]string{"rack": "a"}, Got: now,
+		Taints: []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule}},
+	}
+}
+
+// pod is one that every part of full selects.
+func pod(name string) evict.Pod {
+	return evict.Pod{
+		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"},
+		DeleteAt: now.Add(-time.Second).Wall, Deleting: true,
+		Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
+	}
+}
+
+// full is a policy of which every part says something.
+func full() Policy {
+	return Policy{
+		Name: "p", When: NotReady, Nodes: selector("rack=a"), Namespaces: []string{"web", "db"}, Pods: selector("app=db"),
+		Owners: []string{"StatefulSet"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates,
+	}
+}
+
+// what a decision comes to.
+func what(d Decision) string {
+	var names []string
+	for _, p := range d.Pods {
+		if p.Small {
+			p.Name += " small"
+		}
+		names = append(names, p.Name)
+	}
+	switch d.Act {
+	case Leave:
+		return "leave"
+	case Wait:
+		if d.Aside != (Aside{}) {
+			return "wait " + d.After.String() + ": " + d.Aside.Detail
+		}
+		return "wait " + d.After.String()
+	default:
+		for _, a := range d.Attachments {
+			names = append(names, a.Name)
+		}
+		return fmt.Sprint(map[Act]string{ReadPods: "list", ReadOwners: "owners", ReadVolumes: "volumes", ReadRival: "rival", Tombstone: "end", Delete: "delete",
+			ReadWaiting: "waiting", ReadAttachments: "attachments", DeleteAttachments: "detach"}[d.Act], names)
+	}
+}
+
+// Each part of a policy, and of what is seen, decides by itself: one that is another's saves the pod.
+func TestStep(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(v *View, p *Policy, pod *evict.Pod)
+		want   string
+	}{
+		{"all fits", func(*View, *Policy, *evict.Pod) {}, "end[a]"},
+		{"nothing was listed", func(v *View, _ *Policy, _ *evict.Pod) { v.Listed, v.Pods = false, nil }, "list[]"},
+		{"no word for doing without proof", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = Never }, "leave"},
+		{"the storage fences", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
+		{"node Ready", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"the scheduler may bind its replacement to this node", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints = nil }, "wait 200ms"},
+		{"a taint that closes it only to some", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
+		{"a taint that closes it to nobody", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Look.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule
+		}, "wait 200ms"},
+		{"node cordoned", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints[0].Key = corev1.TaintNodeUnschedulable }, "end[a]"},
+		{"node says False, and is closed", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Look.Ready, v.Look.Taints[0].Key = corev1.ConditionFalse, corev1.TaintNodeNotReady
+		}, "end[a]"},
+		{"node says False", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionFalse }, "end[a]"},
+		{"node says nothing", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = "" }, "end[a]"},
+		{"node gone", func(v *View, _ *Policy, _ *evict.Pod) { v.Look = taint.Look{} }, "leave"},
+		{"node of another rack", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Labels = nil }, "leave"},
+		{"node marked", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Mark = &taint.Mark{} }, "leave"},
+		{"fence under way", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
+		}, "leave"},
+		{"fence over", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Record = &taint.Record{Phase: taint.PhaseDone} }, "end[a]"},
+		{"record unreadable", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.RecordErr = fmt.Errorf("no") }, "leave"},
+		{"a storm", func(v *View, _ *Policy, _ *evict.Pod) { v.Storm.Detail = "zone lost" }, "wait 5s: zone lost"},
+		{"a storm, nothing was listed", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Storm.Detail, v.Listed, v.Pods = "zone lost", false, nil
+		}, "wait 5s: zone lost"},
+		{"a storm, and no trigger", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Storm.Detail, v.Look.Ready = "zone lost", corev1.ConditionTrue
+		}, "leave"},
+		{"a storm, and what was ended is still there", func(v *View, _ *Policy, pod *evict.Pod) {
+			v.Storm.Detail, v.owed, pod.Terminal, pod.Tombstone = "zone lost", map[string]bool{"a": true}, true, true
+		}, "delete[a]"},
+		{"other namespace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
+		{"any namespace", func(_ *View, p *Policy, pod *evict.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
+		{"other label", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Labels = nil }, "wait 30s"},
+		{"other owner", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "Job" }, "wait 30s"},
+		{"no owner", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner = evict.Owner{} }, "wait 30s"},
+		{"any owner", func(_ *View, p *Policy, pod *evict.Pod) { p.Owners, pod.Owner = nil, evict.Owner{} }, "end[a]"},
+		{"DaemonSet's", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptDaemon }, "wait 30s"},
+		{"static pod", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptStatic }, "wait 30s"},
+		{"tolerates the mark", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
+		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *evict.Pod) {
+			v.Memory.Saw(v.Look)
+			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+			p.Terminating, pod.DeleteAt, pod.Deleting = false, time.Time{}, false
+		}, "wait 200ms"},
+		{"stock eviction has deleted it", func(v *View, p *Policy, pod *evict.Pod) {
+			v.Memory.Saw(v.Look)
+			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+			p.Terminating = false
+		}, "end[a]"},
+		{"finished", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal = true }, "wait 30s"},
+		{"ReplicaSet that nobody looked at", func(_ *View, p *Policy, pod *evict.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "ReplicaSet"}
+		}, "owners[a]"},
+		{"ReplicaSet of a Deployment", func(_ *View, p *Policy, pod *evict.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "Deployment", Known: true}
+		}, "end[a]"},
+		{"ReplicaSet of nobody", func(_ *View, p *Policy, pod *evict.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "ReplicaSet", Known: true}
+		}, "wait 30s"},
+		{"ReplicaSets under a policy of StatefulSets", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
+		{"volumes not read", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Claims, pod.Volumes = true, nil }, "volumes[a]"},
+		{"volumes of another driver", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Volumes = pod.Volumes[:1] }, "wait 30s"},
+		{"another driver's volume beside, where all must be its own", func(_ *View, p *Policy, _ *evict.Pod) { p.AllVolumes = true }, "wait 30s"},
+		{"no other driver's volume", func(_ *View, p *Policy, pod *evict.Pod) { p.AllVolumes, pod.Volumes = true, pod.Volumes[1:] }, "end[a]"},
+		{"no volume at all, where all must be its own", func(_ *View, p *Policy, pod *evict.Pod) { p.AllVolumes, pod.Volumes = true, nil }, "wait 30s"},
+		{"any driver", func(_ *View, p *Policy, pod *evict.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
+		{"nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
+		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *evict.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
+		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall }, "wait 1.234s"},
+		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall },
+			"wait 5s"},
+		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
+		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *evict.Pod) { p.Yields = true }, "rival[]"},
+		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},
+		{"the storage's own setting does the same", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("on") }, "wait 30s: policy p: on"},
+		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *evict.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
+		{"another's setting", func(v *View, _ *Policy, _ *evict.Pod) { v.Rival = new("on") }, "end[a]"},
+		{"the last writes were refused", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Denied}, now.Add(-2*time.Second))
+		}, "wait 3s"},
+		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *evict.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+		}, "end[a small]"},
+		{"too large for any", func(v *View, _ *Policy, _ *evict.Pod) {
+			for range 2 {
+				v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+			}
+		}, "wait 5s"},
+		{"ended", func(v *View, _ *Policy, pod *evict.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+			pod.Terminal, pod.Tombstone = true, true
+		}, "delete[a]"},
+		{"ended, and the node is back", func(v *View, _ *Policy, pod *evict.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
+		}, "delete[a]"},
+		{"ended by somebody else", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
+		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) {
+			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second).Wall
+		}, "wait 30s"},
+		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) {
+			pod.Terminal, pod.Tombstone, pod.Deleting, pod.DeleteAt = true, true, false, time.Time{}
+		}, "wait 30s"},
+		{"ended by somebody else, under a policy that deletes what it ended", func(_ *View, p *Policy, pod *evict.Pod) {
+			pod.Terminal, pod.Tombstone, p.Terminating = true, true, false
+		}, "wait 30s"},
+		{"the change, not seen", func(_ *View, p *Policy, _ *evict.Pod) { p.When = BecameNotReady }, "leave"},
+		{"the change, seen", func(v *View, p *Policy, _ *evict.Pod) {
+			p.When = BecameNotReady
+			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+			v.Memory.Saw(v.Look)
+			v.Memory.Saw(v.Look)
+		}, "end[a]"},
+		{"the change, done with", func(v *View, p *Policy, _ *evict.Pod) {
+			p.When = BecameNotReady
+			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+			v.Memory.Saw(v.Look)
+			v.Decided(Decision{Done: []string{"p"}})
+		}, "leave"},
+		{"the change, a second time", func(v *View, p *Policy, _ *evict.Pod) {
+			p.When = BecameNotReady
+			for range 2 {
+				v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+				v.Memory.Saw(v.Look)
+			}
+			v.Memory.done = map[string]int{"p": 1}
+		}, "end[a]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v, p, one := View{Now: now, Look: down(), Listed: true}, full(), pod("a")
+			v.Pods = []evict.Pod{{}}
+			tt.change(&v, &p, &one)
+			if v.Listed {
+				v.Pods = []evict.Pod{one}
+				v.SawPods(v.Pods)
+			}
+			v.Policies = []Policy{p}
+			if got := what(Step(v)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A pod that the API server lets nobody delete holds up no other.
+func TestRefusedPods(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
+	stuck := pod("stuck")
+	stuck.Terminal, stuck.Tombstone = true, true
+	v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"stuck": evict.Accepted}, now)
+	v.Wrote(Decision{Act: Delete}, map[string]evict.Refusal{"stuck": evict.Denied}, now.Add(-time.Second))
+	v.Pods = []evict.Pod{stuck, pod("next")}
+	v.SawPods(v.Pods)
+	if got := what(Step(v)); got != "end[next]" {
+		t.Errorf("beside one that may be ended: got %s", got)
+	}
+	v.Pods = v.Pods[:1]
+	if got := what(Step(v)); got != "wait 4s" {
+		t.Errorf("alone: got %s", got)
+	}
+	v.Now = now.Add(4 * time.Second)
+	if got := what(Step(v)); got != "delete[stuck]" {
+		t.Errorf("later: got %s", got)
+	}
+	v.SawPods(nil)
+	if v.Owes() {
+		t.Error("gone: got it owed")
+	}
+}
+
+// A pod that finalizers keep is deleted already: nothing is owed, or its node would be read for ever.
+func TestKeptPodIsNotOwed(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
+	a := pod("a")
+	a.Terminal, a.Tombstone = true, true
+	v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+	if v.SawPods([]evict.Pod{a}); !v.Owes() {
+		t.Error("ended, and not deleted yet: got nothing owed")
+	}
+	a.Deleting, a.Grace, a.Finalizers = true, 0, []string{"example.com/keep"}
+	if v.SawPods([]evict.Pod{a}); v.Owes() {
+		t.Error("deleted, and kept by a finalizer: got it owed")
+	}
+}
+
+// A policy's pods that tolerate the mark stay, and are named once while the node is not Ready. Others' pods, and those of
+// DaemonSets, are not named.
+func TestToleratingPodsAreNamed(t *testing.T) {
+	p := full()
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{p}}
+	v.Saw(v.Look)
+	tolerates, daemon, other := pod("a"), pod("b"), pod("c")
+	tolerates.Exempt, daemon.Exempt, other.Exempt = taint.ExemptTolerate, taint.ExemptDaemon, taint.ExemptTolerate
+	other.Namespace = "elsewhere"
+	tolerates.Claims = true // its volumes were not read
+	v.Pods = []evict.Pod{tolerates, daemon, other}
+	if got := what(Step(v)); got != "volumes[a]" {
+		t.Errorf("before its volumes are known: got %s", got)
+	}
+	v.Pods[0].Claims = false
+	d := Step(v)
+	want := []Note{{reason.PolicySkipped, "policy p, without proof: accept-duplicates: pod db/a tolerates the mark"}}
+	if got := what(d); got != "wait 30s" || !slices.Equal(d.Notes, want) {
+		t.Errorf("got %s and %v, want %v", got, d.Notes, want)
+	}
+	v.Decided(d)
+	if d := Step(v); len(d.Notes) > 0 {
+		t.Errorf("the next look: got %v", d.Notes)
+	}
+	healthy := v.Look
+	healthy.Ready = corev1.ConditionTrue
+	v.Saw(healthy)
+	v.Saw(v.Look)
+	if d := Step(v); !slices.Equal(d.Notes, want) {
+		t.Errorf("not Ready again: got %v, want %v", d.Notes, want)
+	}
+	v.Pods = append(v.Pods, pod("d"))
+	if got := what(Step(v)); got != "end[d]" {
+		t.Errorf("beside one that may be ended: got %s", got)
+	}
+}
+
+// A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
+func TestFinished(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{
+		{Name: "once", When: BecameNotReady, WithoutProof: AcceptDuplicates, Pods: selector("app=x")},
+		{Name: "always", When: NotReady, WithoutProof: AcceptDuplicates, Pods: selector("app=x")},
+	}}
+	v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+	v.Memory.Saw(v.Look)
+	v.Pods = []evict.Pod{pod("a")}
+	if d := Step(v); !slices.Equal(d.Done, []string{"once"}) {
+		t.Errorf("done: got %v, want the one that looks once", d.Done)
+	}
+	v.Pods[0].Labels = map[string]string{"app": "x"}
+	if d := Step(v); len(d.Done) != 0 || d.Policy.Name != "once" || d.Why != reason.PolicyEnding {
+		t.Errorf("with a pod of theirs: got %+v, want the first policy to end it", d)
+	}
+}
+
+// Each preset is one that Kubernetes' own selectors take, and none decides for the user that a pod may run twice.
+func TestPresets(t *testing.T) {
+	for _, p := range Presets {
+		if p.Policy.WithoutProof != Never || p.Policy.When == "" || p.Does == "" || p.Trusts == "" {
+			t.Errorf("preset %s: got %+v, want a trigger, its texts, and no word for doing without proof", p.Name, p)
+		}
+		if got, ok := PresetOf(p.Name); !ok || got.Name != p.Name {
+			t.Errorf("preset %s: not found by its name", p.Name)
+		}
+	}
+	if longhorn, _ := PresetOf("longhorn"); !longhorn.Policy.Yields {
+		t.Error("longhorn: does not stand aside for Longhorn's own setting")
+	}
+	noobaa, _ := PresetOf("noobaa")
+	if !noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa"}) || noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa-2"}) {
+		t.Error("noobaa: got another selector than app=noobaa")
+	}
+}

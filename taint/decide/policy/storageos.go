@@ -1,0 +1,304 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// StorageUnhealthy is the trigger of StorageOS' fencing controller: the policy's storage system says that its part on the node is not
+// healthy. A node gets one spell of attention for that: its pods are looked at once, what was refused is tried again until Timeout has
+// passed, and then the node is done until its storage was healthy again, or Expiry has passed since that was looked at. Ready does not
+// matter. What the storage does not tell, or what nobody knows of it, begins no spell and ends none.
+//
+// A process that begins to lead has seen nothing: a node whose storage is not healthy then gets its spell at once. It is a state, and
+// not a change that somebody else may have dealt with; the pods of a spell that ended are gone.
+const StorageUnhealthy Trigger = "StorageUnhealthy"
+
+// Intervals are those of a policy whose trigger is StorageUnhealthy.
+type Intervals struct {
+	Poll    time.Duration // a node is looked at this often, whatever events tell
+	Expiry  time.Duration // what was learnt of a node, healthy or not, counts for so long
+	Timeout time.Duration // what was refused is tried again until a spell is so old
+	Retry   time.Duration // between two tries
+}
+
+// Document are the intervals of StorageOS' fencing controller.
+var Document = Intervals{Poll: 5 * time.Second, Expiry: time.Hour, Timeout: 25 * time.Second, Retry: 5 * time.Second}
+
+// spell is what one policy remembers of a node's storage.
+type spell struct {
+	healthy bool              // as the storage said last, when it said anything
+	since   providers.Instant // since when, or since it was looked at again
+	open    bool              // not done yet
+	begun   providers.Instant // when its pods were first looked at; zero: something else went first
+}
+
+// freed is a volume of a pod that such a policy ended. Its attachment is detach's; this is for the kubelet's list.
+type freed struct {
+	policy  string
+	volume  evict.Volume
+	boot    string // the node's, when the pod was ended
+	cleared bool   // it was taken off once
+}
+
+// Note is something to tell beside what is done.
+type Note struct {
+	Why    reason.Reason
+	Detail string
+}
+
+// SawStorage folds in what storage systems say of the node at now, by their adapters' names, and reports whether a policy has its turn
+// for that.
+func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
+	spells := map[string]spell{}
+	for _, p := range ps {
+		if p.When != StorageUnhealthy {
+			continue
+		}
+		s, seen := m.spells[p.Name]
+		if h := says[p.Storage]; h.Known {
+			if !seen || s.healthy != h.Healthy || now.Sub(s.since) >= p.Intervals.Expiry {
+				s, seen = spell{healthy: h.Healthy, since: now, open: !h.Healthy}, true
+			}
+			turn = turn || s.open
+		}
+		if seen {
+			spells[p.Name] = s
+		}
+	}
+	m.spells = spells // a View holds the map that was there
+	m.free = slices.DeleteFunc(slices.Clone(m.free), func(f freed) bool { s, ok := spells[f.policy]; return !ok || s.healthy })
+	return turn
+}
+
+// begins are the spells that the decision, or one before it, begins.
+func (d Decision) begins(before map[string]providers.Instant) map[string]providers.Instant {
+	if before == nil {
+		return d.Begun
+	}
+	maps.Copy(before, d.Begun)
+	return before
+}
+
+// decided folds in which spells a decision begins, and which are done.
+func (m *Memory) decided(d Decision) {
+	for name, at := range d.Begun {
+		s := m.spells[name]
+		s.begun = at
+		m.spells[name] = s
+		m.failed = nil
+	}
+	for _, name := range d.Done {
+		if s, ok := m.spells[name]; ok {
+			s.open = false
+			m.spells[name] = s
+		}
+	}
+}
+
+// wrote folds in what was refused, and what ended pods set free.
+func (m *Memory) wrote(d Decision, how map[string]evict.Refusal) {
+	for uid, why := range how {
+		if why != evict.Accepted && why != evict.Changed {
+			if m.failed == nil {
+				m.failed = map[string]bool{}
+			}
+			m.failed[uid] = true
+		}
+		if d.Act == Tombstone && why == evict.Failed && !d.Policy.Keep { // the answer may have been lost; SawPods tells
+			if m.owed == nil {
+				m.owed = map[string]bool{}
+			}
+			m.owed[uid] = true
+		}
+	}
+	if d.Act != Tombstone || d.Policy.When != StorageUnhealthy {
+		return
+	}
+	for _, pod := range d.Pods {
+		if why, tried := how[pod.UID]; !tried || why != evict.Accepted {
+			continue
+		}
+		for _, vol := range d.Policy.drives(pod) {
+			if !slices.ContainsFunc(m.free, func(f freed) bool { return f.policy == d.Policy.Name && f.volume.PV == vol.PV }) {
+				m.free = append(m.free, freed{policy: d.Policy.Name, volume: vol, boot: m.boot})
+			}
+		}
+	}
+}
+
+// sawVolumes forgets freed volumes about which nothing is left to do: the machine was started again, or a spell is over and the kubelet's
+// list does not name them.
+func (m *Memory) sawVolumes(l taint.Look) {
+	m.boot = l.BootID
+	m.free = slices.DeleteFunc(m.free, func(f freed) bool {
+		return f.boot != l.BootID || !m.spells[f.policy].open && (f.cleared || !slices.Contains(l.InUse, f.volume.Unique))
+	})
+}
+
+// Cleared folds in what was left of the kubelet's list of volumes. An entry that it writes back is one of a kubelet that lives.
+func (m *Memory) Cleared(left []corev1.UniqueVolumeName) {
+	m.free = slices.Clone(m.free)
+	for i, f := range m.free {
+		m.free[i].cleared = f.cleared || !slices.Contains(left, f.volume.Unique)
+	}
+}
+
+// rest is how long what was refused rests.
+func (p Policy) rest() time.Duration {
+	if p.When == StorageUnhealthy {
+		return p.Intervals.Retry
+	}
+	return retry
+}
+
+// unhealthy reports that the policy has its turn: its storage system says so now, in a spell that is not done, or entries of its pods are
+// still to be cleared.
+func (v View) unhealthy(p Policy) bool {
+	h := v.Storage[p.Storage]
+	return h.Known && !h.Healthy && (v.spells[p.Name].open || len(v.inUse(p)) > 0)
+}
+
+// over reports that what was refused is not tried again in this spell.
+func (v View) over(p Policy) bool {
+	s := v.spells[p.Name]
+	return !s.begun.IsZero() && v.Now.Sub(s.begun) >= p.Intervals.Timeout
+}
+
+// spell is the next act of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left that it may end.
+func (v View) spell(p Policy) Decision {
+	if !v.spells[p.Name].open {
+		return Decision{}
+	}
+	mine, read := p.resolve(v.where(func(pod evict.Pod) bool { return !pod.Terminal || ended(pod) && v.owed[pod.UID] }))
+	if read.Act != Leave {
+		return read
+	}
+	var begun map[string]providers.Instant
+	if v.spells[p.Name].begun.IsZero() {
+		begun = map[string]providers.Instant{p.Name: v.Now}
+	}
+	skipped, read := v.tolerating(p)
+	if read.Act != Leave {
+		return read
+	}
+	var failed []string
+	var well []evict.Pod
+	resting := false
+	for _, pod := range mine {
+		sick := p.sick(pod)
+		switch {
+		case v.over(p) && v.failed[pod.UID]: // one that was never tried is tried, however late
+			failed = append(failed, fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name))
+		case pod.Terminal: // ended, and still to be deleted: that is Step's
+			resting = true
+		case sick != "":
+			skipped = append(skipped, fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, sick))
+		default:
+			well = append(well, pod)
+		}
+	}
+	d := Decision{Act: Leave}
+	switch {
+	case len(well) > 0:
+		d = v.end(p, well)
+	case resting:
+		d = Decision{Act: Wait, After: p.Intervals.Retry}
+	default:
+		d.Notes = append(note(reason.PolicySkipped, p, skipped), note(reason.PolicyTimedOut, p, failed)...)
+	}
+	d.Begun = begun
+	return d
+}
+
+// gaveUp reports that the deletion of an attachment is not tried again in the policy's spell.
+func (v View) gaveUp(due []Policy, name, uid string) bool {
+	return v.failed[uid] && slices.ContainsFunc(due, func(p Policy) bool { return p.Name == name && p.When == StorageUnhealthy && v.over(p) })
+}
+
+// noted is how many things a Note names.
+const noted = 3
+
+// note tells of some things in the policy's name, if there are any.
+func note(why reason.Reason, p Policy, of []string) []Note {
+	if len(of) == 0 {
+		return nil
+	}
+	text := strings.Join(of[:min(len(of), noted)], "; ")
+	if more := len(of) - noted; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return []Note{{why, fmt.Sprintf("%s: %s", p, text)}}
+}
+
+// sick says which volumes of the pod are not known to be healthy, of the policy's drivers. "": all are.
+func (p Policy) sick(pod evict.Pod) string {
+	var out []string
+	for _, vol := range pod.Volumes {
+		if slices.Contains(p.Drivers, vol.Driver) && !(vol.Health.Known && vol.Health.Healthy) {
+			out = append(out, fmt.Sprintf("volume %s (%s)", vol.PV, vol.Health.Why))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// inUse are freed volumes that may be taken off the kubelet's list: where the storage fences, and never on a node that is Ready. Its
+// kubelet unmounts them, and takes them off itself.
+func (v View) inUse(p Policy) (out []freed) {
+	if p.WithoutProof != StorageFences || v.Look.IsReady() {
+		return nil
+	}
+	for _, f := range v.free {
+		if f.policy == p.Name && !f.cleared && slices.Contains(v.Look.InUse, f.volume.Unique) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// clear takes volumes of ended pods off the kubelet's list, if no unfinished pod of the node uses them. Leave: there are none. Without that
+// the attach/detach controller lets nobody else have them before the node was silent for six minutes, or finds only after a while that their
+// attachments are gone (F4).
+func (v View) clear(due []Policy) Decision {
+	for _, p := range due {
+		if p.When != StorageUnhealthy {
+			continue
+		}
+		listed := v.inUse(p)
+		if len(listed) == 0 {
+			continue
+		}
+		users := v.where(func(pod evict.Pod) bool { return !pod.Terminal })
+		if unknown := unresolved(users); len(unknown) > 0 {
+			return Decision{Act: ReadVolumes, Pods: unknown}
+		}
+		if slices.ContainsFunc(users, unread) {
+			return Decision{Act: Wait, After: resync}
+		}
+		off := map[corev1.UniqueVolumeName]bool{}
+		for _, f := range listed {
+			off[f.volume.Unique] = true
+		}
+		for _, u := range users {
+			for _, vol := range u.Volumes {
+				delete(off, vol.Unique)
+			}
+		}
+		if len(off) > 0 {
+			left := slices.DeleteFunc(slices.Clone(v.Look.InUse), func(n corev1.UniqueVolumeName) bool { return off[n] })
+			return Decision{Act: ClearVolumes, Why: reason.PolicyClearing, Detail: p.String(), InUse: left, Policy: p}
+		}
+	}
+	return Decision{}
+}

@@ -1,0 +1,499 @@
+package decide
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// accepted is a node whose machine is on, and a policy that ends its pods with a volume of the driver.
+func accepted(t *testing.T) *course {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.facts.Mode = 0
+	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, WithoutProof: policy.AcceptDuplicates}}
+	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
+	c.pods = []evict.Pod{{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Owner: evict.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
+	c.volumes["mine"] = []evict.Volume{{PV: "v", Driver: "csi"}}
+	return c
+}
+
+// fiveMinutes is what Kubernetes gives every pod: its own eviction is far away.
+var fiveMinutes = func() []corev1.Toleration {
+	five := int64(300)
+	return []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}
+}()
+
+// policyStep is the next step after the machine said On, with the owners told.
+func (c *course) policyStep() Step {
+	c.t.Helper()
+	for range 20 {
+		s := c.node.Next(c.now, c.fleet)
+		switch {
+		case s.Do == Ask:
+			c.answer(on)
+		case s.Do == Read && s.Read == Life:
+			c.see()
+		case s.Do == Read && s.Read == Pods:
+			c.node.SawPods(slices.Clone(c.pods), c.now)
+		case s.Do == Read && s.Read == CachedAttachments:
+			c.node.SawAttachments(c.cached, false, c.now)
+		case s.Do == Read && s.Read == LiveAttachments:
+			c.asked = append(c.asked, "attachments")
+			c.node.SawAttachments(c.live, true, c.now)
+		case s.Do == Read && s.Read == Waiting:
+			c.asked = append(c.asked, "who waits for "+s.Pods[0].Name)
+			c.node.SawWaiting(c.waiting, c.now)
+		case s.Do == Read && s.Read == Owners:
+			of := map[string]evict.Owner{}
+			for _, p := range s.Pods {
+				c.asked = append(c.asked, "owner of "+p.Name)
+				of[p.UID] = evict.Owner{Kind: "Deployment", Name: "d", Known: true}
+			}
+			c.node.SawOwners(of, c.now)
+		case s.Do == Read && s.Read == Rival:
+			c.asked = append(c.asked, "rival")
+			c.node.SawRival(c.rival, c.now)
+		case s.Do == Read && s.Read == Volumes:
+			of := map[string][]evict.Volume{}
+			for _, p := range s.Pods {
+				c.asked = append(c.asked, "volumes of "+p.Name)
+				of[p.UID] = c.volumes[p.UID]
+			}
+			c.node.SawVolumes(of, c.now)
+		default:
+			return s
+		}
+	}
+	c.t.Fatal("20 steps without an act")
+	return Step{}
+}
+
+// While the fence waits, a policy reads what it needs and no more, ends its pods, and deletes them.
+func TestPolicyHasItsTurn(t *testing.T) {
+	c := accepted(t)
+	s := c.policyStep()
+	if s.Do == Condition { // the machine is on: that is told first
+		c.node.Did(Outcome{}, c.now, c.fleet)
+		c.look.PoweredOn = true
+		s = c.policyStep()
+	}
+	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("got %s of %v for %q, want the pod of the policy to be ended in its name", s.Do, s.Pods, s.Policy)
+	}
+	if want := []string{"owner of mine", "volumes of mine"}; !slices.Equal(c.asked, want) {
+		t.Errorf("reads: got %v, want %v", c.asked, want)
+	}
+	if got := c.node.pods.pods[0].Owner; got.Kind != "Deployment" || got.Direct != "ReplicaSet" {
+		t.Errorf("owner: got %+v, want the Deployment, by its ReplicaSet", got)
+	}
+	if h := c.node.Holds(c.now); h != Yes {
+		t.Errorf("at once: got hold %d, want yes", h)
+	}
+	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+		t.Errorf("on an old list: got hold %d, want no", h)
+	}
+	for _, tc := range []struct{ takes, holds time.Duration }{
+		{4900 * time.Millisecond, 9900 * time.Millisecond},
+		{20 * time.Second, 2 * proof.TTL},
+	} {
+		node, sent := c.node, c.now.Add(time.Millisecond)
+		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
+		node.Answered([]providers.Answer{a}, a.Got, c.fleet)
+		if in, over := node.Holds(node.last.Add(tc.holds)), node.Holds(node.last.Add(tc.holds+1)); in != Yes || over != No {
+			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
+		}
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	if !c.node.Owes() {
+		t.Error("an ended pod is not owed its deletion")
+	}
+	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
+	c.look.Ready = corev1.ConditionTrue // it is back: what was ended is deleted all the same
+	c.fleet.Lease("n1", "2", 0, c.now)
+	c.look.LeaseRV = "2"
+	s = c.policyStep()
+	for s.Do == Condition {
+		c.node.Did(Outcome{}, c.now, c.fleet)
+		c.look.PoweredOn = false
+		s = c.policyStep()
+	}
+	if s.Do != Delete || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
+		t.Fatalf("got %s of %v, want the ended pod to be deleted", s.Do, s.Pods)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods = c.pods[1:]
+	if s = c.policyStep(); s.Do != Leave || c.node.Owes() {
+		t.Errorf("got %s, owed %t; want nothing left to do", s.Do, c.node.Owes())
+	}
+}
+
+// The Node tells of a policy before the first of its pods is ended, and the node is looked at again between the two.
+func TestPolicyIsAnnounced(t *testing.T) {
+	c := accepted(t)
+	c.look.Unproven, c.look.PoweredOn = nil, true
+	s := c.policyStep()
+	if s.Do != Announce || s.Policy != "" || len(s.Pods) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("got %s of %v, %q; want the policy and its word announced", s.Do, s.Pods, s.Detail)
+	}
+	c.node.Did(Outcome{}, c.now, c.fleet)
+	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
+		t.Errorf("then: got %s %s, want a look", s.Do, s.Read)
+	}
+	if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.policyStep(); s.Do != Tombstone {
+		t.Errorf("once announced: got %s, want the pod to be ended", s.Do)
+	}
+}
+
+// A setting of the storage's own that does the same is read on each look, right before the act, and keeps the policy from it.
+func TestPolicyYields(t *testing.T) {
+	c := accepted(t)
+	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
+	for i := range 2 {
+		s := c.policyStep()
+		if s.Do != Wait || s.Aside != (policy.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
+			t.Fatalf("got %s, aside %v; want it to wait and to say why", s.Do, s.Aside)
+		}
+		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
+			t.Errorf("reads: got %v, want %v", c.asked, want)
+		}
+	}
+	c.rival = ""
+	if s := c.policyStep(); s.Do != Tombstone || s.Aside != (policy.Aside{}) {
+		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", s.Do, s.Aside)
+	}
+}
+
+// Attachments are deleted after a list of the API server's and on no old one, once, and not on a node that is back.
+func TestPolicyDetaches(t *testing.T) {
+	at := func(c *course) Step {
+		s := c.policyStep()
+		for s.Do == Condition {
+			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.look.PoweredOn = !c.look.PoweredOn
+			s = c.policyStep()
+		}
+		return s
+	}
+	detaching := func() *course {
+		c := accepted(t)
+		c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Replaced: true, Keep: true, Detach: true,
+			WithoutProof: policy.AcceptDuplicates}}
+		c.pods[0].Deleting, c.pods[0].DeleteAt, c.pods[1].Claims = true, c.now.Add(time.Hour).Wall, false
+		c.volumes["mine"] = []evict.Volume{{PV: "v", Claim: "data", Driver: "csi"}}
+		c.live = []evict.Attachment{{Name: "va", UID: "u-va", PV: "v", Attacher: "csi"}}
+		c.cached = []evict.Attachment{{Name: "of before", UID: "x", PV: "v", Attacher: "csi"}}
+		return c
+	}
+	c := detaching()
+	if s := at(c); s.Policy != "" {
+		t.Fatalf("nobody waits: got %s of %v", s.Do, s.Pods)
+	}
+	c.waiting = map[string]bool{"/data": true}
+	s := at(c)
+	if s.Do != Tombstone || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
+		t.Fatalf("one waits: got %s of %v, want the pod ended", s.Do, s.Pods)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
+	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
+	s = at(c)
+	if s.Do != DeleteAttachments || len(s.Attachments) != 1 || s.Attachments[0].Name != "va" || s.Policy != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("ended: got %s of %v for %q, want the attachment that was listed live", s.Do, s.Attachments, s.Policy)
+	}
+	if want := []string{"attachments"}; !slices.Equal(c.asked, want) {
+		t.Errorf("reads: got %v, want %v", c.asked, want)
+	}
+	if h := c.node.Holds(c.now); h != Yes {
+		t.Errorf("at once: got hold %d, want yes", h)
+	}
+	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+		t.Errorf("on an old list: got hold %d, want no", h)
+	}
+	c.node.last = c.now.Add(61 * time.Second)
+	if h := c.node.Holds(c.now.Add(61 * time.Second)); h != No {
+		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"u-va": evict.Failed}}, c.now, c.fleet)
+	if s = at(c); s.Policy != "" {
+		t.Errorf("refused: got %s at once, want it to rest", s.Do)
+	}
+	c.now = c.now.Add(5 * time.Second)
+	if s = at(c); s.Do != DeleteAttachments {
+		t.Errorf("refused, later: got %s", s.Do)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"u-va": evict.Accepted}}, c.now, c.fleet)
+	c.live = nil
+	if s = at(c); s.Policy != "" || c.node.Owes() {
+		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", s.Do, s.Pods, c.node.Owes())
+	}
+
+	c = detaching() // a new leader, and the node comes back
+	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
+	said := c.look.Unproven
+	c.look.Unproven = nil
+	if s = at(c); s.Do != Announce || len(s.Attachments) != 1 {
+		t.Errorf("another process' tombstone, not announced: got %s of %v", s.Do, s.Attachments)
+	}
+	c.node.Did(Outcome{}, c.now, c.fleet)
+	c.look.Unproven = said
+	if s = at(c); s.Do != DeleteAttachments {
+		t.Errorf("another process' tombstone: got %s", s.Do)
+	}
+	c.node.Did(Outcome{Late: true}, c.now, c.fleet)
+	c.look.Ready, c.look.LeaseRV = corev1.ConditionTrue, "2"
+	c.fleet.Lease("n1", "2", 0, c.now)
+	if s = at(c); s.Policy != "" {
+		t.Errorf("the node is back: got %s", s.Do)
+	}
+}
+
+// No policy acts on a node that is excluded, or marked, or while every other node looks dead.
+func TestPolicyStaysOut(t *testing.T) {
+	for name, change := range map[string]func(*course){
+		"excluded": func(c *course) { c.facts.Excluded = "maintenance" },
+		"marked": func(c *course) {
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
+				Since: c.now.Wall}.Enter(taint.PhaseArmed, "", c.now.Wall)
+			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
+		},
+		"all others dead": func(c *course) { c.now = c.now.Add(2 * time.Minute); c.fleet.Tick(c.now) },
+	} {
+		c := accepted(t)
+		change(c)
+		for range 5 {
+			s := c.policyStep()
+			if s.Policy != "" {
+				t.Errorf("%s: got %s of %v by a policy, want none", name, s.Do, s.Pods)
+			}
+			if s.Do != Wait && s.Do != Leave {
+				c.node.Did(Outcome{}, c.now, c.fleet)
+			}
+			c.now = c.now.Add(time.Second)
+		}
+	}
+}
+
+// Policies wait, as power-offs do, while fewer than half of all nodes are heard or one of the node's failure domains is
+// lost. They read nothing for that, say why, and go on afterwards. What they ended before is deleted all the same.
+func TestPoliciesWaitInAStorm(t *testing.T) {
+	zone := func(c *course, names ...string) {
+		for _, name := range names {
+			c.fleet.See(taint.Look{
+				Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue,
+				Labels: map[string]string{"topology.kubernetes.io/zone": "a"},
+			}, c.now)
+		}
+		c.look.Labels = map[string]string{"topology.kubernetes.io/zone": "a"}
+	}
+	// silence lets time pass in which only these nodes are heard.
+	silence := func(c *course, d time.Duration, heard ...string) {
+		c.heard = heard
+		c.pass(d)
+	}
+	for _, tc := range []struct {
+		name  string
+		storm func(c *course)
+		want  string // part of the reported reason; "": the policy acts
+	}{
+		{"this node alone", func(c *course) { zone(c, "p1"); silence(c, time.Minute, "p1", "p2", "p3") }, ""},
+		{"one of three others is heard", func(c *course) { silence(c, time.Minute, "p1") },
+			"fewer than half of the nodes are heard"},
+		{"no node is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
+		{"the only other node is silent, and this one beats", func(c *course) {
+			c.fleet.Drop("p2", c.now)
+			c.fleet.Drop("p3", c.now)
+			silence(c, time.Minute, "n1")
+			c.look.LeaseRV = c.now.Wall.Format("150405.000000")
+		}, "no other node is heard"},
+		{"most of its zone fell silent at once", func(c *course) {
+			zone(c, "n1", "p1")
+			for _, rv := range []string{"8", "9"} { // the first may be older than the silence before it
+				silence(c, 10*time.Second, "p2", "p3")
+				c.fleet.Lease("n1", rv, 0, c.now)
+				c.fleet.Lease("p1", rv, 0, c.now)
+			}
+			c.look.LeaseRV = "9"
+			silence(c, time.Minute, "p2", "p3")
+		}, "2 of 2 nodes of topology.kubernetes.io/zone=a are silent"},
+	} {
+		c := accepted(t)
+		c.look.PoweredOn = true
+		tc.storm(c)
+		s := c.policyStep()
+		if tc.want == "" {
+			if s.Do != Tombstone || s.Aside != (policy.Aside{}) {
+				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, s.Do, s.Aside)
+			}
+			continue
+		}
+		told := s.Aside.Why == reason.PolicyWaits && strings.Contains(s.Aside.Detail, tc.want)
+		if s.Do != Wait || s.Policy != "" || !told || s.After > 5*time.Second {
+			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, s.Do, s.After, s.Aside,
+				tc.want)
+		}
+		if len(c.asked) > 0 {
+			t.Errorf("%s: reads %v for a policy that waits", tc.name, c.asked)
+		}
+		silence(c, 45*time.Second, "p1", "p2", "p3")
+		if s = c.policyStep(); s.Do != Tombstone {
+			t.Errorf("%s: got %s once the others are heard, want the pod to be ended", tc.name, s.Do)
+		}
+	}
+}
+
+// A process that begins to lead in the middle of a partition takes all nodes for heard. Policies wait until it knows
+// which are silent, and nothing is reported of that.
+func TestPoliciesWaitForANewLeader(t *testing.T) {
+	c := accepted(t)
+	c.look.PoweredOn = true
+	c.fleet, c.heard = &fleet.Fleet{}, []string{"p1"}
+	for _, n := range []string{"n1", "p1", "p2", "p3"} {
+		c.fleet.Know(n, c.now)
+		c.fleet.Lease(n, "1", 0, c.now)
+	}
+	for begun := c.now; c.now.Sub(begun) < time.Minute; c.pass(time.Second) {
+		s := c.policyStep()
+		if s.Policy != "" || len(c.asked) > 0 {
+			t.Fatalf("after %s: got %s by a policy, reads %v; want it to wait", c.now.Sub(begun), s.Do, c.asked)
+		}
+		switch led, why := c.now.Sub(begun), s.Aside.Why; {
+		case led < 10*time.Second && why != "", led > 20*time.Second && why != reason.PolicyWaits:
+			t.Errorf("after %s: got aside %v", led, s.Aside)
+		}
+	}
+	c.heard = []string{"p1", "p2", "p3"}
+	c.pass(20 * time.Second)
+	if s := c.policyStep(); s.Policy != "" {
+		t.Errorf("got %s by a policy 20 s after the partition", s.Do)
+	}
+	c.pass(20 * time.Second)
+	if s := c.policyStep(); s.Do != Tombstone {
+		t.Errorf("got %s 40 s after the partition, want the pod to be ended", s.Do)
+	}
+}
+
+// What a policy saw outlives the node's healthy times, and nothing else of the course does.
+func TestRest(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.facts.Mode = 0
+	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
+	c.pods = []evict.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
+	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
+	step := func() Step {
+		s := c.policyStep()
+		if s.Do == Condition {
+			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.look.PoweredOn = true
+			s = c.policyStep()
+		}
+		return s
+	}
+	if s := step(); s.Policy != "" {
+		t.Errorf("a change that nobody saw: got %s by %q, want none", s.Do, s.Policy)
+	}
+	ready := c.look
+	ready.Ready, ready.Got = corev1.ConditionTrue, c.now
+	c.node.Rest(ready)
+	if c.node.Look().Exists {
+		t.Error("the look of before is kept")
+	}
+	if s := step(); s.Do != Tombstone || s.Policy == "" {
+		t.Errorf("a change that was seen: got %s by %q, want the pod to be ended", s.Do, s.Policy)
+	}
+}
+
+// A Ready node whose storage is not healthy is not idle, its pods are ended, and nothing is cleared; that follows once it is not Ready.
+func TestStorageHasItsTurn(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.facts.Mode = 0
+	preset, _ := policy.PresetOf("storageos")
+	rule := preset.Policy
+	rule.Name, rule.Storage, rule.Drivers, rule.WithoutProof = "p", "s", []string{"csi"}, policy.StorageFences
+	c.facts.Policies = []policy.Policy{rule}
+	well, sick := storage.Health{Known: true, Healthy: true}, storage.Health{Known: true}
+	c.pods = []evict.Pod{
+		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
+		{Name: "sick", UID: "sick", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
+	}
+	c.volumes["mine"] = []evict.Volume{{PV: "v", Driver: "csi", Unique: "csi^v", Health: well}}
+	c.volumes["sick"] = []evict.Volume{{PV: "w", Driver: "csi", Unique: "csi^w", Health: sick}}
+	c.look.InUse = []corev1.UniqueVolumeName{"csi^v", "csi^w"}
+	step := func() Step {
+		s := c.policyStep()
+		for s.Do == Condition || s.Do == Announce {
+			c.node.Did(Outcome{}, c.now, c.fleet)
+			if s.Do == Condition {
+				c.look.PoweredOn = s.On
+			} else if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
+				t.Fatal(err)
+			}
+			s = c.policyStep()
+		}
+		return s
+	}
+	ready := func(s corev1.ConditionStatus) { c.look.Ready = s }
+
+	ready(corev1.ConditionTrue)
+	c.fleet.Lease("n1", "9", 0, c.now)
+	c.look.LeaseRV = "9"
+	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
+		n := Node{}
+		if got := n.SawStorage(c.facts.Policies, map[string]storage.Health{"s": says}, c.now); got != want {
+			t.Errorf("storage %+v: got turn %t, want %t", says, got, want)
+		}
+	}
+	if s := step(); s.Do != Leave {
+		t.Fatalf("nobody says anything: got %s, want nothing", s.Do)
+	}
+	c.facts.Storage = map[string]storage.Health{"s": sick}
+	s := step()
+	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: storage-fences" {
+		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", s.Do, s.Pods, s.Policy)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
+	if s = step(); s.Do != Delete {
+		t.Fatalf("got %s, want the ended pod to be deleted", s.Do)
+	}
+	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.pods = c.pods[1:]
+	if s = step(); s.Do == ClearVolumes {
+		t.Fatal("a Ready node's list is cleared")
+	}
+	if len(s.Notes) != 1 || s.Notes[0].Why != reason.PolicySkipped {
+		t.Errorf("notes: got %v, want the pod whose volume is not healthy", s.Notes)
+	}
+	ready(corev1.ConditionUnknown)
+	s = step()
+	if s.Do != ClearVolumes || !slices.Equal(s.InUse, []corev1.UniqueVolumeName{"csi^w"}) || s.Policy == "" {
+		t.Fatalf("not Ready any more: got %s leaving %v by %q, want the ended pod's volume to be taken off", s.Do, s.InUse, s.Policy)
+	}
+	if h := c.node.Holds(c.now); h != Yes {
+		t.Errorf("at once: got hold %d, want yes", h)
+	}
+	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+		t.Errorf("on an old look: got hold %d, want no", h)
+	}
+	c.node.Did(Outcome{}, c.now, c.fleet) // and the kubelet writes it back
+	if s = step(); s.Do == ClearVolumes {
+		t.Errorf("cleared again, leaving %v", s.InUse)
+	}
+}

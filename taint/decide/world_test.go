@@ -1,0 +1,810 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+const (
+	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+)
+
+// world is one node, its machine and one executor, in virtual time: what the API server and the stock controllers do around a Node's
+// course, reduced to what it can tell apart. Each act is held against the promises of the design, from what happened in the world and
+// not from what the course remembers.
+type world struct {
+	start, now providers.Instant
+	volumes    map[string][]evict.Volume // of listed pods, by UID
+	listed     []evict.Pod               // as they were last
+	out        strings.Builder
+	broken     []string // promises that were broken
+
+	node     corev1.Node
+	rv       int
+	lease    int               // its resourceVersion; 0: none
+	lastBeat providers.Instant // of the Lease
+	life     providers.Instant // the last heartbeat, boot or creation
+	pods     []evict.Pod
+	atts     []evict.Attachment
+	stock    bool // the attach/detach controller works
+
+	power   providers.PowerState // what the device says
+	latency time.Duration        // how long it takes
+	obeys   string               // what a power-off does: "ok", "ignored", "refused"
+	boots   int
+	// contained: the node reads its host's boot id, and the device tells the machine's runs
+	contained bool
+
+	course   Node
+	fleet    fleet.Fleet
+	peers    providers.Instant // when the two other nodes renewed their Leases
+	mode     fence.Mode
+	excluded string
+	control  bool
+	trust    bool
+	device   string
+	fences   int
+	before   map[string][]string // act -> commands that happen between its look and it
+
+	// what the promises are checked with
+	looked   providers.Instant // the last look was sent
+	snapshot providers.Instant // the look that the open fence was begun with was sent
+	markAt   providers.Instant // the mark was committed
+	unready  providers.Instant // Ready left True
+	offs     []providers.Answer
+	touched  bool // a pod was ended under this mark
+	alerts   map[string]bool
+	refuses  map[string]string // pod -> what the API server says to its writes: "large" (to all but small ones), "huge", "fails", "denied", "changes"
+	recent   [2]string
+	skipped  int
+	busy     int // decisions in a row that were no Wait
+	last     string
+}
+
+func newWorld() *world {
+	start := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7", stock: true, lease: 1, boots: 1,
+		before: map[string][]string{}, volumes: map[string][]evict.Volume{}, alerts: map[string]bool{}, refuses: map[string]string{}}
+	w.node.Name, w.node.UID = "n1", "u1"
+	w.node.Status.NodeInfo.BootID = "b1"
+	w.leads()
+	w.beat()
+	return w
+}
+
+func (w *world) change() { w.rv++; w.node.ResourceVersion = strconv.Itoa(w.rv) }
+
+func (w *world) setReady(s corev1.ConditionStatus) {
+	if w.ready() && s != corev1.ConditionTrue {
+		w.unready = w.now
+	}
+	w.setCondition(corev1.NodeReady, s)
+}
+
+func (w *world) setCondition(t corev1.NodeConditionType, s corev1.ConditionStatus) {
+	w.node.Status.Conditions = append(slices.DeleteFunc(w.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t }),
+		corev1.NodeCondition{Type: t, Status: s, LastTransitionTime: metav1.NewTime(w.now.Wall)})
+	w.change()
+}
+
+func (w *world) ready() bool {
+	return slices.ContainsFunc(w.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// beat is a kubelet's heartbeat.
+func (w *world) beat() {
+	w.lease++
+	w.lastBeat, w.life = w.now, w.now
+	w.fleet.Lease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
+	if !w.ready() {
+		w.setReady(corev1.ConditionTrue)
+	}
+}
+
+func (w *world) boot() {
+	w.boots++
+	w.power, w.life = on, w.now
+	if !w.contained {
+		w.node.Status.NodeInfo.BootID = fmt.Sprintf("b%d", w.boots)
+	}
+	w.node.Status.VolumesInUse = nil // nothing is mounted yet
+	w.change()
+	w.beat()
+}
+
+// pass lets time go by, and the stock controllers do what they do meanwhile.
+func (w *world) pass(d time.Duration) {
+	end := w.now.Add(d)
+	for next := w.peers.Add(10 * time.Second); !next.After(end); next = w.peers.Add(10 * time.Second) {
+		w.now = next
+		w.renewPeers()
+	}
+	w.now = end
+	w.fleet.Tick(w.now)
+	if w.ready() && w.now.Sub(w.lastBeat) > 50*time.Second {
+		w.setReady(corev1.ConditionUnknown)
+	}
+	if !w.stock {
+		return
+	}
+	inUse := map[corev1.UniqueVolumeName]bool{}
+	for _, n := range w.node.Status.VolumesInUse {
+		inUse[n] = true
+	}
+	left := evict.Leftover(w.pods, w.atts, false)
+	n := len(w.atts)
+	w.atts = slices.DeleteFunc(w.atts, func(a evict.Attachment) bool {
+		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute) // F4
+	})
+	if len(w.atts) != n { // F5: volumesAttached comes back whole
+		w.node.Status.VolumesAttached = nil
+		for _, a := range w.atts {
+			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(a.PV)})
+		}
+		w.change()
+	}
+}
+
+func unique(pv string) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName(fmt.Sprintf("kubernetes.io/csi/d^lun-%x", pv)) // a volume's handle is not its name
+}
+
+// leads begins a process: it knows what it sees from now on.
+func (w *world) leads() {
+	w.course, w.fleet = Node{}, fleet.Fleet{}
+	for _, n := range []string{"n1", "n2", "n3"} {
+		w.fleet.Know(n, w.now)
+	}
+	w.fleet.Lease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
+	w.renewPeers()
+}
+
+// renewPeers is the heartbeat of the other nodes.
+func (w *world) renewPeers() {
+	w.peers = w.now
+	for _, n := range []string{"n2", "n3"} {
+		w.fleet.Lease(n, strconv.FormatInt(w.now.Wall.UnixNano(), 10), 40*time.Second, w.now)
+	}
+}
+
+// do carries one line of a story out.
+func (w *world) do(line string) error {
+	f := strings.Fields(line)
+	flag := func(name string) bool { return slices.Contains(f[1:], name) }
+	value := func(name string) string {
+		for _, x := range f[1:] {
+			if v, ok := strings.CutPrefix(x, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	switch f[0] {
+	case "pod":
+		p := evict.Pod{Namespace: "ns", Name: f[1], ResourceVersion: "1", Tolerations: patient}
+		p.UID = fmt.Sprintf("%s-%d", f[1], w.rv)
+		p.First = flag("first")
+		p.Ready = flag("ready")
+		if flag("exempt") {
+			p.Exempt = taint.ExemptDaemon
+		}
+		if flag("finalizer") {
+			p.Finalizers = []string{"example.com/keep"}
+		}
+		if flag("intolerant") {
+			p.Tolerations = nil
+		}
+		if v := value("refuses"); v != "" { // what the API server says to its writes; it can be deleted only if they succeed
+			w.refuses[f[1]] = v
+		}
+		if pv := value("volume"); pv != "" {
+			p.Volumes = []evict.Volume{{PV: pv, Unique: unique(pv)}}
+			w.atts = append(w.atts, evict.Attachment{Name: "va-" + pv, PV: pv})
+			w.node.Status.VolumesInUse = append(w.node.Status.VolumesInUse, unique(pv))
+			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(pv)})
+		}
+		if pv := value("shares"); pv != "" { // a volume that another pod brought
+			p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Unique: unique(pv)})
+		}
+		if pv := value("export"); pv != "" { // a claim whose volume nobody attaches
+			p.Volumes = append(p.Volumes, evict.Volume{PV: pv})
+		}
+		w.pods = append(w.pods, p)
+		w.change()
+	case "refuses": // from now on; "nothing"
+		w.refuses[f[1]] = arg(2)
+	case "inline": // an attachment of a volume that no PersistentVolume stands for
+		w.atts = append(w.atts, evict.Attachment{Name: "va-inline"})
+	case "finalized": // somebody takes the finalizers off: pods that were deleted go
+		w.pods = slices.DeleteFunc(w.pods, stuck)
+	case "stock-deletes": // the stock eviction controller
+		for i := range w.pods {
+			if w.pods[i].Name == arg(1) {
+				w.pods[i].Deleting, w.pods[i].Grace = true, 30
+			}
+		}
+	case "machine":
+		state, ok := map[string]providers.PowerState{"on": on, "off": off, "changing": changing, "dead": unknown}[arg(1)]
+		if !ok {
+			return fmt.Errorf("machine %q", arg(1))
+		}
+		w.power = state
+	case "device":
+		if v := value("latency"); v != "" {
+			d, err := time.ParseDuration(v)
+			if err != nil {
+				return err
+			}
+			w.latency = d
+		}
+		if v := value("power-off"); v != "" {
+			w.obeys = v
+		}
+		if flag("none") {
+			w.device = ""
+		}
+	case "beat":
+		w.beat()
+	case "boot":
+		w.boot()
+	case "mode":
+		w.mode = fence.Observe
+		if arg(1) == "fence" {
+			w.mode = fence.Fence
+		}
+	case "exclude":
+		w.excluded = arg(1)
+	case "control-plane":
+		w.control = true
+	case "trust":
+		w.trust = true
+	case "container":
+		w.contained = true
+	case "mark": // a person's kubectl taint
+		w.node.Spec.Taints = append(slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool {
+			return t.Key == taint.DefaultKey && t.Effect == corev1.TaintEffectNoSchedule
+		}), corev1.Taint{Key: taint.DefaultKey, Value: arg(1), Effect: corev1.TaintEffectNoSchedule})
+		w.change()
+	case "unmark": // a person's kubectl taint ...-
+		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		w.change()
+	case "release": // forcefence release
+		if r, _ := taint.RecordOf(&w.node); r.Open() || r != nil && r.Result == taint.ResultNeverPoweredOff {
+			r.NodeUID, r.BootID, r.LeaseRV = string(w.node.UID), w.node.Status.NodeInfo.BootID, strconv.Itoa(w.lease)
+			w.write(r.Enter(taint.PhaseDone, taint.ResultReleased, w.now.Wall))
+		}
+		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		w.change()
+	case "garble": // somebody edits the record
+		w.node.Annotations = map[string]string{taint.RecordAnnotation: "{"}
+		w.change()
+	case "label":
+		w.change()
+	case "leader": // another process leads
+		w.leads()
+	case "before":
+		act, then, ok := strings.Cut(strings.TrimPrefix(line, "before "), ": ")
+		if !ok {
+			return fmt.Errorf("want before ACT: LINE, got %q", line)
+		}
+		w.before[act] = append(w.before[act], then)
+	case "sleep":
+		d, err := time.ParseDuration(arg(1))
+		if err != nil {
+			return err
+		}
+		w.pass(d)
+	case "step":
+		n := 1
+		if arg(1) != "" {
+			n, _ = strconv.Atoi(arg(1))
+		}
+		for range n {
+			w.step(0)
+		}
+		w.flush()
+	case "run": // until there is nothing to do, or a time
+		limit := 10 * time.Minute
+		if arg(1) != "" {
+			d, err := time.ParseDuration(arg(1))
+			if err != nil {
+				return err
+			}
+			limit = d
+		}
+		for end := w.now.Add(limit); w.now.Before(end) && w.step(end.Sub(w.now)); {
+		}
+		w.flush()
+	case "until": // and with a decision for the act
+		for n := 0; ; n++ {
+			w.step(0)
+			if w.last == arg(1) {
+				break
+			}
+			if n == 1000 {
+				return fmt.Errorf("no %s in 1000 decisions", arg(1))
+			}
+		}
+		w.flush()
+	case "show":
+		w.flush()
+		fmt.Fprintf(&w.out, "    %s\n", w)
+	default:
+		return fmt.Errorf("no such command: %q", line)
+	}
+	return nil
+}
+
+// String is the world in a line.
+func (w *world) String() string {
+	var b strings.Builder
+	mark := "no mark"
+	if m, ok := taint.Find(&w.node, taint.DefaultKey, ""); ok {
+		mark = "mark " + m.Value
+	}
+	rec := "no record"
+	if r, err := taint.RecordOf(&w.node); err != nil {
+		rec = "bad record"
+	} else if r != nil {
+		rec = strings.TrimSpace(fmt.Sprintf("record %s %s %s", r.ID, r.Phase, r.Result))
+	}
+	fmt.Fprintf(&b, "%s, %s; machine %s; pods", mark, rec, w.power)
+	for _, p := range w.pods {
+		state := ""
+		switch {
+		case stuck(p):
+			state = "(kept)"
+		case p.Tombstone:
+			state = "(tombstone)"
+		case p.Ready:
+			state = "(ready)"
+		}
+		b.WriteString(" " + p.Name + state)
+	}
+	fmt.Fprintf(&b, "; attached")
+	for _, a := range w.atts {
+		b.WriteString(" " + a.PV)
+	}
+	fmt.Fprintf(&b, "; in use %d, listed %d", len(w.node.Status.VolumesInUse), len(w.node.Status.VolumesAttached))
+	return b.String()
+}
+
+func (w *world) print(act, why, detail string) {
+	key := act + " " + why + " " + detail
+	if slices.Contains(w.recent[:], key) {
+		w.skipped++
+		return
+	}
+	w.rest()
+	w.recent[0], w.recent[1] = w.recent[1], key
+	fmt.Fprintf(&w.out, "    %7.2fs  %s\n", w.now.Sub(w.start).Seconds(), strings.TrimRight(fmt.Sprintf("%-12s %s%s", act, why, detail), " "))
+}
+
+// rest says how often the last two decisions were repeated in turns.
+func (w *world) rest() {
+	if w.skipped > 0 {
+		fmt.Fprintf(&w.out, "              and so on, %d times\n", w.skipped)
+	}
+	w.skipped = 0
+}
+
+func (w *world) flush() {
+	w.rest()
+	w.recent = [2]string{}
+}
+
+func (w *world) breaks(format string, args ...any) {
+	w.broken = append(w.broken, fmt.Sprintf("%.2fs: ", w.now.Sub(w.start).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) write(r taint.Record) {
+	w.node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
+	w.change()
+}
+
+// patient pods are ended by the stock eviction after five minutes.
+var patient = func() (ts []corev1.Toleration) {
+	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
+		ts = append(ts, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
+	}
+	return ts
+}()
+
+// stuck pods were deleted, and foreign finalizers keep them.
+func stuck(p evict.Pod) bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+
+// step does what the course says, up to an act or a wait. It reports whether there was something to do; a wait is cut short at most
+// (0: not).
+func (w *world) step(most time.Duration) bool {
+	w.pass(time.Millisecond)
+	for {
+		s := w.course.Next(w.now, &w.fleet)
+		if s.Do == Read {
+			if w.read(s); s.Read == Life && s.Why != "" { // it decided to look once more
+				w.print("Look", string(s.Why), "")
+			}
+			continue
+		}
+		return w.do1(s, most)
+	}
+}
+
+// read reads, which takes its time.
+func (w *world) read(s Step) {
+	switch s.Read {
+	case Life:
+		sent := w.now
+		node := w.node.DeepCopy()
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
+		w.looked = sent
+		w.pass(10 * time.Millisecond)
+		facts := Facts{
+			Facts: fence.Facts{
+				Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			},
+			Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
+		}
+		if w.device == "" {
+			facts.Nobody, facts.Devices = errors.New("no provider knows it"), nil
+		}
+		if w.control {
+			node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+		}
+		w.course.SawLife(taint.See(node, lease, taint.DefaultKey, sent, w.now), facts, &w.fleet)
+	case Pods:
+		w.listed = w.listing()
+		w.pass(5 * time.Millisecond)
+		w.course.SawPods(w.listed, w.now)
+	case Volumes:
+		of := map[string][]evict.Volume{}
+		for _, p := range s.Pods {
+			of[p.UID] = w.volumes[p.UID]
+		}
+		w.course.SawVolumes(of, w.now)
+	case Claims:
+		of := map[string]string{}
+		for _, pv := range s.PVs {
+			of[pv] = "default/" + pv
+		}
+		w.course.SawClaims(of, w.now)
+	case CachedAttachments, LiveAttachments:
+		w.course.SawAttachments(slices.Clone(w.atts), s.Read == LiveAttachments, w.now)
+	}
+}
+
+// listing is a list of pods: it does not tell their volumes.
+func (w *world) listing() []evict.Pod {
+	out := slices.Clone(w.pods)
+	for i := range out {
+		p := &out[i]
+		w.volumes[p.UID] = p.Volumes
+		p.Volumes, p.Claims = nil, len(p.Volumes) > 0
+	}
+	return out
+}
+
+func (w *world) do1(s Step, most time.Duration) bool {
+	l := w.course.Look()
+	detail := ""
+	if s.Detail != "" && l.Mark == nil {
+		detail = " (" + s.Detail + ")"
+	}
+	for _, p := range s.Pods {
+		detail += " " + p.Name
+		if p.Small {
+			detail += "(small)"
+		}
+	}
+	if s.Returned {
+		detail += " (returned)"
+	}
+	if s.Record.Phase != "" {
+		detail += " -> " + strings.TrimSpace(fmt.Sprintf("%s %s %s", s.Record.ID, s.Record.Phase, s.Record.Result))
+	}
+	if s.Alert != "" {
+		detail += " ALERT"
+		w.alerts[s.Alert] = true
+	}
+	for _, p := range s.Stuck {
+		detail += fmt.Sprintf(" %s: %s: %s;", p.Name, p.Act, p.Why)
+	}
+	w.print(s.Do.String(), string(s.Why), detail)
+	w.last = s.Do.String()
+	for _, line := range w.before[w.last] {
+		if err := w.do(line); err != nil {
+			w.breaks("before %s: %v", w.last, err)
+		}
+	}
+	delete(w.before, w.last)
+	if w.busy++; w.busy > 60 {
+		w.breaks("hot loop: 60 decisions without a wait")
+		w.busy = 0
+		return false
+	}
+	var o Outcome
+	switch s.Do {
+	case Leave:
+		w.busy = 0
+		return false
+	case Wait:
+		w.busy = 0
+		wait := s.After
+		if most > 0 {
+			wait = min(wait, most)
+		}
+		w.pass(max(wait, time.Millisecond))
+		return true
+	case Ask:
+		w.ask()
+		return true
+	case PowerOff:
+		if err := w.still(); err != nil {
+			w.print("", "nothing is sent", ": "+err.Error())
+			o.Late = true
+			break
+		}
+		w.checkPowerOff(l)
+		o.Sent, o.Err = w.now, map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]
+		if w.obeys == "ok" {
+			w.power = off
+		}
+		w.pass(50 * time.Millisecond)
+	case Tombstone, Delete, Spare, SetNotReady:
+		o.How = w.writePods(s, l)
+	default:
+		o.Err = w.writeNode(s, l)
+	}
+	w.course.Did(o, w.now, &w.fleet)
+	return true
+}
+
+// still is the last check before a power action, with a cache that is never behind.
+func (w *world) still() error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
+	l := taint.See(&w.node, lease, taint.DefaultKey, w.now, w.now)
+	return w.course.StillHolds(w.now, Recheck{
+		Seen: l, Facts: fence.Facts{Mode: w.mode, Excluded: w.excluded}, Fleet: w.fleet.View(l.Name, w.now),
+	})
+}
+
+// writePods writes one pod after the other, each while it may be.
+func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
+	how := map[string]evict.Refusal{}
+	for _, p := range s.Pods {
+		hold := w.course.HoldsFor(p.UID, w.now, w.fleet.View(l.Name, w.now))
+		if hold == NotThis {
+			continue
+		}
+		if hold != Yes {
+			w.print("", "not sent any more", "")
+			break
+		}
+		if !s.Returned && s.Do != Spare {
+			w.checkProof(s.Do.String(), l)
+		}
+		if s.Do == SetNotReady && !w.proven() {
+			w.breaks("%s loses Ready without a fresh proof", p.Name)
+		}
+		w.pass(3 * time.Millisecond)
+		if how[p.UID] = w.refuse(s.Do, p); how[p.UID] != evict.Accepted {
+			continue
+		}
+		i := slices.IndexFunc(w.pods, func(q evict.Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
+		if i < 0 {
+			continue // 404 or 409: the next list knows
+		}
+		q := &w.pods[i]
+		switch {
+		case s.Do == Tombstone:
+			if q.Exempt != taint.NotExempt || q.Terminal {
+				w.breaks("tombstoned %s, which is exempt or finished", q.Name)
+			}
+			q.Terminal, q.Tombstone, w.touched = true, true, true
+			q.ResourceVersion += "t"
+		case s.Do == Spare && p.Small:
+			q.ResourceVersion += "s"
+		case s.Do == Spare:
+			if q.Exempt != taint.NotExempt || q.Terminal {
+				w.breaks("spared %s, which is exempt or finished", q.Name)
+			}
+			q.Spared = l.Record.Token()
+			q.ResourceVersion += "s"
+		case s.Do == SetNotReady:
+			if q.Exempt == taint.NotExempt || q.Terminal || !q.Ready {
+				w.breaks("set %s not ready, which goes, is finished or is not Ready", q.Name)
+			}
+			q.Ready = false
+			q.ResourceVersion += "r"
+		case !q.Tombstone:
+			w.breaks("deleted %s without a tombstone", q.Name)
+		case len(q.Finalizers) > 0:
+			q.Deleting, q.Grace = true, 0
+			q.ResourceVersion += "d"
+		default:
+			w.pods = slices.Delete(w.pods, i, i+1)
+		}
+	}
+	return how
+}
+
+var errConflict = errors.New("conflict")
+
+// writeNode writes the Node, if nobody else did since the look.
+func (w *world) writeNode(s Step, l taint.Look) error {
+	if s.Do == ClearVolumes && w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
+		w.print("", "not sent any more", "")
+		return errConflict
+	}
+	w.pass(5 * time.Millisecond)
+	if l.ResourceVersion != w.node.ResourceVersion {
+		w.print("", "conflict", "")
+		return errConflict
+	}
+	switch s.Do {
+	case Write, Arm:
+		adopted := s.Why == reason.Adopting && s.Record.Phase == taint.PhaseArmed
+		if l.Mark == nil || adopted {
+			w.snapshot = w.looked
+		}
+		if adopted {
+			w.touched = false
+		}
+		if s.Record.ID == fmt.Sprintf("f%d", w.fences+1) {
+			w.fences++
+		}
+		if s.Do == Arm {
+			w.checkArm(s.Record)
+			w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Wall)
+			w.markAt, w.touched = w.now, false
+		}
+		w.write(s.Record)
+	case Condition:
+		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[s.On])
+	case ExpireReady:
+		if w.power != off && w.life.After(w.snapshot) && w.life.Before(w.looked) {
+			w.breaks("Ready of a node that is alive was expired")
+		}
+		w.setReady(corev1.ConditionUnknown)
+	case ClearVolumes:
+		w.checkProof("ClearVolumes", l)
+		w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = s.InUse, s.Attached
+		w.change()
+	case Unmark:
+		waitedFor := func(p evict.Pod) bool {
+			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(s.Stuck, func(q evict.StuckPod) bool { return q.UID == p.UID && q.Act == evict.Delete })
+		}
+		if left := evict.Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
+			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
+		}
+		w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
+		w.write(s.Record)
+	}
+	return nil
+}
+
+// refuse is the API server's answer to a pod's write.
+func (w *world) refuse(do Do, p evict.Pod) evict.Refusal {
+	switch w.refuses[p.Name] {
+	case "large":
+		if p.Small || do == Delete {
+			return evict.Accepted
+		}
+		return evict.TooLarge
+	case "huge":
+		return evict.TooLarge
+	case "fails":
+		return evict.Failed
+	case "denied":
+		return evict.Denied
+	case "changes":
+		return evict.Changed
+	}
+	return evict.Accepted
+}
+
+// ask puts the question; the machine answers with what it is when the question arrives.
+func (w *world) ask() {
+	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now}, By: "rack-a"}
+	if w.contained {
+		a.Run = fmt.Sprintf("run %d", w.boots)
+	}
+	if w.device == "" {
+		a.State, a.Err = unknown, providers.ErrPermanent
+	}
+	if w.power == unknown {
+		a.Run = ""
+		a.Err = providers.ErrUnreachable
+	}
+	for _, line := range w.before["answer"] {
+		if err := w.do(line); err != nil {
+			w.breaks("before answer: %v", err)
+		}
+	}
+	delete(w.before, "answer")
+	w.pass(w.latency)
+	a.Got = w.now
+	if a.State == off {
+		w.offs = append(w.offs, a)
+	}
+	w.course.Answered([]providers.Answer{a}, w.now, &w.fleet)
+}
+
+// checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and no life that
+// the API showed between the question and that look.
+func (w *world) checkArm(r taint.Record) {
+	n := len(w.offs)
+	switch {
+	case n == 0:
+		w.breaks("armed without an Off")
+	case w.offs[n-1].Got.After(w.looked):
+		w.breaks("armed with a look that is older than the answer")
+	case w.looked.Sub(w.offs[n-1].At) > proof.TTL:
+		w.breaks("armed with an answer that is too old")
+	case w.life.After(w.offs[n-1].At) && w.life.Before(w.looked):
+		w.breaks("armed though the node lived after the question")
+	}
+	if r.BootID != w.node.Status.NodeInfo.BootID {
+		w.breaks("armed with boot id %s of a node that has %s", r.BootID, w.node.Status.NodeInfo.BootID)
+	}
+}
+
+// checkPowerOff: only where it was announced, in mode fence, by a leader that looked, and nobody forbade it.
+func (w *world) checkPowerOff(l taint.Look) {
+	switch {
+	case l.Record == nil || l.Record.Phase != taint.PhasePoweringOff:
+		w.breaks("powered off without a record")
+	case w.life.After(w.snapshot) && w.life.Before(w.looked):
+		w.breaks("powered off a node that lived after it was announced")
+	case l.Record.LeaseRV != l.LeaseRV || l.Record.BootID != l.BootID:
+		w.breaks("powered off a node that is not the record's")
+	}
+}
+
+// checkProof is invariant 1, and the return path: no act after life was seen.
+func (w *world) checkProof(act string, l taint.Look) {
+	if l.Record.LeaseRV != l.LeaseRV || l.Record.BootID != l.BootID || l.IsReady() {
+		w.breaks("%s on a node that lives", act)
+	}
+	if l.Record.By == taint.ByPerson {
+		if w.now.Sub(w.looked) > proof.TTL+20*time.Millisecond {
+			w.breaks("%s on a person's word, looked %s ago", act, w.now.Sub(w.looked))
+		}
+		return
+	}
+	if !w.proven() {
+		w.breaks("%s without a fresh proof", act)
+	}
+}
+
+// proven reports whether an Off proves now that the machine is off.
+func (w *world) proven() bool {
+	return slices.ContainsFunc(w.offs, func(a providers.Answer) bool {
+		// The write takes 5 ms.
+		return !a.At.Before(w.markAt) && !a.At.Before(w.unready) && w.now.Sub(a.At) <= proof.TTL+5*time.Millisecond
+	})
+}
