@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -189,7 +191,7 @@ type Reconciler struct {
 	pauses  sharedMaps    // of Config.Elsewhere
 	moved   atomic.Int64  // when a Node came, went or changed in what leads to its devices, in nanoseconds since 1970
 
-	attached sharing[map[string][]evict.Attachment] // all of them, by node
+	attached sharing[map[string][]action.Attachment] // all of them, by node
 
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet
@@ -321,7 +323,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	r.inMode(st, mode)
 	st.course.Rest(l)
 	st.node, st.objects = nil, nil
-	st.told.said, st.told.alerted, st.told.aside = "", "", policy.Aside{}
+	st.told.said, st.told.alerted, st.told.aside = "", "", action.Aside{}
 	if mode == fence.Disabled {
 		return true, 0, nil
 	}

@@ -9,13 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -158,7 +159,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o d
 		if s.Policy == "" {
 			message = taint.FenceMessage(l.Record.ID)
 		}
-		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Tombstone(ctx, p, message) })
+		return r.forEach(ctx, st, s, func(ctx context.Context, p action.Pod) error { return r.writer.Tombstone(ctx, p, message) })
 	case decide.Delete:
 		return r.forEach(ctx, st, s, r.writer.Delete)
 	case decide.SetNotReady:
@@ -166,7 +167,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o d
 	case decide.DeleteAttachments:
 		return r.detach(ctx, st, s)
 	case decide.Spare:
-		return r.forEach(ctx, st, s, func(ctx context.Context, p evict.Pod) error { return r.writer.Spare(ctx, p, l.Record.Token()) })
+		return r.forEach(ctx, st, s, func(ctx context.Context, p action.Pod) error { return r.writer.Spare(ctx, p, l.Record.Token()) })
 	default:
 		o.Err = fmt.Errorf("unknown step %d", s.Do)
 	}
@@ -416,7 +417,7 @@ func slimPods(list []corev1.Pod) []corev1.Pod {
 }
 
 // only are the listed objects of these pods.
-func (st *nodeState) only(pods []evict.Pod) []corev1.Pod {
+func (st *nodeState) only(pods []action.Pod) []corev1.Pod {
 	want := map[string]bool{}
 	for _, p := range pods {
 		want[p.UID] = true

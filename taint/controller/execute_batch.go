@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 )
@@ -36,13 +37,13 @@ type item struct {
 }
 
 // forEach runs write for every pod of the step, as each does.
-func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, write func(context.Context, evict.Pod) error) decide.Outcome {
+func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, write func(context.Context, action.Pod) error) decide.Outcome {
 	var items []item
 	for _, p := range s.Pods {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
 	o, written := r.each(ctx, st, s, items)
-	r.tellWritten(st, s, slices.DeleteFunc(slices.Clone(s.Pods), func(p evict.Pod) bool { return !written[p.UID] }))
+	r.tellWritten(st, s, slices.DeleteFunc(slices.Clone(s.Pods), func(p action.Pod) bool { return !written[p.UID] }))
 	return o
 }
 
@@ -79,7 +80,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, ite
 	l := st.course.Look()
 	var mu sync.Mutex // guards the results
 	written = map[string]bool{}
-	how := map[string]evict.Refusal{}
+	how := map[string]action.Refusal{}
 	var failed int
 	var first error
 	var crowded atomic.Int32

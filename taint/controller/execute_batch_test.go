@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -315,7 +317,7 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 			m.state, m.asked = tc.state, 0
 			x.c.now = x.c.now.Add(tc.age)
 			wrote := 0
-			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
+			o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
 				if wrote++; wrote == 1 && tc.after != nil {
 					tc.after(x.Reconciler)
 				}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +22,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -159,7 +160,7 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	}
 	x.c.now = x.c.now.Add(3 * time.Second)
 	var written []string
-	o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
+	o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 		written = append(written, p.Name)
 		return nil
 	})

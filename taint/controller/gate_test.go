@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +25,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
@@ -61,7 +62,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				begun, from := time.Now(), x.c.now
 				x.Now = func() time.Time { return from.Add(time.Since(begun)) }
 				m.now = x.Now
-				o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
+				o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if tried[p.Name]++; tried[p.Name] > tc.refuses {
@@ -102,7 +103,7 @@ func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 			x.live.pods = podsOf("n1", "a")
 			s := x.upTo(decide.Tombstone)
 			tried := false
-			x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
+			x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
 				if tried {
 					return nil
 				}
@@ -123,7 +124,7 @@ func TestWaitingForRoomEndsWithTheRun(t *testing.T) {
 		x.live.pods = podsOf("n1", "a", "b")
 		s := x.upTo(decide.Tombstone)
 		begun := time.Now()
-		x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
+		x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 			if p.Name == "a" {
 				return apierrors.NewTooManyRequests("no room", 4)
 			}
@@ -148,7 +149,7 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 			return errStale
 		}
 		tried := 0
-		o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
+		o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
 			tried++
 			return errors.New("the connection is gone")
 		})
@@ -170,13 +171,13 @@ func TestRunsShareTheGate(t *testing.T) {
 			for i := range s.Pods {
 				s.Pods[i].First = strings.HasPrefix(s.Pods[i].Name, "storage")
 			}
-			slices.SortStableFunc(s.Pods, func(a, b evict.Pod) int { return strings.Compare(b.Name, a.Name) })
+			slices.SortStableFunc(s.Pods, func(a, b action.Pod) int { return strings.Compare(b.Name, a.Name) })
 			l := x.st.course.Look()
 			if l.Record == nil {
 				t.Fatal("no record")
 			}
 			l.Record.Since = l.Record.Since.Add(-age)
-			go x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
+			go x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 				time.Sleep(time.Second)
 				order = append(order, p.Name)
 				return nil
@@ -207,7 +208,7 @@ func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
 		x.st.looked = func() { looked++ }
 		busy := &fleet.Turn{}
 		x.gate.enter(t.Context(), busy)
-		go x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error { return nil })
+		go x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error { return nil })
 		synctest.Wait()
 		if looked != 1 {
 			t.Errorf("%d others were let in while the run waits, want one", looked)

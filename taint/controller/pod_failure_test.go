@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -18,7 +20,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -33,20 +34,20 @@ func TestPodWritesGoOn(t *testing.T) {
 		name string
 		fail error
 		lost bool // the leadership, with that
-		how  evict.Refusal
+		how  action.Refusal
 		want decide.Do // the next step, b alone being left
 	}{
-		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, evict.Accepted, decide.Tombstone},
-		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, evict.Changed, decide.Tombstone},
-		{"no quorum", errors.New("no quorum"), false, evict.Failed, decide.Wait},
-		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, evict.TooLarge, decide.Tombstone},
-		{"no leader any more", errStale, true, evict.Accepted, decide.Tombstone},
+		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, action.Accepted, decide.Tombstone},
+		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, action.Changed, decide.Tombstone},
+		{"no quorum", errors.New("no quorum"), false, action.Failed, decide.Wait},
+		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, action.TooLarge, decide.Tombstone},
+		{"no leader any more", errStale, true, action.Accepted, decide.Tombstone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo(decide.Tombstone)
-			o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p evict.Pod) error {
+			o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
 						x.Leading = func() error { return errStale }
@@ -62,7 +63,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
 			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
-			if s := x.upTo(tc.want); tc.want == decide.Wait && s.Why != reason.Retrying || tc.want == decide.Tombstone && s.Pods[0].Small != (tc.how == evict.TooLarge) {
+			if s := x.upTo(tc.want); tc.want == decide.Wait && s.Why != reason.Retrying || tc.want == decide.Tombstone && s.Pods[0].Small != (tc.how == action.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Why, s.Pods)
 			}
 		})
@@ -89,7 +90,7 @@ func TestStoppedWhileAsking(t *testing.T) {
 		s := x.upTo(decide.Tombstone)
 		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopBatch(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
-		o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error { return nil })
+		o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error { return nil })
 		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.How) != want || m.asked != 1 {
 			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How), m.asked, o.Err, want)
 		}
@@ -116,7 +117,7 @@ func TestStoppedByLease(t *testing.T) {
 			s := x.upTo(decide.Tombstone)
 			beats := heartbeats{r: x.Reconciler, listed: make(chan struct{})}
 			must(t, beats.Replace([]any{lease("n1", "1")}, ""))
-			o := x.forEach(t.Context(), x.st, s, func(context.Context, evict.Pod) error {
+			o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
 				return beats.Update(tc.come)
 			})
 			if o.Err != nil || len(o.How) != tc.want {
@@ -168,7 +169,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do decide.Do, err error) {
-			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, evict.Pod) error { return err })
+			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, action.Pod) error { return err })
 			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
 		}
 		if failed {
@@ -189,17 +190,17 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 
 // Of the pods that a fence leaves behind those are told that stay: what stock controllers take off by themselves is no news.
 func TestKeptPodsAreTold(t *testing.T) {
-	pod := func(name string, finalizers ...string) evict.Pod {
-		return evict.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
+	pod := func(name string, finalizers ...string) action.Pod {
+		return action.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
 	}
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 	x.upTo(decide.Unmark)
 	told(x.events)
-	x.tellKept(x.st, decide.Step{Do: decide.Unmark, Kept: []evict.Pod{
+	x.tellKept(x.st, decide.Step{Do: decide.Unmark, Kept: []action.Pod{
 		pod("job", "batch.kubernetes.io/job-tracking"), pod("owner", "foregroundDeletion"), pod("orphans", "orphan"),
 		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"), pod("gone"),
-	}, Stuck: []evict.StuckPod{
-		{Pod: pod("huge"), Act: evict.Delete, Why: evict.TooLarge}, {Pod: pod("lives"), Act: evict.Spare, Why: evict.Denied},
+	}, Stuck: []action.StuckPod{
+		{Pod: pod("huge"), Write: action.Deletes, Why: action.TooLarge}, {Pod: pod("lives"), Write: action.Spares, Why: action.Denied},
 	}})
 	x.flush(&x.st.told.pods, true)
 	got := strings.Join(told(x.events), "\n")
@@ -220,7 +221,7 @@ func TestAlertNamesPods(t *testing.T) {
 	tell := func(names ...string) string {
 		s := decide.Step{Do: decide.Wait, Why: reason.Retrying, Alert: string(reason.Stuck)}
 		for _, n := range names {
-			s.Stuck = append(s.Stuck, evict.StuckPod{Pod: evict.Pod{Namespace: "a", Name: n}, Act: evict.Tombstone, Why: evict.TooLarge})
+			s.Stuck = append(s.Stuck, action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
 		}
 		x.alert(x.st, s)
 		return strings.Join(told(x.events), "\n")

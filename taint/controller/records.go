@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,7 +29,6 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
@@ -65,7 +66,7 @@ func (r *Reconciler) chronicleWrite(st *nodeState, s decide.Step) {
 }
 
 // chroniclePods tells of pods that were written.
-func (r *Reconciler) chroniclePods(st *nodeState, do decide.Do, written []evict.Pod) {
+func (r *Reconciler) chroniclePods(st *nodeState, do decide.Do, written []action.Pod) {
 	l := st.course.Look()
 	if !l.Record.Open() {
 		return
@@ -102,7 +103,7 @@ func (r *Reconciler) chronicleList(st *nodeState) {
 }
 
 // chronicleAttached tells of the volumes that are attached to a marked node.
-func (r *Reconciler) chronicleAttached(st *nodeState, atts []evict.Attachment) {
+func (r *Reconciler) chronicleAttached(st *nodeState, atts []action.Attachment) {
 	l := st.course.Look()
 	if l.Mark == nil || !l.Record.Open() {
 		return
@@ -118,7 +119,7 @@ func (r *Reconciler) chronicleAttached(st *nodeState, atts []evict.Attachment) {
 	r.chronicle(st.course.Look().Name, st, journal.Told{Record: *l.Record, Attached: &list})
 }
 
-func named(p evict.Pod) api.Pod { return api.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }
+func named(p action.Pod) api.Pod { return api.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }
 
 // Records writes what it is told of fences and shadow decisions into Fencing objects, on the leader. It is beside the protocol: whoever tells does not wait, no
 // decision reads what it writes, and a write that fails or hangs delays nobody. There is one request at a time, each with a deadline.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,9 +21,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -35,7 +35,7 @@ type reported struct {
 	mode       string        // for the metric of nodes by mode
 	protection string        // for the metric of nodes by protection
 	alerted    string        // what a person was called for
-	aside      policy.Aside  // why policies end nothing
+	aside      action.Aside  // why policies end nothing
 	unread     string        // why claims could not be read
 	answered   string        // the last answers that were logged
 	later      []later       // Events of the Node that wait for the writes that they tell of
@@ -315,21 +315,21 @@ func (r *Reconciler) eventPowerOffs(node *corev1.Node, rec *taint.Record, result
 const stuckNames = 3
 
 // stuckPods names pods and what could not be done with them.
-func stuckPods(pods []evict.StuckPod) string {
-	verbs := map[evict.Act]string{evict.Tombstone: "ended", evict.Delete: "deleted", evict.Spare: "spared",
-		evict.SetNotReady: "set not ready"}
+func stuckPods(pods []action.StuckPod) string {
+	verbs := map[action.PodWrite]string{action.Ends: "ended", action.Deletes: "deleted", action.Spares: "spared",
+		action.SetsNotReady: "set not ready"}
 	var names []string
 	for i, p := range pods {
 		if i == stuckNames {
 			return strings.Join(names, "; ") + fmt.Sprintf("; and %d more", len(pods)-i)
 		}
-		names = append(names, fmt.Sprintf("pod %s/%s cannot be %s (%s)", p.Namespace, p.Name, verbs[p.Act], p.Why))
+		names = append(names, fmt.Sprintf("pod %s/%s cannot be %s (%s)", p.Namespace, p.Name, verbs[p.Write], p.Why))
 	}
 	return strings.Join(names, "; ")
 }
 
 // tellWritten tells how a batch of pods' writes ended.
-func (r *Reconciler) tellWritten(st *nodeState, s decide.Step, pods []evict.Pod) {
+func (r *Reconciler) tellWritten(st *nodeState, s decide.Step, pods []action.Pod) {
 	l := st.course.Look()
 	if s.Policy == "" {
 		r.chroniclePods(st, s.Do, pods)
@@ -378,12 +378,12 @@ func (r *Reconciler) tellKept(st *nodeState, s decide.Step) {
 		r.tellPod(st, p, reason.FinalizersKeep, finalizers)
 	}
 	for _, p := range s.Stuck {
-		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "act", p.Act.String(), "why", p.Why.String())
+		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
 		text := "The pod was ended and can never start again, but cannot be deleted (%s)."
-		switch p.Act {
-		case evict.Spare:
+		switch p.Write {
+		case action.Spares:
 			text = "The node came back and the pod keeps running, but it could not be marked as spared (%s)."
-		case evict.SetNotReady:
+		case action.SetsNotReady:
 			text = "The node's machine is off, but the pod could not be set not ready (%s)."
 		}
 		r.tellPod(st, p.Pod, reason.LeftBehind, fmt.Sprintf(text, p.Why))
@@ -391,12 +391,12 @@ func (r *Reconciler) tellKept(st *nodeState, s decide.Step) {
 }
 
 // tellPod sends an Event to a pod after those that wait.
-func (r *Reconciler) tellPod(st *nodeState, p evict.Pod, why reason.Reason, detail string) {
+func (r *Reconciler) tellPod(st *nodeState, p action.Pod, why reason.Reason, detail string) {
 	node := st.node
 	st.told.pods = append(st.told.pods, later{r.Now(), func() { r.eventOn(reference(p), node, why, "Evict", "{detail}", detail) }})
 }
 
-func reference(p evict.Pod) *corev1.Pod {
+func reference(p action.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 

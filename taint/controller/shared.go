@@ -5,10 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
@@ -77,8 +78,10 @@ func (s *sharing[A]) run(ctx context.Context, within time.Duration, put func(con
 
 // attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node: whoever lists them at the same time
 // shares the list of all nodes'. It is sent after it was called for, and errors are everybody's.
-func (r *Reconciler) attachedTo(ctx context.Context, node string) ([]evict.Attachment, error) {
-	list := func(ctx context.Context) (map[string][]evict.Attachment, error) { return kube.Attachments(ctx, r.Live) }
+func (r *Reconciler) attachedTo(ctx context.Context, node string) ([]action.Attachment, error) {
+	list := func(ctx context.Context) (map[string][]action.Attachment, error) {
+		return kube.Attachments(ctx, r.Live)
+	}
 	all, err := r.attached.ask(ctx, kube.Timeout, list)
 	return all[node], err
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +20,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
@@ -80,7 +81,7 @@ func TestReadTogether(t *testing.T) {
 		},
 		"attachments": func(r *Reconciler, ctx context.Context, node string) (bool, error) {
 			got, err := r.attachedTo(ctx, node)
-			if len(got) > 0 && !slices.Equal(got, []evict.Attachment{{Name: "of " + node}}) {
+			if len(got) > 0 && !slices.Equal(got, []action.Attachment{{Name: "of " + node}}) {
 				return false, fmt.Errorf("got %v", got)
 			}
 			return len(got) == 1, err

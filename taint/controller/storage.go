@@ -4,10 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
@@ -28,7 +29,7 @@ func (c *Config) health(node string) map[string]storage.Health {
 }
 
 // judge fills in what storage systems say of the volumes of pods, by the pods' UIDs.
-func (c *Config) judge(pods []corev1.Pod, of map[string][]evict.Volume) {
+func (c *Config) judge(pods []corev1.Pod, of map[string][]action.Volume) {
 	for i := range pods {
 		for j := range of[string(pods[i].UID)] {
 			v := &of[string(pods[i].UID)][j]

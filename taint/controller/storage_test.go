@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/storage"
 )
@@ -125,7 +126,7 @@ func TestStoragePollEnds(t *testing.T) {
 
 // Without a system for its driver nobody knows a volume's health.
 func TestJudge(t *testing.T) {
-	of := map[string][]evict.Volume{"u": {{PV: "a", Driver: "sim.example.com"}, {PV: "b", Driver: "none.example.com"}, {PV: "c"}}}
+	of := map[string][]action.Volume{"u": {{PV: "a", Driver: "sim.example.com"}, {PV: "b", Driver: "none.example.com"}, {PV: "c"}}}
 	c := &Config{Storage: []storage.System{&system{driver: "sim.example.com"}}}
 	pod := corev1.Pod{}
 	pod.UID = "u"

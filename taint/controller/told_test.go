@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,8 +20,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
-	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
@@ -78,7 +78,7 @@ func TestStandsAsideOnce(t *testing.T) {
 	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
 		s := decide.Step{Do: decide.Wait}
 		if why != "" {
-			s.Aside = policy.Aside{Why: reason.PolicyYields, Detail: why}
+			s.Aside = action.Aside{Why: reason.PolicyYields, Detail: why}
 		}
 		x.tellAside(x.st, s)
 	}
@@ -98,7 +98,7 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	other := &nodeState{node: x.live.node}
 	waits := func(detail, once string) decide.Step {
 		return decide.Step{Do: decide.Wait,
-			Aside: policy.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
+			Aside: action.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
 	}
 	x.tellAside(x.st, waits("5 of 9", "a"))
 	x.tellAside(x.st, waits("6 of 9", "a"))
@@ -203,7 +203,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
 
 	x.batches.Add(1) // another node's
-	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []evict.Pod{{Name: "a"}})
+	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []action.Pod{{Name: "a"}})
 	write(decide.Unmark, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	course := x.st.course
@@ -218,7 +218,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 
 	x.batches.Add(1) // another, which does not end
 	x.st.course = course
-	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []evict.Pod{{Name: "b"}})
+	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []action.Pod{{Name: "b"}})
 	x.st.course = replay.Course{}
 	x.tellRest(x.st)
 	x.each(t.Context(), x.st, decide.Step{}, nil)

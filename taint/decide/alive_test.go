@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // signs are what a watch may show of a node that looked dead, and whether it is a sign of life.
@@ -40,7 +41,7 @@ func (c *course) watch(change func(*taint.Look)) {
 func clearing(t *testing.T, read time.Duration) *course {
 	c := midst(t, taint.PhaseEvicting)
 	c.look.InUse = []corev1.UniqueVolumeName{"v"}
-	c.pods = []evict.Pod{ended("gone"), claims(evict.Pod{Namespace: "ns", Name: "waits", UID: "waits"})}
+	c.pods = []action.Pod{ended("gone"), claims(action.Pod{Namespace: "ns", Name: "waits", UID: "waits"})}
 	c.took = read
 	c.pass(6 * time.Second)
 	added := metav1.NewTime(c.now.Wall)
@@ -107,7 +108,7 @@ func TestLifeTakesAnotherLook(t *testing.T) {
 		for _, tc := range signs {
 			t.Run(slow.name+", "+tc.name, func(t *testing.T) {
 				c := midst(t, taint.PhaseEvicting)
-				c.pods, c.took = []evict.Pod{running("a")}, slow.read
+				c.pods, c.took = []action.Pod{running("a")}, slow.read
 				c.pass(time.Minute)
 				if s := c.next(); s.Do != Ask {
 					t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
@@ -124,7 +125,7 @@ func TestLifeTakesAnotherLook(t *testing.T) {
 
 // No write of a fence is sent once a sign of life was seen since the look, however fresh the proof.
 func TestLifeStopsAFence(t *testing.T) {
-	for do, pods := range map[Do][]evict.Pod{
+	for do, pods := range map[Do][]action.Pod{
 		Tombstone: {running("a")}, Delete: {ended("a")}, SetNotReady: {readsReady(exempt(running("a")))},
 	} {
 		for _, tc := range signs {
@@ -160,7 +161,7 @@ func (c *course) stops(t *testing.T, what string, shows func(*course), life bool
 
 // What a node that came back is owed is done while it is heard.
 func TestLifeHoldsUpNoReturn(t *testing.T) {
-	for do, pods := range map[Do][]evict.Pod{Delete: {ended("a")}, Spare: {running("a")}} {
+	for do, pods := range map[Do][]action.Pod{Delete: {ended("a")}, Spare: {running("a")}} {
 		for _, tc := range signs {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods, c.look.LeaseRV = pods, "2"

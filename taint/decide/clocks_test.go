@@ -4,10 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -30,7 +31,7 @@ func TestHoldsByBothClocks(t *testing.T) {
 		}, No},
 		{"pods", func(t *testing.T) *course {
 			c := midst(t, taint.PhaseEvicting)
-			c.pods = []evict.Pod{running("a")}
+			c.pods = []action.Pod{running("a")}
 			c.upTo(Tombstone, off)
 			return c
 		}, AskFirst},
@@ -77,7 +78,7 @@ func TestKeptListByBothClocks(t *testing.T) {
 	c.look.InUse = []corev1.UniqueVolumeName{"v"}
 	c.upTo(ClearVolumes, off)
 	c.did(Outcome{})
-	c.node.kept.pods, c.look.InUse = []evict.Pod{ended("a")}, nil
+	c.node.kept.pods, c.look.InUse = []action.Pod{ended("a")}, nil
 	c.suspend(keptHolds + time.Second)
 	c.see()
 	c.answer(off)
@@ -89,7 +90,7 @@ func TestKeptListByBothClocks(t *testing.T) {
 // Work that was found before a suspension is looked for again.
 func TestWorkByBothClocks(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	c.pods = []evict.Pod{running("a")}
+	c.pods = []action.Pod{running("a")}
 	c.next()
 	c.pods = nil
 	c.suspend(workHolds + time.Minute)

@@ -4,10 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
@@ -19,7 +20,7 @@ import (
 func TestShadow(t *testing.T) {
 	f := &fleet.Fleet{}
 	c := begin(t, f, "n1")
-	c.facts.Mode, c.pods = fence.Shadow, []evict.Pod{running("a"), running("b"), {Namespace: "x", Name: "ds", UID: "ds", Exempt: taint.ExemptDaemon}}
+	c.facts.Mode, c.pods = fence.Shadow, []action.Pod{running("a"), running("b"), {Namespace: "x", Name: "ds", UID: "ds", Exempt: taint.ExemptDaemon}}
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, WithoutProof: policy.AcceptDuplicates}}
 	would := map[fence.Act]int{}
 	course := func(says func(i int) (wanted bool)) {
@@ -76,7 +77,7 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 			t.Errorf("%s, a person's mark after a fence: got %s (%s)", m, s.Do, s.Why)
 		}
 		c = midst(t, taint.PhaseEvicting)
-		c.facts.Mode, c.pods = m, []evict.Pod{running("a")}
+		c.facts.Mode, c.pods = m, []action.Pod{running("a")}
 		if s := c.upTo(Tombstone, off); len(s.Pods) != 1 {
 			t.Errorf("%s, our mark: got %s (%s), want the fence to go on", m, s.Do, s.Why)
 		}
@@ -86,7 +87,7 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 // In mode disabled nothing is read of a dead node but itself.
 func TestDisabledReadsNothing(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	c.facts.Mode, c.pods = fence.Disabled, []evict.Pod{running("a")}
+	c.facts.Mode, c.pods = fence.Disabled, []action.Pod{running("a")}
 	s := c.next()
 	if s.Do != Wait || s.Why != reason.ModeDisabled || len(c.reads) != 1 || c.reads[0] != Life {
 		t.Errorf("got %s (%s) after %v", s.Do, s.Why, c.reads)
@@ -97,7 +98,7 @@ func TestDisabledReadsNothing(t *testing.T) {
 // nothing.
 func TestConditionInShadow(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	c.facts.Mode, c.facts.Devices[0].NoPower, c.pods = fence.Shadow, "never pinned", []evict.Pod{running("a")}
+	c.facts.Mode, c.facts.Devices[0].NoPower, c.pods = fence.Shadow, "never pinned", []action.Pod{running("a")}
 	if s := c.next(); s.Do != Ask {
 		t.Fatalf("got %s (%s)", s.Do, s.Why)
 	}

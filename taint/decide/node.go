@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
@@ -109,15 +111,15 @@ type Step struct {
 	On     bool          // Condition
 
 	// Pods are for Tombstone, Delete, Spare and SetNotReady, in the order to begin them, and for Read of Volumes and Owners.
-	Pods     []evict.Pod
+	Pods     []action.Pod
 	InUse    []corev1.UniqueVolumeName // ClearVolumes
 	Attached []corev1.AttachedVolume
 	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
 
-	Attachments []evict.Attachment // DeleteAttachments
-	PVs         []string           // Read of Claims
+	Attachments []action.Attachment // DeleteAttachments
+	PVs         []string            // Read of Claims
 
-	Notes []policy.Note // what policies leave undone, to be told
+	Notes []action.Note // what policies leave undone, to be told
 
 	Would fence.Act // Wait: in mode shadow, what would be done now; said once in a life of the node
 
@@ -126,15 +128,15 @@ type Step struct {
 
 	Once string // Decision.Once of package fence
 
-	Aside policy.Aside // why policies end nothing that they would end otherwise
+	Aside action.Aside // why policies end nothing that they would end otherwise
 
 	Device  int // PowerOff: the place in Facts.Devices of the one to send it through
 	move    proof.Move
 	Devices []int // PowerOn: the same, of those to send it through, one after the other
 
-	Alert string           // "" or why a person should look; the mark stays
-	Stuck []evict.StuckPod // pods that the API server does not let us end, delete, spare or set not ready
-	Kept  []evict.Pod      // Unmark: ended pods that only somebody else's finalizers keep
+	Alert string            // "" or why a person should look; the mark stays
+	Stuck []action.StuckPod // pods that the API server does not let us end, delete, spare or set not ready
+	Kept  []action.Pod      // Unmark: ended pods that only somebody else's finalizers keep
 }
 
 // Node is what one process remembers of one node. It is never needed for safety after a restart: the record on the Node tells where a
@@ -169,21 +171,21 @@ type Node struct {
 	work     fence.Work
 	worked   providers.Instant // when a list last showed that work
 	workTook time.Duration     // how long its reads took
-	workPods []evict.Pod       // what they listed
+	workPods []action.Pod      // what they listed
 	kept     list              // a list for the next act
 }
 
 // list is a live list of the node's pods.
 type list struct {
 	have bool
-	pods []evict.Pod
+	pods []action.Pod
 	at   providers.Instant // when it was there
 }
 
 // attached are the attachments that name the node.
 type attached struct {
 	have, live bool
-	list       []evict.Attachment
+	list       []action.Attachment
 }
 
 const (
@@ -299,7 +301,7 @@ func (n *Node) answered(at providers.Instant) {
 }
 
 // SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
-func (n *Node) SawPods(pods []evict.Pod, at providers.Instant) {
+func (n *Node) SawPods(pods []action.Pod, at providers.Instant) {
 	n.pods = list{have: true, pods: pods, at: at}
 	n.answered(at)
 	n.policy.SawPods(pods)
@@ -307,7 +309,7 @@ func (n *Node) SawPods(pods []evict.Pod, at providers.Instant) {
 }
 
 // SawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
-func (n *Node) SawOwners(of map[string]evict.Owner, at providers.Instant) {
+func (n *Node) SawOwners(of map[string]action.Owner, at providers.Instant) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		if owner, ok := of[n.pods.pods[i].UID]; ok {
@@ -325,12 +327,12 @@ func (n *Node) SawRival(why string, at providers.Instant) {
 }
 
 // SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
-func (n *Node) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
+func (n *Node) SawVolumes(of map[string][]action.Volume, at providers.Instant) {
 	asked := n.step.Pods
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		p := &n.pods.pods[i]
-		if p.Claims && slices.ContainsFunc(asked, func(q evict.Pod) bool { return q.UID == p.UID }) {
+		if p.Claims && slices.ContainsFunc(asked, func(q action.Pod) bool { return q.UID == p.UID }) {
 			p.Volumes, p.Claims = of[p.UID], false
 		}
 	}
@@ -338,7 +340,7 @@ func (n *Node) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
 }
 
 // SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
-func (n *Node) SawAttachments(atts []evict.Attachment, live bool, at providers.Instant) {
+func (n *Node) SawAttachments(atts []action.Attachment, live bool, at providers.Instant) {
 	n.atts = attached{have: true, live: live, list: atts}
 	n.answered(at)
 	if live {
@@ -370,14 +372,14 @@ func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
 }
 
 // attribute adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
-func attribute(pods []evict.Pod, of map[string]string) []evict.Pod {
+func attribute(pods []action.Pod, of map[string]string) []action.Pod {
 	pods = slices.Clone(pods)
 	for i := range pods {
 		p := &pods[i]
 		for _, vol := range p.Volumes {
 			for _, pv := range slices.Sorted(maps.Keys(of)) {
-				if vol.Unread && vol.PV == "" && (of[pv] == p.Namespace+"/"+vol.Claim || of[pv] == evict.UnreadClaim) {
-					p.Volumes = append(slices.Clip(p.Volumes), evict.Volume{PV: pv, Claim: vol.Claim, Unread: true})
+				if vol.Unread && vol.PV == "" && (of[pv] == p.Namespace+"/"+vol.Claim || of[pv] == action.UnreadClaim) {
+					p.Volumes = append(slices.Clip(p.Volumes), action.Volume{PV: pv, Claim: vol.Claim, Unread: true})
 				}
 			}
 		}
@@ -445,7 +447,7 @@ type Outcome struct {
 	Late bool              // the act did not hold any more: nothing was sent
 	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
 	// one that is not in it was not tried
-	How map[string]evict.Refusal
+	How map[string]action.Refusal
 }
 
 // Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
@@ -487,13 +489,13 @@ func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
 			n.evict.Forced = now
 			return
 		}
-		n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)
+		n.evict.Wrote(podWrites[n.step.Do], n.step.Pods, o.How, now)
 	}
 }
 
-// acts are evict's names of the acts on pods.
-var acts = map[Do]evict.Act{Tombstone: evict.Tombstone, Delete: evict.Delete, Spare: evict.Spare,
-	SetNotReady: evict.SetNotReady}
+// podWrites are the kinds of writes of the acts on pods.
+var podWrites = map[Do]action.PodWrite{Tombstone: action.Ends, Delete: action.Deletes, Spare: action.Spares,
+	SetNotReady: action.SetsNotReady}
 
 // Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
@@ -640,26 +642,26 @@ func (n *Node) byPolicy(now providers.Instant, f fleet.View, s Step) Step {
 
 // findStorm returns why policies must wait, as power-offs do: what looks like a dead node is more likely a partition,
 // or our own fault.
-func findStorm(f fleet.View, now providers.Instant) policy.Aside {
+func findStorm(f fleet.View, now providers.Instant) action.Aside {
 	switch {
 	case f.AllSilent():
-		return policy.Aside{Why: reason.PolicyWaits, Detail: "no other node is heard", Once: "heard"}
+		return action.Aside{Why: reason.PolicyWaits, Detail: "no other node is heard", Once: "heard"}
 	case !f.Heard:
-		return policy.Aside{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", Once: "heard"}
+		return action.Aside{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", Once: "heard"}
 	case !f.Settled(now): // after a start, or an outage: that is no news
-		return policy.Aside{Detail: "which nodes are silent is not known yet"}
+		return action.Aside{Detail: "which nodes are silent is not known yet"}
 	}
 	for _, p := range f.Storm.Parts {
 		if !p.Lost.IsZero() {
-			return policy.Aside{Why: reason.PolicyWaits, Detail: p.Loss(), Once: p.Incident()}
+			return action.Aside{Why: reason.PolicyWaits, Detail: p.Loss(), Once: p.Incident()}
 		}
 	}
-	return policy.Aside{}
+	return action.Aside{}
 }
 
 // Moving are the pods that a fence would move.
-func Moving(pods []evict.Pod) []evict.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
+func Moving(pods []action.Pod) []action.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
 }
 
 // worth says whether a fence would have something to do, or what to read first.
@@ -694,7 +696,7 @@ func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
 }
 
 // staying says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
-func staying(pods []evict.Pod) string {
+func staying(pods []action.Pod) string {
 	var names []string
 	for _, p := range pods {
 		if p.Exempt == taint.ExemptTolerate && !p.Terminal {
@@ -729,9 +731,9 @@ func (n *Node) pending() Step {
 
 // unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
 // names its claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
-func (n *Node) unattributed(pods []evict.Pod) Step {
-	unread := func(v evict.Volume) bool { return v.Unread && v.PV == "" }
-	uses := func(p evict.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
+func (n *Node) unattributed(pods []action.Pod) Step {
+	unread := func(v action.Volume) bool { return v.Unread && v.PV == "" }
+	uses := func(p action.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
 	if !slices.ContainsFunc(pods, uses) {
 		return Step{}
 	}
@@ -757,7 +759,7 @@ func (n *Node) unresolved(all bool) Step {
 }
 
 // claiming are the unfinished pods, all or the exempt ones, whose volumes are not known.
-func claiming(pods []evict.Pod, all bool) (of []evict.Pod) {
+func claiming(pods []action.Pod, all bool) (of []action.Pod) {
 	for _, p := range pods {
 		if p.Claims && !p.Terminal && (all || p.Exempt != taint.NotExempt) {
 			of = append(of, p)
@@ -976,7 +978,7 @@ func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
 		if n.step.Policy != "" {
 			stock = n.policy.Stock(n.look)
 		}
-		if slices.ContainsFunc(n.step.Pods, func(p evict.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
+		if slices.ContainsFunc(n.step.Pods, func(p action.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
 			return NotThis
 		}
 	}

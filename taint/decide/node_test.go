@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,9 +35,9 @@ type course struct {
 	facts Facts
 	heard []string // the nodes whose Leases are renewed while time goes by
 
-	pods         []evict.Pod
-	volumes      map[string][]evict.Volume // of pods with claims, by UID
-	cached, live []evict.Attachment
+	pods         []action.Pod
+	volumes      map[string][]action.Volume // of pods with claims, by UID
+	cached, live []action.Attachment
 	claimed      map[string]string // the claims of PersistentVolumes, where not default/PV
 	rival        string            // what keeps policies from ending pods
 	waiting      map[string]bool   // claims that pods wait for elsewhere
@@ -47,7 +49,7 @@ type course struct {
 // begin is a node that looks dead in a fleet that is heard. Its machine is to be powered off if it is on.
 func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 	c := &course{
-		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]evict.Volume{},
+		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]action.Volume{},
 		heard: []string{"p1", "p2", "p3"},
 		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1",
 			Ready: corev1.ConditionUnknown},
@@ -136,7 +138,7 @@ func (c *course) next() Step {
 		case Pods:
 			c.node.SawPods(slices.Clone(c.pods), c.now)
 		case Volumes:
-			of := map[string][]evict.Volume{}
+			of := map[string][]action.Volume{}
 			for _, p := range s.Pods {
 				c.asked = append(c.asked, p.Name)
 				of[p.UID] = c.volumes[p.UID]
@@ -186,19 +188,19 @@ func (c *course) did(o Outcome) {
 	c.now = c.now.Add(time.Millisecond)
 }
 
-func running(name string) evict.Pod { // its stock eviction was begun: nothing is to be waited for
-	return evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Deleting: true, Grace: 30}
+func running(name string) action.Pod { // its stock eviction was begun: nothing is to be waited for
+	return action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Deleting: true, Grace: 30}
 }
 
-func ended(name string) evict.Pod {
-	return evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "2", Terminal: true, Tombstone: true}
+func ended(name string) action.Pod {
+	return action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "2", Terminal: true, Tombstone: true}
 }
 
-func claims(p evict.Pod) evict.Pod { p.Claims = true; return p }
+func claims(p action.Pod) action.Pod { p.Claims = true; return p }
 
-func readsReady(p evict.Pod) evict.Pod { p.Ready = true; return p }
+func readsReady(p action.Pod) action.Pod { p.Ready = true; return p }
 
-func exempt(p evict.Pod) evict.Pod { p.Exempt = taint.ExemptDaemon; return p }
+func exempt(p action.Pod) action.Pod { p.Exempt = taint.ExemptDaemon; return p }
 
 // Each destructive act may be done under a proof that holds at that moment, or not at all (invariant 1).
 func TestHolds(t *testing.T) {
@@ -214,7 +216,7 @@ func TestHolds(t *testing.T) {
 	overtime := func(what evict.OnDetachTimeout) func(*course) { // a volume is all that is left, for longer than it may be
 		return func(c *course) {
 			c.facts.Evict.OnDetachTimeout = what
-			c.live = []evict.Attachment{{Name: "va", UID: "va", ResourceVersion: "1", PV: "pv"}}
+			c.live = []action.Attachment{{Name: "va", UID: "va", ResourceVersion: "1", PV: "pv"}}
 			c.cached = c.live
 			c.upTo(Wait, off)
 			c.pass(c.facts.Evict.DetachTimeout + time.Minute)
@@ -224,10 +226,10 @@ func TestHolds(t *testing.T) {
 		DeleteAttachments: overtime(evict.ForceDetach),
 		OutOfService:      overtime(evict.TakeOutOfService),
 
-		Tombstone:    func(c *course) { c.pods = []evict.Pod{running("a")} },
+		Tombstone:    func(c *course) { c.pods = []action.Pod{running("a")} },
 		ClearVolumes: func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
-		Delete:       func(c *course) { c.pods = []evict.Pod{ended("a")} },
-		SetNotReady:  func(c *course) { c.pods = []evict.Pod{readsReady(exempt(running("a")))} },
+		Delete:       func(c *course) { c.pods = []action.Pod{ended("a")} },
+		SetNotReady:  func(c *course) { c.pods = []action.Pod{readsReady(exempt(running("a")))} },
 	}
 	for _, tc := range []struct {
 		name   string
@@ -271,7 +273,7 @@ func TestHolds(t *testing.T) {
 	}
 	t.Run("a person's word that is old", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
-		c.pods = []evict.Pod{running("a")}
+		c.pods = []action.Pod{running("a")}
 		nobody(c)
 		c.upTo(Tombstone, off)
 		if got := c.node.Holds(c.now.Add(proof.TTL + time.Second)); got != No {
@@ -280,7 +282,7 @@ func TestHolds(t *testing.T) {
 	})
 	t.Run("a person's word does not take Ready", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
-		c.pods = []evict.Pod{readsReady(exempt(running("a")))}
+		c.pods = []action.Pod{readsReady(exempt(running("a")))}
 		person(c)
 		c.upTo(SetNotReady, off)
 		c.now = c.now.Add(proof.TTL + time.Second)
@@ -294,14 +296,14 @@ func TestHolds(t *testing.T) {
 	})
 	t.Run("the return path needs no proof", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
-		c.pods, c.look.LeaseRV = []evict.Pod{ended("a")}, "2"
+		c.pods, c.look.LeaseRV = []action.Pod{ended("a")}, "2"
 		if s := c.upTo(Delete, on); !s.Returned || c.node.Holds(c.now.Add(time.Hour)) != Yes {
 			t.Errorf("got returned %v, holds %d", s.Returned, c.node.Holds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("nor does sparing", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
-		c.pods, c.look.LeaseRV = []evict.Pod{running("a")}, "2"
+		c.pods, c.look.LeaseRV = []action.Pod{running("a")}, "2"
 		if c.upTo(Spare, on); c.node.Holds(c.now.Add(time.Hour)) != Yes {
 			t.Errorf("got %d", c.node.Holds(c.now.Add(time.Hour)))
 		}
@@ -341,12 +343,12 @@ func TestHoldsForStockEviction(t *testing.T) {
 			}
 		}
 	}
-	soon, far := evict.Pod{Name: "soon", UID: "soon"}, evict.Pod{Name: "far", UID: "far", Tolerations: fiveMinutes}
+	soon, far := action.Pod{Name: "soon", UID: "soon"}, action.Pod{Name: "far", UID: "far", Tolerations: fiveMinutes}
 	t.Run("fence", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		unreachable(c, corev1.TaintEffectNoExecute)
 		soon.Tolerations = tolerating(32 * time.Second)
-		c.pods = []evict.Pod{soon, far}
+		c.pods = []action.Pod{soon, far}
 		check(t, c, c.upTo(Tombstone, off), "soon", "far")
 	})
 	t.Run("policy", func(t *testing.T) {
@@ -355,7 +357,7 @@ func TestHoldsForStockEviction(t *testing.T) {
 		unreachable(c, corev1.TaintEffectNoExecute)
 		c.look.PoweredOn = true
 		soon.Tolerations = tolerating(32 * time.Second)
-		c.pods = []evict.Pod{soon, far}
+		c.pods = []action.Pod{soon, far}
 		check(t, c, c.policyStep(), "soon", "far")
 	})
 }
@@ -371,7 +373,7 @@ func tolerating(d time.Duration) []corev1.Toleration {
 // announced is a silent node whose machine is on, and whose power-off the record announces.
 func announced(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	c.pods = []evict.Pod{running("a")}
+	c.pods = []action.Pod{running("a")}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
 		PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
 	pdu := taint.Speaker{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
@@ -395,7 +397,7 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
-			c.pods = []evict.Pod{running("a")}
+			c.pods = []action.Pod{running("a")}
 			s := c.upTo(Write, on)
 			if len(s.Record.PowerOffTo) != 1 {
 				t.Fatalf("got %s (%s) with record %+v, want it to name the device", s.Do, s.Why, s.Record)
@@ -595,7 +597,7 @@ func TestPowerOffIsRemembered(t *testing.T) {
 func TestReadThatFailed(t *testing.T) {
 	for _, failing := range []Reading{Pods, CachedAttachments} {
 		c := midst(t, taint.PhaseEvicting)
-		c.pods = []evict.Pod{running("a")}
+		c.pods = []action.Pod{running("a")}
 		s := c.node.Next(c.now, c.fleet)
 		for ; s.Do == Read && s.Read != failing; s = c.node.Next(c.now, c.fleet) {
 			switch s.Read {
@@ -657,7 +659,7 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
-			c.pods = []evict.Pod{running("a")}
+			c.pods = []action.Pod{running("a")}
 			if got := c.node.Answer().State; got != off {
 				t.Fatalf("a trusted device: got %s, want Off", got)
 			}
@@ -672,7 +674,7 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 				t.Errorf("got %s (%s)", s.Do, s.Why)
 			}
 			c = begin(t, c.fleet, "n1") // and before the mark
-			c.pods = []evict.Pod{running("a")}
+			c.pods = []action.Pod{running("a")}
 			s := c.next()
 			if tc.want == unknown && (s.Why != reason.Distrusted || s.Detail != "n2") || tc.want == off && s.Do != Ask {
 				t.Errorf("unmarked: got %s (%s) %q", s.Do, s.Why, s.Detail)
@@ -691,7 +693,7 @@ func TestOneAnnouncement(t *testing.T) {
 	two := begin(t, &f, "n2")
 	two.now = one.now
 	for _, c := range []*course{one, two} { // both come to it while nobody has the turn
-		c.pods = []evict.Pod{running("a")}
+		c.pods = []action.Pod{running("a")}
 		if s := c.next(); s.Do != Ask {
 			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, s.Do, s.Why)
 		}
@@ -727,7 +729,7 @@ func TestOneAnnouncement(t *testing.T) {
 	// A leader before announced another's: the record alone says so.
 	f = fleet.Fleet{}
 	one = begin(t, &f, "n1")
-	one.pods = []evict.Pod{running("a")}
+	one.pods = []action.Pod{running("a")}
 	f.Record("n3", "4", &rec, one.now)
 	wants(one, Ask, reason.Asking)
 	one.answer(on)
@@ -749,7 +751,7 @@ func TestSlowServerKeepsTheLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
-			c.pods, c.took = []evict.Pod{running("a")}, tc.took
+			c.pods, c.took = []action.Pod{running("a")}, tc.took
 			c.now = c.now.Add(2 * proof.TTL)
 			c.pass(time.Minute)
 			if s := c.next(); s.Do != Ask {
@@ -785,7 +787,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
-			c.pods, c.took = []evict.Pod{running("a")}, tc.read
+			c.pods, c.took = []action.Pod{running("a")}, tc.read
 			c.pass(time.Minute)
 			if s := c.next(); s.Do != Ask {
 				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
@@ -805,7 +807,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 // What is decided behind a slow device may be sent for as long as its answer lasts, and not a moment later.
 func TestWritesBehindASlowDevice(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
-	c.pods = []evict.Pod{running("a")}
+	c.pods = []action.Pod{running("a")}
 	c.upTo(Tombstone, off)
 	c.answerAfter(4700*time.Millisecond, off)
 	for _, tc := range []struct {
@@ -830,7 +832,7 @@ func TestWritesBehindASlowDevice(t *testing.T) {
 // After an act, and after a wait, the node is looked at before anything is decided.
 func TestEveryActFollowsALook(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
-	c.pods = []evict.Pod{running("a")}
+	c.pods = []action.Pod{running("a")}
 	for _, o := range []Outcome{{}, {Err: errors.New("a conflict")}, {Late: true}} {
 		c.upTo(Tombstone, off)
 		c.did(o)
@@ -853,11 +855,11 @@ func TestEveryActFollowsALook(t *testing.T) {
 
 // The cache may be behind: before the mark goes the attachments are listed live (step 12, invariant 11).
 func TestMarkGoesByLiveAttachments(t *testing.T) {
-	attached := []evict.Attachment{{Name: "va", PV: "pv-1"}}
+	attached := []action.Attachment{{Name: "va", PV: "pv-1"}}
 	for _, tc := range []struct {
 		name         string
 		lease        string // "1" until a heartbeat
-		cached, live []evict.Attachment
+		cached, live []action.Attachment
 		want         Do
 		result       taint.Result
 	}{
@@ -881,12 +883,12 @@ func TestMarkGoesByLiveAttachments(t *testing.T) {
 // A cache that missed an attachment's end must not have the node marked for nothing, again and again; and a list of all nodes'
 // attachments is made only where the decision hangs on it.
 func TestWorkByLiveAttachments(t *testing.T) {
-	attached := []evict.Attachment{{Name: "va", PV: "pv-1"}}
-	pod := []evict.Pod{running("a")}
+	attached := []action.Attachment{{Name: "va", PV: "pv-1"}}
+	pod := []action.Pod{running("a")}
 	for _, tc := range []struct {
 		name         string
-		pods         []evict.Pod
-		cached, live []evict.Attachment
+		pods         []action.Pod
+		cached, live []action.Attachment
 		asks, marks  bool
 		reads        bool // the live list
 	}{
@@ -917,27 +919,27 @@ func TestWorkByLiveAttachments(t *testing.T) {
 
 // What exempt pods use is no work for a fence, and what finished ones used is.
 func TestWorkIsOfPodsThatGo(t *testing.T) {
-	pv, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
+	pv, other := action.Attachment{Name: "va-1", PV: "pv-1"}, action.Attachment{Name: "va-2", PV: "pv-2"}
 	daemon := claims(exempt(running("a")))
 	finished := daemon
 	finished.Terminal = true
 	for _, tc := range []struct {
 		name     string
-		pod      evict.Pod
-		attached []evict.Attachment
+		pod      action.Pod
+		attached []action.Attachment
 		want     bool
 	}{
-		{"the DaemonSet's volume", daemon, []evict.Attachment{pv}, false},
-		{"another volume beside it", daemon, []evict.Attachment{pv, other}, true},
-		{"an inline volume", daemon, []evict.Attachment{{Name: "inline"}}, true},
-		{"a finished DaemonSet pod's volume", finished, []evict.Attachment{pv}, true},
+		{"the DaemonSet's volume", daemon, []action.Attachment{pv}, false},
+		{"another volume beside it", daemon, []action.Attachment{pv, other}, true},
+		{"an inline volume", daemon, []action.Attachment{{Name: "inline"}}, true},
+		{"a finished DaemonSet pod's volume", finished, []action.Attachment{pv}, true},
 		{"an ordinary pod", claims(running("a")), nil, true},
 		{"an ended pod that was left behind", ended("a"), nil, true},
-		{"a finished ordinary pod", evict.Pod{Name: "a", UID: "a", Terminal: true}, nil, false},
+		{"a finished ordinary pod", action.Pod{Name: "a", UID: "a", Terminal: true}, nil, false},
 	} {
 		c := begin(t, &fleet.Fleet{}, "n1")
-		c.pods, c.cached = []evict.Pod{tc.pod}, tc.attached
-		c.volumes["a"] = []evict.Volume{{PV: "pv-1", Unique: "u-1"}}
+		c.pods, c.cached = []action.Pod{tc.pod}, tc.attached
+		c.volumes["a"] = []action.Volume{{PV: "pv-1", Unique: "u-1"}}
 		if s := c.next(); (s.Why != reason.NoWork) != tc.want {
 			t.Errorf("%s: got %s (%s), want work: %v", tc.name, s.Do, s.Why, tc.want)
 		}
@@ -947,8 +949,8 @@ func TestWorkIsOfPodsThatGo(t *testing.T) {
 // Volumes cost two reads each: before the mark those of exempt pods are read, before lists are cleared or the mark goes those of all
 // that may yet stay, and those of finished pods never.
 func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
-	done := claims(evict.Pod{Name: "done", UID: "done", Terminal: true})
-	pods := []evict.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
+	done := claims(action.Pod{Name: "done", UID: "done", Terminal: true})
+	pods := []action.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = pods
 	if s := c.next(); s.Do != Ask || !slices.Equal(c.asked, []string{"agent"}) {
@@ -966,7 +968,7 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	}
 	c = midst(t, taint.PhaseEvicting)
 	c.look.InUse = []corev1.UniqueVolumeName{"v"}
-	waits := claims(evict.Pod{Namespace: "ns", Name: "waits", UID: "waits"}) // for its stock eviction
+	waits := claims(action.Pod{Namespace: "ns", Name: "waits", UID: "waits"}) // for its stock eviction
 	c.pods = append(slices.Clone(pods[1:]), waits)
 	c.pods[1] = ended("web")
 	if s := c.next(); s.Do != ClearVolumes || !slices.Equal(c.asked, []string{"agent", "waits"}) {
@@ -976,13 +978,13 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 
 // An unreadable claim of a pod that stays delays no other pod of the node, and does not keep the mark.
 func TestUnreadClaim(t *testing.T) {
-	mine, other := evict.Attachment{Name: "va-1", PV: "pv-1"}, evict.Attachment{Name: "va-2", PV: "pv-2"}
+	mine, other := action.Attachment{Name: "va-1", PV: "pv-1"}, action.Attachment{Name: "va-2", PV: "pv-2"}
 	agent := claims(exempt(running("agent")))
-	for name, claim := range map[string]string{"its volume names the claim": "ns/data", "its volume cannot be read either": evict.UnreadClaim} {
+	for name, claim := range map[string]string{"its volume names the claim": "ns/data", "its volume cannot be read either": action.UnreadClaim} {
 		t.Run(name, func(t *testing.T) {
-			unread := func(c *course, pods ...evict.Pod) {
-				c.pods, c.cached, c.live = pods, []evict.Attachment{mine}, []evict.Attachment{mine}
-				c.volumes["agent"] = []evict.Volume{{Claim: "data", Unread: true}}
+			unread := func(c *course, pods ...action.Pod) {
+				c.pods, c.cached, c.live = pods, []action.Attachment{mine}, []action.Attachment{mine}
+				c.volumes["agent"] = []action.Volume{{Claim: "data", Unread: true}}
 				c.claimed = map[string]string{"pv-1": claim}
 			}
 			c := begin(t, &fleet.Fleet{}, "n1")
@@ -992,7 +994,7 @@ func TestUnreadClaim(t *testing.T) {
 			}
 			c = begin(t, &fleet.Fleet{}, "n1")
 			unread(c, agent)
-			c.live = []evict.Attachment{mine, {Name: "va-3", PV: "pv-3"}}
+			c.live = []action.Attachment{mine, {Name: "va-3", PV: "pv-3"}}
 			c.cached, c.claimed["pv-3"] = c.live, "ns/data"
 			if s := c.next(); s.Why != reason.NoWork {
 				t.Errorf("two volumes name the claim: got %s (%s), want no work", s.Do, s.Why)
@@ -1004,14 +1006,14 @@ func TestUnreadClaim(t *testing.T) {
 			c = midst(t, taint.PhaseEvicting)
 			unread(c, agent, ended("db"))
 			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
-			c.cached, c.live = []evict.Attachment{mine, other}, []evict.Attachment{mine, other}
+			c.cached, c.live = []action.Attachment{mine, other}, []action.Attachment{mine, other}
 			c.upTo(Delete, off)
-			c.did(Outcome{How: map[string]evict.Refusal{"db": evict.Accepted}})
+			c.did(Outcome{How: map[string]action.Refusal{"db": action.Accepted}})
 			c.pods = c.pods[:1]
 			if s := c.upTo(Wait, off); s.Why != reason.WaitingDetach {
 				t.Errorf("the ended pod's volume is attached: got %s (%s)", s.Do, s.Why)
 			}
-			c.cached, c.live = []evict.Attachment{mine}, []evict.Attachment{mine}
+			c.cached, c.live = []action.Attachment{mine}, []action.Attachment{mine}
 			if s := c.upTo(Unmark, off); s.Record.Result != taint.ResultEvicted {
 				t.Errorf("the staying pod's volume is attached: got %s (%s)", s.Do, s.Why)
 			}
@@ -1022,10 +1024,10 @@ func TestUnreadClaim(t *testing.T) {
 // An attachment that only the API server lists is attributed as well: a cache that is behind marks no node for nothing.
 func TestUnreadClaimBehindCache(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	c.pods = []evict.Pod{claims(exempt(running("agent")))}
-	c.cached = []evict.Attachment{{Name: "va-2", PV: "pv-2"}}
-	c.live = []evict.Attachment{{Name: "va-1", PV: "pv-1"}}
-	c.volumes["agent"] = []evict.Volume{{Claim: "data", Unread: true}}
+	c.pods = []action.Pod{claims(exempt(running("agent")))}
+	c.cached = []action.Attachment{{Name: "va-2", PV: "pv-2"}}
+	c.live = []action.Attachment{{Name: "va-1", PV: "pv-1"}}
+	c.volumes["agent"] = []action.Volume{{Claim: "data", Unread: true}}
 	c.claimed = map[string]string{"pv-1": "ns/data"}
 	if s := c.next(); s.Do != Ask {
 		t.Fatalf("the cache shows work: got %s (%s), want a question", s.Do, s.Why)
@@ -1039,10 +1041,10 @@ func TestUnreadClaimBehindCache(t *testing.T) {
 // Work that a list showed counts for a moment; that there was none does not; and what a mark did is no work for the next.
 func TestWorkHolds(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	pod := []evict.Pod{running("a")}
+	pod := []action.Pod{running("a")}
 	for _, step := range []struct {
 		after  time.Duration
-		pods   []evict.Pod
+		pods   []action.Pod
 		marked bool // the node is, for a look, in between
 		want   bool
 		lists  bool
@@ -1077,7 +1079,7 @@ func TestWorkHolds(t *testing.T) {
 // That a list took long makes what it showed count for longer: else a slow API server would have it made again and again.
 func TestWorkHoldsLongerWhereReadsAreSlow(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
-	c.pods, c.took = []evict.Pod{running("a")}, 4*time.Second
+	c.pods, c.took = []action.Pod{running("a")}, 4*time.Second
 	c.next() // lists and asks
 	c.pass(10 * time.Second)
 	c.see()
@@ -1093,10 +1095,10 @@ func TestWorkHoldsLongerWhereReadsAreSlow(t *testing.T) {
 
 // A list that was kept serves to end pods and to delete ended ones, for a moment and once, and for nothing else.
 func TestKeptList(t *testing.T) {
-	done := evict.Pod{Name: "a", UID: "1", ResourceVersion: "1", Terminal: true}
+	done := action.Pod{Name: "a", UID: "1", ResourceVersion: "1", Terminal: true}
 	for _, tc := range []struct {
 		name  string
-		kept  evict.Pod
+		kept  action.Pod
 		age   time.Duration
 		lease string // the node's, at the look
 		want  Do
@@ -1115,7 +1117,7 @@ func TestKeptList(t *testing.T) {
 				t.Fatalf("got %s (%s), want the lists cleared", s.Do, s.Why)
 			}
 			c.did(Outcome{})
-			c.node.kept.pods = []evict.Pod{tc.kept}
+			c.node.kept.pods = []action.Pod{tc.kept}
 			c.look.InUse, c.look.LeaseRV = nil, tc.lease
 			c.now = c.now.Add(tc.age)
 			s := c.next()
@@ -1130,7 +1132,7 @@ func TestKeptList(t *testing.T) {
 	}
 	t.Run("the list that was made before the mark", func(t *testing.T) {
 		c := begin(t, &fleet.Fleet{}, "n1")
-		c.pods = []evict.Pod{running("a")}
+		c.pods = []action.Pod{running("a")}
 		c.upTo(Arm, off)
 		c.did(Outcome{})
 		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
@@ -1156,7 +1158,7 @@ func TestKeptList(t *testing.T) {
 // Each volume that goes wakes the node. To go on waiting takes a look and the cache, for a second after a list; what else is decided by then wants
 // another list.
 func TestWaitingForVolumesKeepsItsList(t *testing.T) {
-	va := []evict.Attachment{{Name: "va", PV: "pv"}}
+	va := []action.Attachment{{Name: "va", PV: "pv"}}
 	for _, tc := range []struct {
 		name   string
 		age    time.Duration
@@ -1166,7 +1168,7 @@ func TestWaitingForVolumesKeepsItsList(t *testing.T) {
 	}{
 		{"still attached", 900 * time.Millisecond, func(*course) {}, reason.WaitingDetach, false},
 		{"still attached, after a second", time.Second, func(*course) {}, reason.WaitingDetach, true},
-		{"still attached, and a pod that came", time.Second, func(c *course) { c.pods = []evict.Pod{running("a")} }, reason.Tombstoning, true},
+		{"still attached, and a pod that came", time.Second, func(c *course) { c.pods = []action.Pod{running("a")} }, reason.Tombstoning, true},
 		{"gone", 100 * time.Millisecond, func(c *course) { c.cached, c.live = nil, nil }, reason.Finished, true},
 		{"entries in the lists", 100 * time.Millisecond, func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} }, reason.Clearing, true},
 		{"a heartbeat", 100 * time.Millisecond, func(c *course) { c.look.LeaseRV = "2" }, reason.WaitingDetach, true},
@@ -1194,17 +1196,17 @@ func TestWaitingForVolumesKeepsItsList(t *testing.T) {
 func TestClearingKeepsAndRemembers(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		c := midst(t, taint.PhaseEvicting)
-		c.cached = []evict.Attachment{{Name: "va", PV: "pv-goes"}}
+		c.cached = []action.Attachment{{Name: "va", PV: "pv-goes"}}
 		c.live = c.cached
 		stays := claims(running("stays"))
-		c.pods = []evict.Pod{ended("ended"), stays}
-		c.volumes["stays"] = []evict.Volume{{PV: "pv", Unique: "stays"}}
+		c.pods = []action.Pod{ended("ended"), stays}
+		c.volumes["stays"] = []action.Volume{{PV: "pv", Unique: "stays"}}
 		c.look.InUse = []corev1.UniqueVolumeName{"stays", "goes"}
 		c.look.Attached = []corev1.AttachedVolume{{Name: "stays"}, {Name: "goes"}}
 		if s := c.next(); s.Do != Tombstone {
 			t.Fatalf("got %s (%s), want the pod ended", s.Do, s.Why)
 		}
-		c.did(Outcome{How: map[string]evict.Refusal{"stays": evict.Failed}})
+		c.did(Outcome{How: map[string]action.Refusal{"stays": action.Failed}})
 		s := c.next()
 		if s.Do != ClearVolumes || !slices.Equal(s.InUse, c.look.InUse[:1]) || len(s.Attached) != 1 || s.Attached[0].Name != "stays" {
 			t.Fatalf("got %s (%s), in use %v, attached %v, want all but one cleared", s.Do, s.Why, s.InUse, s.Attached)
@@ -1226,26 +1228,26 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 func TestWritesThatFail(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		how   evict.Refusal
+		how   action.Refusal
 		times int // the writes are tried
 		want  Do  // b alone being left
 		small bool
 	}{
-		{"gone", evict.Accepted, 9, Tombstone, false},
-		{"changed", evict.Changed, 1, Tombstone, false},
-		{"changed all the time", evict.Changed, 4, Wait, false},
-		{"no quorum", evict.Failed, 1, Wait, false},
-		{"too large", evict.TooLarge, 1, Tombstone, true},
+		{"gone", action.Accepted, 9, Tombstone, false},
+		{"changed", action.Changed, 1, Tombstone, false},
+		{"changed all the time", action.Changed, 4, Wait, false},
+		{"no quorum", action.Failed, 1, Wait, false},
+		{"too large", action.TooLarge, 1, Tombstone, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
-			c.pods = []evict.Pod{running("a"), running("b"), running("c")}
+			c.pods = []action.Pod{running("a"), running("b"), running("c")}
 			for range tc.times {
-				if s := c.next(); s.Do != Tombstone || !slices.ContainsFunc(s.Pods, func(p evict.Pod) bool { return p.Name == "b" }) {
+				if s := c.next(); s.Do != Tombstone || !slices.ContainsFunc(s.Pods, func(p action.Pod) bool { return p.Name == "b" }) {
 					t.Fatalf("got %s (%s) of %v, want b tried again", s.Do, s.Why, s.Pods)
 				}
-				c.did(Outcome{How: map[string]evict.Refusal{"a": evict.Accepted, "b": tc.how, "c": evict.Accepted}})
-				c.pods = []evict.Pod{running("b")}
+				c.did(Outcome{How: map[string]action.Refusal{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
+				c.pods = []action.Pod{running("b")}
 			}
 			if s := c.next(); s.Do != tc.want || s.Do == Tombstone && s.Pods[0].Small != tc.small {
 				t.Errorf("got %s (%s) of %+v, want %s", s.Do, s.Why, s.Pods, tc.want)
@@ -1257,16 +1259,16 @@ func TestWritesThatFail(t *testing.T) {
 // The mark goes however SetNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
 func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 	for name, o := range map[string]Outcome{
-		"written":       {How: map[string]evict.Refusal{"a": evict.Accepted}},
-		"failed":        {How: map[string]evict.Refusal{"a": evict.Failed}},
-		"changed":       {How: map[string]evict.Refusal{"a": evict.Changed}},
-		"too large":     {How: map[string]evict.Refusal{"a": evict.TooLarge}},
-		"not tried":     {How: map[string]evict.Refusal{}},
+		"written":       {How: map[string]action.Refusal{"a": action.Accepted}},
+		"failed":        {How: map[string]action.Refusal{"a": action.Failed}},
+		"changed":       {How: map[string]action.Refusal{"a": action.Changed}},
+		"too large":     {How: map[string]action.Refusal{"a": action.TooLarge}},
+		"not tried":     {How: map[string]action.Refusal{}},
 		"the run ended": {Err: errors.New("proof lost")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
-			c.pods = []evict.Pod{readsReady(exempt(running("a")))}
+			c.pods = []action.Pod{readsReady(exempt(running("a")))}
 			c.upTo(SetNotReady, off)
 			for range 10 {
 				if c.did(o); name == "written" {
@@ -1311,7 +1313,7 @@ func TestPoweredOnCondition(t *testing.T) {
 		{"well", false, corev1.ConditionTrue, fence.Observe, on, false, false},
 	} {
 		c := begin(t, &fleet.Fleet{}, "n1")
-		c.pods, c.look.PoweredOn, c.look.Ready, c.facts.Mode = []evict.Pod{running("a")}, tc.has, tc.ready, tc.mode
+		c.pods, c.look.PoweredOn, c.look.Ready, c.facts.Mode = []action.Pod{running("a")}, tc.has, tc.ready, tc.mode
 		if tc.ready == corev1.ConditionTrue {
 			c.look.LeaseRV = "2" // a heartbeat
 		}
@@ -1341,7 +1343,7 @@ func TestNobodyToAsk(t *testing.T) {
 		"in the middle of our own": func() *course { return midst(t, taint.PhaseEvicting) },
 	} {
 		c := make()
-		c.pods = []evict.Pod{running("a")}
+		c.pods = []action.Pod{running("a")}
 		c.facts.Devices, c.facts.Nobody = nil, errors.New("two rules claim the node")
 		s := c.next()
 		switch {
@@ -1404,14 +1406,14 @@ func TestNamesWhatStays(t *testing.T) {
 	kept.Deleting, kept.Finalizers = true, []string{"example.net/keep"}
 	theirs := running("theirs") // not ours to end
 	theirs.Exempt, theirs.Grace, theirs.Finalizers = taint.ExemptDaemon, 0, []string{"example.net/keep"}
-	c.pods = []evict.Pod{kept, theirs}
+	c.pods = []action.Pod{kept, theirs}
 	if s := c.next(); s.Do != Unmark || len(s.Kept) != 1 || s.Kept[0].Name != "kept" {
 		t.Errorf("got %s (%s), kept %v, want the ended pod", s.Do, s.Why, s.Kept)
 	}
 
 	c = begin(t, &fleet.Fleet{}, "n1")
-	done := evict.Pod{Namespace: "ns", Name: "done", Exempt: taint.ExemptTolerate, Terminal: true}
-	c.pods = []evict.Pod{exempt(running("agent")), done}
+	done := action.Pod{Namespace: "ns", Name: "done", Exempt: taint.ExemptTolerate, Terminal: true}
+	c.pods = []action.Pod{exempt(running("agent")), done}
 	if s := c.next(); s.Why != reason.NoWork || s.Detail != "no pod has to move" {
 		t.Errorf("got %s: %s", s.Why, s.Detail)
 	}
@@ -1432,7 +1434,7 @@ func TestIsControlPlane(t *testing.T) {
 		"node-role.kubernetes.io/worker": false,
 	} {
 		c := begin(t, &fleet.Fleet{}, "n1")
-		c.pods, c.look.Labels = []evict.Pod{running("a")}, map[string]string{label: ""}
+		c.pods, c.look.Labels = []action.Pod{running("a")}, map[string]string{label: ""}
 		c.next()
 		c.answer(on)
 		if s := c.next(); (s.Why == reason.ControlPlane) != want || (s.Do == Write) == want {
@@ -1474,7 +1476,7 @@ func TestTwoDevices(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
-			c.pods = []evict.Pod{running("a")}
+			c.pods = []action.Pod{running("a")}
 			lied(c, append(slices.Clone(c.facts.Devices), c.facts.Devices...)[tc.liar%2:tc.liar%2+1+tc.liar/2]...)
 			c.see()
 			say(c, tc.says[0], tc.says[1])
@@ -1490,7 +1492,7 @@ func TestTwoDevices(t *testing.T) {
 	// A node is left alone only when none of its devices is believed.
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
-	c.pods = []evict.Pod{running("a")}
+	c.pods = []action.Pod{running("a")}
 	lied(c, c.facts.Devices[0])
 	if s := c.next(); s.Do != Ask {
 		t.Errorf("one lied: got %s (%s), want the question", s.Do, s.Why)
@@ -1541,7 +1543,7 @@ func TestTwoDevices(t *testing.T) {
 func TestHostOfKubeVirt(t *testing.T) {
 	host := func(may bool) *course {
 		c := begin(t, &fleet.Fleet{}, "n1")
-		c.pods, c.facts.VMHosts = []evict.Pod{running("a")}, may
+		c.pods, c.facts.VMHosts = []action.Pod{running("a")}, may
 		c.look.Labels = map[string]string{"kubevirt.io/schedulable": "false"}
 		return c
 	}

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -26,8 +27,8 @@ func accepted(t *testing.T) *course {
 	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, WithoutProof: policy.AcceptDuplicates}}
 	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
-	c.pods = []evict.Pod{{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Owner: evict.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
-	c.volumes["mine"] = []evict.Volume{{PV: "v", Driver: "csi"}}
+	c.pods = []action.Pod{{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Owner: action.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
+	c.volumes["mine"] = []action.Volume{{PV: "v", Driver: "csi"}}
 	return c
 }
 
@@ -58,17 +59,17 @@ func (c *course) policyStep() Step {
 			c.asked = append(c.asked, "who waits for "+s.Pods[0].Name)
 			c.node.SawWaiting(c.waiting, c.now)
 		case s.Do == Read && s.Read == Owners:
-			of := map[string]evict.Owner{}
+			of := map[string]action.Owner{}
 			for _, p := range s.Pods {
 				c.asked = append(c.asked, "owner of "+p.Name)
-				of[p.UID] = evict.Owner{Kind: "Deployment", Name: "d", Known: true}
+				of[p.UID] = action.Owner{Kind: "Deployment", Name: "d", Known: true}
 			}
 			c.node.SawOwners(of, c.now)
 		case s.Do == Read && s.Read == Rival:
 			c.asked = append(c.asked, "rival")
 			c.node.SawRival(c.rival, c.now)
 		case s.Do == Read && s.Read == Volumes:
-			of := map[string][]evict.Volume{}
+			of := map[string][]action.Volume{}
 			for _, p := range s.Pods {
 				c.asked = append(c.asked, "volumes of "+p.Name)
 				of[p.UID] = c.volumes[p.UID]
@@ -117,7 +118,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
 	if !c.node.Owes() {
 		t.Error("an ended pod is not owed its deletion")
 	}
@@ -134,7 +135,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	if s.Do != Delete || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
 		t.Fatalf("got %s of %v, want the ended pod to be deleted", s.Do, s.Pods)
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
 	c.pods = c.pods[1:]
 	if s = c.policyStep(); s.Do != Leave || c.node.Owes() {
 		t.Errorf("got %s, owed %t; want nothing left to do", s.Do, c.node.Owes())
@@ -167,7 +168,7 @@ func TestPolicyYields(t *testing.T) {
 	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
 	for i := range 2 {
 		s := c.policyStep()
-		if s.Do != Wait || s.Aside != (policy.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
+		if s.Do != Wait || s.Aside != (action.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
 			t.Fatalf("got %s, aside %v; want it to wait and to say why", s.Do, s.Aside)
 		}
 		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
@@ -175,7 +176,7 @@ func TestPolicyYields(t *testing.T) {
 		}
 	}
 	c.rival = ""
-	if s := c.policyStep(); s.Do != Tombstone || s.Aside != (policy.Aside{}) {
+	if s := c.policyStep(); s.Do != Tombstone || s.Aside != (action.Aside{}) {
 		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", s.Do, s.Aside)
 	}
 }
@@ -196,9 +197,9 @@ func TestPolicyDetaches(t *testing.T) {
 		c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Replaced: true, Keep: true, Detach: true,
 			WithoutProof: policy.AcceptDuplicates}}
 		c.pods[0].Deleting, c.pods[0].DeleteAt, c.pods[1].Claims = true, c.now.Add(time.Hour).Wall, false
-		c.volumes["mine"] = []evict.Volume{{PV: "v", Claim: "data", Driver: "csi"}}
-		c.live = []evict.Attachment{{Name: "va", UID: "u-va", PV: "v", Attacher: "csi"}}
-		c.cached = []evict.Attachment{{Name: "of before", UID: "x", PV: "v", Attacher: "csi"}}
+		c.volumes["mine"] = []action.Volume{{PV: "v", Claim: "data", Driver: "csi"}}
+		c.live = []action.Attachment{{Name: "va", UID: "u-va", PV: "v", Attacher: "csi"}}
+		c.cached = []action.Attachment{{Name: "of before", UID: "x", PV: "v", Attacher: "csi"}}
 		return c
 	}
 	c := detaching()
@@ -210,7 +211,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s.Do != Tombstone || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
 		t.Fatalf("one waits: got %s of %v, want the pod ended", s.Do, s.Pods)
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
 	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
 	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
 	s = at(c)
@@ -230,7 +231,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if h := c.node.Holds(c.now.Add(61 * time.Second)); h != No {
 		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"u-va": evict.Failed}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"u-va": action.Failed}}, c.now, c.fleet)
 	if s = at(c); s.Policy != "" {
 		t.Errorf("refused: got %s at once, want it to rest", s.Do)
 	}
@@ -238,7 +239,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s = at(c); s.Do != DeleteAttachments {
 		t.Errorf("refused, later: got %s", s.Do)
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"u-va": evict.Accepted}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"u-va": action.Accepted}}, c.now, c.fleet)
 	c.live = nil
 	if s = at(c); s.Policy != "" || c.node.Owes() {
 		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", s.Do, s.Pods, c.node.Owes())
@@ -338,7 +339,7 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		tc.storm(c)
 		s := c.policyStep()
 		if tc.want == "" {
-			if s.Do != Tombstone || s.Aside != (policy.Aside{}) {
+			if s.Do != Tombstone || s.Aside != (action.Aside{}) {
 				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, s.Do, s.Aside)
 			}
 			continue
@@ -395,7 +396,7 @@ func TestRest(t *testing.T) {
 	c.facts.Mode = 0
 	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
-	c.pods = []evict.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
+	c.pods = []action.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
 	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
 	step := func() Step {
 		s := c.policyStep()
@@ -429,12 +430,12 @@ func TestStorageHasItsTurn(t *testing.T) {
 	rule.Name, rule.Storage, rule.Drivers, rule.WithoutProof = "p", "s", []string{"csi"}, policy.StorageFences
 	c.facts.Policies = []policy.Policy{rule}
 	well, sick := storage.Health{Known: true, Healthy: true}, storage.Health{Known: true}
-	c.pods = []evict.Pod{
+	c.pods = []action.Pod{
 		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
 		{Name: "sick", UID: "sick", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
 	}
-	c.volumes["mine"] = []evict.Volume{{PV: "v", Driver: "csi", Unique: "csi^v", Health: well}}
-	c.volumes["sick"] = []evict.Volume{{PV: "w", Driver: "csi", Unique: "csi^w", Health: sick}}
+	c.volumes["mine"] = []action.Volume{{PV: "v", Driver: "csi", Unique: "csi^v", Health: well}}
+	c.volumes["sick"] = []action.Volume{{PV: "w", Driver: "csi", Unique: "csi^w", Health: sick}}
 	c.look.InUse = []corev1.UniqueVolumeName{"csi^v", "csi^w"}
 	step := func() Step {
 		s := c.policyStep()
@@ -468,12 +469,12 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: storage-fences" {
 		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", s.Do, s.Pods, s.Policy)
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
 	if s = step(); s.Do != Delete {
 		t.Fatalf("got %s, want the ended pod to be deleted", s.Do)
 	}
-	c.node.Did(Outcome{How: map[string]evict.Refusal{"mine": evict.Accepted}}, c.now, c.fleet)
+	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
 	c.pods = c.pods[1:]
 	if s = step(); s.Do == ClearVolumes {
 		t.Fatal("a Ready node's list is cleared")

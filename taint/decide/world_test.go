@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +32,8 @@ const (
 // not from what the course remembers.
 type world struct {
 	start, now providers.Instant
-	volumes    map[string][]evict.Volume // of listed pods, by UID
-	listed     []evict.Pod               // as they were last
+	volumes    map[string][]action.Volume // of listed pods, by UID
+	listed     []action.Pod               // as they were last
 	out        strings.Builder
 	broken     []string // promises that were broken
 
@@ -40,8 +42,8 @@ type world struct {
 	lease    int               // its resourceVersion; 0: none
 	lastBeat providers.Instant // of the Lease
 	life     providers.Instant // the last heartbeat, boot or creation
-	pods     []evict.Pod
-	atts     []evict.Attachment
+	pods     []action.Pod
+	atts     []action.Attachment
 	stock    bool // the attach/detach controller works
 
 	power   providers.PowerState // what the device says
@@ -80,7 +82,7 @@ type world struct {
 func newWorld() *world {
 	start := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7", stock: true, lease: 1, boots: 1,
-		before: map[string][]string{}, volumes: map[string][]evict.Volume{}, alerts: map[string]bool{}, refuses: map[string]string{}}
+		before: map[string][]string{}, volumes: map[string][]action.Volume{}, alerts: map[string]bool{}, refuses: map[string]string{}}
 	w.node.Name, w.node.UID = "n1", "u1"
 	w.node.Status.NodeInfo.BootID = "b1"
 	w.leads()
@@ -151,7 +153,7 @@ func (w *world) pass(d time.Duration) {
 	}
 	left := evict.Leftover(w.pods, w.atts, false)
 	n := len(w.atts)
-	w.atts = slices.DeleteFunc(w.atts, func(a evict.Attachment) bool {
+	w.atts = slices.DeleteFunc(w.atts, func(a action.Attachment) bool {
 		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute) // F4
 	})
 	if len(w.atts) != n { // F5: volumesAttached comes back whole
@@ -205,7 +207,7 @@ func (w *world) do(line string) error {
 	}
 	switch f[0] {
 	case "pod":
-		p := evict.Pod{Namespace: "ns", Name: f[1], ResourceVersion: "1", Tolerations: patient}
+		p := action.Pod{Namespace: "ns", Name: f[1], ResourceVersion: "1", Tolerations: patient}
 		p.UID = fmt.Sprintf("%s-%d", f[1], w.rv)
 		p.First = flag("first")
 		p.Ready = flag("ready")
@@ -222,23 +224,23 @@ func (w *world) do(line string) error {
 			w.refuses[f[1]] = v
 		}
 		if pv := value("volume"); pv != "" {
-			p.Volumes = []evict.Volume{{PV: pv, Unique: unique(pv)}}
-			w.atts = append(w.atts, evict.Attachment{Name: "va-" + pv, PV: pv})
+			p.Volumes = []action.Volume{{PV: pv, Unique: unique(pv)}}
+			w.atts = append(w.atts, action.Attachment{Name: "va-" + pv, PV: pv})
 			w.node.Status.VolumesInUse = append(w.node.Status.VolumesInUse, unique(pv))
 			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(pv)})
 		}
 		if pv := value("shares"); pv != "" { // a volume that another pod brought
-			p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Unique: unique(pv)})
+			p.Volumes = append(p.Volumes, action.Volume{PV: pv, Unique: unique(pv)})
 		}
 		if pv := value("export"); pv != "" { // a claim whose volume nobody attaches
-			p.Volumes = append(p.Volumes, evict.Volume{PV: pv})
+			p.Volumes = append(p.Volumes, action.Volume{PV: pv})
 		}
 		w.pods = append(w.pods, p)
 		w.change()
 	case "refuses": // from now on; "nothing"
 		w.refuses[f[1]] = arg(2)
 	case "inline": // an attachment of a volume that no PersistentVolume stands for
-		w.atts = append(w.atts, evict.Attachment{Name: "va-inline"})
+		w.atts = append(w.atts, action.Attachment{Name: "va-inline"})
 	case "finalized": // somebody takes the finalizers off: pods that were deleted go
 		w.pods = slices.DeleteFunc(w.pods, stuck)
 	case "stock-deletes": // the stock eviction controller
@@ -435,7 +437,7 @@ var patient = func() (ts []corev1.Toleration) {
 }()
 
 // stuck pods were deleted, and foreign finalizers keep them.
-func stuck(p evict.Pod) bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+func stuck(p action.Pod) bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
 
 // step does what the course says, up to an act or a wait. It reports whether there was something to do; a wait is cut short at most
 // (0: not).
@@ -481,7 +483,7 @@ func (w *world) read(s Step) {
 		w.pass(5 * time.Millisecond)
 		w.course.SawPods(w.listed, w.now)
 	case Volumes:
-		of := map[string][]evict.Volume{}
+		of := map[string][]action.Volume{}
 		for _, p := range s.Pods {
 			of[p.UID] = w.volumes[p.UID]
 		}
@@ -498,7 +500,7 @@ func (w *world) read(s Step) {
 }
 
 // listing is a list of pods: it does not tell their volumes.
-func (w *world) listing() []evict.Pod {
+func (w *world) listing() []action.Pod {
 	out := slices.Clone(w.pods)
 	for i := range out {
 		p := &out[i]
@@ -531,7 +533,7 @@ func (w *world) do1(s Step, most time.Duration) bool {
 		w.alerts[s.Alert] = true
 	}
 	for _, p := range s.Stuck {
-		detail += fmt.Sprintf(" %s: %s: %s;", p.Name, p.Act, p.Why)
+		detail += fmt.Sprintf(" %s: %s: %s;", p.Name, p.Write, p.Why)
 	}
 	w.print(s.Do.String(), string(s.Why), detail)
 	w.last = s.Do.String()
@@ -593,8 +595,8 @@ func (w *world) still() error {
 }
 
 // writePods writes one pod after the other, each while it may be.
-func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
-	how := map[string]evict.Refusal{}
+func (w *world) writePods(s Step, l taint.Look) map[string]action.Refusal {
+	how := map[string]action.Refusal{}
 	for _, p := range s.Pods {
 		hold := w.course.HoldsFor(p.UID, w.now, w.fleet.View(l.Name, w.now))
 		if hold == NotThis {
@@ -611,10 +613,10 @@ func (w *world) writePods(s Step, l taint.Look) map[string]evict.Refusal {
 			w.breaks("%s loses Ready without a fresh proof", p.Name)
 		}
 		w.pass(3 * time.Millisecond)
-		if how[p.UID] = w.refuse(s.Do, p); how[p.UID] != evict.Accepted {
+		if how[p.UID] = w.refuse(s.Do, p); how[p.UID] != action.Accepted {
 			continue
 		}
-		i := slices.IndexFunc(w.pods, func(q evict.Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
+		i := slices.IndexFunc(w.pods, func(q action.Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
 		if i < 0 {
 			continue // 404 or 409: the next list knows
 		}
@@ -695,8 +697,8 @@ func (w *world) writeNode(s Step, l taint.Look) error {
 		w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = s.InUse, s.Attached
 		w.change()
 	case Unmark:
-		waitedFor := func(p evict.Pod) bool {
-			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(s.Stuck, func(q evict.StuckPod) bool { return q.UID == p.UID && q.Act == evict.Delete })
+		waitedFor := func(p action.Pod) bool {
+			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(s.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.Deletes })
 		}
 		if left := evict.Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
 			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
@@ -708,23 +710,23 @@ func (w *world) writeNode(s Step, l taint.Look) error {
 }
 
 // refuse is the API server's answer to a pod's write.
-func (w *world) refuse(do Do, p evict.Pod) evict.Refusal {
+func (w *world) refuse(do Do, p action.Pod) action.Refusal {
 	switch w.refuses[p.Name] {
 	case "large":
 		if p.Small || do == Delete {
-			return evict.Accepted
+			return action.Accepted
 		}
-		return evict.TooLarge
+		return action.TooLarge
 	case "huge":
-		return evict.TooLarge
+		return action.TooLarge
 	case "fails":
-		return evict.Failed
+		return action.Failed
 	case "denied":
-		return evict.Denied
+		return action.Denied
 	case "changes":
-		return evict.Changed
+		return action.Changed
 	}
-	return evict.Accepted
+	return action.Accepted
 }
 
 // ask puts the question; the machine answers with what it is when the question arrives.

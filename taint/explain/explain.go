@@ -15,6 +15,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -22,7 +24,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
@@ -45,11 +46,11 @@ type Snapshot struct {
 	Distrusted map[string]string
 	LeaseRV    string
 
-	Pods        []evict.Pod            // bound to the node, with their volumes
-	Attachments []evict.Attachment     // that name the node
-	Members     map[string]bool        // as decide.Node.SawMembers has them
-	Owners      map[string]evict.Owner // as SawOwners; a pod that is not there belongs to its own owner alone
-	Rival       string                 // as SawRival
+	Pods        []action.Pod            // bound to the node, with their volumes
+	Attachments []action.Attachment     // that name the node
+	Members     map[string]bool         // as decide.Node.SawMembers has them
+	Owners      map[string]action.Owner // as SawOwners; a pod that is not there belongs to its own owner alone
+	Rival       string                  // as SawRival
 
 	// For the replacements.
 	All      []corev1.Pod                        // of all nodes
@@ -136,4 +137,4 @@ func Of(s Snapshot) Report {
 	return r
 }
 
-func named(p evict.Pod) string { return p.Namespace + "/" + p.Name }
+func named(p action.Pod) string { return p.Namespace + "/" + p.Name }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +78,7 @@ func (s *Snapshot) node(name string, silent time.Duration) {
 }
 
 // pod binds a pod to n1, with volumes that are attached.
-func (s *Snapshot) pod(name, owner, cpu string, volumes ...string) *evict.Pod {
+func (s *Snapshot) pod(name, owner, cpu string, volumes ...string) *action.Pod {
 	var o corev1.Pod
 	o.Namespace, o.Name, o.UID, o.Spec.NodeName = "ns", name, types.UID(name), "n1"
 	if owner != "" {
@@ -87,13 +89,13 @@ func (s *Snapshot) pod(name, owner, cpu string, volumes ...string) *evict.Pod {
 		o.Spec.Tolerations = append(o.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
 	}
 	s.All = append(s.All, o)
-	p := evict.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Owner: evict.Owner{Kind: owner, Name: "of-" + name}, Tolerations: o.Spec.Tolerations}
+	p := action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Owner: action.Owner{Kind: owner, Name: "of-" + name}, Tolerations: o.Spec.Tolerations}
 	for _, pv := range volumes {
 		unique := corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + pv)
-		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Claim: "claim-" + pv, Driver: driver, Handle: pv, Unique: unique})
+		p.Volumes = append(p.Volumes, action.Volume{PV: pv, Claim: "claim-" + pv, Driver: driver, Handle: pv, Unique: unique})
 		s.Volumes[pv] = &corev1.PersistentVolume{}
 		s.attach("n1", pv)
-		s.Attachments = append(s.Attachments, evict.Attachment{Name: "va-" + pv, UID: "va-" + pv, PV: pv, Attacher: driver})
+		s.Attachments = append(s.Attachments, action.Attachment{Name: "va-" + pv, UID: "va-" + pv, PV: pv, Attacher: driver})
 		s.Node.Status.VolumesInUse = append(s.Node.Status.VolumesInUse, unique)
 		s.Node.Status.VolumesAttached = append(s.Node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique})
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,8 +40,8 @@ type play struct {
 	until providers.Instant // the play ends here
 	node  *corev1.Node
 	rv    int
-	pods  []evict.Pod
-	atts  []evict.Attachment
+	pods  []action.Pod
+	atts  []action.Attachment
 
 	course decide.Node
 	fleet  fleet.Fleet
@@ -268,7 +270,7 @@ func (p *play) stock() {
 	}
 	for _, a := range evict.Leftover(p.pods, p.atts, false) {
 		if !inUse[a.PV] {
-			p.atts = slices.DeleteFunc(p.atts, func(o evict.Attachment) bool { return o.UID == a.UID })
+			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == a.UID })
 		}
 	}
 }
@@ -296,7 +298,7 @@ func (p *play) do(s decide.Step) (over bool) {
 		p.wait(max(s.After, blink))
 		return false
 	}
-	o := decide.Outcome{Sent: p.Now, How: map[string]evict.Refusal{}}
+	o := decide.Outcome{Sent: p.Now, How: map[string]action.Refusal{}}
 	if o.Err = p.still(s); o.Err != nil {
 		o.Late = true
 		p.pass(tick)
@@ -331,9 +333,9 @@ func (p *play) read(s decide.Step) {
 	case decide.Pods:
 		p.course.SawPods(slices.Clone(p.pods), p.Now)
 	case decide.Owners:
-		of := map[string]evict.Owner{}
+		of := map[string]action.Owner{}
 		for _, pod := range s.Pods {
-			of[pod.UID] = evict.Owner{Kind: pod.Owner.Kind, Name: pod.Owner.Name, Known: true}
+			of[pod.UID] = action.Owner{Kind: pod.Owner.Kind, Name: pod.Owner.Name, Known: true}
 			if o, read := p.Owners[pod.UID]; read {
 				of[pod.UID] = o
 			}
@@ -416,7 +418,7 @@ func (p *play) down() bool {
 }
 
 // act does to the model what a controller would do to the cluster.
-func (p *play) act(s decide.Step, how map[string]evict.Refusal) {
+func (p *play) act(s decide.Step, how map[string]action.Refusal) {
 	p.Now = p.Now.Add(blink)
 	defer p.changed()
 	switch s.Do {
@@ -450,32 +452,32 @@ func (p *play) act(s decide.Step, how map[string]evict.Refusal) {
 		p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = s.InUse, s.Attached
 	case decide.Tombstone:
 		for _, pod := range s.Pods {
-			how[pod.UID] = evict.Accepted
-			p.pod(pod.UID, func(o *evict.Pod) { o.Tombstone, o.Terminal = true, true })
+			how[pod.UID] = action.Accepted
+			p.pod(pod.UID, func(o *action.Pod) { o.Tombstone, o.Terminal = true, true })
 		}
 		if s.Policy == "" {
 			p.out.Moved = append(p.out.Moved, names(s.Pods)...)
 		}
 	case decide.Delete:
 		for _, pod := range s.Pods {
-			how[pod.UID] = evict.Accepted
-			p.pod(pod.UID, func(o *evict.Pod) { o.Deleting, o.Grace = true, 0 })
+			how[pod.UID] = action.Accepted
+			p.pod(pod.UID, func(o *action.Pod) { o.Deleting, o.Grace = true, 0 })
 		}
-		p.pods = slices.DeleteFunc(p.pods, func(o evict.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
+		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
 	case decide.Spare:
 		for _, pod := range s.Pods {
-			how[pod.UID] = evict.Accepted
-			p.pod(pod.UID, func(o *evict.Pod) { o.Spared = p.look().Record.Token() })
+			how[pod.UID] = action.Accepted
+			p.pod(pod.UID, func(o *action.Pod) { o.Spared = p.look().Record.Token() })
 		}
 	case decide.SetNotReady:
 		for _, pod := range s.Pods {
-			how[pod.UID] = evict.Accepted
-			p.pod(pod.UID, func(o *evict.Pod) { o.Ready = false })
+			how[pod.UID] = action.Accepted
+			p.pod(pod.UID, func(o *action.Pod) { o.Ready = false })
 		}
 	case decide.DeleteAttachments:
 		for _, a := range s.Attachments {
-			how[a.UID] = evict.Accepted
-			p.atts = slices.DeleteFunc(p.atts, func(o evict.Attachment) bool { return o.UID == a.UID })
+			how[a.UID] = action.Accepted
+			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == a.UID })
 		}
 	}
 	p.stock()
@@ -483,7 +485,7 @@ func (p *play) act(s decide.Step, how map[string]evict.Refusal) {
 
 func (p *play) write(r taint.Record) { set(p.node, taint.RecordAnnotation, r.Encode()) }
 
-func (p *play) pod(uid string, change func(*evict.Pod)) {
+func (p *play) pod(uid string, change func(*action.Pod)) {
 	for i := range p.pods {
 		if p.pods[i].UID == uid {
 			change(&p.pods[i])
@@ -499,7 +501,7 @@ func set(node *corev1.Node, key, value string) {
 	node.Annotations[key] = value
 }
 
-func names(pods []evict.Pod) []string {
+func names(pods []action.Pod) []string {
 	var out []string
 	for _, p := range pods {
 		out = append(out, named(p))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -95,7 +97,7 @@ func unchecked(pod *corev1.Pod) (out []string) {
 }
 
 // settle puts the replacement where most is left.
-func (s Snapshot) settle(r *Replacement, pod *corev1.Pod, p evict.Pod, places []*place) {
+func (s Snapshot) settle(r *Replacement, pod *corev1.Pod, p action.Pod, places []*place) {
 	asks := demand(pod)
 	var best *place
 	no := map[string]refusal{}
@@ -144,7 +146,7 @@ func demand(pod *corev1.Pod) corev1.ResourceList {
 }
 
 // refuses is why the pod cannot go there, of the first rule that says so; its what is "" if it can.
-func (s Snapshot) refuses(at *place, pod *corev1.Pod, p evict.Pod, asks corev1.ResourceList) refusal {
+func (s Snapshot) refuses(at *place, pod *corev1.Pod, p action.Pod, asks corev1.ResourceList) refusal {
 	if at.shut != "" {
 		return refusal{what: at.shut}
 	}
@@ -172,7 +174,7 @@ func (s Snapshot) refuses(at *place, pod *corev1.Pod, p evict.Pod, asks corev1.R
 }
 
 // slotless refuses where no volume more can be attached, or the CSI driver does not run.
-func (s Snapshot) slotless(at *place, p evict.Pod) refusal {
+func (s Snapshot) slotless(at *place, p action.Pod) refusal {
 	if at.runs == nil {
 		return refusal{}
 	}

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -64,7 +65,7 @@ func TestWriteIsSentOnce(t *testing.T) {
 				w := late{}.writer(onceClient(t, &rest.Config{Host: url}))
 				ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 				defer cancel()
-				err := write(ctx, w, evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+				err := write(ctx, w, action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 				if n := asked.Load(); err == nil || n != 1 {
 					t.Errorf("%d requests, %v; want 1 and an error", n, err)
 				}
@@ -118,7 +119,7 @@ func TestWriteIsNotSentLate(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{Host: url, Dial: tc.dial}))
 			by := providers.Now().Add(tc.within)
 			by.Wall = by.Wall.Add(-tc.passed)
-			err := w.Tombstone(SendBy(t.Context(), by), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
+			err := w.Tombstone(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
 			if asked.Load() != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
 				t.Errorf("%d requests, %v; want %d", asked.Load(), err, tc.want)
 			}
@@ -161,7 +162,7 @@ func TestWriteIsNotSentAfterSuspension(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{
 				Host: s.URL, Dial: slow, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: protos},
 			}))
-			err := w.Delete(SendBy(t.Context(), by), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+			err := w.Delete(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 			s.Close() // so that what was sent has come
 			switch {
 			case tc.suspended && (whole.Load() != 0 || tc.http2 && began.Load() != 0 || !errors.Is(err, ErrLate)):
@@ -224,7 +225,7 @@ func TestSentWriteIsNotCutOff(t *testing.T) {
 	}))
 	defer s.Close()
 	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
-	err := w.Delete(SendBy(t.Context(), providers.Now().Add(2*time.Second)), evict.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+	err := w.Delete(SendBy(t.Context(), providers.Now().Add(2*time.Second)), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want the server's answer", err)
 	}

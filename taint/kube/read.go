@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,7 +25,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // Timeout bounds one read of the API server, and one write to it.
@@ -100,8 +101,8 @@ func Members(ctx context.Context, c client.Reader) (map[string]bool, error) {
 }
 
 // SeePods reduces pods to what is decided on, without their volumes.
-func SeePods(list []corev1.Pod, key string, first labels.Selector) []evict.Pod {
-	out := make([]evict.Pod, len(list))
+func SeePods(list []corev1.Pod, key string, first labels.Selector) []action.Pod {
+	out := make([]action.Pod, len(list))
 	for i := range list {
 		out[i] = SeePod(&list[i], key, first)
 	}
@@ -117,12 +118,12 @@ const resolvers = 16
 // known.
 func Volumes(
 	ctx context.Context, c client.Reader, pods []corev1.Pod,
-) (of map[string][]evict.Volume, unread, err error) {
+) (of map[string][]action.Volume, unread, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(resolvers)
-	found, refused := make([][]evict.Volume, len(pods)), make([]error, len(pods))
+	found, refused := make([][]action.Volume, len(pods)), make([]error, len(pods))
 	for i := range pods {
 		g.Go(func() (err error) {
 			found[i], refused[i], err = volumes(ctx, c, &pods[i])
@@ -132,7 +133,7 @@ func Volumes(
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	of = map[string][]evict.Volume{}
+	of = map[string][]action.Volume{}
 	for i := range pods {
 		of[string(pods[i].UID)] = found[i]
 	}
@@ -148,15 +149,15 @@ func Refuses(err error) bool {
 
 // Owners finds what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the Deployment. Each
 // ReplicaSet costs one read. One that is not there any more is the pod's owner all the same.
-func Owners(ctx context.Context, c client.Reader, pods []evict.Pod) (map[string]evict.Owner, error) {
+func Owners(ctx context.Context, c client.Reader, pods []action.Pod) (map[string]action.Owner, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	out, sets := map[string]evict.Owner{}, map[client.ObjectKey]evict.Owner{}
+	out, sets := map[string]action.Owner{}, map[client.ObjectKey]action.Owner{}
 	for _, p := range pods {
 		key := client.ObjectKey{Namespace: p.Namespace, Name: p.Owner.Name}
 		owner, known := sets[key]
 		if !known {
-			owner = evict.Owner{Kind: p.Owner.Kind, Name: p.Owner.Name, Known: true}
+			owner = action.Owner{Kind: p.Owner.Kind, Name: p.Owner.Name, Known: true}
 			set := &metav1.PartialObjectMetadata{}
 			set.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 			if err := c.Get(ctx, key, set); client.IgnoreNotFound(err) != nil {
@@ -199,8 +200,8 @@ func Waiting(ctx context.Context, c client.Reader, node string, namespaces []str
 }
 
 // SeePod reduces a pod to what evict.Step decides on, without its volumes.
-func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
-	out := evict.Pod{
+func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
+	out := action.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
 		Exempt: taint.Exempt(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p), Message: p.Status.Message,
 		First:       first != nil && !first.Empty() && first.Matches(labels.Set(p.Labels)),
@@ -213,7 +214,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) evict.Pod {
 			func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
 	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
-		out.Owner = evict.Owner{Kind: ref.Kind, Name: ref.Name}
+		out.Owner = action.Owner{Kind: ref.Kind, Name: ref.Name}
 	}
 	if p.DeletionTimestamp != nil {
 		out.DeleteAt = p.DeletionTimestamp.Time
@@ -236,7 +237,7 @@ func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 
 // volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names
 // another claim's volume, as anybody may write who makes claims: kubelets and the attach/detach controller refuse it.
-func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []evict.Volume, unread, err error) {
+func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.Volume, unread, err error) {
 	for _, v := range p.Spec.Volumes {
 		claim, ok := taint.VolumeClaim(p, v)
 		if !ok {
@@ -247,14 +248,14 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []evict.V
 		switch {
 		case Refuses(err):
 			unread = errors.Join(unread, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err))
-			out = append(out, evict.Volume{Claim: claim, Unread: true})
+			out = append(out, action.Volume{Claim: claim, Unread: true})
 			continue
 		case client.IgnoreNotFound(err) != nil:
 			return nil, nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)
 		case err != nil || pvc.Spec.VolumeName == "":
 			continue
 		}
-		vol := evict.Volume{PV: pvc.Spec.VolumeName, Claim: claim}
+		vol := action.Volume{PV: pvc.Spec.VolumeName, Claim: claim}
 		var pv corev1.PersistentVolume
 		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); Refuses(err) {
 			unread = errors.Join(unread, fmt.Errorf("reading volume %s: %w", vol.PV, err))
@@ -307,7 +308,7 @@ func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]stri
 		g.Go(func() error {
 			var pv corev1.PersistentVolume
 			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); Refuses(err) {
-				found[i] = evict.UnreadClaim
+				found[i] = action.UnreadClaim
 			} else if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("reading volume %s: %w", name, err)
 			} else if of := pv.Spec.ClaimRef; of != nil {
@@ -328,7 +329,7 @@ func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]stri
 
 // Attachments returns the VolumeAttachments by the nodes that they name, from c. A list from the API server is one of all nodes: it is
 // asked for when something hangs on it that the cache does not decide.
-func Attachments(ctx context.Context, c client.Reader, opts ...client.ListOption) (map[string][]evict.Attachment, error) {
+func Attachments(ctx context.Context, c client.Reader, opts ...client.ListOption) (map[string][]action.Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list storagev1.VolumeAttachmentList
@@ -339,11 +340,11 @@ func Attachments(ctx context.Context, c client.Reader, opts ...client.ListOption
 }
 
 // SeeAttachments reduces attachments to what is decided on, by the nodes that they name.
-func SeeAttachments(list []storagev1.VolumeAttachment) map[string][]evict.Attachment {
-	out := map[string][]evict.Attachment{}
+func SeeAttachments(list []storagev1.VolumeAttachment) map[string][]action.Attachment {
+	out := map[string][]action.Attachment{}
 	for i := range list {
 		va := &list[i]
-		a := evict.Attachment{
+		a := action.Attachment{
 			Name: va.Name, UID: string(va.UID), ResourceVersion: va.ResourceVersion, Attacher: va.Spec.Attacher, Deleting: va.DeletionTimestamp != nil,
 		}
 		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -25,7 +27,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // stored are two nodes with their Leases, pods and volumes, in memory. No two things of it are alike, so that none can be taken for
@@ -195,7 +196,7 @@ func TestReadsThatFail(t *testing.T) {
 				if failed = failed && what == "volume"; (err != nil) != failed || failed && claims != nil {
 					t.Errorf("claims: got %v, error %v, want an error: %v", claims, err, failed)
 				}
-				if want := what == "volume" && refused; (claims["pv-5"] == evict.UnreadClaim) != want {
+				if want := what == "volume" && refused; (claims["pv-5"] == action.UnreadClaim) != want {
 					t.Errorf("claims: got %v, want unread: %v", claims, want)
 				}
 			})
@@ -220,7 +221,7 @@ func TestUnreadClaimHidesNoOther(t *testing.T) {
 		t.Errorf("the pod itself: got %+v", got)
 	}
 	if got := of["uid-of-files"]; len(got) != 3 ||
-		slices.ContainsFunc(got, func(v evict.Volume) bool { return v.Unread }) {
+		slices.ContainsFunc(got, func(v action.Volume) bool { return v.Unread }) {
 		t.Errorf("another pod: got %+v", got)
 	}
 }
@@ -275,7 +276,7 @@ func TestVolumes(t *testing.T) {
 	must(t, err)
 	got, unread, err := Volumes(t.Context(), c, pods)
 	must(t, errors.Join(err, unread))
-	want := map[string][]evict.Volume{
+	want := map[string][]action.Volume{
 		"uid-of-db":    {{PV: "pv-1", Claim: "data", Driver: "sim.example.com", Handle: "lun-9", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Claim: "db-scratch", Driver: "other.example.com", Handle: "lun-8", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
 		"uid-of-files": {{PV: "pv-4", Claim: "export"}, {PV: "pv-gone", Claim: "lost"}, {PV: "pv-6", Claim: "own"}},
 		"uid-of-web":   nil,
@@ -350,7 +351,7 @@ func TestMigratedVolumes(t *testing.T) {
 				}}},
 			}}})
 			must(t, err)
-			want := []evict.Volume{{PV: "pv-tree", Claim: "tree", Migrated: tc.want, Unread: tc.unread}}
+			want := []action.Volume{{PV: "pv-tree", Claim: "tree", Migrated: tc.want, Unread: tc.unread}}
 			if diff := cmp.Diff(want, of["u"]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -362,7 +363,7 @@ func TestMigratedVolumes(t *testing.T) {
 func TestVolumesOfMany(t *testing.T) {
 	c := stored(t)
 	var pods []corev1.Pod
-	want := map[string][]evict.Volume{}
+	want := map[string][]action.Volume{}
 	for i := range 5 * resolvers {
 		pv, claim, uid := fmt.Sprintf("many-%d", i), fmt.Sprintf("claim-%d", 1000-i), fmt.Sprintf("u-%d", i)
 		must(t, c.Create(t.Context(), &corev1.PersistentVolumeClaim{
@@ -371,7 +372,7 @@ func TestVolumesOfMany(t *testing.T) {
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID(uid)}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
 		}}}})
-		want[uid] = []evict.Volume{{PV: pv, Claim: claim}}
+		want[uid] = []action.Volume{{PV: pv, Claim: claim}}
 	}
 	got, unread, err := Volumes(t.Context(), c, pods)
 	must(t, errors.Join(err, unread))
@@ -424,7 +425,7 @@ func TestAttachmentIsSeenAsItIs(t *testing.T) {
 	}).Build()
 	got, err := Attachments(t.Context(), c)
 	must(t, err)
-	if diff := cmp.Diff([]evict.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got["n1"]); diff != "" {
+	if diff := cmp.Diff([]action.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got["n1"]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -488,10 +489,10 @@ func TestSeePod(t *testing.T) {
 		must(t, err)
 		sel, err := metav1.LabelSelectorAsSelector(s)
 		must(t, err)
-		want := evict.Pod{
+		want := action.Pod{
 			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true, Spared: "token", Message: "m", First: first, Priority: 7,
 			Deleting: true, Grace: 30, Finalizers: []string{"f"}, Tolerations: p.Spec.Tolerations,
-			Labels: p.Labels, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time, Ready: true,
+			Labels: p.Labels, Owner: action.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time, Ready: true,
 			ContainersReady: true,
 		}
 		if diff := cmp.Diff(want, SeePod(p, taint.DefaultKey, sel)); diff != "" {
@@ -525,15 +526,15 @@ func TestOwners(t *testing.T) {
 		set("r", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", Controller: &yes}),
 		set("other", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"}), set("alone"),
 	).Build()
-	pod := func(uid, set string) evict.Pod {
-		return evict.Pod{Namespace: "ns", UID: uid, Owner: evict.Owner{Kind: "ReplicaSet", Name: set}}
+	pod := func(uid, set string) action.Pod {
+		return action.Pod{Namespace: "ns", UID: uid, Owner: action.Owner{Kind: "ReplicaSet", Name: set}}
 	}
-	got, err := Owners(t.Context(), c, []evict.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
+	got, err := Owners(t.Context(), c, []action.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
 	must(t, err)
-	d := evict.Owner{Kind: "Deployment", Name: "d", Known: true}
-	want := map[string]evict.Owner{"a": d, "b": d}
+	d := action.Owner{Kind: "Deployment", Name: "d", Known: true}
+	want := map[string]action.Owner{"a": d, "b": d}
 	for uid, name := range map[string]string{"c": "alone", "d": "gone", "e": "other"} {
-		want[uid] = evict.Owner{Kind: "ReplicaSet", Name: name, Known: true}
+		want[uid] = action.Owner{Kind: "ReplicaSet", Name: name, Known: true}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

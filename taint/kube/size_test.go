@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
@@ -51,15 +52,15 @@ func TestSmallFormsFit(t *testing.T) {
 	newPod(t, c) // its account
 	w := late{}.writer(c)
 	const id, token = "f-0123456789ab", "f-0123456789ab/20260101T000000.000"
-	tombstone := func(p evict.Pod) error { return w.Tombstone(t.Context(), p, id) }
-	small := func(p evict.Pod) error { p.Small = true; return tombstone(p) }
-	try := func(bytes int, act func(evict.Pod) error) evict.Refusal {
+	tombstone := func(p action.Pod) error { return w.Tombstone(t.Context(), p, id) }
+	small := func(p action.Pod) error { p.Small = true; return tombstone(p) }
+	try := func(bytes int, act func(action.Pod) error) action.Refusal {
 		t.Helper()
 		o, err := sized(t, c, bytes)
 		if err == nil {
 			err = act(SeePod(o, taint.DefaultKey, nil))
 		}
-		if why := Refusal(err); why == evict.Accepted || why == evict.TooLarge {
+		if why := Refusal(err); why == action.Accepted || why == action.TooLarge {
 			return why
 		}
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestSmallFormsFit(t *testing.T) {
 	}
 	fits, most := 1571000, 1573000 // the first fits, the other does not: etcd takes 1.5 MiB
 	for fits+1 < most {
-		if n := (fits + most) / 2; try(n, small) == evict.Accepted {
+		if n := (fits + most) / 2; try(n, small) == action.Accepted {
 			fits = n
 		} else {
 			most = n
@@ -76,15 +77,15 @@ func TestSmallFormsFit(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		bytes int
-		act   func(evict.Pod) error
-		want  evict.Refusal
+		act   func(action.Pod) error
+		want  action.Refusal
 	}{
-		{"the small tombstone fits", fits, small, evict.Accepted},
-		{"and no byte more", most, small, evict.TooLarge},
-		{"the whole tombstone does not", fits, tombstone, evict.TooLarge},
-		{"the whole spare does not", fits, func(p evict.Pod) error { return w.Spare(t.Context(), p, token) }, evict.TooLarge},
-		{"the small spare does", fits, func(p evict.Pod) error { p.Small = true; return w.Spare(t.Context(), p, token) }, evict.Accepted},
-		{"a pod that is a little larger cannot be deleted either", fits + 16, func(p evict.Pod) error { return w.Delete(t.Context(), p) }, evict.TooLarge},
+		{"the small tombstone fits", fits, small, action.Accepted},
+		{"and no byte more", most, small, action.TooLarge},
+		{"the whole tombstone does not", fits, tombstone, action.TooLarge},
+		{"the whole spare does not", fits, func(p action.Pod) error { return w.Spare(t.Context(), p, token) }, action.TooLarge},
+		{"the small spare does", fits, func(p action.Pod) error { p.Small = true; return w.Spare(t.Context(), p, token) }, action.Accepted},
+		{"a pod that is a little larger cannot be deleted either", fits + 16, func(p action.Pod) error { return w.Delete(t.Context(), p) }, action.TooLarge},
 	} {
 		if got := try(tc.bytes, tc.act); got != tc.want {
 			t.Errorf("%s: got %q with %d bytes, want %q", tc.name, got, tc.bytes, tc.want)
@@ -98,7 +99,7 @@ func TestSmallForms(t *testing.T) {
 	o := newPod(t, c)
 	w := late{}.writer(c)
 	seen := map[string]bool{o.ResourceVersion: true}
-	see := func() evict.Pod {
+	see := func() action.Pod {
 		t.Helper()
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			t.Fatal(err)
@@ -135,25 +136,25 @@ func TestRefusal(t *testing.T) {
 	odd := field.ErrorList{field.Required(field.NewPath("metadata", "name"), "")}
 	for _, tc := range []struct {
 		err  error
-		want evict.Refusal
+		want action.Refusal
 	}{
-		{nil, evict.Accepted},
-		{apierrors.NewNotFound(pods, "p"), evict.Accepted},
-		{apierrors.NewConflict(pods, "p", errStale), evict.Changed},
-		{fmt.Errorf("ending pod: %w", apierrors.NewConflict(pods, "p", errStale)), evict.Changed},
-		{coded(500, "etcdserver: request is too large"), evict.TooLarge},
-		{coded(500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097252 vs. 2097152)"), evict.TooLarge},
-		{apierrors.NewRequestEntityTooLargeError("limit is 3145728"), evict.TooLarge},
-		{fmt.Errorf("ending pod: %w", apierrors.NewInvalid(kind, "p", long)), evict.TooLarge},
-		{apierrors.NewInvalid(kind, "p", odd), evict.Denied},
-		{apierrors.NewForbidden(pods, "p", errStale), evict.Denied},
-		{apierrors.NewBadRequest("admission webhook denied the request"), evict.Denied},
-		{coded(403, "the webhook says: etcdserver: request is too large"), evict.Denied},
-		{apierrors.NewInternalError(errStale), evict.Failed},
-		{apierrors.NewTimeoutError("no", 1), evict.Failed},
-		{apierrors.NewTooManyRequests("no", 1), evict.Failed},
-		{coded(408, ""), evict.Failed},
-		{context.DeadlineExceeded, evict.Failed},
+		{nil, action.Accepted},
+		{apierrors.NewNotFound(pods, "p"), action.Accepted},
+		{apierrors.NewConflict(pods, "p", errStale), action.Changed},
+		{fmt.Errorf("ending pod: %w", apierrors.NewConflict(pods, "p", errStale)), action.Changed},
+		{coded(500, "etcdserver: request is too large"), action.TooLarge},
+		{coded(500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097252 vs. 2097152)"), action.TooLarge},
+		{apierrors.NewRequestEntityTooLargeError("limit is 3145728"), action.TooLarge},
+		{fmt.Errorf("ending pod: %w", apierrors.NewInvalid(kind, "p", long)), action.TooLarge},
+		{apierrors.NewInvalid(kind, "p", odd), action.Denied},
+		{apierrors.NewForbidden(pods, "p", errStale), action.Denied},
+		{apierrors.NewBadRequest("admission webhook denied the request"), action.Denied},
+		{coded(403, "the webhook says: etcdserver: request is too large"), action.Denied},
+		{apierrors.NewInternalError(errStale), action.Failed},
+		{apierrors.NewTimeoutError("no", 1), action.Failed},
+		{apierrors.NewTooManyRequests("no", 1), action.Failed},
+		{coded(408, ""), action.Failed},
+		{context.DeadlineExceeded, action.Failed},
 	} {
 		if got := Refusal(tc.err); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)

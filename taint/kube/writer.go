@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // ErrAgain says that the object changed between the look and the write: look again and decide anew.
@@ -181,7 +182,7 @@ const podFailed = "PodFailed"
 // Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of
 // itself. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
 // False where they were True.
-func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) error {
+func (w Writer) Tombstone(ctx context.Context, p action.Pod, message string) error {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
 	if !p.Small {
 		now := metav1.NewTime(w.Now())
@@ -211,7 +212,7 @@ func (w Writer) Tombstone(ctx context.Context, p evict.Pod, message string) erro
 // SetNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
 // node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again. It may be
 // repeated.
-func (w Writer) SetNotReady(ctx context.Context, p evict.Pod) error {
+func (w Writer) SetNotReady(ctx context.Context, p action.Pod) error {
 	const what = "setting pod not ready"
 	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), what, types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
@@ -224,7 +225,7 @@ func (w Writer) SetNotReady(ctx context.Context, p evict.Pod) error {
 
 // Spare marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
 // through the status, which takes annotations, so that no grant of patch on pods is needed.
-func (w Writer) Spare(ctx context.Context, p evict.Pod, token string) error {
+func (w Writer) Spare(ctx context.Context, p action.Pod, token string) error {
 	meta := object{"uid": p.UID, "resourceVersion": p.ResourceVersion}
 	body := object{"metadata": meta}
 	if p.Small {
@@ -237,7 +238,7 @@ func (w Writer) Spare(ctx context.Context, p evict.Pod, token string) error {
 
 // Nudge changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
 // from the one before. It goes through the status for the reason that spare gives.
-func (w Writer) Nudge(ctx context.Context, p evict.Pod) error {
+func (w Writer) Nudge(ctx context.Context, p action.Pod) error {
 	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "nudging pod", types.MergePatchType, object{
 		"metadata": object{
 			"uid": p.UID, "resourceVersion": p.ResourceVersion,
@@ -247,7 +248,7 @@ func (w Writer) Nudge(ctx context.Context, p evict.Pod) error {
 }
 
 // Delete removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
-func (w Writer) Delete(ctx context.Context, p evict.Pod) error {
+func (w Writer) Delete(ctx context.Context, p action.Pod) error {
 	if err := w.Leading(); err != nil {
 		return fmt.Errorf("deleting pod: %w", err)
 	}
@@ -261,7 +262,7 @@ func (w Writer) Delete(ctx context.Context, p evict.Pod) error {
 }
 
 // DeleteAttachment deletes a VolumeAttachment. Its attacher detaches the volume, and takes its finalizer off, whatever the node says.
-func (w Writer) DeleteAttachment(ctx context.Context, a evict.Attachment) error {
+func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error {
 	const what = "deleting volume attachment"
 	if err := w.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -314,15 +315,15 @@ func outcome(what string, err error) error {
 
 // Refusal sorts what a pod's write came to. That a pod is too large is told in three ways: as the limit of a request, as that of the
 // annotations, and by etcd in words alone, with status 500.
-func Refusal(err error) evict.Refusal {
+func Refusal(err error) action.Refusal {
 	status := apierrors.APIStatus(nil)
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		return evict.Accepted
+		return action.Accepted
 	case apierrors.IsConflict(err):
-		return evict.Changed
+		return action.Changed
 	case !errors.As(err, &status):
-		return evict.Failed
+		return action.Failed
 	}
 	tooLong := func(c metav1.StatusCause) bool { return c.Type == metav1.CauseType(field.ErrorTypeTooLong) }
 	s := status.Status()
@@ -330,11 +331,11 @@ func Refusal(err error) evict.Refusal {
 	case s.Code == http.StatusRequestEntityTooLarge,
 		s.Code == http.StatusUnprocessableEntity && s.Details != nil && slices.ContainsFunc(s.Details.Causes, tooLong),
 		s.Code == http.StatusInternalServerError && slices.ContainsFunc(etcdTooLarge, func(w string) bool { return strings.Contains(s.Message, w) }):
-		return evict.TooLarge
+		return action.TooLarge
 	case s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout && s.Code != http.StatusTooManyRequests:
-		return evict.Denied
+		return action.Denied
 	default:
-		return evict.Failed
+		return action.Failed
 	}
 }
 

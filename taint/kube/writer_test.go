@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -20,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
@@ -40,15 +41,15 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 }
 
 // podWrites are all writes to a pod.
-var podWrites = map[string]func(context.Context, Writer, evict.Pod) error{
-	"tombstone": func(ctx context.Context, w Writer, p evict.Pod) error {
+var podWrites = map[string]func(context.Context, Writer, action.Pod) error{
+	"tombstone": func(ctx context.Context, w Writer, p action.Pod) error {
 		return w.Tombstone(ctx, p, taint.FenceMessage("f-1"))
 	},
-	"spare":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Spare(ctx, p, "f-1/then") },
-	"nudge":  func(ctx context.Context, w Writer, p evict.Pod) error { return w.Nudge(ctx, p) },
-	"delete": func(ctx context.Context, w Writer, p evict.Pod) error { return w.Delete(ctx, p) },
+	"spare":  func(ctx context.Context, w Writer, p action.Pod) error { return w.Spare(ctx, p, "f-1/then") },
+	"nudge":  func(ctx context.Context, w Writer, p action.Pod) error { return w.Nudge(ctx, p) },
+	"delete": func(ctx context.Context, w Writer, p action.Pod) error { return w.Delete(ctx, p) },
 
-	"set not ready": func(ctx context.Context, w Writer, p evict.Pod) error { return w.SetNotReady(ctx, p) },
+	"set not ready": func(ctx context.Context, w Writer, p action.Pod) error { return w.SetNotReady(ctx, p) },
 }
 
 // transitionedBefore is when conditions of readyPod last changed.
@@ -362,7 +363,7 @@ func TestAttachmentDeletionIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = c.Delete(context.Background(), o) })
-			a := evict.Attachment{Name: o.Name, UID: string(o.UID), ResourceVersion: o.ResourceVersion}
+			a := action.Attachment{Name: o.Name, UID: string(o.UID), ResourceVersion: o.ResourceVersion}
 			if r.change {
 				touch(t, c, o)
 			}

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
@@ -121,7 +122,7 @@ func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look,
 			p.Small = small[p.UID]
 			err := w.Spare(ctx, p, l.Record.Token())
 			why := kube.Refusal(err)
-			if why == evict.Accepted {
+			if why == action.Accepted {
 				spared[p.UID] = true
 				continue
 			}
@@ -129,8 +130,8 @@ func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look,
 				return nil, err
 			}
 			left = append(left, fmt.Sprintf("%s/%s: %v", p.Namespace, p.Name, err))
-			again = again || why == evict.Changed || why == evict.TooLarge && !p.Small
-			small[p.UID] = p.Small || why == evict.TooLarge
+			again = again || why == action.Changed || why == action.TooLarge && !p.Small
+			small[p.UID] = p.Small || why == action.TooLarge
 		}
 		if !again {
 			break

@@ -4,12 +4,13 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/storage"
@@ -110,7 +111,7 @@ func (c *Course) SawLife(node *corev1.Node, l taint.Look, facts decide.Facts, el
 }
 
 // SawPods is decide.Node's.
-func (c *Course) SawPods(list []evict.Pod, at providers.Instant) {
+func (c *Course) SawPods(list []action.Pod, at providers.Instant) {
 	if c.Tape != nil {
 		c.put(line{Kind: pods, At: at}, podsOf(list))
 	}
@@ -118,13 +119,13 @@ func (c *Course) SawPods(list []evict.Pod, at providers.Instant) {
 }
 
 // SawVolumes is decide.Node's.
-func (c *Course) SawVolumes(of map[string][]evict.Volume, at providers.Instant) {
+func (c *Course) SawVolumes(of map[string][]action.Volume, at providers.Instant) {
 	c.put(line{Kind: volumes, At: at}, of)
 	c.Node.SawVolumes(of, at)
 }
 
 // SawOwners is decide.Node's.
-func (c *Course) SawOwners(of map[string]evict.Owner, at providers.Instant) {
+func (c *Course) SawOwners(of map[string]action.Owner, at providers.Instant) {
 	c.put(line{Kind: owners, At: at}, of)
 	c.Node.SawOwners(of, at)
 }
@@ -156,7 +157,7 @@ func (c *Course) SawClaims(of map[string]string, at providers.Instant) {
 }
 
 // SawAttachments is decide.Node's.
-func (c *Course) SawAttachments(list []evict.Attachment, live bool, at providers.Instant) {
+func (c *Course) SawAttachments(list []action.Attachment, live bool, at providers.Instant) {
 	is := cached
 	if live {
 		is = listed

@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/storage"
@@ -57,7 +58,7 @@ func TestNoFieldIsLost(t *testing.T) {
 		}
 	}
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[evict.Pod](), reflect.TypeFor[evict.Attachment](), reflect.TypeFor[evict.Owner](),
+		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[action.Pod](), reflect.TypeFor[action.Attachment](), reflect.TypeFor[action.Owner](),
 		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageSays](), reflect.TypeFor[answer](), reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
 	} {
 		walk(of, of.String())

@@ -7,13 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
@@ -37,8 +38,8 @@ type another struct {
 	weight int            // of these
 	known  map[kind]event // the last of each kind
 	on     *bool          // the condition PoweredOnNotReady that this course wrote; nil: none
-	vols   map[string][]evict.Volume
-	owned  map[string]evict.Owner
+	vols   map[string][]action.Volume
+	owned  map[string]action.Owner
 }
 
 // gather collects a pass, and plays the one before.
@@ -80,7 +81,7 @@ func (p *player) pass(t *track) error {
 		return nil
 	}
 	if t.known == nil {
-		t.known, t.vols, t.owned = map[kind]event{}, map[string][]evict.Volume{}, map[string]evict.Owner{}
+		t.known, t.vols, t.owned = map[kind]event{}, map[string][]action.Volume{}, map[string]action.Owner{}
 	}
 	look := t.conditioned(events[0])
 	look.facts = p.under(look)

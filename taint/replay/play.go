@@ -10,9 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
@@ -193,13 +194,13 @@ type event struct {
 	lived   lived
 	facts   decide.Facts
 	key     string
-	pods    []evict.Pod
-	volumes map[string][]evict.Volume
-	owners  map[string]evict.Owner
+	pods    []action.Pod
+	volumes map[string][]action.Volume
+	owners  map[string]action.Owner
 	rival   string
 	flags   map[string]bool   // members, waiting
 	claims  map[string]string // claims
-	atts    []evict.Attachment
+	atts    []action.Attachment
 	answers []providers.Answer
 	outcome outcome
 	step    Step
@@ -224,11 +225,11 @@ func (p *player) event(n int, l line) (e event, err error) {
 			err = fmt.Errorf("a line of node %s shows another Node", Clean(l.Node))
 		}
 	case pods:
-		e.pods, err = body[[]evict.Pod](l)
+		e.pods, err = body[[]action.Pod](l)
 	case volumes:
-		e.volumes, err = body[map[string][]evict.Volume](l)
+		e.volumes, err = body[map[string][]action.Volume](l)
 	case owners:
-		e.owners, err = body[map[string]evict.Owner](l)
+		e.owners, err = body[map[string]action.Owner](l)
 	case rival:
 		e.rival, err = body[string](l)
 	case members, waiting:
@@ -236,7 +237,7 @@ func (p *player) event(n int, l line) (e event, err error) {
 	case claims:
 		e.claims, err = body[map[string]string](l)
 	case cached, listed:
-		e.atts, err = body[[]evict.Attachment](l)
+		e.atts, err = body[[]action.Attachment](l)
 	case answered:
 		var all []answer
 		all, err = body[[]answer](l)
@@ -250,7 +251,7 @@ func (p *player) event(n int, l line) (e event, err error) {
 	case did:
 		e.outcome, err = body[outcome](l)
 		for _, how := range e.outcome.How {
-			if how > evict.TooLarge {
+			if how > action.TooLarge {
 				return e, fmt.Errorf("%d is no way in which a write ends", how)
 			}
 		}

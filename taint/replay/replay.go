@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -162,10 +164,10 @@ type answer struct {
 }
 
 type outcome struct {
-	Err  *fault                   `json:"error,omitempty"`
-	Sent providers.Instant        `json:"sent,omitzero"`
-	Late bool                     `json:"late,omitempty"`
-	How  map[string]evict.Refusal `json:"how,omitempty"`
+	Err  *fault                    `json:"error,omitempty"`
+	Sent providers.Instant         `json:"sent,omitzero"`
+	Late bool                      `json:"late,omitempty"`
+	How  map[string]action.Refusal `json:"how,omitempty"`
 }
 
 type storageSays struct {
@@ -387,7 +389,7 @@ func (a answer) answer() (out providers.Answer, err error) {
 }
 
 // podsOf are pods without what no decision reads.
-func podsOf(all []evict.Pod) []evict.Pod {
+func podsOf(all []action.Pod) []action.Pod {
 	out := slices.Clone(all)
 	for i := range out {
 		out[i].Message = ""

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -43,7 +45,7 @@ var epoch = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 type world struct {
 	now    providers.Instant
 	node   *corev1.Node
-	pods   []evict.Pod
+	pods   []action.Pod
 	facts  decide.Facts
 	fleet  fleet.Fleet
 	off    bool // the machine is
@@ -68,7 +70,7 @@ func newWorld(mode fence.Mode) *world {
 		LastTransitionTime: metav1.NewTime(epoch.Wall), Message: secret}}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{},"f:` + secret + `":{}}}`)}}
 	w.node = n
-	w.pods = []evict.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: evict.Owner{Kind: "StatefulSet", Name: "db"}}}
+	w.pods = []action.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: action.Owner{Kind: "StatefulSet", Name: "db"}}}
 	w.pods[0].Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, TolerationSeconds: new(int64(3600))}}
 	w.facts = decide.Facts{
 		Facts: fence.Facts{
@@ -142,7 +144,7 @@ func (w *world) run(limit time.Duration) (did []string) {
 			continue
 		}
 		did = append(did, s.Do.String())
-		o := decide.Outcome{Sent: w.now, How: map[string]evict.Refusal{}}
+		o := decide.Outcome{Sent: w.now, How: map[string]action.Refusal{}}
 		switch s.Do {
 		case decide.Write, decide.Arm, decide.Unmark:
 			w.node.Annotations[taint.RecordAnnotation] = s.Record.Encode()
@@ -161,9 +163,9 @@ func (w *world) run(limit time.Duration) (did []string) {
 			w.off = w.offErr == nil
 			o.Err = w.offErr
 		case decide.Tombstone:
-			w.pods[0].Tombstone, w.pods[0].Terminal, o.How["db-0-uid"] = true, true, evict.Accepted
+			w.pods[0].Tombstone, w.pods[0].Terminal, o.How["db-0-uid"] = true, true, action.Accepted
 		case decide.Delete:
-			w.pods, o.How["db-0-uid"] = nil, evict.Accepted
+			w.pods, o.How["db-0-uid"] = nil, action.Accepted
 		}
 		w.course.Did(o, w.now, &w.fleet)
 		if s.Do == decide.Unmark {
@@ -293,7 +295,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(time.Minute)
 	before := w.given
-	w.course.SawPods([]evict.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}, w.now)
+	w.course.SawPods([]action.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}, w.now)
 	if w.run(time.Minute); w.given != before {
 		t.Errorf("%d lines came after it", w.given-before)
 	}
@@ -517,9 +519,9 @@ func TestLongCourseIsCut(t *testing.T) {
 
 // What a controller keeps to write down of a node does not grow with its pods.
 func TestCourseKeepsNoBodies(t *testing.T) {
-	var pods []evict.Pod
+	var pods []action.Pod
 	for i := range 110 {
-		pods = append(pods, evict.Pod{Namespace: "ns", Name: fmt.Sprintf("a-name-as-deployments-make-them-%d", i), Labels: map[string]string{"app.kubernetes.io/name": "a-name"}})
+		pods = append(pods, action.Pod{Namespace: "ns", Name: fmt.Sprintf("a-name-as-deployments-make-them-%d", i), Labels: map[string]string{"app.kubernetes.io/name": "a-name"}})
 	}
 	heap := func(tape func([]byte) bool) int {
 		var before, after runtime.MemStats
@@ -700,23 +702,23 @@ func TestForgedOrder(t *testing.T) {
 func TestReadingsComeBack(t *testing.T) {
 	w := newWorld(fence.Fence)
 	c := &w.course
-	volume := evict.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d",
+	volume := action.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d",
 		Unique: "u", Migrated: "m", Unread: true}
-	pod := evict.Pod{
+	pod := action.Pod{
 		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
-		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: evict.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
+		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
-		Volumes: []evict.Volume{volume}, Claims: true,
+		Volumes: []action.Volume{volume}, Claims: true,
 		Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{
 		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su", Addresses: "a", At: epoch.Add(2), Run: "r"},
 		By:          "racks", Got: epoch.Add(3), Err: nil,
 	}
-	attachments := []evict.Attachment{{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
-	c.SawPods([]evict.Pod{pod}, epoch)
-	c.SawVolumes(map[string][]evict.Volume{"u": {volume}}, epoch)
-	c.SawOwners(map[string]evict.Owner{"u": pod.Owner}, epoch)
+	attachments := []action.Attachment{{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
+	c.SawPods([]action.Pod{pod}, epoch)
+	c.SawVolumes(map[string][]action.Volume{"u": {volume}}, epoch)
+	c.SawOwners(map[string]action.Owner{"u": pod.Owner}, epoch)
 	c.SawRival("its setting", epoch)
 	c.SawMembers(map[string]bool{"n1": true, "n2": false}, epoch)
 	c.SawWaiting(map[string]bool{"ns/c": true}, epoch)
@@ -724,7 +726,7 @@ func TestReadingsComeBack(t *testing.T) {
 	c.SawAttachments(attachments, false, epoch)
 	c.SawAttachments(attachments, true, epoch)
 	c.Answered([]providers.Answer{answer}, epoch, &w.fleet)
-	c.Did(decide.Outcome{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]evict.Refusal{"u": evict.TooLarge}}, epoch, &w.fleet)
+	c.Did(decide.Outcome{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]action.Refusal{"u": action.TooLarge}}, epoch, &w.fleet)
 	p := player{}
 	got := map[kind]event{}
 	if err := p.out.read("it", &w.tape, func(n int, l line) error {
@@ -736,12 +738,12 @@ func TestReadingsComeBack(t *testing.T) {
 	}
 	o := got[did].outcome
 	for is, pair := range map[kind][2]any{
-		pods: {got[pods].pods, []evict.Pod{pod}}, volumes: {got[volumes].volumes, map[string][]evict.Volume{"u": {volume}}},
-		owners: {got[owners].owners, map[string]evict.Owner{"u": pod.Owner}}, rival: {got[rival].rival, "its setting"},
+		pods: {got[pods].pods, []action.Pod{pod}}, volumes: {got[volumes].volumes, map[string][]action.Volume{"u": {volume}}},
+		owners: {got[owners].owners, map[string]action.Owner{"u": pod.Owner}}, rival: {got[rival].rival, "its setting"},
 		members: {got[members].flags, map[string]bool{"n1": true, "n2": false}}, waiting: {got[waiting].flags, map[string]bool{"ns/c": true}},
 		claims: {got[claims].claims, map[string]string{"pv": "ns/c"}}, cached: {got[cached].atts, attachments}, listed: {got[listed].atts, attachments},
 		answered: {got[answered].answers, []providers.Answer{answer}},
-		did:      {[]any{o.Err.err().Error(), providers.Class(o.Err.err()), o.Sent, o.Late, o.How}, []any{"401", "denied", epoch, true, map[string]evict.Refusal{"u": evict.TooLarge}}},
+		did:      {[]any{o.Err.err().Error(), providers.Class(o.Err.err()), o.Sent, o.Late, o.How}, []any{"401", "denied", epoch, true, map[string]action.Refusal{"u": action.TooLarge}}},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s: got\n%+v\nwant\n%+v", is, pair[0], pair[1])

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // proofTTL is the design's bound, on purpose not proof.TTL.
@@ -63,7 +64,7 @@ func (s *state) proven(c *ctl, what string) {
 }
 
 // sends is invariants 1 and 9 for the write of a pod.
-func (s *state) sends(c *ctl, p evict.Pod) {
+func (s *state) sends(c *ctl, p action.Pod) {
 	w, l := c.write, c.course.Look()
 	switch {
 	case w.daemonPod:

@@ -7,10 +7,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
@@ -42,8 +43,8 @@ type ctl struct {
 	node    node // what it brought
 	leaseRV id
 	write   *write // writing
-	rest    []evict.Pod
-	how     map[string]evict.Refusal
+	rest    []action.Pod
+	how     map[string]action.Refusal
 	step    decide.Do // of the batch; zero: there is none
 	back    bool      // its pods are those of a node that returned
 
@@ -306,7 +307,7 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		c.course.SawPods(ps, s.now())
 	case resolving:
 		back()
-		of := map[string][]evict.Volume{}
+		of := map[string][]action.Volume{}
 		if u := s.pods[0].uid; u != 0 { // claims do not change
 			of[u.name()] = volumes
 		}
@@ -371,11 +372,11 @@ func (s *state) written(c *ctl, err error) {
 	case decide.Tombstone, decide.Delete, decide.Spare:
 		switch {
 		case err == nil:
-			c.how[w.uid.name()] = evict.Accepted
+			c.how[w.uid.name()] = action.Accepted
 		case errors.Is(err, errConflict):
-			c.how[w.uid.name()] = evict.Changed
+			c.how[w.uid.name()] = action.Changed
 		default:
-			c.how[w.uid.name()], c.rest = evict.Failed, nil
+			c.how[w.uid.name()], c.rest = action.Failed, nil
 		}
 		s.batch(c)
 	default:
@@ -488,7 +489,7 @@ func (s *state) next(c *ctl) {
 			w.inUse, w.listed = len(st.InUse) > 0, len(st.Attached) > 0
 			s.proven(c, "clearing of volumes")
 		case decide.Tombstone, decide.Delete, decide.Spare:
-			c.rest, c.step, c.back, c.how, c.request = st.Pods, st.Do, st.Returned, map[string]evict.Refusal{}, idle
+			c.rest, c.step, c.back, c.how, c.request = st.Pods, st.Do, st.Returned, map[string]action.Refusal{}, idle
 			s.batch(c)
 			continue
 		default:

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
@@ -280,9 +282,9 @@ var skipped = map[field]bool{
 	{typ[fleet.Fleet](), "renewed"}: true, {typ[fleet.Fleet](), "outage"}: true, {typ[evict.Memory](), "seen"}: true,
 	{typ[taint.Look](), "Name"}: true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true, {typ[taint.Look](), "MarkedBy"}: true,
 	{typ[taint.Look](), "Unproven"}: true, {typ[taint.Look](), "RecordErr"}: true, {typ[taint.Look](), "Taints"}: true,
-	{typ[evict.Pod](), "Namespace"}: true, {typ[evict.Pod](), "Name"}: true, {typ[evict.Pod](), "Labels"}: true, {typ[evict.Pod](), "Owner"}: true,
+	{typ[action.Pod](), "Namespace"}: true, {typ[action.Pod](), "Name"}: true, {typ[action.Pod](), "Labels"}: true, {typ[action.Pod](), "Owner"}: true,
 	{typ[fence.Memory](), "announced"}: true, {typ[fence.Memory](), "inherited"}: true,
-	{typ[evict.Pod](), "Message"}: true, {typ[evict.Pod](), "Tolerations"}: true,
+	{typ[action.Pod](), "Message"}: true, {typ[action.Pod](), "Tolerations"}: true,
 }
 
 // skippedByName are the same of types that are not exported.
@@ -329,7 +331,7 @@ var (
 			k.time(l.Got.Wall)
 		},
 		{typ[taint.Look](), "ResourceVersion"}: func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
-		{typ[evict.Pod](), "ResourceVersion"}:  func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
+		{typ[action.Pod](), "ResourceVersion"}: func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
 		{typ[proof.Answers](), "Misses"}:       func(k *key, p unsafe.Pointer) { k.buf = append(k.buf, byte(min(*(*int)(p), 6))) },
 	}
 )

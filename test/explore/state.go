@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
@@ -170,8 +172,8 @@ var (
 	devices  = []proof.Device{{Name: "bmc/n1", Machine: taint.Machine{Provider: "bmc", ID: "n1"}}}
 	inUse    = []corev1.UniqueVolumeName{unique}
 	attached = []corev1.AttachedVolume{{Name: unique}}
-	volumes  = []evict.Volume{{PV: volume, Claim: volume, Driver: "model", Unique: unique}}
-	owner    = evict.Owner{Kind: "StatefulSet", Name: "db", Known: true}
+	volumes  = []action.Volume{{PV: volume, Claim: volume, Driver: "model", Unique: unique}}
+	owner    = action.Owner{Kind: "StatefulSet", Name: "db", Known: true}
 	names    = [maxPods]string{"db-0", "db-1"}
 	endures  = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 	settings = fence.Settings{PowerOffAfter: time.Second, PowerOffTimeout: 20 * time.Second, Retry: 20 * time.Second}
@@ -201,13 +203,13 @@ func (n *node) look(lease id, sent, got providers.Instant) taint.Look {
 
 // podsOn are the pods that a live list of the first node brings, without their volumes. None reads Ready: the writes
 // that change it would multiply the states, and no decision about other pods depends on them.
-func (s *state) podsOn() []evict.Pod {
-	out := []evict.Pod{{Namespace: "default", Name: "cni", UID: daemon, ResourceVersion: "1", Exempt: taint.ExemptDaemon}}
+func (s *state) podsOn() []action.Pod {
+	out := []action.Pod{{Namespace: "default", Name: "cni", UID: daemon, ResourceVersion: "1", Exempt: taint.ExemptDaemon}}
 	for i, p := range s.pods {
 		if p.uid == 0 || p.on != bad {
 			continue
 		}
-		e := evict.Pod{
+		e := action.Pod{
 			Namespace: "default", Name: names[i], UID: p.uid.name(), ResourceVersion: p.rv.rv(), Owner: owner, Terminal: p.tomb, Tombstone: p.tomb,
 			Deleting: p.deleting, Claims: i == 0, Tolerations: endures,
 		}
@@ -222,11 +224,11 @@ func (s *state) podsOn() []evict.Pod {
 	return out
 }
 
-func (s *state) attachments() []evict.Attachment {
+func (s *state) attachments() []action.Attachment {
 	if !s.att[bad] {
 		return nil
 	}
-	return []evict.Attachment{{Name: "att", UID: "uid-of-att", ResourceVersion: "1", PV: volume, Attacher: "model"}}
+	return []action.Attachment{{Name: "att", UID: "uid-of-att", ResourceVersion: "1", PV: volume, Attacher: "model"}}
 }
 
 // token is that of a fence: an older one's is only known to be another.

@@ -117,7 +117,7 @@ var scrubs = []string{"./cmd/forcefence -short -run Scrub"}
 var rewound = []string{"./cmd/internal/app -run Rewind|RestoredEtcd"}
 
 // decisions are the packages that decide together: one's stories play through the others.
-var decisions = []string{"taint", "taint/decide/proof", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide"}
+var decisions = []string{"taint", "taint/decide/proof", "taint/decide/fleet", "taint/decide/fence", "taint/decide/action", "taint/decide/evict", "taint/decide"}
 
 // testsOf returns the tests that are to kill a mutant, in turn: those of its package, first those without a control plane, except where
 // only an API server can refuse what a write sends. Where a decision is weakened the other decisions' stories follow, then the whole
@@ -3690,18 +3690,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: no pod is spared (10)", In: "taint/decide/evict.View.returning",
-		Old: "spare = append(spare, v.fit(Spare, p))", New: "",
+		Old: "spare = append(spare, v.fit(action.Spares, p))", New: "",
 	},
 	{
 		Name: "evict: pods are ended without proof (1)", In: "taint/decide/evict.View.evicting",
 		Old: "case v.Holds(v.Now):", New: "case true:",
 	},
 	{
-		Name: "evict: exempt pods are evicted (9)", In: "taint/decide/evict.Pod.goes",
+		Name: "evict: exempt pods are evicted (9)", In: "taint/decide/action.Pod.Goes",
 		Old: "p.Exempt == taint.NotExempt", New: "true",
 	},
 	{
-		Name: "evict: finished pods are evicted (9)", In: "taint/decide/evict.Pod.goes",
+		Name: "evict: finished pods are evicted (9)", In: "taint/decide/action.Pod.Goes",
 		Old: "p.Terminal", New: "p.Tombstone",
 	},
 	{
@@ -3734,7 +3734,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the return path does not wait for the tombstoned (11)", In: "taint/decide/evict.View.returning",
-		Old: "case p.buried(): ...", New: "",
+		Old: "case p.Buried(): ...", New: "",
 	},
 	{
 		Name: "evict: the return path does not wait for volumes (11)", In: "taint/decide/evict.View.returning",
@@ -3757,7 +3757,7 @@ var Mutants = []Mutant{
 		Old: "kept.at.Age(v.Now) < waitHolds", New: "false",
 	},
 	{
-		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/decide/evict.Pod.stuck",
+		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/decide/action.Pod.Stuck",
 		Old: "p.Deleting", New: "false && p.Deleting",
 	},
 	{
@@ -3774,7 +3774,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod whose end fails holds up the others (16)", In: "taint/decide/evict.View.evicting",
-		Old: "case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0: ...", New: "",
+		Old: "case p.Goes() && v.rest(action.Ends, p) > 0, p.Buried() && v.rest(action.Deletes, p) > 0: ...", New: "",
 	},
 	{
 		Name: "evict: the mark goes though a pod could not be ended (11)", In: "taint/decide/evict.View.evicting",
@@ -3782,7 +3782,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)", In: "taint/decide/evict.View.returning",
-		Old: "case p.goes() && v.hopeless(Spare, p), p.buried() && v.hopeless(Delete, p):", New: "",
+		Old: "case p.Goes() && v.hopeless(action.Spares, p), p.Buried() && v.hopeless(action.Deletes, p):", New: "",
 	},
 	{
 		Name: "evict: a spare that failed is not tried again (10)", In: "taint/decide/evict.View.returning",
@@ -3790,11 +3790,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a large pod does not get the small form", In: "taint/decide/evict.Memory.Wrote",
-		Old: "case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small: ...", New: "",
+		Old: "case why == action.TooLarge && (write == action.Ends || write == action.Spares) && !p.Small: ...", New: "",
 	},
 	{
 		Name: "evict: a Ready that somebody sets again keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
-		Old: "case why == Accepted && act == SetNotReady: ...", New: "",
+		Old: "case why == action.Accepted && write == action.SetsNotReady: ...", New: "",
 		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
@@ -3809,11 +3809,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
-		Old: "act == Tombstone || act == Spare", New: "act != Delete",
+		Old: "write == action.Ends || write == action.Spares", New: "act != Delete",
 	},
 	{
 		Name: "evict: a SetNotReady that is never tried keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
-		Old: "!tried && act == SetNotReady", New: "false",
+		Old: "!tried && write == action.SetsNotReady", New: "false",
 	},
 	{
 		Name: "evict: a pod that could not be set not ready is not named (13)", In: "taint/decide/evict.View.leftReady",
@@ -3825,7 +3825,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod is named as left Ready that is not", In: "taint/decide/evict.View.leftReady",
-		Old: "p.staysReady()", New: "true",
+		Old: "p.StaysReady()", New: "true",
 	},
 	{
 		Name: "evict: a person's word takes Ready from pods (1)", In: "taint/decide/evict.View.notReadyFirst",
@@ -3853,24 +3853,24 @@ var Mutants = []Mutant{
 		New: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods}",
 	},
 	{
-		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/decide/evict.Pod.staysReady",
+		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/decide/action.Pod.StaysReady",
 		Old: "p.Exempt != taint.NotExempt", New: "true",
 	},
 	{
-		Name: "evict: finished pods lose Ready (9)", In: "taint/decide/evict.Pod.staysReady",
+		Name: "evict: finished pods lose Ready (9)", In: "taint/decide/action.Pod.StaysReady",
 		Old: "!p.Terminal", New: "true",
 	},
 	{
-		Name: "evict: pods that do not read Ready are written", In: "taint/decide/evict.Pod.staysReady",
+		Name: "evict: pods that do not read Ready are written", In: "taint/decide/action.Pod.StaysReady",
 		Old: "p.Ready", New: "true",
 	},
 	{
 		Name: "evict: a pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.View.readyPods",
-		Old: "v.rest(SetNotReady, p) > 0", New: "false",
+		Old: "v.rest(action.SetsNotReady, p) > 0", New: "false",
 	},
 	{
 		Name: "evict: a pod is set not ready again and again (13)", In: "taint/decide/evict.View.readyPods",
-		Old: "v.hopeless(SetNotReady, p)", New: "false",
+		Old: "v.hopeless(action.SetsNotReady, p)", New: "false",
 	},
 	{
 		Name: "evict: a new leader leaves pods Ready", In: "taint/decide/evict.View.mayProve",
@@ -4068,7 +4068,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "volumes: one that cannot be named is none (10)", In: "taint/decide/evict.View.name",
-		Old: `slices.ContainsFunc(left, func(a Attachment) bool { return a.PV == "" })`, New: "false",
+		Old: `slices.ContainsFunc(left, func(a action.Attachment) bool { return a.PV == "" })`, New: "false",
 	},
 	{
 		Name: "volumes: more are named than may be", In: "taint/decide/evict.View.name",
@@ -4102,7 +4102,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "volumes: an unread claim is named (10)", In: "taint/decide/evict.View.name",
-		Old: "d.Claim == UnreadClaim", New: "false",
+		Old: "d.Claim == action.UnreadClaim", New: "false",
 	},
 	{
 		Name: "volumes: a claim that was not read is none (10)", In: "taint/decide/evict.View.name",
@@ -4142,7 +4142,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "volumes: a volume that cannot be read keeps the mark (16)", In: "taint/decide.attribute",
-		Old: "of[pv] == evict.UnreadClaim", New: "false",
+		Old: "of[pv] == action.UnreadClaim", New: "false",
 	},
 	{
 		Name: "nudge: a mark that waits for volumes opens no node", In: "taint/controller.nudging.saw",
@@ -4734,7 +4734,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.Did",
-		Old: "n.evict.Wrote(acts[n.step.Do], n.step.Pods, o.How, now)", New: "",
+		Old: "n.evict.Wrote(podWrites[n.step.Do], n.step.Pods, o.How, now)", New: "",
 	},
 	{
 		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.Reconciler.each",
@@ -4760,7 +4760,7 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: pods that stay keep Ready", In: "taint/controller.Reconciler.act",
 		Old: "return r.forEach(ctx, st, s, r.writer.SetNotReady)", New: `
-			return r.forEach(ctx, st, s, func(context.Context, evict.Pod) error { return nil })`,
+			return r.forEach(ctx, st, s, func(context.Context, action.Pod) error { return nil })`,
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
@@ -4795,12 +4795,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "release: a pod that changed is not spared (10)", In: "taint/release.spareAll",
-		Old: "why == evict.Changed", New: "false",
+		Old: "why == action.Changed", New: "false",
 		Tests: []string{"./taint/release -run TestReleaseGoesOn"},
 	},
 	{
 		Name: "release: a pod with full annotations is not spared (10)", In: "taint/release.spareAll",
-		Old: "why == evict.TooLarge && !p.Small", New: "false",
+		Old: "why == action.TooLarge && !p.Small", New: "false",
 		Tests: []string{"./taint/release -run TestReleaseGoesOn"},
 	},
 	{
@@ -6652,7 +6652,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: acts in a storm", In: "taint/decide/policy.Step",
-		Old: "len(due) > 0 && v.Storm != (Aside{})", New: "false",
+		Old: "len(due) > 0 && v.Storm != (action.Aside{})", New: "false",
 	},
 	{
 		Name: "policy: what was ended before a storm stays", In: "taint/decide/policy.Step",
@@ -7282,7 +7282,7 @@ var Mutants = []Mutant{
 	{Name: "overtime: out of service over a pod", In: "taint/decide/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
 	{Name: "overtime: out of service over what caches still have", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},
 	{Name: "overtime: nobody looked whether a pod was there", In: "taint/decide/evict.View.takeOutOfService", Old: "v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten", New: "v.Now.Sub(v.emptied) < forgotten", Tests: overtime},
-	{Name: "overtime: a toleration for a while is one for good", In: "taint/decide/evict.ending", Old: "!ends || p.stuck()", New: "!ends || len(p.Tolerations) > 0 || p.stuck()", Tests: overtime},
+	{Name: "overtime: a toleration for a while is one for good", In: "taint/decide/evict.ending", Old: "!ends || p.Stuck()", New: "!ends || len(p.Tolerations) > 0 || p.Stuck()", Tests: overtime},
 	{Name: "overtime: a pod that was there is forgotten", In: "taint/decide/evict.Memory.SawPods", Old: "len(ending(pods)) > 0", New: "false", Tests: overtime},
 	{Name: "overtime: a node that lives stays out of service", In: "taint/decide/evict.View.returning", Old: "taint.IsOutOfService(v.Look.Taints)", New: "false", Tests: overtime},
 	{Name: "overtime: another's taint is ours", In: "taint.isOutOfService", Old: "t.Value == outOfService", New: "true", Tests: overtime},
@@ -7506,7 +7506,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "storageos: an answer that was lost leaves a pod ended for ever (16)", In: "taint/decide/policy.Memory.wrote",
-		Old: `why == evict.Failed`, New: "false",
+		Old: `why == action.Failed`, New: "false",
 	},
 	{
 		Name: "storageos: attachments are tried for ever (13)", In: "taint/decide/policy.View.gaveUp",

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,7 +15,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -176,8 +177,8 @@ type grounds struct {
 	decide.Step
 	look   taint.Look
 	answer providers.Answer
-	pods   []evict.Pod // listed last, with their volumes
-	atts   []evict.Attachment
+	pods   []action.Pod // listed last, with their volumes
+	atts   []action.Attachment
 	said   []providers.PowerState // by each device, when they were asked last
 	device bool                   // one speaks for the node
 	trust  bool                   // in a person's word
@@ -250,7 +251,7 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 
 // sentNotReady checks invariant 1 for a pod that stays, as for a pod that goes. A person's word never takes Ready from a
 // pod.
-func (c *checker) sentNotReady(g grounds, p evict.Pod) {
+func (c *checker) sentNotReady(g grounds, p action.Pod) {
 	what := "Ready False on " + p.Name
 	c.begun(g, what)
 	if g.answer.State != providers.PowerOff {
@@ -264,7 +265,7 @@ func (c *checker) sentNotReady(g grounds, p evict.Pod) {
 
 // notReady holds that no pod of a machine that runs loses Ready, but where the machine was started since it was proven
 // off, or lied.
-func (c *checker) notReady(g grounds, m *machine, p evict.Pod) {
+func (c *checker) notReady(g grounds, m *machine, p action.Pod) {
 	if m.power && m.switched.Before(g.answer.At.Wall) && !m.lied {
 		c.w.fail("1", "%s loses Ready, and %s has been on since before it was asked", p.Name, m.name)
 	}
@@ -273,7 +274,7 @@ func (c *checker) notReady(g grounds, m *machine, p evict.Pod) {
 	}
 }
 
-func (c *checker) sent(g grounds, p evict.Pod) {
+func (c *checker) sent(g grounds, p action.Pod) {
 	if g.Policy != "" {
 		c.byPolicy(g, "tombstone of "+p.Name)
 		if c.w.pool != nil {
@@ -327,7 +328,7 @@ func (c *checker) outOfService(g grounds) {
 
 // detach is the deletion of an attachment, as it reaches the API server: no pod that stood on the node when it was looked at goes on
 // using the volume. Another that a scheduler with an old cache binds there gets a new one.
-func (c *checker) detach(g grounds, a evict.Attachment) {
+func (c *checker) detach(g grounds, a action.Attachment) {
 	w := c.w
 	for _, p := range w.api.asOf(g.look.Got.Wall).podsOn(g.look.Name) {
 		now := w.api.pod(p.Name)
@@ -337,7 +338,7 @@ func (c *checker) detach(g grounds, a evict.Attachment) {
 	}
 }
 
-func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
+func (c *checker) tombstoned(g grounds, p action.Pod, sent time.Time) {
 	if g.Policy != "" {
 		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady(), g.by.since}
 		c.replaceable(g, p)
@@ -352,7 +353,7 @@ func (c *checker) tombstoned(g grounds, p evict.Pod, sent time.Time) {
 }
 
 // replaceable holds that a policy ends no pod of a node that is not Ready while the scheduler may still bind its replacement there.
-func (c *checker) replaceable(g grounds, p evict.Pod) {
+func (c *checker) replaceable(g grounds, p action.Pod) {
 	n := c.w.api.asOf(g.look.Got.Wall).node(g.look.Name)
 	if n == nil || isReady(n) {
 		return
@@ -365,7 +366,7 @@ func (c *checker) replaceable(g grounds, p evict.Pod) {
 }
 
 // sentDelete is invariant 1 for a deletion: with a proof, or on a node that shows life.
-func (c *checker) sentDelete(g grounds, p evict.Pod) {
+func (c *checker) sentDelete(g grounds, p action.Pod) {
 	if !p.Tombstone {
 		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
 	}
@@ -376,7 +377,7 @@ func (c *checker) sentDelete(g grounds, p evict.Pod) {
 		c.proof(g, "delete of "+p.Name)
 		return
 	}
-	spared := func(p evict.Pod) bool { return p.Spared == g.look.Record.Token() }
+	spared := func(p action.Pod) bool { return p.Spared == g.look.Record.Token() }
 	if l := g.look; !l.IsReady() && !l.Alive(l.Record) && g.answer.State != providers.PowerOn && !slices.ContainsFunc(g.pods, spared) {
 		c.w.fail("1", "delete of %s as if the node had returned, and it shows no life", p.Name)
 	}
@@ -535,8 +536,8 @@ func (c *checker) listed(g grounds) {
 		detached := !slices.ContainsFunc(c.w.api.attachmentsOf(g.look.Name), func(x *storagev1.VolumeAttachment) bool {
 			return unique(*x.Spec.Source.PersistentVolumeName) == a.Name
 		})
-		user := slices.ContainsFunc(g.pods, func(p evict.Pod) bool {
-			return !p.Terminal && slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Unique == a.Name })
+		user := slices.ContainsFunc(g.pods, func(p action.Pod) bool {
+			return !p.Terminal && slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unique == a.Name })
 		})
 		if detached && !user {
 			c.w.fail("F5", "the mark of %s goes, and volumesAttached lists %s, which is detached", g.look.Name, a.Name)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -70,9 +72,9 @@ type worker struct {
 	seen   string                 // what the last look saw: nothing to do until it differs
 	polled time.Time              // when it looked last
 
-	pods   []evict.Pod // that were listed last, with their volumes
-	listed bool        // since the last look
-	atts   []evict.Attachment
+	pods   []action.Pod // that were listed last, with their volumes
+	listed bool         // since the last look
+	atts   []action.Attachment
 
 	heard *corev1.Node // a write makes another one
 	told  taint.Look   // what the watch told of it
@@ -418,7 +420,7 @@ func (k *worker) read(s decide.Step) {
 		}))
 	case decide.Volumes:
 		k.get("volumes", func() {}, then(func() {
-			of := map[string][]evict.Volume{}
+			of := map[string][]action.Volume{}
 			for i, p := range k.pods {
 				of[p.UID] = w.judged(p.Volumes) // claims and volumes do not change in here
 				k.pods[i].Volumes = of[p.UID]
@@ -529,7 +531,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 }
 
 // unresolved are pods as a list brings them, without their volumes.
-func unresolved(pods []evict.Pod) []evict.Pod {
+func unresolved(pods []action.Pod) []action.Pod {
 	out := slices.Clone(pods)
 	for i := range out {
 		out[i].Volumes, out[i].Claims = nil, len(out[i].Volumes) > 0
@@ -752,12 +754,12 @@ func (k *worker) grounds(s decide.Step) grounds {
 
 // each acts on the pods in their order, a few at a time, each only while that holds: a proof that ran out is asked for again, and if it
 // does not come back the rest waits for the next look.
-func (k *worker) each(s decide.Step, act func(grounds, evict.Pod, func(error))) {
+func (k *worker) each(s decide.Step, act func(grounds, action.Pod, func(error))) {
 	if !k.listed {
 		k.w.count("by a kept list")
 	}
 	together, open, asking := 1+k.w.rng.IntN(3), 0, false
-	list, how := s.Pods, map[string]evict.Refusal{}
+	list, how := s.Pods, map[string]action.Refusal{}
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
@@ -807,7 +809,7 @@ func (k *worker) maySend() bool {
 
 // detach deletes attachments one after the other, each only while that holds.
 func (k *worker) detach(s decide.Step) {
-	w, list, how := k.w, s.Attachments, map[string]evict.Refusal{}
+	w, list, how := k.w, s.Attachments, map[string]action.Refusal{}
 	var next func()
 	next = func() {
 		if len(list) == 0 || !k.maySend() {
@@ -845,20 +847,20 @@ var counted = map[reason.Reason]bool{
 }
 
 // refusal sorts what a pod's write came to.
-func refusal(err error) evict.Refusal {
+func refusal(err error) action.Refusal {
 	switch {
 	case err == nil, errors.Is(err, errNotFound):
-		return evict.Accepted
+		return action.Accepted
 	case errors.Is(err, errConflict):
-		return evict.Changed
+		return action.Changed
 	case errors.Is(err, errTooLarge):
-		return evict.TooLarge
+		return action.TooLarge
 	default:
-		return evict.Failed
+		return action.Failed
 	}
 }
 
-func (k *worker) tombstone(g grounds, p evict.Pod, then func(error)) {
+func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	w.holdUp(k.Process, k.m)
@@ -893,7 +895,7 @@ func (k *worker) tombstone(g grounds, p evict.Pod, then func(error)) {
 	}, then)
 }
 
-func (k *worker) delete(g grounds, p evict.Pod, then func(error)) {
+func (k *worker) delete(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	w.check.sentDelete(g, p)
@@ -908,7 +910,7 @@ func (k *worker) delete(g grounds, p evict.Pod, then func(error)) {
 	}, then)
 }
 
-func (k *worker) spare(g grounds, p evict.Pod, then func(error)) {
+func (k *worker) spare(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	k.call(func() error {
@@ -928,7 +930,7 @@ func (k *worker) spare(g grounds, p evict.Pod, then func(error)) {
 	}, then)
 }
 
-func (k *worker) setNotReady(g grounds, p evict.Pod, then func(error)) {
+func (k *worker) setNotReady(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	w.check.sentNotReady(g, p)
@@ -947,10 +949,10 @@ func (k *worker) setNotReady(g grounds, p evict.Pod, then func(error)) {
 }
 
 // podsOf reduces pods to what Step needs.
-func podsOf(list []*corev1.Pod) []evict.Pod {
-	out := make([]evict.Pod, 0, len(list))
+func podsOf(list []*corev1.Pod) []action.Pod {
+	out := make([]action.Pod, 0, len(list))
 	for _, p := range list {
-		e := evict.Pod{
+		e := action.Pod{
 			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
 			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
 			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
@@ -960,18 +962,18 @@ func podsOf(list []*corev1.Pod) []evict.Pod {
 			e.Grace, e.DeleteAt = *p.DeletionGracePeriodSeconds, p.DeletionTimestamp.Time
 		}
 		for _, v := range volumesOf(p) {
-			e.Volumes = append(e.Volumes, evict.Volume{PV: v, Claim: v, Driver: "sim", Unique: unique(v)})
+			e.Volumes = append(e.Volumes, action.Volume{PV: v, Claim: v, Driver: "sim", Unique: unique(v)})
 		}
 		out = append(out, e)
 	}
 	return out
 }
 
-func ownerOf(p *corev1.Pod) evict.Owner {
+func ownerOf(p *corev1.Pod) action.Owner {
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
-		return evict.Owner{Kind: ref.Kind, Name: ref.Name, Known: true}
+		return action.Owner{Kind: ref.Kind, Name: ref.Name, Known: true}
 	}
-	return evict.Owner{}
+	return action.Owner{}
 }
 
 // What the storage system of a history does, by its seed; those below have none.
@@ -1033,10 +1035,10 @@ func (w *World) waiting(node string) map[string]bool {
 	return out
 }
 
-func attachedOf(list []*storagev1.VolumeAttachment) []evict.Attachment {
-	var out []evict.Attachment
+func attachedOf(list []*storagev1.VolumeAttachment) []action.Attachment {
+	var out []action.Attachment
 	for _, a := range list {
-		out = append(out, evict.Attachment{
+		out = append(out, action.Attachment{
 			Name: a.Name, UID: string(a.UID), ResourceVersion: a.ResourceVersion, PV: *a.Spec.Source.PersistentVolumeName, Attacher: a.Spec.Attacher,
 			Deleting: a.DeletionTimestamp != nil,
 		})

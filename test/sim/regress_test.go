@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,7 +48,7 @@ func TestWaitingPodsKeepTheirVolumes(t *testing.T) {
 	v := evicting(epoch.Add(time.Second), epoch, unreachable(epoch))
 	v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^vol"}
 	v.Look.Attached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^vol"}}
-	v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Volumes: []evict.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
+	v.Pods = []action.Pod{{Name: "db-0", UID: "p", Volumes: []action.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
 	if d := evict.Step(v); d.Act != evict.Wait || d.Why != reason.StockEviction {
 		t.Errorf("got %s %s, want Wait %s", d.Act, d.Why, reason.StockEviction)
 	}
@@ -56,7 +58,7 @@ func TestWaitingPodsKeepTheirVolumes(t *testing.T) {
 // from the time the deletion was due. The deletion hit the replacement (F2).
 func TestPatienceRunsFromWhenDue(t *testing.T) {
 	minute := int64(60)
-	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
+	pod := action.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
 		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minute,
 	}}}
 	noTime := unreachable(epoch)
@@ -74,7 +76,7 @@ func TestPatienceRunsFromWhenDue(t *testing.T) {
 		"nobody knows, long seen": {121 * time.Second, noTime, evict.Tombstone},
 	} {
 		v := evicting(epoch.Add(c.after), epoch, c.taint)
-		v.Pods = []evict.Pod{pod}
+		v.Pods = []action.Pod{pod}
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("%s: got %s %s, want %s", name, d.Act, d.Why, c.want)
 		}
@@ -85,7 +87,7 @@ func TestPatienceRunsFromWhenDue(t *testing.T) {
 // long overdue by the taint's own time, hit the replacement (F2).
 func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 	five := int64(5)
-	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
+	pod := action.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
 		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five,
 	}}}
 	for _, c := range []struct {
@@ -96,7 +98,7 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 		{90 * time.Second, 66 * time.Second, evict.Tombstone}, {19 * time.Second, 47 * time.Second, evict.Tombstone},
 	} {
 		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
-		v.Pods = []evict.Pod{pod}
+		v.Pods = []action.Pod{pod}
 		v.Saw(v.Look)
 		v.Now = providers.InstantOf(epoch.Add(c.away + c.since))
 		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
@@ -111,7 +113,7 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 // time is near.
 func TestStockCountsFromOurOwnSight(t *testing.T) {
 	minutes := int64(300)
-	pod := evict.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
+	pod := action.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
 		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
 		TolerationSeconds: &minutes,
 	}}}
@@ -130,7 +132,7 @@ func TestStockCountsFromOurOwnSight(t *testing.T) {
 		{-90 * time.Second, 361 * time.Second, evict.Tombstone},
 	} {
 		v := evicting(epoch.Add(c.after), epoch, unreachable(epoch.Add(c.ahead)))
-		v.Pods = []evict.Pod{pod}
+		v.Pods = []action.Pod{pod}
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("clock ahead by %s, seen %s ago: got %s %s, want %s", c.ahead, c.after, d.Act, d.Why, c.want)
 		}
@@ -142,14 +144,14 @@ func TestStockCountsFromOurOwnSight(t *testing.T) {
 func TestTombstonesLeftBehindAreWork(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		pod  evict.Pod
+		pod  action.Pod
 		want bool
 	}{
-		{"tombstoned and terminating", evict.Pod{Terminal: true, Tombstone: true, Deleting: true, Grace: 30}, true},
-		{"kept by finalizers only", evict.Pod{Terminal: true, Tombstone: true, Deleting: true, Finalizers: []string{"x"}}, false},
-		{"failed by itself", evict.Pod{Terminal: true}, false},
+		{"tombstoned and terminating", action.Pod{Terminal: true, Tombstone: true, Deleting: true, Grace: 30}, true},
+		{"kept by finalizers only", action.Pod{Terminal: true, Tombstone: true, Deleting: true, Finalizers: []string{"x"}}, false},
+		{"failed by itself", action.Pod{Terminal: true}, false},
 	} {
-		if got := evict.Work([]evict.Pod{c.pod}, nil); got != c.want {
+		if got := evict.Work([]action.Pod{c.pod}, nil); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -176,7 +178,7 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
 		v.Answered(c.answer)
-		v.Pods = []evict.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
+		v.Pods = []action.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
 		if d := evict.Step(v); d.Act != c.want {
 			t.Errorf("%s: got %s %s, want %s", c.name, d.Act, d.Why, c.want)
 		}

@@ -4,10 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/storage"
 )
@@ -174,7 +175,7 @@ func (p *Process) storage(node string) map[string]storage.Health {
 }
 
 // judged are the volumes with what the storage says of them.
-func (w *World) judged(volumes []evict.Volume) []evict.Volume {
+func (w *World) judged(volumes []action.Volume) []action.Volume {
 	if w.pool == nil {
 		return volumes
 	}
@@ -206,7 +207,7 @@ func (c *checker) byStorage(g grounds, what string) {
 }
 
 // endedFor is what holds of a pod that such a policy ends: it has volumes there, and the storage said that all are healthy.
-func (c *checker) endedFor(p evict.Pod) {
+func (c *checker) endedFor(p action.Pod) {
 	w := c.w
 	if len(p.Volumes) == 0 {
 		w.fail("1", "tombstone of %s, which has no volume, for its storage's sake", p.Name)
@@ -254,7 +255,7 @@ func (c *checker) clearedFor(g grounds) {
 }
 
 // free notes the volumes of a pod that a policy ended.
-func (c *checker) free(node string, p evict.Pod) {
+func (c *checker) free(node string, p action.Pod) {
 	if c.freed[node] == nil {
 		c.freed[node] = map[corev1.UniqueVolumeName]bool{}
 	}

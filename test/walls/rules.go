@@ -46,17 +46,22 @@ var Rules = []Rule{
 		Why: "what an answer is worth is a function of the answer, so that simulation and production believe the same",
 	},
 	{
+		Bind: []string{"taint/decide/action"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/storage"},
+		Others: kubeTypes, Never: impure, Calls: clock,
+		Why: "what may be done next is a closed set of plain structs",
+	},
+	{
 		Bind: []string{"taint/decide/fence"}, Ours: []string{"taint", "taint/decide/fleet", "taint/decide/proof", "taint/reason", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/decide/evict"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/decide/evict"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
 		Bind: []string{"taint/decide/policy"},
-		Ours: []string{"taint", "taint/decide/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes,
+		Ours: []string{"taint/decide/action", "taint", "taint/decide/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes,
 		Never: impure, Calls: clock,
 		Why: "which pods a policy ends is a function from what was seen, so that simulation and production end the same",
 	},
@@ -85,19 +90,19 @@ var Rules = []Rule{
 		Why: "what a page shows is a function of what the process holds",
 	},
 	{
-		Bind: []string{"taint/decide"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "providers"},
+		Bind: []string{"taint/decide"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
 	},
 	{
 		Bind:   []string{"taint/explain"},
-		Ours:   []string{"taint", "taint/reason", "taint/decide/fleet", "taint/decide/evict", "taint/decide", "providers"},
+		Ours:   []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/evict", "taint/decide", "providers"},
 		Others: append([]string{"k8s.io/component-helpers/resource", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity"}, kubeTypes...), Never: impure, Calls: clock,
 		Why: "what would happen is played by the rooms that decide, and decided nowhere else",
 	},
 	{
 		Bind:   []string{"taint/replay"},
-		Ours:   []string{"taint", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/explain", "providers"},
+		Ours:   []string{"taint/decide/action", "taint", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/explain", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a recording is played by the rooms that decide, without a cluster, a device or a clock",
 	},
@@ -114,7 +119,7 @@ var Rules = []Rule{
 		Why: "what holds a drain up is a function of what was seen, so that a model of two nodes drained at once runs the same code",
 	},
 	{
-		Bind: []string{"taint/kube"}, Ours: []string{"taint", "taint/decide/evict", "providers"},
+		Bind: []string{"taint/kube"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/evict", "providers"},
 		Why: "what is read from the API server and written to it decides nothing",
 	},
 	{
@@ -122,12 +127,12 @@ var Rules = []Rule{
 		Why: "what keeps drains from taking data away knows no device and no fence",
 	},
 	{
-		Bind: []string{"taint/release"}, Ours: []string{"taint", "taint/decide/evict", "taint/kube"},
+		Bind: []string{"taint/release"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/evict", "taint/kube"},
 		Why: "a person's way out works without a controller",
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
@@ -160,7 +161,7 @@ func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controlle
 
 // forPolicies reads what only policies ask.
 func (r reader) forPolicies(ctx context.Context, s *explain.Snapshot) error {
-	owned := slices.DeleteFunc(slices.Clone(s.Pods), func(p evict.Pod) bool { return p.Owner.Kind != "ReplicaSet" })
+	owned := slices.DeleteFunc(slices.Clone(s.Pods), func(p action.Pod) bool { return p.Owner.Kind != "ReplicaSet" })
 	if len(s.Facts.Policies) > 0 && len(owned) > 0 {
 		var err error
 		s.Owners, err = kube.Owners(ctx, r, owned)

@@ -21,13 +21,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Act is what the caller does next.
@@ -119,82 +120,6 @@ func (v View) asked() bool {
 	return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)
 }
 
-// Pod is what Step needs to know of a pod bound to the node.
-type Pod struct {
-	Namespace, Name, UID, ResourceVersion string
-
-	Exempt     taint.Exemption
-	Terminal   bool   // Succeeded or Failed, by whomever
-	Tombstone  bool   // our tombstone
-	Spared     string // taint.SparedBy
-	Message    string // of its status
-	First      bool   // matches the configured selector: storage and CSI controllers
-	Priority   int32
-	Deleting   bool     // has a deletionTimestamp
-	Grace      int64    // deletionGracePeriodSeconds, if Deleting
-	Finalizers []string // foreign ones: we set none
-
-	Ready           bool // its condition Ready is True
-	ContainersReady bool // its condition ContainersReady is True
-
-	Labels      map[string]string
-	Owner       Owner
-	DeleteAt    time.Time // its deletionTimestamp; zero: nobody deleted it
-	Tolerations []corev1.Toleration
-	Volumes     []Volume // of its claims, as far as they resolve
-	Claims      bool     // it has claims, and its Volumes are not known
-
-	Small bool // set by Step: the pod cannot grow, write the smallest form there is
-}
-
-// Owner is what controls a pod.
-type Owner struct {
-	Kind, Name string // "" for none; a ReplicaSet that a Deployment controls is that Deployment, once Known
-	Known      bool   // the owner's own owner was looked for
-	Direct     string // the kind that controls the pod itself, where Kind is that one's owner; "": Kind is
-}
-
-// Volume is a persistent volume that a pod uses.
-type Volume struct {
-	PV     string
-	Handle string                  // by which its CSI driver knows it; "" for one that is not CSI's
-	Health storage.Health          // what its storage system says of it
-	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
-	Driver string                  // its CSI driver; "" for one that is not CSI's
-	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
-	// Migrated is the second name in the node's lists of an in-tree volume that Kubernetes serves by a CSI driver; ""
-	// for any other volume.
-	Migrated corev1.UniqueVolumeName
-	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is
-	// not known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
-	Unread bool
-}
-
-// UnreadClaim is used as the claim of a PersistentVolume that could not be read. No namespace/name of a claim equals
-// it.
-const UnreadClaim = "?"
-
-// goes reports whether the pod is to be moved: it is neither exempt nor finished.
-func (p Pod) goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
-
-// stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
-func (p Pod) stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
-
-// Kept reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
-func (p Pod) Kept() bool { return p.Tombstone && p.stuck() }
-
-// buried reports a tombstoned pod that is still to be deleted.
-func (p Pod) buried() bool { return p.Tombstone && !p.stuck() }
-
-// Attachment is a VolumeAttachment that names the node.
-type Attachment struct {
-	Name, UID, ResourceVersion string
-
-	PV       string // "" for an inline volume
-	Attacher string // the CSI driver
-	Deleting bool
-}
-
 // Settings are the configured choices.
 type Settings struct {
 	DetachTimeout time.Duration // how long a mark may stand armed, and an eviction take, before it is alerted
@@ -211,10 +136,10 @@ type View struct {
 	proof.Answers
 	Settings
 
-	Pods        []Pod         // listed live after Look; all that are bound to the node
-	Reads       time.Duration // how long the Look and what was listed after it took
-	Resolved    bool          // the Volumes of all unfinished pods are known, not only those of the exempt ones
-	Attachments []Attachment  // those that name the node
+	Pods        []action.Pod        // listed live after Look; all that are bound to the node
+	Reads       time.Duration       // how long the Look and what was listed after it took
+	Resolved    bool                // the Volumes of all unfinished pods are known, not only those of the exempt ones
+	Attachments []action.Attachment // those that name the node
 	// Live reports that the Attachments were listed from the API server after Look. A cache's may be behind.
 	Live bool
 	// Claims are the claims that PersistentVolumes are bound to, as namespace/name, as far as they were read after
@@ -231,15 +156,15 @@ type Decision struct {
 	Detail   string
 	After    time.Duration // Wait
 	Record   taint.Record  // Write, Unmark
-	Pods     []Pod         // Tombstone, Delete, Spare, SetNotReady: in the order to begin them
+	Pods     []action.Pod  // Tombstone, Delete, Spare, SetNotReady: in the order to begin them
 	InUse    []corev1.UniqueVolumeName
 	Attached []corev1.AttachedVolume
-	Detach   []Attachment // DeleteAttachments
-	Returned bool         // on the return path: only what is tombstoned may be deleted, and needs no proof
-	Alert    string       // "" or why a person should look; the mark stays
-	Live     bool         // Read: the Attachments, from the API server, too
-	Claims   []string     // Read: the claims of these PersistentVolumes, instead
-	Stuck    []StuckPod
+	Detach   []action.Attachment // DeleteAttachments
+	Returned bool                // on the return path: only what is tombstoned may be deleted, and needs no proof
+	Alert    string              // "" or why a person should look; the mark stays
+	Live     bool                // Read: the Attachments, from the API server, too
+	Claims   []string            // Read: the claims of these PersistentVolumes, instead
+	Stuck    []action.StuckPod
 }
 
 const (
@@ -427,16 +352,16 @@ func (v View) evicting() Decision {
 		}
 		return v.returning()
 	}
-	var ready, waiting, tombs, resting []Pod
+	var ready, waiting, tombs, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && v.Stock(l).Due(p, v.Now):
+		case p.Goes() && v.Stock(l).Due(p, v.Now):
 			waiting = append(waiting, p)
-		case p.goes() && v.rest(Tombstone, p) > 0, p.buried() && v.rest(Delete, p) > 0:
+		case p.Goes() && v.rest(action.Ends, p) > 0, p.Buried() && v.rest(action.Deletes, p) > 0:
 			resting = append(resting, p)
-		case p.goes():
-			ready = append(ready, v.fit(Tombstone, p))
-		case p.buried():
+		case p.Goes():
+			ready = append(ready, v.fit(action.Ends, p))
+		case p.Buried():
 			tombs = append(tombs, p)
 		}
 	}
@@ -453,7 +378,7 @@ func (v View) evicting() Decision {
 		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
 		return v.unmark(taint.ResultEvicted, reason.Finished)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
-		return v.retry(resting, Tombstone)
+		return v.retry(resting, action.Ends)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return v.overtime(left)
 	case v.Holds(v.Now):
@@ -502,13 +427,13 @@ func (v View) Holds(now providers.Instant) bool {
 // sparing reports whether this fence has begun its return path. It stays on it, even if the machine goes off once more: the mark
 // will go, and the next fence moves what is left.
 func (v View) sparing() bool {
-	return slices.ContainsFunc(v.Pods, func(p Pod) bool { return p.goes() && v.spared(p) })
+	return slices.ContainsFunc(v.Pods, func(p action.Pod) bool { return p.Goes() && v.spared(p) })
 }
 
 // spared reports whether this fence lets the pod live. One that could not take the annotation does not tell; another process spares it
 // again.
-func (v View) spared(p Pod) bool {
-	before := v.troubles[attempt{p.UID, Spare}].before
+func (v View) spared(p action.Pod) bool {
+	before := v.troubles[attempt{p.UID, action.Spares}].before
 	return p.Spared == v.Look.Record.Token() || before != "" && before != p.ResourceVersion
 }
 
@@ -520,16 +445,16 @@ func (v View) spared(p Pod) bool {
 // of both there is a small form, and sparing grows a pod less. If it shrinks it has another resourceVersion. One that is refused for
 // another reason again and again is refused for so long that no tombstone is left on its way.
 func (v View) returning() Decision {
-	var tombs, spare, resting []Pod
+	var tombs, spare, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.goes() && v.spared(p):
-		case p.goes() && v.hopeless(Spare, p), p.buried() && v.hopeless(Delete, p):
-		case p.goes() && v.rest(Spare, p) > 0, p.buried() && v.rest(Delete, p) > 0:
+		case p.Goes() && v.spared(p):
+		case p.Goes() && v.hopeless(action.Spares, p), p.Buried() && v.hopeless(action.Deletes, p):
+		case p.Goes() && v.rest(action.Spares, p) > 0, p.Buried() && v.rest(action.Deletes, p) > 0:
 			resting = append(resting, p)
-		case p.goes():
-			spare = append(spare, v.fit(Spare, p))
-		case p.buried():
+		case p.Goes():
+			spare = append(spare, v.fit(action.Spares, p))
+		case p.Buried():
 			tombs = append(tombs, p)
 		}
 	}
@@ -543,7 +468,7 @@ func (v View) returning() Decision {
 	case len(tombs) > 0:
 		return Decision{Act: Delete, Why: reason.Returned, Pods: tombs, Returned: true}
 	case len(resting) > 0:
-		d := v.retry(resting, Spare)
+		d := v.retry(resting, action.Spares)
 		d.Returned = true
 		return d
 	case len(v.detaching()) > 0:
@@ -620,21 +545,21 @@ func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.Attach
 }
 
 // leftover returns the attachments that must still go: all but those whose volume a bound, unfinished pod uses (step 12).
-func (v View) leftover() []Attachment { return Leftover(v.Pods, v.Attachments, false) }
+func (v View) leftover() []action.Attachment { return Leftover(v.Pods, v.Attachments, false) }
 
 // Leftover returns the attachments whose volume no unfinished pod of the list uses. With movable, a pod that would be moved does
 // not count as a user.
-func Leftover(pods []Pod, atts []Attachment, movable bool) []Attachment {
+func Leftover(pods []action.Pod, atts []action.Attachment, movable bool) []action.Attachment {
 	used := map[string]bool{}
 	for _, p := range pods {
-		if p.Terminal || movable && p.goes() {
+		if p.Terminal || movable && p.Goes() {
 			continue
 		}
 		for _, vol := range p.Volumes {
 			used[vol.PV] = true
 		}
 	}
-	var out []Attachment
+	var out []action.Attachment
 	for _, a := range atts {
 		if a.PV == "" || !used[a.PV] {
 			out = append(out, a)
@@ -645,7 +570,7 @@ func Leftover(pods []Pod, atts []Attachment, movable bool) []Attachment {
 
 // detaching returns the attachments that must still go before the mark of a node that is back: beside those that no pod needs, those that
 // are being deleted. A pod there that uses such a volume was bound after its detaching began, and must not start before that has ended.
-func (v View) detaching() []Attachment {
+func (v View) detaching() []action.Attachment {
 	left := v.leftover()
 	for _, a := range v.Attachments {
 		if a.Deleting && !slices.Contains(left, a) {
@@ -659,13 +584,13 @@ func (v View) detaching() []Attachment {
 // them that is what the end of the mark is, so it is written when the mark could go but for them. A heartbeat is asked for because it is
 // never taken back: from then on no pod of this fence is ended, whatever the device says. If one volume cannot be named, none is, and the
 // hook holds all pods. Their claims are read with each live list, which has its pace: a volume may be given to another claim.
-func (v View) name(left []Attachment) Decision {
+func (v View) name(left []action.Attachment) Decision {
 	rec := v.Look.Record
 	wait := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
 	if !v.Look.Alive(rec) {
 		return wait
 	}
-	if len(left) > taint.MaxDetaching || slices.ContainsFunc(left, func(a Attachment) bool { return a.PV == "" }) {
+	if len(left) > taint.MaxDetaching || slices.ContainsFunc(left, func(a action.Attachment) bool { return a.PV == "" }) {
 		return v.names(wait, nil)
 	}
 	claims := v.Claims
@@ -689,7 +614,7 @@ func (v View) name(left []Attachment) Decision {
 	switch {
 	case !read:
 		return Decision{Act: Read, Why: wait.Why, Claims: pvs, Returned: true}
-	case slices.ContainsFunc(names, func(d taint.Detaching) bool { return d.Claim == UnreadClaim }):
+	case slices.ContainsFunc(names, func(d taint.Detaching) bool { return d.Claim == action.UnreadClaim }):
 		return v.names(wait, nil)
 	}
 	return v.names(wait, names)
@@ -708,13 +633,13 @@ func (v View) names(wait Decision, names []taint.Detaching) Decision {
 
 // Work reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when
 // its mark was taken off, or a volume to detach (step 1).
-func Work(pods []Pod, atts []Attachment) bool {
-	return slices.ContainsFunc(pods, Pod.goes) || slices.ContainsFunc(pods, Pod.buried) || len(Leftover(pods, atts, true)) > 0
+func Work(pods []action.Pod, atts []action.Attachment) bool {
+	return slices.ContainsFunc(pods, action.Pod.Goes) || slices.ContainsFunc(pods, action.Pod.Buried) || len(Leftover(pods, atts, true)) > 0
 }
 
 // order sorts pods for eviction (step 8): the configured ones first, then by priority, then those whose volumes must move, which takes
 // longest, then by name.
-func order(pods []Pod) {
+func order(pods []action.Pod) {
 	first := func(a, b bool) int {
 		switch {
 		case a == b:
@@ -725,8 +650,8 @@ func order(pods []Pod) {
 			return 1
 		}
 	}
-	volumes := func(p Pod) bool { return p.Claims || len(p.Volumes) > 0 }
-	slices.SortStableFunc(pods, func(a, b Pod) int {
+	volumes := func(p action.Pod) bool { return p.Claims || len(p.Volumes) > 0 }
+	slices.SortStableFunc(pods, func(a, b action.Pod) int {
 		return cmp.Or(first(a.First, b.First), cmp.Compare(b.Priority, a.Priority), first(volumes(a), volumes(b)),
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

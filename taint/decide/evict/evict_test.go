@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
@@ -95,12 +97,12 @@ func heard(v *View, answers ...providers.Answer) {
 // proven is an Off that counts.
 var proven = saying(off, time.Second)
 
-func pods(ps ...Pod) with { return func(v *View) { v.Pods = append(v.Pods, ps...) } }
+func pods(ps ...action.Pod) with { return func(v *View) { v.Pods = append(v.Pods, ps...) } }
 
 func attached(pvs ...string) with {
 	return func(v *View) {
 		for _, pv := range pvs {
-			v.Attachments = append(v.Attachments, Attachment{Name: "va-" + pv, PV: pv})
+			v.Attachments = append(v.Attachments, action.Attachment{Name: "va-" + pv, PV: pv})
 		}
 	}
 }
@@ -144,9 +146,9 @@ func seen(d time.Duration) with {
 }
 
 // pod is one that goes, and that the stock controller leaves alone for five minutes.
-func pod(name string, change ...func(*Pod)) Pod {
+func pod(name string, change ...func(*action.Pod)) action.Pod {
 	secs := int64(300)
-	p := Pod{Namespace: "a", Name: name, UID: "uid-" + name, ResourceVersion: "1", Tolerations: []corev1.Toleration{
+	p := action.Pod{Namespace: "a", Name: name, UID: "uid-" + name, ResourceVersion: "1", Tolerations: []corev1.Toleration{
 		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
 		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
 	}}
@@ -156,38 +158,38 @@ func pod(name string, change ...func(*Pod)) Pod {
 	return p
 }
 
-func tomb(p *Pod)       { p.Terminal, p.Tombstone = true, true }
-func finished(p *Pod)   { p.Terminal = true }
-func exempt(p *Pod)     { p.Exempt = taint.ExemptDaemon }
-func first(p *Pod)      { p.First = true }
-func deleting(p *Pod)   { p.Deleting, p.Grace = true, 30 }
-func forced(p *Pod)     { p.Deleting, p.Grace = true, 0 }
-func held(p *Pod)       { p.Finalizers = []string{"example.com/keep"} }
-func intolerant(p *Pod) { p.Tolerations = nil }
-func prio(n int32) func(*Pod) {
-	return func(p *Pod) { p.Priority = n }
+func tomb(p *action.Pod)       { p.Terminal, p.Tombstone = true, true }
+func finished(p *action.Pod)   { p.Terminal = true }
+func exempt(p *action.Pod)     { p.Exempt = taint.ExemptDaemon }
+func first(p *action.Pod)      { p.First = true }
+func deleting(p *action.Pod)   { p.Deleting, p.Grace = true, 30 }
+func forced(p *action.Pod)     { p.Deleting, p.Grace = true, 0 }
+func held(p *action.Pod)       { p.Finalizers = []string{"example.com/keep"} }
+func intolerant(p *action.Pod) { p.Tolerations = nil }
+func prio(n int32) func(*action.Pod) {
+	return func(p *action.Pod) { p.Priority = n }
 }
 
-func tolerating(secs int64) func(*Pod) {
-	return func(p *Pod) {
+func tolerating(secs int64) func(*action.Pod) {
+	return func(p *action.Pod) {
 		for i := range p.Tolerations {
 			p.Tolerations[i].TolerationSeconds = &secs
 		}
 	}
 }
 
-func uses(pv string, unique corev1.UniqueVolumeName) func(*Pod) {
-	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Unique: unique}) }
+func uses(pv string, unique corev1.UniqueVolumeName) func(*action.Pod) {
+	return func(p *action.Pod) { p.Volumes = append(p.Volumes, action.Volume{PV: pv, Unique: unique}) }
 }
 
 // migrated gives a pod a volume of an in-tree plugin that a CSI driver serves.
-func migrated(pv string, name corev1.UniqueVolumeName) func(*Pod) {
-	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{PV: pv, Migrated: name}) }
+func migrated(pv string, name corev1.UniqueVolumeName) func(*action.Pod) {
+	return func(p *action.Pod) { p.Volumes = append(p.Volumes, action.Volume{PV: pv, Migrated: name}) }
 }
 
 // unread gives a pod a claim that cannot be read.
-func unread(claim string) func(*Pod) {
-	return func(p *Pod) { p.Volumes = append(p.Volumes, Volume{Claim: claim, Unread: true}) }
+func unread(claim string) func(*action.Pod) {
+	return func(p *action.Pod) { p.Volumes = append(p.Volumes, action.Volume{Claim: claim, Unread: true}) }
 }
 
 // want is a decision in short: pods by name, of the record phase and result.
@@ -332,9 +334,9 @@ func TestStep(t *testing.T) {
 		// Evicting: what goes, in which order.
 		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
 		{"order", evicting(proven, pods(pod("z"), pod("b", prio(5)), pod("a"), pod("s", first), pod("t", first, prio(9)), pod("c", prio(-1)))), ends("t", "s", "b", "a", "z", "c")},
-		{"order by volumes, known or not", evicting(proven, pods(pod("a"), pod("v", func(p *Pod) { p.Volumes = []Volume{{PV: "pv"}} }), pod("c", func(p *Pod) { p.Claims = true }), pod("p", prio(1)))), ends("p", "c", "v", "a")},
-		{"order by namespace", evicting(proven, pods(pod("b"), pod("a", func(p *Pod) { p.Namespace = "z" }))), ends("b", "a")},
-		{"a toleration of another taint does not help", evicting(proven, pods(pod("w", func(p *Pod) {
+		{"order by volumes, known or not", evicting(proven, pods(pod("a"), pod("v", func(p *action.Pod) { p.Volumes = []action.Volume{{PV: "pv"}} }), pod("c", func(p *action.Pod) { p.Claims = true }), pod("p", prio(1)))), ends("p", "c", "v", "a")},
+		{"order by namespace", evicting(proven, pods(pod("b"), pod("a", func(p *action.Pod) { p.Namespace = "z" }))), ends("b", "a")},
+		{"a toleration of another taint does not help", evicting(proven, pods(pod("w", func(p *action.Pod) {
 			p.Tolerations = []corev1.Toleration{{Key: "example.com/x", Operator: corev1.TolerationOpExists}}
 		}))), stock},
 		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
@@ -387,10 +389,10 @@ func TestStep(t *testing.T) {
 		{"taint is coming, tolerates 31 s", evicting(proven, pods(pod("p", tolerating(31)))), ends("p")},
 		{"taint does not come", evicting(seen(15001*time.Millisecond), proven, pods(pod("w", intolerant))), ends("w")},
 		{"taint landed, intolerant", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), stock},
-		{"taint landed, tolerates for ever", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", func(p *Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }))), ends("p")},
+		{"taint landed, tolerates for ever", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", func(p *action.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }))), ends("p")},
 		{"taint landed, due in 30 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 270*time.Second), pods(pod("w"))), stock},
 		{"taint landed, due in 31 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 269*time.Second), pods(pod("p"))), ends("p")},
-		{"taint landed, the shortest counts", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 5*time.Second), pods(pod("w", func(p *Pod) {
+		{"taint landed, the shortest counts", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 5*time.Second), pods(pod("w", func(p *action.Pod) {
 			short := int64(20)
 			p.Tolerations = append(p.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: &short})
 		}))), stock},
@@ -432,7 +434,7 @@ func TestStep(t *testing.T) {
 
 		// The return path, with a proof in hand. First what lives is spared: a tombstone may still be on its way to it.
 		{"pods that live are spared first", evicting(proven, heartbeat, pods(pod("p"), pod("q", first), pod("t", tomb), pod("x", exempt), pod("f", finished))), spares("q", "p")},
-		{"spared by another fence is not spared by this one", evicting(proven, heartbeat, pods(pod("p", func(p *Pod) { p.Spared = "f0/20260101T000000.000" }))), spares("p")},
+		{"spared by another fence is not spared by this one", evicting(proven, heartbeat, pods(pod("p", func(p *action.Pod) { p.Spared = "f0/20260101T000000.000" }))), spares("p")},
 		{"begun to spare, and off again: stays on the return path", evicting(proven, pods(pod("q")), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), spares("p")},
 		{"a finished pod that was spared holds nobody on the return path", evicting(proven, pods(pod("f", finished)), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), ends("p")},
 		{"heartbeat: only what is tombstoned", evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
@@ -469,7 +471,7 @@ func TestStep(t *testing.T) {
 			checkRecord(t, tt.view, got)
 			if !LooksAtPods(tt.view.Look) {
 				other := tt.view
-				other.Pods, other.Attachments = []Pod{pod("x"), pod("y", tomb), pod("z", exempt)}, []Attachment{{Name: "va", PV: "x"}}
+				other.Pods, other.Attachments = []action.Pod{pod("x"), pod("y", tomb), pod("z", exempt)}, []action.Attachment{{Name: "va", PV: "x"}}
 				if diff := cmp.Diff(got, Step(other)); diff != "" {
 					t.Errorf("the decision hangs on pods that LooksAtPods says it does not look at (-without +with):\n%s", diff)
 				}
@@ -531,7 +533,7 @@ func TestAdoptInTheMiddle(t *testing.T) {
 		t.Fatalf("adopted as %+v, want the life and the beginning of the fence it takes over", got)
 	}
 	v.Look.Record = &d.Record
-	v.Pods = []Pod{pod("t", tomb)}
+	v.Pods = []action.Pod{pod("t", tomb)}
 	if got := Step(v); got.Act != Delete || !got.Returned {
 		t.Errorf("after that %s %s, want the return path", got.Act, got.Why)
 	}
@@ -706,18 +708,18 @@ func TestMemory(t *testing.T) {
 func TestWork(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		pods []Pod
+		pods []action.Pod
 		pvs  []string
 		want bool
 	}{
 		{"nothing", nil, nil, false},
-		{"a pod to move", []Pod{pod("p")}, nil, true},
-		{"exempt and finished", []Pod{pod("e", exempt), pod("f", finished)}, nil, false},
+		{"a pod to move", []action.Pod{pod("p")}, nil, true},
+		{"exempt and finished", []action.Pod{pod("e", exempt), pod("f", finished)}, nil, false},
 		{"an attachment nobody uses", nil, []string{"a"}, true},
-		{"an attachment of a finished pod", []Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
-		{"an attachment of a pod that stays", []Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
-		{"a tombstone that an interrupted fence left", []Pod{pod("t", tomb)}, nil, true},
-		{"a tombstone that finalizers keep", []Pod{pod("t", tomb, forced, held)}, nil, false},
+		{"an attachment of a finished pod", []action.Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
+		{"an attachment of a pod that stays", []action.Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
+		{"a tombstone that an interrupted fence left", []action.Pod{pod("t", tomb)}, nil, true},
+		{"a tombstone that finalizers keep", []action.Pod{pod("t", tomb, forced, held)}, nil, false},
 	} {
 		v := View{}
 		attached(tt.pvs...)(&v)
@@ -730,8 +732,8 @@ func TestWork(t *testing.T) {
 func TestLeftover(t *testing.T) {
 	v := View{}
 	attached("a", "b", "")(&v)
-	ps := []Pod{pod("p", uses("a", pvA)), pod("e", exempt, uses("b", pvB))}
-	names := func(as []Attachment) (out []string) {
+	ps := []action.Pod{pod("p", uses("a", pvA)), pod("e", exempt, uses("b", pvB))}
+	names := func(as []action.Attachment) (out []string) {
 		for _, a := range as {
 			out = append(out, a.Name)
 		}
@@ -872,9 +874,9 @@ func TestNames(t *testing.T) {
 		{"volumes are not resolved", evicting(heartbeat, attached("a"), func(v *View) { v.Resolved = false }), Decision{Act: Read}},
 		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
 		{"one whose claim cannot be read",
-			evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", UnreadClaim)), wait},
+			evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", action.UnreadClaim)), wait},
 		{"one whose claim cannot be read, and others were named",
-			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", UnreadClaim)), nothing},
+			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", action.UnreadClaim)), nothing},
 		{"one of two was read for another reason", evicting(heartbeat, attached("a", "b"), claims("a", "x/1")),
 			read("a", "b")},
 		{"an inline volume", evicting(heartbeat, attached("")), wait},

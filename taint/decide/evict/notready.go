@@ -3,6 +3,8 @@ package evict
 import (
 	"slices"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -32,10 +34,10 @@ func (v View) notReadyFirst(d Decision) Decision {
 }
 
 // leftReady names the pods that stay and could not be set not ready, or did not remain so.
-func (v View) leftReady() (left []StuckPod) {
+func (v View) leftReady() (left []action.StuckPod) {
 	for _, p := range v.Pods {
-		if t := v.troubles[attempt{p.UID, SetNotReady}]; p.staysReady() && (t.times > 0 || t.written > 0) {
-			left = append(left, StuckPod{Pod: p, Act: SetNotReady, Why: t.why})
+		if t := v.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() && (t.times > 0 || t.written > 0) {
+			left = append(left, action.StuckPod{Pod: p, Write: action.SetsNotReady, Why: t.why})
 		}
 	}
 	return left
@@ -43,16 +45,13 @@ func (v View) leftReady() (left []StuckPod) {
 
 // readyPods are the pods that stay on the node and read Ready, without those whose write failed a moment ago or is
 // hopeless.
-func (v View) readyPods() []Pod {
-	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p Pod) bool {
-		return !p.staysReady() || v.rest(SetNotReady, p) > 0 || v.hopeless(SetNotReady, p)
+func (v View) readyPods() []action.Pod {
+	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool {
+		return !p.StaysReady() || v.rest(action.SetsNotReady, p) > 0 || v.hopeless(action.SetsNotReady, p)
 	})
 	order(pods)
 	return pods
 }
-
-// staysReady reports whether the pod stays on its node, has not finished and reads Ready.
-func (p Pod) staysReady() bool { return p.Exempt != taint.NotExempt && !p.Terminal && p.Ready }
 
 // mayProve reports whether one more question is likely to bring a proof in time. That is so if nothing was asked since
 // the mark, or if the last Off would still count after the reads that follow a question. So no device is asked

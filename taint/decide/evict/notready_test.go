@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-func readsReady(p *Pod) { p.Ready = true }
+func readsReady(p *action.Pod) { p.Ready = true }
 
 // reads is how long the look and what followed it took.
 func reads(d time.Duration) with { return func(v *View) { v.Reads = d } }
@@ -48,10 +50,10 @@ func TestSetNotReady(t *testing.T) {
 		{"before volumes are waited for", evicting(proven, attached("a"), pods(stays)), sets("stays"), 0},
 		{"before stock eviction is waited for", evicting(proven, pods(stays, pod("w", intolerant))), sets("stays"), 0},
 		{"before a failed pod is tried again",
-			evicting(proven, pods(stays, pod("bad")), tried(Tombstone, pod("bad"), Failed, 1, 0)), sets("stays"), 0},
+			evicting(proven, pods(stays, pod("bad")), tried(action.Ends, pod("bad"), action.Failed, 1, 0)), sets("stays"), 0},
 		{"static pods and those that tolerate the mark, in order", evicting(proven, pods(
-			pod("s", readsReady, func(p *Pod) { p.Exempt = taint.ExemptStatic }),
-			pod("t", readsReady, prio(5), func(p *Pod) { p.Exempt = taint.ExemptTolerate }), stays)), sets("t", "s", "stays"), 0},
+			pod("s", readsReady, func(p *action.Pod) { p.Exempt = taint.ExemptStatic }),
+			pod("t", readsReady, prio(5), func(p *action.Pod) { p.Exempt = taint.ExemptTolerate }), stays)), sets("t", "s", "stays"), 0},
 		{"pods that go are ended first", evicting(proven, pods(stays, pod("p", readsReady))),
 			want{Act: Tombstone, Why: reason.Tombstoning, Pods: []string{"p"}}, 0},
 		{"volumes are cleared first", evicting(proven, pods(stays, pod("t", tomb)), lists(pvA)),
@@ -109,51 +111,51 @@ func TestSetNotReady(t *testing.T) {
 
 		// Writes that fail.
 		{"failed: the others", evicting(proven, pods(stays, pod("e", exempt, readsReady)),
-			tried(SetNotReady, stays, Failed, 1, 0)), sets("e"), 0},
+			tried(action.SetsNotReady, stays, action.Failed, 1, 0)), sets("e"), 0},
 		{"failed: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(SetNotReady, stays, Failed, 1, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, 0)), finish, 1},
 		{"denied: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(SetNotReady, stays, Denied, 1, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Denied, 1, 0)), finish, 1},
 		{"failed, and went not ready since: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(SetNotReady, stays, Failed, 1, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Failed, 1, 0)), finish, 0},
 		{"failed: volumes are waited for",
-			evicting(proven, attached("a"), pods(stays), tried(SetNotReady, stays, Failed, 1, 0)), detach, 0},
+			evicting(proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, 0)), detach, 0},
 		{"failed: again after a second",
-			evicting(proven, attached("a"), pods(stays), tried(SetNotReady, stays, Failed, 1, time.Second)),
+			evicting(proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, time.Second)),
 			sets("stays"), 0},
 		{"failed for good: never again",
-			evicting(long, proven, attached("a"), pods(stays), tried(SetNotReady, stays, Failed, tries, restMax)),
+			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, tries, restMax)),
 			detach, 0},
-		{"changed: at once", evicting(proven, pods(stays), tried(SetNotReady, stays, Changed, 3, 0)), sets("stays"), 0},
+		{"changed: at once", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Changed, 3, 0)), sets("stays"), 0},
 		{"changed again and again: the mark goes",
-			evicting(proven, pods(stays), tried(SetNotReady, stays, Changed, 4, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Changed, 4, 0)), finish, 1},
 		{"too large: there is no smaller form",
-			evicting(proven, pods(stays), tried(SetNotReady, stays, TooLarge, 1, time.Minute)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.TooLarge, 1, time.Minute)), finish, 1},
 		{"not tried counts as failed", evicting(proven, pods(stays), func(v *View) {
-			v.Memory.Wrote(SetNotReady, []Pod{stays}, nil, now)
+			v.Memory.Wrote(action.SetsNotReady, []action.Pod{stays}, nil, now)
 		}), finish, 1},
-		{"written, and undone: again", evicting(proven, pods(stays), tried(SetNotReady, stays, Accepted, undone-1, 0)),
+		{"written, and undone: again", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone-1, 0)),
 			sets("stays"), 0},
 		{"undone each time: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(SetNotReady, stays, Accepted, undone, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone, 0)), finish, 1},
 		{"undone each time, with failures between: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(SetNotReady, stays, Accepted, undone-1, time.Minute),
-				tried(SetNotReady, stays, Failed, 1, time.Minute), tried(SetNotReady, stays, Accepted, 1, time.Minute)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone-1, time.Minute),
+				tried(action.SetsNotReady, stays, action.Failed, 1, time.Minute), tried(action.SetsNotReady, stays, action.Accepted, 1, time.Minute)), finish, 1},
 		{"undone each time: volumes are waited for",
-			evicting(long, proven, attached("a"), pods(stays), tried(SetNotReady, stays, Accepted, undone, 0)), detach, 0},
+			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone, 0)), detach, 0},
 		{"undone each time, and not ready at last: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(SetNotReady, stays, Accepted, undone, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, undone, 0)), finish, 0},
 		{"undone, and the proof is too old by now: the mark goes, and the pod is named",
-			evicting(saying(unknown, 0), pods(stays), tried(SetNotReady, stays, Accepted, 1, 0)), finish, 1},
+			evicting(saying(unknown, 0), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)), finish, 1},
 		{"undone each time under another mark: again", evicting(proven, pods(stays),
-			tried(SetNotReady, stays, Accepted, undone, 0), func(v *View) {
+			tried(action.SetsNotReady, stays, action.Accepted, undone, 0), func(v *View) {
 				from, unmarked := v.ProofFrom, v.Look
 				unmarked.Mark = nil
 				v.Memory.Saw(unmarked)
 				v.Memory.Saw(v.Look)
 				v.ProofFrom = from
 			}), sets("stays"), 0},
-		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(SetNotReady, stays, Accepted, 1, 0)),
+		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)),
 			finish, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,8 +167,8 @@ func TestSetNotReady(t *testing.T) {
 				t.Errorf("got %d stuck pods, want %d: %+v", len(got.Stuck), tt.stuck, got.Stuck)
 			}
 			for _, p := range got.Stuck {
-				if p.Act != SetNotReady {
-					t.Errorf("got stuck %s, want %s", p.Act, SetNotReady)
+				if p.Write != action.SetsNotReady {
+					t.Errorf("got stuck %s, want %s", p.Write, action.SetsNotReady)
 				}
 			}
 		})
@@ -184,7 +186,7 @@ func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 	for writes := 0; ; writes++ {
 		d := Step(v)
 		if d.Act == Unmark {
-			if writes != undone || len(d.Stuck) != 1 || d.Stuck[0].Why != Undone {
+			if writes != undone || len(d.Stuck) != 1 || d.Stuck[0].Why != action.Undone {
 				t.Errorf("the mark goes after %d writes, named %+v; want %d, and the pod", writes, d.Stuck, undone)
 			}
 			return
@@ -192,6 +194,6 @@ func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 		if d.Act != SetNotReady || writes > undone {
 			t.Fatalf("got %s (%s) after %d writes", d.Act, d.Why, writes)
 		}
-		v.Memory.Wrote(SetNotReady, d.Pods, map[string]Refusal{stays.UID: Accepted}, now)
+		v.Memory.Wrote(action.SetsNotReady, d.Pods, map[string]action.Refusal{stays.UID: action.Accepted}, now)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -27,7 +29,7 @@ const (
 )
 
 // SawPods folds in what is bound to the node.
-func (m *Memory) SawPods(pods []Pod, at providers.Instant) {
+func (m *Memory) SawPods(pods []action.Pod, at providers.Instant) {
 	switch {
 	case len(ending(pods)) > 0:
 		m.emptied = providers.Instant{}
@@ -37,16 +39,16 @@ func (m *Memory) SawPods(pods []Pod, at providers.Instant) {
 }
 
 // ending are the pods that stock controllers end, or delete, where a node is out of service: all that do not tolerate that for good.
-func ending(pods []Pod) []Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool {
+func ending(pods []action.Pod) []action.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool {
 		_, ends := StockEnds(p.Tolerations, taint.OutOfService(time.Time{}), time.Time{})
-		return !ends || p.stuck()
+		return !ends || p.Stuck()
 	})
 }
 
 // overtime waits for the volumes of ended pods, which are all that is left, and does about those that take too long what is configured:
 // that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
-func (v View) overtime(left []Attachment) Decision {
+func (v View) overtime(left []action.Attachment) Decision {
 	d := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
 	if v.age(v.Look.Record.At) > v.DetachTimeout {
 		switch v.OnDetachTimeout {
@@ -69,8 +71,8 @@ func (v View) overtime(left []Attachment) Decision {
 }
 
 // forceDetach deletes attachments. One that is being deleted waits for its driver, which nothing here hurries.
-func (v View) forceDetach(wait Decision, left []Attachment) Decision {
-	force := slices.DeleteFunc(slices.Clone(left), func(a Attachment) bool { return a.Deleting })
+func (v View) forceDetach(wait Decision, left []action.Attachment) Decision {
+	force := slices.DeleteFunc(slices.Clone(left), func(a action.Attachment) bool { return a.Deleting })
 	if len(force) == 0 || v.Now.Sub(v.Forced) < forceAgain {
 		return wait
 	}

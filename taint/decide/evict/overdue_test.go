@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
@@ -22,8 +24,8 @@ func onOvertime(what OnDetachTimeout, change ...with) View {
 	}}, change...)...)
 }
 
-func staysBy(name string, t ...corev1.Toleration) Pod {
-	return Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Exempt: taint.ExemptTolerate, Tolerations: t}
+func staysBy(name string, t ...corev1.Toleration) action.Pod {
+	return action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Exempt: taint.ExemptTolerate, Tolerations: t}
 }
 
 // TestOvertime is what may be done about volumes that do not detach, and what keeps it from being done.
@@ -104,10 +106,10 @@ func TestOvertime(t *testing.T) {
 func TestEmptied(t *testing.T) {
 	var m Memory
 	at := func(s int) providers.Instant { return now.Add(time.Duration(s) * time.Second) }
-	ordinary := []Pod{{Name: "p"}}
+	ordinary := []action.Pod{{Name: "p"}}
 	for _, see := range []struct {
 		at   int
-		pods []Pod
+		pods []action.Pod
 		want providers.Instant
 	}{
 		{0, ordinary, providers.Instant{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, providers.Instant{}},

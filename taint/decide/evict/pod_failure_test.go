@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,15 +15,15 @@ import (
 )
 
 // tried is a write of the pod that ended so, so often in a row, the last one d ago.
-func tried(act Act, p Pod, why Refusal, times int, d time.Duration) with {
+func tried(write action.PodWrite, p action.Pod, why action.Refusal, times int, d time.Duration) with {
 	return func(v *View) {
 		for range times {
-			v.Memory.Wrote(act, []Pod{p}, map[string]Refusal{p.UID: why}, ago(d))
+			v.Memory.Wrote(write, []action.Pod{p}, map[string]action.Refusal{p.UID: why}, ago(d))
 		}
 	}
 }
 
-func small(p *Pod) { p.Small = true }
+func small(p *action.Pod) { p.Small = true }
 
 // A pod whose write failed holds up no other, and is tried again: at once in its small form where it is too large, later where the
 // reason is another, each time later than before.
@@ -36,7 +38,7 @@ func TestPodFailures(t *testing.T) {
 	spares := func(names ...string) want { return want{Act: Spare, Why: reason.Sparing, Pods: names, Returned: true} }
 	back := lift(reason.FinishedReturn, "Returned")
 	huge := pod("bad", small)
-	other := pod("bad", func(p *Pod) { p.ResourceVersion = "2" })
+	other := pod("bad", func(p *action.Pod) { p.ResourceVersion = "2" })
 	bound := pod("bad", uses("a", pvA))
 
 	for _, tt := range []struct {
@@ -46,17 +48,17 @@ func TestPodFailures(t *testing.T) {
 		small bool // the pods of the decision
 		stuck int
 	}{
-		{"failed: the others first", evicting(proven, pods(bad, good), tried(Tombstone, bad, Failed, 1, 0)), ends("good"), false, 0},
-		{"failed: the others are deleted", evicting(proven, pods(bad, pod("good", tomb)), tried(Tombstone, bad, Failed, 1, 0)), deletes("good"), false, 0},
-		{"failed: the others' volumes are cleared, its own stays", evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB), tried(Tombstone, bad, Failed, 1, 0)),
+		{"failed: the others first", evicting(proven, pods(bad, good), tried(action.Ends, bad, action.Failed, 1, 0)), ends("good"), false, 0},
+		{"failed: the others are deleted", evicting(proven, pods(bad, pod("good", tomb)), tried(action.Ends, bad, action.Failed, 1, 0)), deletes("good"), false, 0},
+		{"failed: the others' volumes are cleared, its own stays", evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB), tried(action.Ends, bad, action.Failed, 1, 0)),
 			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
-		{"failed: alone it is waited for", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 1, 300*time.Millisecond)), retry(700 * time.Millisecond), false, 0},
-		{"failed: again after a second", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 1, time.Second)), ends("bad"), false, 0},
-		{"failed twice: after two", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 2, time.Second)), retry(time.Second), false, 0},
-		{"failed for long: after a minute", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 50, 0)), wantsAlert(retry(time.Minute)), false, 1},
-		{"failed for long, and tried again", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 50, time.Minute)), wantsAlert(ends("bad")), false, 1},
-		{"failed, written since", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 5, 0), tried(Tombstone, bad, Accepted, 1, 0)), ends("bad"), false, 0},
-		{"another fence's failure", evicting(proven, pods(bad), tried(Tombstone, bad, Failed, 5, 0), func(v *View) {
+		{"failed: alone it is waited for", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 1, 300*time.Millisecond)), retry(700 * time.Millisecond), false, 0},
+		{"failed: again after a second", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 1, time.Second)), ends("bad"), false, 0},
+		{"failed twice: after two", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 2, time.Second)), retry(time.Second), false, 0},
+		{"failed for long: after a minute", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 50, 0)), wantsAlert(retry(time.Minute)), false, 1},
+		{"failed for long, and tried again", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 50, time.Minute)), wantsAlert(ends("bad")), false, 1},
+		{"failed, written since", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 5, 0), tried(action.Ends, bad, action.Accepted, 1, 0)), ends("bad"), false, 0},
+		{"another fence's failure", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 5, 0), func(v *View) {
 			other := v.Look
 			other.Mark = nil
 			v.Memory.Saw(other)
@@ -65,42 +67,42 @@ func TestPodFailures(t *testing.T) {
 			v.ProofFrom = from
 			v.ProofFrom = ago(10 * time.Second)
 		}), ends("bad"), false, 0},
-		{"denied again and again", evicting(proven, pods(bad), tried(Tombstone, bad, Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
-		{"changed three times: at once", evicting(proven, pods(bad), tried(Tombstone, bad, Changed, 3, 0)), ends("bad"), false, 0},
-		{"changed again and again", evicting(proven, pods(bad, good), tried(Tombstone, bad, Changed, 4, 0)), ends("good"), false, 0},
-		{"changed for ever", evicting(proven, pods(bad), tried(Tombstone, bad, Changed, changes+tries, 0)), wantsAlert(retry(restMax)), false, 1},
-		{"too large: the small form, at once", evicting(proven, pods(bad), tried(Tombstone, bad, TooLarge, 1, 0)), ends("bad"), true, 0},
-		{"too large for that: named at once", evicting(proven, pods(bad), tried(Tombstone, bad, TooLarge, 1, 0), tried(Tombstone, huge, TooLarge, 1, 0)),
+		{"denied again and again", evicting(proven, pods(bad), tried(action.Ends, bad, action.Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"changed three times: at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.Changed, 3, 0)), ends("bad"), false, 0},
+		{"changed again and again", evicting(proven, pods(bad, good), tried(action.Ends, bad, action.Changed, 4, 0)), ends("good"), false, 0},
+		{"changed for ever", evicting(proven, pods(bad), tried(action.Ends, bad, action.Changed, changes+tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"too large: the small form, at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.TooLarge, 1, 0)), ends("bad"), true, 0},
+		{"too large for that: named at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.TooLarge, 1, 0), tried(action.Ends, huge, action.TooLarge, 1, 0)),
 			wantsAlert(retry(time.Second)), false, 1},
-		{"and named while the others go", evicting(proven, pods(bad, good), tried(Tombstone, bad, TooLarge, 1, 0), tried(Tombstone, huge, TooLarge, 1, 0)),
+		{"and named while the others go", evicting(proven, pods(bad, good), tried(action.Ends, bad, action.TooLarge, 1, 0), tried(action.Ends, huge, action.TooLarge, 1, 0)),
 			wantsAlert(ends("good")), false, 1},
-		{"volumes are looked at while it rests", evicting(proven, attached("b"), pods(bad), tried(Tombstone, bad, Failed, 3, 0)), retry(pollWait), false, 0},
-		{"what keeps its end for too long is named, whatever the wait's reason", evicting(overdue, proven, pods(bad), tried(Tombstone, bad, Denied, tries, 0)),
+		{"volumes are looked at while it rests", evicting(proven, attached("b"), pods(bad), tried(action.Ends, bad, action.Failed, 3, 0)), retry(pollWait), false, 0},
+		{"what keeps its end for too long is named, whatever the wait's reason", evicting(overdue, proven, pods(bad), tried(action.Ends, bad, action.Denied, tries, 0)),
 			wantsAlert(retry(restMax)), false, 1},
 
-		{"not deleted: the others first", evicting(proven, pods(dead, pod("good", tomb)), tried(Delete, dead, Failed, 1, 0)), deletes("good"), false, 0},
-		{"not deleted: the mark stays", evicting(proven, pods(dead), tried(Delete, dead, Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
-		{"too large to be deleted", evicting(proven, pods(dead), tried(Delete, dead, TooLarge, 1, 0)), wantsAlert(retry(time.Second)), false, 1},
-		{"a failed tombstone does not rest its delete", evicting(proven, pods(dead), tried(Tombstone, dead, Failed, 5, 0)), deletes("bad"), false, 0},
+		{"not deleted: the others first", evicting(proven, pods(dead, pod("good", tomb)), tried(action.Deletes, dead, action.Failed, 1, 0)), deletes("good"), false, 0},
+		{"not deleted: the mark stays", evicting(proven, pods(dead), tried(action.Deletes, dead, action.Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"too large to be deleted", evicting(proven, pods(dead), tried(action.Deletes, dead, action.TooLarge, 1, 0)), wantsAlert(retry(time.Second)), false, 1},
+		{"a failed tombstone does not rest its delete", evicting(proven, pods(dead), tried(action.Ends, dead, action.Failed, 5, 0)), deletes("bad"), false, 0},
 
-		{"return, not spared: the others first", evicting(heartbeat, pods(bad, good), tried(Spare, bad, Failed, 1, 0)), spares("good"), false, 0},
-		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(Spare, bad, Failed, 1, 0)),
+		{"return, not spared: the others first", evicting(heartbeat, pods(bad, good), tried(action.Spares, bad, action.Failed, 1, 0)), spares("good"), false, 0},
+		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(action.Spares, bad, action.Failed, 1, 0)),
 			want{Act: Delete, Why: reason.Returned, Pods: []string{"good"}, Returned: true}, false, 0},
-		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(Spare, bad, Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
-		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(Spare, bad, Failed, tries-1, 0)), returned(retry(32 * time.Second)), false, 0},
-		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(Spare, bad, Changed, 1, 0)), spares("good"), false, 0},
-		{"return, a conflict without a change: again", evicting(heartbeat, pods(bad), tried(Spare, bad, Changed, 1, 0)), spares("bad"), false, 0},
-		{"return, changed before that: to be spared", evicting(heartbeat, pods(bad), tried(Tombstone, bad, Changed, 1, 0)), spares("bad"), false, 0},
-		{"return, too large: the small form", evicting(heartbeat, pods(bad), tried(Spare, bad, TooLarge, 1, 0)), spares("bad"), true, 0},
-		{"return, the small form is written: spared", evicting(heartbeat, pods(other), tried(Spare, bad, TooLarge, 1, 0), tried(Spare, huge, Accepted, 1, 0)), back, false, 0},
-		{"return, the small form changed nothing: again", evicting(heartbeat, pods(bad), tried(Spare, bad, TooLarge, 1, 0), tried(Spare, huge, Accepted, 1, 0)), spares("bad"), true, 0},
-		{"and off again: stays on the return path", evicting(proven, pods(other, good), tried(Spare, huge, Accepted, 1, 0)), spares("good"), false, 0},
-		{"return, too large for that: the mark goes", evicting(heartbeat, pods(bad), tried(Spare, bad, TooLarge, 1, 0), tried(Spare, huge, TooLarge, 1, 0)), back, false, 1},
-		{"return, denied again and again: the mark goes", evicting(heartbeat, pods(bad), tried(Spare, bad, Denied, tries, 0)), back, false, 1},
-		{"return, not deleted: the mark stays", evicting(heartbeat, pods(dead), tried(Delete, dead, Denied, 4, 0)), returned(retry(8 * time.Second)), false, 0},
-		{"return, not deleted again and again: the mark goes", evicting(heartbeat, pods(dead), tried(Delete, dead, Denied, tries, 0)), back, false, 1},
-		{"return, too large to be deleted: the mark goes", evicting(heartbeat, pods(dead), tried(Delete, dead, TooLarge, 1, 0)), back, false, 1},
-		{"return: a failed tombstone does not rest the sparing", evicting(heartbeat, pods(bad), tried(Tombstone, bad, Denied, 5, 0)), spares("bad"), false, 0},
+		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
+		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, tries-1, 0)), returned(retry(32 * time.Second)), false, 0},
+		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(action.Spares, bad, action.Changed, 1, 0)), spares("good"), false, 0},
+		{"return, a conflict without a change: again", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Changed, 1, 0)), spares("bad"), false, 0},
+		{"return, changed before that: to be spared", evicting(heartbeat, pods(bad), tried(action.Ends, bad, action.Changed, 1, 0)), spares("bad"), false, 0},
+		{"return, too large: the small form", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.TooLarge, 1, 0)), spares("bad"), true, 0},
+		{"return, the small form is written: spared", evicting(heartbeat, pods(other), tried(action.Spares, bad, action.TooLarge, 1, 0), tried(action.Spares, huge, action.Accepted, 1, 0)), back, false, 0},
+		{"return, the small form changed nothing: again", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.TooLarge, 1, 0), tried(action.Spares, huge, action.Accepted, 1, 0)), spares("bad"), true, 0},
+		{"and off again: stays on the return path", evicting(proven, pods(other, good), tried(action.Spares, huge, action.Accepted, 1, 0)), spares("good"), false, 0},
+		{"return, too large for that: the mark goes", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.TooLarge, 1, 0), tried(action.Spares, huge, action.TooLarge, 1, 0)), back, false, 1},
+		{"return, denied again and again: the mark goes", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Denied, tries, 0)), back, false, 1},
+		{"return, not deleted: the mark stays", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.Denied, 4, 0)), returned(retry(8 * time.Second)), false, 0},
+		{"return, not deleted again and again: the mark goes", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.Denied, tries, 0)), back, false, 1},
+		{"return, too large to be deleted: the mark goes", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.TooLarge, 1, 0)), back, false, 1},
+		{"return: a failed tombstone does not rest the sparing", evicting(heartbeat, pods(bad), tried(action.Ends, bad, action.Denied, 5, 0)), spares("bad"), false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
@@ -122,10 +124,10 @@ func TestPodFailures(t *testing.T) {
 // A View is what was known when it was made: what is folded in later does not change it.
 func TestWroteLeavesViews(t *testing.T) {
 	p := pod("p")
-	v := evicting(proven, pods(p), tried(Tombstone, p, Changed, 1, 0))
+	v := evicting(proven, pods(p), tried(action.Ends, p, action.Changed, 1, 0))
 	m := v.Memory
 	for range 5 {
-		m.Wrote(Tombstone, []Pod{p}, map[string]Refusal{p.UID: Failed}, now)
+		m.Wrote(action.Ends, []action.Pod{p}, map[string]action.Refusal{p.UID: action.Failed}, now)
 	}
 	if d := Step(v); d.Act != Tombstone {
 		t.Errorf("got %s, want the view's own memory: Tombstone", d.Act)
@@ -133,11 +135,11 @@ func TestWroteLeavesViews(t *testing.T) {
 	if v.Memory = m; Step(v).Act != Wait {
 		t.Error("the failures were not folded in")
 	}
-	m.Wrote(Tombstone, nil, nil, now.Add(troubled+time.Second))
+	m.Wrote(action.Ends, nil, nil, now.Add(troubled+time.Second))
 	if len(m.troubles) != 0 {
 		t.Errorf("got %d troubles, want old ones forgotten", len(m.troubles))
 	}
-	m.Wrote(Tombstone, []Pod{p}, nil, now)
+	m.Wrote(action.Ends, []action.Pod{p}, nil, now)
 	if len(m.troubles) != 0 {
 		t.Error("a write that was not tried is a trouble")
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -71,7 +73,7 @@ func added(t corev1.Taint) time.Time {
 }
 
 // Due reports whether the stock eviction controller is about to delete the pod by name (step 8).
-func (s Stock) Due(p Pod, now taint.Instant) bool {
+func (s Stock) Due(p action.Pod, now taint.Instant) bool {
 	if p.Deleting || s.From.IsZero() {
 		return false
 	}

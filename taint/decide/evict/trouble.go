@@ -4,45 +4,21 @@ import (
 	"maps"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Refusal is how the write of a pod ended.
-type Refusal uint8
-
-// The refusals. The zero value is none.
-const (
-	Accepted Refusal = iota // written, or the pod is gone
-	Changed                 // somebody else wrote first
-	Failed                  // a time-out, or a fault of the API server: the same write may succeed later
-	Denied                  // the API server does not want it: an admission policy or webhook, a missing right, an invalid object
-	TooLarge                // the pod is at a limit of the API server or of etcd, and may not grow by what the write adds
-	Undone                  // written, and somebody wrote the opposite
-)
-
-// String is for people.
-func (r Refusal) String() string {
-	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server",
-		"somebody undoes it"}[r]
-}
-
-// StuckPod is a pod, what could not be done with it, and why.
-type StuckPod struct {
-	Pod
-	Act Act // Tombstone, Delete, Spare, SetNotReady
-	Why Refusal
-}
-
 // attempt is what is tried with one pod.
 type attempt struct {
-	uid string
-	act Act
+	uid   string
+	write action.PodWrite
 }
 
 // trouble is what is known of an attempt that failed, or that is to be made again.
 type trouble struct {
-	why     Refusal
+	why     action.Refusal
 	times   int               // in a row
 	at      providers.Instant // of the last
 	small   bool              // the pod cannot grow: its small form is written
@@ -62,7 +38,7 @@ const (
 // rest is how long the attempt is still to rest.
 func (t trouble) rest(now providers.Instant) time.Duration {
 	n := t.times
-	if t.why == Changed {
+	if t.why == action.Changed {
 		n -= changes
 	}
 	if n <= 0 {
@@ -77,11 +53,11 @@ func (t trouble) hopeless() bool {
 		return true
 	}
 	switch t.why {
-	case Accepted:
+	case action.Accepted:
 		return false
-	case TooLarge:
+	case action.TooLarge:
 		return t.times > 0
-	case Changed:
+	case action.Changed:
 		return t.times >= changes+tries
 	default:
 		return t.times >= tries
@@ -90,7 +66,7 @@ func (t trouble) hopeless() bool {
 
 // Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady
 // that was not tried counts as failed, because the fence must not wait for it.
-func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers.Instant) {
+func (m *Memory) Wrote(write action.PodWrite, pods []action.Pod, how map[string]action.Refusal, at providers.Instant) {
 	// A View holds the map that was there: it stays as it is.
 	m.troubles = maps.Clone(m.troubles)
 	if m.troubles == nil {
@@ -99,24 +75,24 @@ func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers
 	maps.DeleteFunc(m.troubles, func(_ attempt, t trouble) bool { return at.Sub(t.at) > troubled })
 	for _, p := range pods {
 		why, tried := how[p.UID]
-		if !tried && act == SetNotReady {
-			why, tried = Failed, true
+		if !tried && write == action.SetsNotReady {
+			why, tried = action.Failed, true
 		}
-		a := attempt{p.UID, act}
+		a := attempt{p.UID, write}
 		t := m.troubles[a]
 		switch {
 		case !tried:
-		case why == Accepted && act == Spare && p.Small:
+		case why == action.Accepted && write == action.Spares && p.Small:
 			m.troubles[a] = trouble{at: at, small: true, before: p.ResourceVersion}
-		case why == Accepted && act == SetNotReady: // if the pod reads Ready again, somebody set it so
-			m.troubles[a] = trouble{why: Undone, at: at, written: t.written + 1}
-		case why == Accepted:
+		case why == action.Accepted && write == action.SetsNotReady: // if the pod reads Ready again, somebody set it so
+			m.troubles[a] = trouble{why: action.Undone, at: at, written: t.written + 1}
+		case why == action.Accepted:
 			delete(m.troubles, a)
-		case why == TooLarge && (act == Tombstone || act == Spare) && !p.Small:
+		case why == action.TooLarge && (write == action.Ends || write == action.Spares) && !p.Small:
 			m.troubles[a] = trouble{at: at, small: true} // at once
 		default:
 			t = trouble{why: why, times: t.times + 1, at: at, small: t.small, written: t.written}
-			if act == Spare && why == Changed { // safe from all that was decided on what was listed before
+			if write == action.Spares && why == action.Changed { // safe from all that was decided on what was listed before
 				t.before = p.ResourceVersion
 			}
 			m.troubles[a] = t
@@ -125,24 +101,28 @@ func (m *Memory) Wrote(act Act, pods []Pod, how map[string]Refusal, at providers
 }
 
 // rest is how long the pod's act is to rest; not above zero: it may be tried.
-func (v View) rest(act Act, p Pod) time.Duration { return v.troubles[attempt{p.UID, act}].rest(v.Now) }
+func (v View) rest(w action.PodWrite, p action.Pod) time.Duration {
+	return v.troubles[attempt{p.UID, w}].rest(v.Now)
+}
 
-func (v View) hopeless(act Act, p Pod) bool { return v.troubles[attempt{p.UID, act}].hopeless() }
+func (v View) hopeless(w action.PodWrite, p action.Pod) bool {
+	return v.troubles[attempt{p.UID, w}].hopeless()
+}
 
 // fit returns the pod as it is to be written.
-func (v View) fit(act Act, p Pod) Pod {
-	p.Small = v.troubles[attempt{p.UID, act}].small
+func (v View) fit(w action.PodWrite, p action.Pod) action.Pod {
+	p.Small = v.troubles[attempt{p.UID, w}].small
 	return p
 }
 
-// retry waits until the first of the pods may be tried again: the tombstoned to be deleted, the others with the act.
-func (v View) retry(pods []Pod, act Act) Decision {
+// retry waits until the first of the pods may be tried again: the tombstoned to be deleted, the others as write says.
+func (v View) retry(pods []action.Pod, write action.PodWrite) Decision {
 	after := restMax
 	for _, p := range pods {
 		if p.Tombstone {
-			after = min(after, v.rest(Delete, p))
+			after = min(after, v.rest(action.Deletes, p))
 		} else {
-			after = min(after, v.rest(act, p))
+			after = min(after, v.rest(write, p))
 		}
 	}
 	if len(v.leftover()) > 0 {
@@ -154,19 +134,19 @@ func (v View) retry(pods []Pod, act Act) Decision {
 // named adds the pods that are stuck to a decision. Where the node is off they keep the mark, which is an alert.
 func (v View) named(d Decision) Decision {
 	for _, p := range v.Pods {
-		var act Act
+		var write action.PodWrite
 		switch {
-		case p.buried():
-			act = Delete
-		case !p.goes() || v.spared(p):
+		case p.Buried():
+			write = action.Deletes
+		case !p.Goes() || v.spared(p):
 			continue
 		case d.Returned || d.Act == Unmark:
-			act = Spare
+			write = action.Spares
 		default:
-			act = Tombstone
+			write = action.Ends
 		}
-		if t := v.troubles[attempt{p.UID, act}]; t.hopeless() {
-			d.Stuck = append(d.Stuck, StuckPod{Pod: p, Act: act, Why: t.why})
+		if t := v.troubles[attempt{p.UID, write}]; t.hopeless() {
+			d.Stuck = append(d.Stuck, action.StuckPod{Pod: p, Write: write, Why: t.why})
 		}
 	}
 	if len(d.Stuck) > 0 && !d.Returned && d.Act != Unmark && d.Alert == "" {

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -18,55 +19,55 @@ import (
 // gone it is left to Kubernetes, which detaches six minutes after the node was last heard.
 
 // names is what a pod's own words tell of it, finished or not. It is not exempt (invariant 9).
-func (p Policy) names(pod evict.Pod) bool {
+func (p Policy) names(pod action.Pod) bool {
 	return pod.Exempt == taint.NotExempt &&
 		(len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, pod.Namespace)) && (p.Pods == nil || p.matches(pod))
 }
 
 // drives are those of the pod's volumes that are the policy's drivers'.
-func (p Policy) drives(pod evict.Pod) []evict.Volume {
-	return slices.DeleteFunc(slices.Clone(pod.Volumes), func(v evict.Volume) bool { return !slices.Contains(p.Drivers, v.Driver) })
+func (p Policy) drives(pod action.Pod) []action.Volume {
+	return slices.DeleteFunc(slices.Clone(pod.Volumes), func(v action.Volume) bool { return !slices.Contains(p.Drivers, v.Driver) })
 }
 
 // resolve narrows pods to those that the policy means. read is what to read before that can be said; Leave: nothing.
-func (p Policy) resolve(pods []evict.Pod) (mine []evict.Pod, read Decision) {
-	mine = slices.DeleteFunc(slices.Clone(pods), func(pod evict.Pod) bool { return !p.names(pod) })
+func (p Policy) resolve(pods []action.Pod) (mine []action.Pod, read Decision) {
+	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool { return !p.names(pod) })
 	if slices.Contains(p.Owners, "Deployment") {
-		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod evict.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
+		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod action.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
 		if len(unknown) > 0 {
 			return nil, Decision{Act: ReadOwners, Pods: unknown}
 		}
 	}
-	mine = slices.DeleteFunc(mine, func(pod evict.Pod) bool { return !p.owns(pod) })
+	mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.owns(pod) })
 	if len(p.Drivers) > 0 {
 		if unknown := unresolved(mine); len(unknown) > 0 {
 			return nil, Decision{Act: ReadVolumes, Pods: unknown}
 		}
-		mine = slices.DeleteFunc(mine, func(pod evict.Pod) bool { return !p.stores(pod) })
+		mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.stores(pod) })
 	}
 	return mine, Decision{}
 }
 
 // unresolved are the pods whose volumes are not known.
-func unresolved(pods []evict.Pod) []evict.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p evict.Pod) bool { return !p.Claims })
+func unresolved(pods []action.Pod) []action.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return !p.Claims })
 }
 
 // unread reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes
 // ends the pod, and none frees a volume while the pod is unfinished.
-func unread(p evict.Pod) bool {
-	return slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Unread })
+func unread(p action.Pod) bool {
+	return slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unread })
 }
 
 // claimed reports that a pod of a ReplicaSet waits for one of the pod's volumes.
-func (v View) claimed(p Policy, pod evict.Pod) bool {
-	return slices.ContainsFunc(p.drives(pod), func(vol evict.Volume) bool { return v.Waiting[pod.Namespace+"/"+vol.Claim] })
+func (v View) claimed(p Policy, pod action.Pod) bool {
+	return slices.ContainsFunc(p.drives(pod), func(vol action.Volume) bool { return v.Waiting[pod.Namespace+"/"+vol.Claim] })
 }
 
 // together are those of the pods of which no volume is used by an unfinished pod beside them: to end the others would free nothing. read
 // is what to read before that can be said.
-func (v View) together(p Policy, end []evict.Pod) (all []evict.Pod, read Decision) {
-	users := v.where(func(pod evict.Pod) bool { return !pod.Terminal })
+func (v View) together(p Policy, end []action.Pod) (all []action.Pod, read Decision) {
+	users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
 	if unknown := unresolved(users); len(end) > 0 && len(unknown) > 0 {
 		return nil, Decision{Act: ReadVolumes, Pods: unknown}
 	}
@@ -77,14 +78,14 @@ func (v View) together(p Policy, end []evict.Pod) (all []evict.Pod, read Decisio
 		before = len(end)
 		kept := map[string]bool{} // volumes that somebody goes on using
 		for _, u := range users {
-			if !slices.ContainsFunc(end, func(e evict.Pod) bool { return e.UID == u.UID }) {
+			if !slices.ContainsFunc(end, func(e action.Pod) bool { return e.UID == u.UID }) {
 				for _, vol := range u.Volumes {
 					kept[vol.PV] = true
 				}
 			}
 		}
-		end = slices.DeleteFunc(end, func(e evict.Pod) bool {
-			return slices.ContainsFunc(p.drives(e), func(vol evict.Volume) bool { return kept[vol.PV] })
+		end = slices.DeleteFunc(end, func(e action.Pod) bool {
+			return slices.ContainsFunc(p.drives(e), func(vol action.Volume) bool { return kept[vol.PV] })
 		})
 	}
 	return end, Decision{}
@@ -92,7 +93,7 @@ func (v View) together(p Policy, end []evict.Pod) (all []evict.Pod, read Decisio
 
 // frees are the volumes that are loose once the pods are ended, by the pods' UIDs: those of the policies that detach and mean the pod,
 // whichever of them ends it. read is what to read before that can be said.
-func (v View) frees(due []Policy, pods []evict.Pod) (out map[string]map[string]string, read Decision) {
+func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]string, read Decision) {
 	out = map[string]map[string]string{}
 	for _, p := range due {
 		if !p.Detach {
@@ -120,7 +121,7 @@ func (v View) frees(due []Policy, pods []evict.Pod) (out map[string]map[string]s
 // tombs are the ended pods that no process of this memory has freed yet, and those that a policy deletes by what is there.
 func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[string]bool, read Decision) {
 	ended := v.where(ended)
-	found, read = v.frees(due, slices.DeleteFunc(slices.Clone(ended), func(p evict.Pod) bool { return v.freed[p.UID] }))
+	found, read = v.frees(due, slices.DeleteFunc(slices.Clone(ended), func(p action.Pod) bool { return v.freed[p.UID] }))
 	if read.Act != Leave {
 		return nil, nil, read
 	}
@@ -134,7 +135,7 @@ func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[
 		if p.Keep || !p.Terminating && p.When != StorageUnhealthy { // that one deletes what it ended, and nothing that another ended before its time
 			continue
 		}
-		mine, read := p.resolve(slices.DeleteFunc(slices.Clone(ended), func(pod evict.Pod) bool {
+		mine, read := p.resolve(slices.DeleteFunc(slices.Clone(ended), func(pod action.Pod) bool {
 			return p.Terminating && (pod.DeleteAt.IsZero() || pod.DeleteAt.After(v.Now.Wall))
 		}))
 		if read.Act != Leave {
@@ -163,7 +164,7 @@ func (v View) detach(due []Policy) (d Decision) {
 	if len(loose) == 0 {
 		return Decision{}
 	}
-	users := v.where(func(pod evict.Pod) bool { return !pod.Terminal })
+	users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
 	if unknown := unresolved(users); len(unknown) > 0 {
 		return Decision{Act: ReadVolumes, Pods: unknown}
 	}
@@ -193,7 +194,7 @@ func (v View) detach(due []Policy) (d Decision) {
 			continue
 		case v.gaveUp(due, policy, a.UID):
 			d.Settled = append(d.Settled, a.PV)
-			d.Notes = append(d.Notes, Note{reason.PolicyTimedOut, "policy " + policy + ": attachment " + a.Name})
+			d.Notes = append(d.Notes, action.Note{Why: reason.PolicyTimedOut, Detail: "policy " + policy + ": attachment " + a.Name})
 		case v.again[a.UID].After(v.Now):
 			d.After = min(d.After, v.again[a.UID].Sub(v.Now))
 		default:
@@ -227,10 +228,10 @@ func (v View) detach(due []Policy) (d Decision) {
 }
 
 // SawAttachments folds in what is attached to the node, as the API server listed it.
-func (m *Memory) SawAttachments(list []evict.Attachment) {
+func (m *Memory) SawAttachments(list []action.Attachment) {
 	m.loose = maps.Clone(m.loose) // a View holds the map that was there
 	maps.DeleteFunc(m.loose, func(pv, _ string) bool {
-		return !slices.ContainsFunc(list, func(a evict.Attachment) bool { return a.PV == pv && !a.Deleting })
+		return !slices.ContainsFunc(list, func(a action.Attachment) bool { return a.PV == pv && !a.Deleting })
 	})
 }
 

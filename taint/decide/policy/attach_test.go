@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // waits and hurries are volume attachment recovery's two rules.
@@ -26,23 +27,23 @@ func hurries() Policy {
 }
 
 // user is a terminating pod of a ReplicaSet that uses volumes of the driver, by their PVs.
-func user(name string, pvs ...string) evict.Pod {
-	p := evict.Pod{Namespace: "web", Name: name, UID: name, Owner: evict.Owner{Kind: "ReplicaSet", Name: "s"},
+func user(name string, pvs ...string) action.Pod {
+	p := action.Pod{Namespace: "web", Name: name, UID: name, Owner: action.Owner{Kind: "ReplicaSet", Name: "s"},
 		Deleting: true, DeleteAt: now.Add(-time.Second).Wall}
 	for _, pv := range pvs {
-		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Claim: "claim-" + pv, Driver: "csi"})
+		p.Volumes = append(p.Volumes, action.Volume{PV: pv, Claim: "claim-" + pv, Driver: "csi"})
 	}
 	return p
 }
 
 // entombed is the pod with a tombstone.
-func entombed(p evict.Pod) evict.Pod {
+func entombed(p action.Pod) action.Pod {
 	p.Terminal, p.Tombstone = true, true
 	return p
 }
 
-func attachment(pv string) evict.Attachment {
-	return evict.Attachment{Name: "va-" + pv, UID: "uid-" + pv, ResourceVersion: "1", PV: pv, Attacher: "csi"}
+func attachment(pv string) action.Attachment {
+	return action.Attachment{Name: "va-" + pv, UID: "uid-" + pv, ResourceVersion: "1", PV: pv, Attacher: "csi"}
 }
 
 // A pod is ended, and kept, where that frees its volumes; then their attachments go, and nobody else's.
@@ -51,98 +52,98 @@ func TestAttachments(t *testing.T) {
 	tests := []struct {
 		name   string
 		p      Policy
-		pods   []evict.Pod
+		pods   []action.Pod
 		change func(v *View)
 		want   string
 	}{
-		{"nobody waits for wait", waits(), []evict.Pod{user("a", "v")}, nil, "end[a]"},
-		{"in its grace", waits(), []evict.Pod{{Namespace: "web", UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
-			Volumes: []evict.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
-		{"nobody deleted it", waits(), []evict.Pod{{UID: "a", Owner: evict.Owner{Kind: "ReplicaSet"}, Volumes: []evict.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
-		{"a Deployment's, whose ReplicaSet another policy asked about", waits(), []evict.Pod{func() evict.Pod {
+		{"nobody waits for wait", waits(), []action.Pod{user("a", "v")}, nil, "end[a]"},
+		{"in its grace", waits(), []action.Pod{{Namespace: "web", UID: "a", Owner: action.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
+			Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
+		{"nobody deleted it", waits(), []action.Pod{{UID: "a", Owner: action.Owner{Kind: "ReplicaSet"}, Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
+		{"a Deployment's, whose ReplicaSet another policy asked about", waits(), []action.Pod{func() action.Pod {
 			p := user("a", "v")
-			p.Owner = evict.Owner{Kind: "Deployment", Name: "d", Known: true, Direct: "ReplicaSet"}
+			p.Owner = action.Owner{Kind: "Deployment", Name: "d", Known: true, Direct: "ReplicaSet"}
 			return p
 		}()}, nil, "end[a]"},
-		{"a StatefulSet's", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Owner.Kind = "StatefulSet"; return p }()}, nil, "wait 30s"},
-		{"a pod of nobody's", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Owner = evict.Owner{}; return p }()}, nil, "wait 30s"},
-		{"of another driver", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Volumes[0].Driver = "x"; return p }()}, nil, "wait 30s"},
-		{"exempt", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil, "wait 30s"},
+		{"a StatefulSet's", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Owner.Kind = "StatefulSet"; return p }()}, nil, "wait 30s"},
+		{"a pod of nobody's", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Owner = action.Owner{}; return p }()}, nil, "wait 30s"},
+		{"of another driver", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Volumes[0].Driver = "x"; return p }()}, nil, "wait 30s"},
+		{"exempt", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil, "wait 30s"},
 
-		{"another that may end uses the volume, too", waits(), []evict.Pod{user("a", "v"), user("b", "v")}, nil, "end[a b]"},
+		{"another that may end uses the volume, too", waits(), []action.Pod{user("a", "v"), user("b", "v")}, nil, "end[a b]"},
 		{"one in its grace uses the volume, too", waits(),
-			[]evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()},
+			[]action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()},
 			nil, "wait 3s"},
-		{"one that stays uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()}, nil, "wait 5s"},
-		{"a static one uses the volume, too", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
-		{"one that stays uses it by another name", waits(), []evict.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []evict.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
-		{"one whose volumes nobody read", waits(), []evict.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}}, nil, "volumes[b]"},
-		{"one that stays has a claim that cannot be read", waits(), []evict.Pod{user("a", "v"),
-			{Name: "b", UID: "b", Volumes: []evict.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
-		{"one of its own claims cannot be read", waits(), []evict.Pod{func() evict.Pod {
+		{"one that stays uses the volume, too", waits(), []action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()}, nil, "wait 5s"},
+		{"a static one uses the volume, too", waits(), []action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
+		{"one that stays uses it by another name", waits(), []action.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []action.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
+		{"one whose volumes nobody read", waits(), []action.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}}, nil, "volumes[b]"},
+		{"one that stays has a claim that cannot be read", waits(), []action.Pod{user("a", "v"),
+			{Name: "b", UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
+		{"one of its own claims cannot be read", waits(), []action.Pod{func() action.Pod {
 			p := user("a", "v")
-			p.Volumes = append(p.Volumes, evict.Volume{Claim: "x", Unread: true})
+			p.Volumes = append(p.Volumes, action.Volume{Claim: "x", Unread: true})
 			return p
 		}()}, nil, "wait 30s"},
-		{"a finished one used the volume", waits(), []evict.Pod{user("a", "v"), func() evict.Pod { p := user("b", "v"); p.Terminal = true; return p }()}, nil, "end[a]"},
-		{"one that stays uses a volume of one that shares another", waits(), []evict.Pod{user("a", "v"), user("b", "v", "w"), func() evict.Pod {
+		{"a finished one used the volume", waits(), []action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Terminal = true; return p }()}, nil, "end[a]"},
+		{"one that stays uses a volume of one that shares another", waits(), []action.Pod{user("a", "v"), user("b", "v", "w"), func() action.Pod {
 			p := user("c", "w")
 			p.DeleteAt = time.Time{}
 			return p
 		}()}, nil, "wait 5s"},
-		{"others go all the same", waits(), []evict.Pod{user("a", "v"), user("b", "w"), {UID: "c", Volumes: []evict.Volume{{PV: "w"}}}}, nil, "end[a]"},
-		{"a policy that does not detach takes no heed", func() Policy { p := waits(); p.Keep, p.Detach = false, false; return p }(), []evict.Pod{user("a", "v"),
-			{UID: "b", Volumes: []evict.Volume{{PV: "v"}}}}, nil, "end[a]"},
+		{"others go all the same", waits(), []action.Pod{user("a", "v"), user("b", "w"), {UID: "c", Volumes: []action.Volume{{PV: "w"}}}}, nil, "end[a]"},
+		{"a policy that does not detach takes no heed", func() Policy { p := waits(); p.Keep, p.Detach = false, false; return p }(), []action.Pod{user("a", "v"),
+			{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}, nil, "end[a]"},
 
-		{"immediate: nobody looked who waits", hurries(), []evict.Pod{user("a", "v")}, nil, "waiting[a]"},
-		{"immediate: nobody waits", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{} }, "wait 5s"},
-		{"immediate: one waits for it", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
-		{"immediate: in its grace", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
+		{"immediate: nobody looked who waits", hurries(), []action.Pod{user("a", "v")}, nil, "waiting[a]"},
+		{"immediate: nobody waits", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{} }, "wait 5s"},
+		{"immediate: one waits for it", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
+		{"immediate: in its grace", hurries(), []action.Pod{func() action.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
 			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
-		{"immediate: nobody deleted it", hurries(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Deleting, p.DeleteAt = false, time.Time{}; return p }()},
+		{"immediate: nobody deleted it", hurries(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Deleting, p.DeleteAt = false, time.Time{}; return p }()},
 			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "wait 5s"},
-		{"immediate: one waits for a claim of that name elsewhere", hurries(), []evict.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"db/claim-v": true} }, "wait 5s"},
-		{"immediate: one waits for another driver's volume of its", hurries(), []evict.Pod{func() evict.Pod {
+		{"immediate: one waits for a claim of that name elsewhere", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"db/claim-v": true} }, "wait 5s"},
+		{"immediate: one waits for another driver's volume of its", hurries(), []action.Pod{func() action.Pod {
 			p := user("a", "v", "w")
 			p.Volumes[1].Driver = "x"
 			return p
 		}()}, func(v *View) { v.Waiting = map[string]bool{"web/claim-w": true} }, "wait 5s"},
 
-		{"ended before this process: the attachments", waits(), []evict.Pod{entombed(user("a", "v"))}, nil, "attachments[]"},
-		{"they go", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")) }, "detach[va-v]"},
-		{"they are going", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Deleting = true; v.listed(a) }, "wait 30s"},
-		{"they are gone", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed() }, "wait 30s"},
-		{"others' stay", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("w"), attachment("v")) }, "detach[va-v]"},
-		{"another attacher's stays", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Attacher = "x"; v.listed(a) }, "wait 30s"},
-		{"that of a volume that one uses who stays, too", waits(), []evict.Pod{entombed(user("a", "v")), {UID: "b", Volumes: []evict.Volume{{PV: "v"}}}},
+		{"ended before this process: the attachments", waits(), []action.Pod{entombed(user("a", "v"))}, nil, "attachments[]"},
+		{"they go", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")) }, "detach[va-v]"},
+		{"they are going", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Deleting = true; v.listed(a) }, "wait 30s"},
+		{"they are gone", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed() }, "wait 30s"},
+		{"others' stay", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("w"), attachment("v")) }, "detach[va-v]"},
+		{"another attacher's stays", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Attacher = "x"; v.listed(a) }, "wait 30s"},
+		{"that of a volume that one uses who stays, too", waits(), []action.Pod{entombed(user("a", "v")), {UID: "b", Volumes: []action.Volume{{PV: "v"}}}},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"that of a volume that one with an unread claim may use", waits(), []evict.Pod{entombed(user("a", "v")),
-			{UID: "b", Volumes: []evict.Volume{{Claim: "x", Unread: true}}}}, func(v *View) { v.listed(attachment("v")) }, "wait 5s"},
-		{"volumes of others not read", waits(), []evict.Pod{entombed(user("a", "v")), {Name: "b", UID: "b", Claims: true}}, func(v *View) { v.listed(attachment("v")) }, "volumes[b]"},
-		{"a tombstone of a StatefulSet's", waits(), []evict.Pod{func() evict.Pod { p := entombed(user("a", "v")); p.Owner.Kind = "StatefulSet"; return p }()},
+		{"that of a volume that one with an unread claim may use", waits(), []action.Pod{entombed(user("a", "v")),
+			{UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}}, func(v *View) { v.listed(attachment("v")) }, "wait 5s"},
+		{"volumes of others not read", waits(), []action.Pod{entombed(user("a", "v")), {Name: "b", UID: "b", Claims: true}}, func(v *View) { v.listed(attachment("v")) }, "volumes[b]"},
+		{"a tombstone of a StatefulSet's", waits(), []action.Pod{func() action.Pod { p := entombed(user("a", "v")); p.Owner.Kind = "StatefulSet"; return p }()},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"finished by itself", waits(), []evict.Pod{func() evict.Pod { p := user("a", "v"); p.Terminal = true; return p }()},
+		{"finished by itself", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Terminal = true; return p }()},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"a tombstone that nobody deleted", waits(), []evict.Pod{func() evict.Pod {
+		{"a tombstone that nobody deleted", waits(), []action.Pod{func() action.Pod {
 			p := entombed(user("a", "v"))
 			p.Deleting = false
 			return p
 		}()}, func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"refused a moment ago", waits(), []evict.Pod{entombed(user("a", "v")), entombed(user("b", "w"))}, func(v *View) {
+		{"refused a moment ago", waits(), []action.Pod{entombed(user("a", "v")), entombed(user("b", "w"))}, func(v *View) {
 			v.listed(attachment("v"), attachment("w"))
-			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]evict.Refusal{"uid-v": evict.Denied}, now)
+			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]action.Refusal{"uid-v": action.Denied}, now)
 		}, "detach[va-w]"},
-		{"all refused a moment ago", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+		{"all refused a moment ago", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) {
 			v.listed(attachment("v"))
-			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]evict.Refusal{"uid-v": evict.Denied}, now)
+			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]action.Refusal{"uid-v": action.Denied}, now)
 		}, "wait 5s"},
-		{"the node is back", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Ready = corev1.ConditionTrue }, "leave"},
-		{"the node is marked", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Mark = &taint.Mark{} }, "leave"},
-		{"a fence has begun", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+		{"the node is back", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"the node is marked", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Mark = &taint.Mark{} }, "leave"},
+		{"a fence has begun", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) {
 			v.listed(attachment("v"))
 			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
 		}, "leave"},
-		{"all nodes look dead", waits(), []evict.Pod{entombed(user("a", "v"))}, func(v *View) {
+		{"all nodes look dead", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) {
 			v.listed(attachment("v"))
 			v.Storm.Detail = "zone lost"
 		}, "wait 5s: zone lost"},
@@ -162,7 +163,7 @@ func TestAttachments(t *testing.T) {
 }
 
 // listed is that the API server listed these attachments.
-func (v *View) listed(all ...evict.Attachment) {
+func (v *View) listed(all ...action.Attachment) {
 	v.Attached, v.Attachments = true, all
 	v.SawAttachments(all)
 }
@@ -170,8 +171,8 @@ func (v *View) listed(all ...evict.Attachment) {
 // story plays Step against one node until it waits or leaves, and tells its acts.
 type story struct {
 	v     View
-	pods  []evict.Pod
-	atts  []evict.Attachment
+	pods  []action.Pod
+	atts  []action.Attachment
 	waits map[string]bool
 	keep  bool // pods that are deleted stay: somebody else deletes them meanwhile
 }
@@ -181,7 +182,7 @@ func (s *story) play() string {
 	for range 30 {
 		d := Step(s.v)
 		s.v.Decided(d)
-		how := map[string]evict.Refusal{}
+		how := map[string]action.Refusal{}
 		switch d.Act {
 		case ReadPods:
 			s.v.Listed, s.v.Pods = true, slices.Clone(s.pods)
@@ -198,8 +199,8 @@ func (s *story) play() string {
 		}
 		acts = append(acts, what(d))
 		for _, p := range d.Pods {
-			how[p.UID] = evict.Accepted
-			i := slices.IndexFunc(s.pods, func(q evict.Pod) bool { return q.UID == p.UID })
+			how[p.UID] = action.Accepted
+			i := slices.IndexFunc(s.pods, func(q action.Pod) bool { return q.UID == p.UID })
 			if d.Act == Delete || s.keep {
 				s.pods = slices.Delete(s.pods, i, i+1)
 			} else {
@@ -207,8 +208,8 @@ func (s *story) play() string {
 			}
 		}
 		for _, a := range d.Attachments {
-			how[a.UID] = evict.Accepted
-			s.atts = slices.DeleteFunc(s.atts, func(b evict.Attachment) bool { return b.UID == a.UID })
+			how[a.UID] = action.Accepted
+			s.atts = slices.DeleteFunc(s.atts, func(b action.Attachment) bool { return b.UID == a.UID })
 		}
 		s.v.Wrote(d, how, s.v.Now)
 		s.v.Listed, s.v.Pods, s.v.Waiting, s.v.Attached, s.v.Attachments = false, nil, nil, false, nil
@@ -219,15 +220,15 @@ func (s *story) play() string {
 // Where pods are deleted, too, they go first. What they freed is remembered when they are gone, and is done once.
 func TestAttachmentsAfterDeletion(t *testing.T) {
 	deletes := Policy{Name: "d", When: NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates}
-	pods := func() []evict.Pod {
-		of := func(name, kind, direct, pv string) evict.Pod {
+	pods := func() []action.Pod {
+		of := func(name, kind, direct, pv string) action.Pod {
 			p := user(name, pv)
-			p.Owner = evict.Owner{Kind: kind, Known: true, Direct: direct}
+			p.Owner = action.Owner{Kind: kind, Known: true, Direct: direct}
 			return p
 		}
-		return []evict.Pod{of("deployment", "Deployment", "ReplicaSet", "v"), of("alone", "ReplicaSet", "ReplicaSet", "w"), of("set", "StatefulSet", "StatefulSet", "x")}
+		return []action.Pod{of("deployment", "Deployment", "ReplicaSet", "v"), of("alone", "ReplicaSet", "ReplicaSet", "w"), of("set", "StatefulSet", "StatefulSet", "x")}
 	}
-	all := []evict.Attachment{attachment("v"), attachment("w"), attachment("x")}
+	all := []action.Attachment{attachment("v"), attachment("w"), attachment("x")}
 	inGrace := pods()
 	for i := range inGrace {
 		inGrace[i].DeleteAt = now.Add(time.Minute).Wall
@@ -235,7 +236,7 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 	tests := []struct {
 		name     string
 		policies []Policy
-		pods     []evict.Pod
+		pods     []action.Pod
 		keep     bool
 		want     string
 		left     string
@@ -284,13 +285,13 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 // A policy whose trigger is the change has not done before what its pods used is detached.
 func TestDetachBeforeDone(t *testing.T) {
 	p := Policy{Name: "once", When: BecameNotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}
-	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []evict.Pod{user("a", "v")}, atts: []evict.Attachment{attachment("v")}}
+	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []action.Pod{user("a", "v")}, atts: []action.Attachment{attachment("v")}}
 	s.v.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 	s.v.Look = down()
 	s.v.Saw(s.v.Look)
 	refused := s.v
 	refused.Listed, refused.loose, refused.Attached, refused.Attachments = true, map[string]string{"v": "once"}, true, s.atts
-	refused.Wrote(Decision{Act: DeleteAttachments, Attachments: s.atts}, map[string]evict.Refusal{"uid-v": evict.Failed}, now)
+	refused.Wrote(Decision{Act: DeleteAttachments, Attachments: s.atts}, map[string]action.Refusal{"uid-v": action.Failed}, now)
 	if d := Step(refused); d.Act != Wait || len(d.Done) > 0 {
 		t.Errorf("while the deletion rests: got %s, done %v, want it not done", what(d), d.Done)
 	}
@@ -304,17 +305,17 @@ func TestLooseIsForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*View){
 		"back":         func(v *View) { v.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },
 		"marked":       func(v *View) { v.Saw(taint.Look{Exists: true, Mark: &taint.Mark{}}) },
-		"not attached": func(v *View) { v.SawAttachments([]evict.Attachment{attachment("w")}) },
+		"not attached": func(v *View) { v.SawAttachments([]action.Attachment{attachment("w")}) },
 		"used again": func(v *View) {
-			v.Pods = []evict.Pod{{UID: "b", Volumes: []evict.Volume{{PV: "v"}}}}
+			v.Pods = []action.Pod{{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}
 			v.Decided(Step(*v))
 		},
 		"deleted": func(v *View) {
-			v.Wrote(Decision{Act: DeleteAttachments, Attachments: []evict.Attachment{attachment("v")}}, map[string]evict.Refusal{"uid-v": evict.Accepted}, now)
+			v.Wrote(Decision{Act: DeleteAttachments, Attachments: []action.Attachment{attachment("v")}}, map[string]action.Refusal{"uid-v": action.Accepted}, now)
 		},
 	} {
 		v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{waits()}}
-		v.Wrote(Decision{Act: Tombstone, Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+		v.Wrote(Decision{Act: Tombstone, Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}, map[string]action.Refusal{"a": action.Accepted}, now)
 		if len(v.loose) != 1 || v.Owes() {
 			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.loose, v.Owes())
 		}

@@ -3,6 +3,8 @@ package policy
 import (
 	"encoding/json"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
@@ -37,10 +39,10 @@ type spellJSON struct {
 }
 
 type freedJSON struct {
-	Policy  string       `json:"policy"`
-	Volume  evict.Volume `json:"volume"`
-	Boot    string       `json:"boot"`
-	Cleared bool         `json:"cleared,omitempty"`
+	Policy  string        `json:"policy"`
+	Volume  action.Volume `json:"volume"`
+	Boot    string        `json:"boot"`
+	Cleared bool          `json:"cleared,omitempty"`
 }
 
 // MarshalJSON writes all of it: who reads it decides as this process would.

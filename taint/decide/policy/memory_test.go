@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
@@ -19,7 +21,7 @@ func TestMemoryIsWrittenWhole(t *testing.T) {
 		again: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
 		owed: map[string]bool{"v": true}, freed: map[string]bool{"w": true}, told: map[string]bool{"p": true},
 		loose: map[string]string{"pv": "p"}, spells: map[string]spell{"p": {true, at.Add(4), true, at.Add(5)}}, failed: map[string]bool{"x": true},
-		free: []freed{{"p", evict.Volume{PV: "pv", Driver: "d"}, "b", true}}, boot: "b",
+		free: []freed{{"p", action.Volume{PV: "pv", Driver: "d"}, "b", true}}, boot: "b",
 	}
 	for v, i := reflect.ValueOf(m), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -123,13 +125,13 @@ func (m Memory) Stock(l taint.Look) evict.Stock {
 }
 
 // SawPods folds in what is bound to the node.
-func (m *Memory) SawPods(pods []evict.Pod) {
+func (m *Memory) SawPods(pods []action.Pod) {
 	gone := func(uid string, _ bool) bool {
-		return !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.UID == uid })
+		return !slices.ContainsFunc(pods, func(p action.Pod) bool { return p.UID == uid })
 	}
 	m.clone()
 	maps.DeleteFunc(m.owed, func(uid string, _ bool) bool {
-		return !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.UID == uid && ended(p) })
+		return !slices.ContainsFunc(pods, func(p action.Pod) bool { return p.UID == uid && ended(p) })
 	})
 	maps.DeleteFunc(m.small, gone)
 	maps.DeleteFunc(m.freed, gone)
@@ -142,7 +144,7 @@ func (m *Memory) clone() {
 }
 
 // ended reports a pod that is still to be deleted.
-func ended(p evict.Pod) bool { return p.Tombstone && !p.Kept() }
+func ended(p action.Pod) bool { return p.Tombstone && !p.Kept() }
 
 // Decided folds in what a decision found out beside what is to be done.
 func (m *Memory) Decided(d Decision) {
@@ -176,7 +178,7 @@ func (m Memory) Owes() bool { return len(m.owed) > 0 }
 const retry = 5 * time.Second
 
 // Wrote folds in how the writes of a decision's pods or attachments ended, by UID.
-func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now providers.Instant) {
+func (m *Memory) Wrote(d Decision, how map[string]action.Refusal, now providers.Instant) {
 	m.clone()
 	if m.again == nil {
 		m.again = map[string]providers.Instant{}
@@ -185,7 +187,7 @@ func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now providers.I
 	ending := d.Act == Tombstone
 	for uid, why := range how {
 		switch {
-		case why == evict.Accepted && ending:
+		case why == action.Accepted && ending:
 			m.set(uid, d.Frees[uid])
 			if m.owed == nil {
 				m.owed = map[string]bool{}
@@ -193,18 +195,18 @@ func (m *Memory) Wrote(d Decision, how map[string]evict.Refusal, now providers.I
 			if !d.Policy.Keep {
 				m.owed[uid] = true
 			}
-		case why == evict.TooLarge && ending && !m.small[uid]: // at once, in its small form
+		case why == action.TooLarge && ending && !m.small[uid]: // at once, in its small form
 			if m.small == nil {
 				m.small = map[string]bool{}
 			}
 			m.small[uid] = true
-		case why != evict.Accepted && why != evict.Changed:
+		case why != action.Accepted && why != action.Changed:
 			m.again[uid] = now.Add(d.Policy.rest())
 		}
 	}
 	m.wrote(d, how)
 	for _, a := range d.Attachments {
-		if why, tried := how[a.UID]; tried && why == evict.Accepted {
+		if why, tried := how[a.UID]; tried && why == action.Accepted {
 			delete(m.loose, a.PV)
 		}
 	}
@@ -216,15 +218,15 @@ type View struct {
 	Look     taint.Look // live, read after the last act
 	Memory              // after Saw
 	Policies []Policy
-	Storm    Aside // why no policy may end anything now: it is not this node alone that looks dead
+	Storm    action.Aside // why no policy may end anything now: it is not this node alone that looks dead
 
-	Rival  *string     // why a policy that yields must end nothing, "" where it may; nil: not read after Look
-	Listed bool        // Pods were listed after Look
-	Pods   []evict.Pod // all that are bound to the node
+	Rival  *string      // why a policy that yields must end nothing, "" where it may; nil: not read after Look
+	Listed bool         // Pods were listed after Look
+	Pods   []action.Pod // all that are bound to the node
 
-	Waiting     map[string]bool    // claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere; nil: nobody looked after Look
-	Attached    bool               // Attachments were listed by the API server after Look
-	Attachments []evict.Attachment // all that name the node
+	Waiting     map[string]bool     // claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere; nil: nobody looked after Look
+	Attached    bool                // Attachments were listed by the API server after Look
+	Attachments []action.Attachment // all that name the node
 
 	Storage map[string]storage.Health // by adapter: what its system says of the node
 }
@@ -249,32 +251,25 @@ const (
 	ClearVolumes      // PATCH volumesInUse to Decision.InUse with the Look's resourceVersion
 )
 
-// Aside is why policies end nothing that they would end otherwise. The zero value is no reason.
-type Aside struct {
-	Why    reason.Reason // "": it is not reported
-	Detail string
-	Once   string // names what is the same for many nodes, which is reported once; may be empty
-}
-
 // Decision is one act and its reason.
 type Decision struct {
 	Act    Act
 	Why    reason.Reason
 	Detail string
 	After  time.Duration
-	Pods   []evict.Pod
-	Policy Policy   // Tombstone, DeleteAttachments: in whose name
-	Aside  Aside    // Wait
-	Done   []string // policies that have nothing left to do about this change of the node
+	Pods   []action.Pod
+	Policy Policy       // Tombstone, DeleteAttachments: in whose name
+	Aside  action.Aside // Wait
+	Done   []string     // policies that have nothing left to do about this change of the node
 
-	Attachments []evict.Attachment           // DeleteAttachments
+	Attachments []action.Attachment          // DeleteAttachments
 	Frees       map[string]map[string]string // Tombstone: by the pods' UIDs, the volumes that are loose once it is written, with a policy's name
 	Found       map[string]map[string]string // the same of pods that were ended before, by whatever process
 	Settled     []string                     // volumes that are loose no more
 
 	InUse []corev1.UniqueVolumeName    // ClearVolumes
 	Begun map[string]providers.Instant // policies whose spells begin
-	Notes []Note                       // of those that are done, or leave pods alone
+	Notes []action.Note                // of those that are done, or leave pods alone
 	Told  []string                     // policies whose Notes name the pods that tolerate the mark
 }
 
@@ -287,7 +282,7 @@ const (
 // Step returns the next act for an unmarked node.
 func Step(v View) Decision {
 	due := v.due()
-	held := len(due) > 0 && v.Storm != (Aside{})
+	held := len(due) > 0 && v.Storm != (action.Aside{})
 	switch {
 	case len(due) == 0 && !v.Owes():
 		return Decision{Act: Leave}
@@ -302,7 +297,7 @@ func Step(v View) Decision {
 	}
 	v.Memory.Decided(Decision{Found: found})
 	d := Decision{Act: Wait, After: quiet, Found: found}
-	left := v.where(func(p evict.Pod) bool { return ended(p) && bury[p.UID] })
+	left := v.where(func(p action.Pod) bool { return ended(p) && bury[p.UID] })
 	if ready := slices.DeleteFunc(slices.Clone(left), v.rests); len(ready) > 0 {
 		d.Act, d.Why, d.Pods = Delete, reason.PolicyDeleting, ready
 		return d
@@ -377,7 +372,7 @@ func (v View) nameTolerating(due []Policy, wait Decision) Decision {
 // tolerating returns the policy's pods that it leaves alone because they tolerate the mark, as text. read is what to
 // read before that can be said; Leave: nothing.
 func (v View) tolerating(p Policy) (pods []string, read Decision) {
-	stay := v.where(func(pod evict.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
+	stay := v.where(func(pod action.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
 	for i := range stay {
 		stay[i].Exempt = taint.NotExempt // resolve passes over exempt pods
 	}
@@ -389,7 +384,7 @@ func (v View) tolerating(p Policy) (pods []string, read Decision) {
 }
 
 // rests reports that a write of the pod was refused a moment ago.
-func (v View) rests(p evict.Pod) bool { return v.again[p.UID].After(v.Now) }
+func (v View) rests(p action.Pod) bool { return v.again[p.UID].After(v.Now) }
 
 // due are the policies whose trigger is there.
 func (v View) due() []Policy {
@@ -414,7 +409,7 @@ func (v View) due() []Policy {
 
 // step is one policy's next act. Leave: none of its pods is left.
 func (v View) step(p Policy) Decision {
-	mine, read := p.resolve(v.where(func(pod evict.Pod) bool { return !pod.Terminal }))
+	mine, read := p.resolve(v.where(func(pod action.Pod) bool { return !pod.Terminal }))
 	if read.Act != Leave {
 		return read
 	}
@@ -425,13 +420,13 @@ func (v View) step(p Policy) Decision {
 }
 
 // end ends those of the policy's pods whose time has come.
-func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
+func (v View) end(p Policy, mine []action.Pod) (d Decision) {
 	d = Decision{Act: Wait, After: resync, Policy: p}
 	if !v.Look.IsReady() && !v.Look.Closed() { // a replacement could be bound to this very node, and would hang there
 		d.After = pollStock
 		return d
 	}
-	var end []evict.Pod
+	var end []action.Pod
 	stock := v.Stock(v.Look)
 	for _, pod := range mine {
 		switch {
@@ -453,7 +448,7 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 		if v.Waiting == nil {
 			return Decision{Act: ReadWaiting, Pods: end}
 		}
-		end = slices.DeleteFunc(end, func(pod evict.Pod) bool { return !v.claimed(p, pod) })
+		end = slices.DeleteFunc(end, func(pod action.Pod) bool { return !v.claimed(p, pod) })
 	}
 	if p.Keep {
 		var read Decision
@@ -470,7 +465,7 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 		return Decision{Act: ReadRival}
 	case *v.Rival != "":
 		d.After = quiet
-		d.Aside = Aside{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
+		d.Aside = action.Aside{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
 		return d
 	}
 	for i := range end {
@@ -479,19 +474,19 @@ func (v View) end(p Policy, mine []evict.Pod) (d Decision) {
 	return Decision{Act: Tombstone, Why: reason.PolicyEnding, Detail: p.String(), Pods: end, Policy: p}
 }
 
-func (p Policy) matches(pod evict.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }
+func (p Policy) matches(pod action.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }
 
-func (p Policy) owns(pod evict.Pod) bool {
+func (p Policy) owns(pod action.Pod) bool {
 	return len(p.Owners) == 0 || slices.Contains(p.Owners, pod.Owner.Kind) || slices.Contains(p.Owners, pod.Owner.Direct)
 }
 
-func (p Policy) stores(pod evict.Pod) bool {
+func (p Policy) stores(pod action.Pod) bool {
 	of := len(p.drives(pod))
 	return of > 0 && !unread(pod) && (!p.AllVolumes || of == len(pod.Volumes))
 }
 
-func (v View) where(ok func(evict.Pod) bool) []evict.Pod {
-	return slices.DeleteFunc(slices.Clone(v.Pods), func(p evict.Pod) bool { return !ok(p) })
+func (v View) where(ok func(action.Pod) bool) []action.Pod {
+	return slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool { return !ok(p) })
 }
 
 // String names the policy and its word, for Events and logs.

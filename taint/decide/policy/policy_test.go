@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -26,11 +27,11 @@ func down() taint.Look {
 }
 
 // pod is one that every part of full selects.
-func pod(name string) evict.Pod {
-	return evict.Pod{
-		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: evict.Owner{Kind: "StatefulSet", Name: "s"},
+func pod(name string) action.Pod {
+	return action.Pod{
+		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: action.Owner{Kind: "StatefulSet", Name: "s"},
 		DeleteAt: now.Add(-time.Second).Wall, Deleting: true,
-		Volumes: []evict.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
+		Volumes: []action.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
 	}
 }
 
@@ -55,7 +56,7 @@ func what(d Decision) string {
 	case Leave:
 		return "leave"
 	case Wait:
-		if d.Aside != (Aside{}) {
+		if d.Aside != (action.Aside{}) {
 			return "wait " + d.After.String() + ": " + d.Aside.Detail
 		}
 		return "wait " + d.After.String()
@@ -72,133 +73,133 @@ func what(d Decision) string {
 func TestStep(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(v *View, p *Policy, pod *evict.Pod)
+		change func(v *View, p *Policy, pod *action.Pod)
 		want   string
 	}{
-		{"all fits", func(*View, *Policy, *evict.Pod) {}, "end[a]"},
-		{"nothing was listed", func(v *View, _ *Policy, _ *evict.Pod) { v.Listed, v.Pods = false, nil }, "list[]"},
-		{"no word for doing without proof", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = Never }, "leave"},
-		{"the storage fences", func(_ *View, p *Policy, _ *evict.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
-		{"node Ready", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
-		{"the scheduler may bind its replacement to this node", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints = nil }, "wait 200ms"},
-		{"a taint that closes it only to some", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
-		{"a taint that closes it to nobody", func(v *View, _ *Policy, _ *evict.Pod) {
+		{"all fits", func(*View, *Policy, *action.Pod) {}, "end[a]"},
+		{"nothing was listed", func(v *View, _ *Policy, _ *action.Pod) { v.Listed, v.Pods = false, nil }, "list[]"},
+		{"no word for doing without proof", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = Never }, "leave"},
+		{"the storage fences", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
+		{"node Ready", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"the scheduler may bind its replacement to this node", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},
+		{"a taint that closes it only to some", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
+		{"a taint that closes it to nobody", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule
 		}, "wait 200ms"},
-		{"node cordoned", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Taints[0].Key = corev1.TaintNodeUnschedulable }, "end[a]"},
-		{"node says False, and is closed", func(v *View, _ *Policy, _ *evict.Pod) {
+		{"node cordoned", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = corev1.TaintNodeUnschedulable }, "end[a]"},
+		{"node says False, and is closed", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Ready, v.Look.Taints[0].Key = corev1.ConditionFalse, corev1.TaintNodeNotReady
 		}, "end[a]"},
-		{"node says False", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = corev1.ConditionFalse }, "end[a]"},
-		{"node says nothing", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Ready = "" }, "end[a]"},
-		{"node gone", func(v *View, _ *Policy, _ *evict.Pod) { v.Look = taint.Look{} }, "leave"},
-		{"node of another rack", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Labels = nil }, "leave"},
-		{"node marked", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Mark = &taint.Mark{} }, "leave"},
-		{"fence under way", func(v *View, _ *Policy, _ *evict.Pod) {
+		{"node says False", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = corev1.ConditionFalse }, "end[a]"},
+		{"node says nothing", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = "" }, "end[a]"},
+		{"node gone", func(v *View, _ *Policy, _ *action.Pod) { v.Look = taint.Look{} }, "leave"},
+		{"node of another rack", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Labels = nil }, "leave"},
+		{"node marked", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Mark = &taint.Mark{} }, "leave"},
+		{"fence under way", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
 		}, "leave"},
-		{"fence over", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.Record = &taint.Record{Phase: taint.PhaseDone} }, "end[a]"},
-		{"record unreadable", func(v *View, _ *Policy, _ *evict.Pod) { v.Look.RecordErr = fmt.Errorf("no") }, "leave"},
-		{"a storm", func(v *View, _ *Policy, _ *evict.Pod) { v.Storm.Detail = "zone lost" }, "wait 5s: zone lost"},
-		{"a storm, nothing was listed", func(v *View, _ *Policy, _ *evict.Pod) {
+		{"fence over", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Record = &taint.Record{Phase: taint.PhaseDone} }, "end[a]"},
+		{"record unreadable", func(v *View, _ *Policy, _ *action.Pod) { v.Look.RecordErr = fmt.Errorf("no") }, "leave"},
+		{"a storm", func(v *View, _ *Policy, _ *action.Pod) { v.Storm.Detail = "zone lost" }, "wait 5s: zone lost"},
+		{"a storm, nothing was listed", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Storm.Detail, v.Listed, v.Pods = "zone lost", false, nil
 		}, "wait 5s: zone lost"},
-		{"a storm, and no trigger", func(v *View, _ *Policy, _ *evict.Pod) {
+		{"a storm, and no trigger", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Storm.Detail, v.Look.Ready = "zone lost", corev1.ConditionTrue
 		}, "leave"},
-		{"a storm, and what was ended is still there", func(v *View, _ *Policy, pod *evict.Pod) {
+		{"a storm, and what was ended is still there", func(v *View, _ *Policy, pod *action.Pod) {
 			v.Storm.Detail, v.owed, pod.Terminal, pod.Tombstone = "zone lost", map[string]bool{"a": true}, true, true
 		}, "delete[a]"},
-		{"other namespace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
-		{"any namespace", func(_ *View, p *Policy, pod *evict.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
-		{"other label", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Labels = nil }, "wait 30s"},
-		{"other owner", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "Job" }, "wait 30s"},
-		{"no owner", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner = evict.Owner{} }, "wait 30s"},
-		{"any owner", func(_ *View, p *Policy, pod *evict.Pod) { p.Owners, pod.Owner = nil, evict.Owner{} }, "end[a]"},
-		{"DaemonSet's", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptDaemon }, "wait 30s"},
-		{"static pod", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptStatic }, "wait 30s"},
-		{"tolerates the mark", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
-		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *evict.Pod) {
+		{"other namespace", func(_ *View, _ *Policy, pod *action.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
+		{"any namespace", func(_ *View, p *Policy, pod *action.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
+		{"other label", func(_ *View, _ *Policy, pod *action.Pod) { pod.Labels = nil }, "wait 30s"},
+		{"other owner", func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner.Kind = "Job" }, "wait 30s"},
+		{"no owner", func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner = action.Owner{} }, "wait 30s"},
+		{"any owner", func(_ *View, p *Policy, pod *action.Pod) { p.Owners, pod.Owner = nil, action.Owner{} }, "end[a]"},
+		{"DaemonSet's", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptDaemon }, "wait 30s"},
+		{"static pod", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptStatic }, "wait 30s"},
+		{"tolerates the mark", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
+		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *action.Pod) {
 			v.Memory.Saw(v.Look)
 			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating, pod.DeleteAt, pod.Deleting = false, time.Time{}, false
 		}, "wait 200ms"},
-		{"stock eviction has deleted it", func(v *View, p *Policy, pod *evict.Pod) {
+		{"stock eviction has deleted it", func(v *View, p *Policy, pod *action.Pod) {
 			v.Memory.Saw(v.Look)
 			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating = false
 		}, "end[a]"},
-		{"finished", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal = true }, "wait 30s"},
-		{"ReplicaSet that nobody looked at", func(_ *View, p *Policy, pod *evict.Pod) {
-			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "ReplicaSet"}
+		{"finished", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal = true }, "wait 30s"},
+		{"ReplicaSet that nobody looked at", func(_ *View, p *Policy, pod *action.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "ReplicaSet"}
 		}, "owners[a]"},
-		{"ReplicaSet of a Deployment", func(_ *View, p *Policy, pod *evict.Pod) {
-			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "Deployment", Known: true}
+		{"ReplicaSet of a Deployment", func(_ *View, p *Policy, pod *action.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "Deployment", Known: true}
 		}, "end[a]"},
-		{"ReplicaSet of nobody", func(_ *View, p *Policy, pod *evict.Pod) {
-			p.Owners, pod.Owner = []string{"Deployment"}, evict.Owner{Kind: "ReplicaSet", Known: true}
+		{"ReplicaSet of nobody", func(_ *View, p *Policy, pod *action.Pod) {
+			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "ReplicaSet", Known: true}
 		}, "wait 30s"},
-		{"ReplicaSets under a policy of StatefulSets", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
-		{"volumes not read", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Claims, pod.Volumes = true, nil }, "volumes[a]"},
-		{"volumes of another driver", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Volumes = pod.Volumes[:1] }, "wait 30s"},
-		{"another driver's volume beside, where all must be its own", func(_ *View, p *Policy, _ *evict.Pod) { p.AllVolumes = true }, "wait 30s"},
-		{"no other driver's volume", func(_ *View, p *Policy, pod *evict.Pod) { p.AllVolumes, pod.Volumes = true, pod.Volumes[1:] }, "end[a]"},
-		{"no volume at all, where all must be its own", func(_ *View, p *Policy, pod *evict.Pod) { p.AllVolumes, pod.Volumes = true, nil }, "wait 30s"},
-		{"any driver", func(_ *View, p *Policy, pod *evict.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
-		{"nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
-		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *evict.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
-		{"still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall }, "wait 1.234s"},
-		{"long in its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall },
+		{"ReplicaSets under a policy of StatefulSets", func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
+		{"volumes not read", func(_ *View, _ *Policy, pod *action.Pod) { pod.Claims, pod.Volumes = true, nil }, "volumes[a]"},
+		{"volumes of another driver", func(_ *View, _ *Policy, pod *action.Pod) { pod.Volumes = pod.Volumes[:1] }, "wait 30s"},
+		{"another driver's volume beside, where all must be its own", func(_ *View, p *Policy, _ *action.Pod) { p.AllVolumes = true }, "wait 30s"},
+		{"no other driver's volume", func(_ *View, p *Policy, pod *action.Pod) { p.AllVolumes, pod.Volumes = true, pod.Volumes[1:] }, "end[a]"},
+		{"no volume at all, where all must be its own", func(_ *View, p *Policy, pod *action.Pod) { p.AllVolumes, pod.Volumes = true, nil }, "wait 30s"},
+		{"any driver", func(_ *View, p *Policy, pod *action.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
+		{"nobody deleted it", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
+		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *action.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
+		{"still in its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall }, "wait 1.234s"},
+		{"long in its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall },
 			"wait 5s"},
-		{"at the end of its grace", func(_ *View, _ *Policy, pod *evict.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
-		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *evict.Pod) { p.Yields = true }, "rival[]"},
-		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},
-		{"the storage's own setting does the same", func(v *View, p *Policy, _ *evict.Pod) { p.Yields, v.Rival = true, new("on") }, "wait 30s: policy p: on"},
-		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *evict.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
-		{"another's setting", func(v *View, _ *Policy, _ *evict.Pod) { v.Rival = new("on") }, "end[a]"},
-		{"the last writes were refused", func(v *View, _ *Policy, _ *evict.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Denied}, now.Add(-2*time.Second))
+		{"at the end of its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
+		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *action.Pod) { p.Yields = true }, "rival[]"},
+		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},
+		{"the storage's own setting does the same", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.Rival = true, new("on") }, "wait 30s: policy p: on"},
+		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *action.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
+		{"another's setting", func(v *View, _ *Policy, _ *action.Pod) { v.Rival = new("on") }, "end[a]"},
+		{"the last writes were refused", func(v *View, _ *Policy, _ *action.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Denied}, now.Add(-2*time.Second))
 		}, "wait 3s"},
-		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *evict.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *action.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.TooLarge}, now)
 		}, "end[a small]"},
-		{"too large for any", func(v *View, _ *Policy, _ *evict.Pod) {
+		{"too large for any", func(v *View, _ *Policy, _ *action.Pod) {
 			for range 2 {
-				v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.TooLarge}, now)
+				v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.TooLarge}, now)
 			}
 		}, "wait 5s"},
-		{"ended", func(v *View, _ *Policy, pod *evict.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+		{"ended", func(v *View, _ *Policy, pod *action.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Accepted}, now)
 			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
-		{"ended, and the node is back", func(v *View, _ *Policy, pod *evict.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
+		{"ended, and the node is back", func(v *View, _ *Policy, pod *action.Pod) {
+			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Accepted}, now)
 			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
 		}, "delete[a]"},
-		{"ended by somebody else", func(_ *View, _ *Policy, pod *evict.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
-		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *evict.Pod) {
+		{"ended by somebody else", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
+		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second).Wall
 		}, "wait 30s"},
-		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *evict.Pod) {
+		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, pod.Deleting, pod.DeleteAt = true, true, false, time.Time{}
 		}, "wait 30s"},
-		{"ended by somebody else, under a policy that deletes what it ended", func(_ *View, p *Policy, pod *evict.Pod) {
+		{"ended by somebody else, under a policy that deletes what it ended", func(_ *View, p *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, p.Terminating = true, true, false
 		}, "wait 30s"},
-		{"the change, not seen", func(_ *View, p *Policy, _ *evict.Pod) { p.When = BecameNotReady }, "leave"},
-		{"the change, seen", func(v *View, p *Policy, _ *evict.Pod) {
+		{"the change, not seen", func(_ *View, p *Policy, _ *action.Pod) { p.When = BecameNotReady }, "leave"},
+		{"the change, seen", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
 			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 			v.Memory.Saw(v.Look)
 			v.Memory.Saw(v.Look)
 		}, "end[a]"},
-		{"the change, done with", func(v *View, p *Policy, _ *evict.Pod) {
+		{"the change, done with", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
 			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 			v.Memory.Saw(v.Look)
 			v.Decided(Decision{Done: []string{"p"}})
 		}, "leave"},
-		{"the change, a second time", func(v *View, p *Policy, _ *evict.Pod) {
+		{"the change, a second time", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
 			for range 2 {
 				v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
@@ -210,10 +211,10 @@ func TestStep(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v, p, one := View{Now: now, Look: down(), Listed: true}, full(), pod("a")
-			v.Pods = []evict.Pod{{}}
+			v.Pods = []action.Pod{{}}
 			tt.change(&v, &p, &one)
 			if v.Listed {
-				v.Pods = []evict.Pod{one}
+				v.Pods = []action.Pod{one}
 				v.SawPods(v.Pods)
 			}
 			v.Policies = []Policy{p}
@@ -229,9 +230,9 @@ func TestRefusedPods(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	stuck := pod("stuck")
 	stuck.Terminal, stuck.Tombstone = true, true
-	v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"stuck": evict.Accepted}, now)
-	v.Wrote(Decision{Act: Delete}, map[string]evict.Refusal{"stuck": evict.Denied}, now.Add(-time.Second))
-	v.Pods = []evict.Pod{stuck, pod("next")}
+	v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"stuck": action.Accepted}, now)
+	v.Wrote(Decision{Act: Delete}, map[string]action.Refusal{"stuck": action.Denied}, now.Add(-time.Second))
+	v.Pods = []action.Pod{stuck, pod("next")}
 	v.SawPods(v.Pods)
 	if got := what(Step(v)); got != "end[next]" {
 		t.Errorf("beside one that may be ended: got %s", got)
@@ -255,12 +256,12 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	a := pod("a")
 	a.Terminal, a.Tombstone = true, true
-	v.Wrote(Decision{Act: Tombstone}, map[string]evict.Refusal{"a": evict.Accepted}, now)
-	if v.SawPods([]evict.Pod{a}); !v.Owes() {
+	v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Accepted}, now)
+	if v.SawPods([]action.Pod{a}); !v.Owes() {
 		t.Error("ended, and not deleted yet: got nothing owed")
 	}
 	a.Deleting, a.Grace, a.Finalizers = true, 0, []string{"example.com/keep"}
-	if v.SawPods([]evict.Pod{a}); v.Owes() {
+	if v.SawPods([]action.Pod{a}); v.Owes() {
 		t.Error("deleted, and kept by a finalizer: got it owed")
 	}
 }
@@ -275,13 +276,13 @@ func TestToleratingPodsAreNamed(t *testing.T) {
 	tolerates.Exempt, daemon.Exempt, other.Exempt = taint.ExemptTolerate, taint.ExemptDaemon, taint.ExemptTolerate
 	other.Namespace = "elsewhere"
 	tolerates.Claims = true // its volumes were not read
-	v.Pods = []evict.Pod{tolerates, daemon, other}
+	v.Pods = []action.Pod{tolerates, daemon, other}
 	if got := what(Step(v)); got != "volumes[a]" {
 		t.Errorf("before its volumes are known: got %s", got)
 	}
 	v.Pods[0].Claims = false
 	d := Step(v)
-	want := []Note{{reason.PolicySkipped, "policy p, without proof: accept-duplicates: pod db/a tolerates the mark"}}
+	want := []action.Note{{Why: reason.PolicySkipped, Detail: "policy p, without proof: accept-duplicates: pod db/a tolerates the mark"}}
 	if got := what(d); got != "wait 30s" || !slices.Equal(d.Notes, want) {
 		t.Errorf("got %s and %v, want %v", got, d.Notes, want)
 	}
@@ -310,7 +311,7 @@ func TestFinished(t *testing.T) {
 	}}
 	v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 	v.Memory.Saw(v.Look)
-	v.Pods = []evict.Pod{pod("a")}
+	v.Pods = []action.Pod{pod("a")}
 	if d := Step(v); !slices.Equal(d.Done, []string{"once"}) {
 		t.Errorf("done: got %v, want the one that looks once", d.Done)
 	}

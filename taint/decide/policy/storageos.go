@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
 )
@@ -47,15 +48,9 @@ type spell struct {
 // freed is a volume of a pod that such a policy ended. Its attachment is detach's; this is for the kubelet's list.
 type freed struct {
 	policy  string
-	volume  evict.Volume
+	volume  action.Volume
 	boot    string // the node's, when the pod was ended
 	cleared bool   // it was taken off once
-}
-
-// Note is something to tell beside what is done.
-type Note struct {
-	Why    reason.Reason
-	Detail string
 }
 
 // SawStorage folds in what storage systems say of the node at now, by their adapters' names, and reports whether a policy has its turn
@@ -108,15 +103,15 @@ func (m *Memory) decided(d Decision) {
 }
 
 // wrote folds in what was refused, and what ended pods set free.
-func (m *Memory) wrote(d Decision, how map[string]evict.Refusal) {
+func (m *Memory) wrote(d Decision, how map[string]action.Refusal) {
 	for uid, why := range how {
-		if why != evict.Accepted && why != evict.Changed {
+		if why != action.Accepted && why != action.Changed {
 			if m.failed == nil {
 				m.failed = map[string]bool{}
 			}
 			m.failed[uid] = true
 		}
-		if d.Act == Tombstone && why == evict.Failed && !d.Policy.Keep { // the answer may have been lost; SawPods tells
+		if d.Act == Tombstone && why == action.Failed && !d.Policy.Keep { // the answer may have been lost; SawPods tells
 			if m.owed == nil {
 				m.owed = map[string]bool{}
 			}
@@ -127,7 +122,7 @@ func (m *Memory) wrote(d Decision, how map[string]evict.Refusal) {
 		return
 	}
 	for _, pod := range d.Pods {
-		if why, tried := how[pod.UID]; !tried || why != evict.Accepted {
+		if why, tried := how[pod.UID]; !tried || why != action.Accepted {
 			continue
 		}
 		for _, vol := range d.Policy.drives(pod) {
@@ -181,7 +176,7 @@ func (v View) spell(p Policy) Decision {
 	if !v.spells[p.Name].open {
 		return Decision{}
 	}
-	mine, read := p.resolve(v.where(func(pod evict.Pod) bool { return !pod.Terminal || ended(pod) && v.owed[pod.UID] }))
+	mine, read := p.resolve(v.where(func(pod action.Pod) bool { return !pod.Terminal || ended(pod) && v.owed[pod.UID] }))
 	if read.Act != Leave {
 		return read
 	}
@@ -194,7 +189,7 @@ func (v View) spell(p Policy) Decision {
 		return read
 	}
 	var failed []string
-	var well []evict.Pod
+	var well []action.Pod
 	resting := false
 	for _, pod := range mine {
 		sick := p.sick(pod)
@@ -231,7 +226,7 @@ func (v View) gaveUp(due []Policy, name, uid string) bool {
 const noted = 3
 
 // note tells of some things in the policy's name, if there are any.
-func note(why reason.Reason, p Policy, of []string) []Note {
+func note(why reason.Reason, p Policy, of []string) []action.Note {
 	if len(of) == 0 {
 		return nil
 	}
@@ -239,11 +234,11 @@ func note(why reason.Reason, p Policy, of []string) []Note {
 	if more := len(of) - noted; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	return []Note{{why, fmt.Sprintf("%s: %s", p, text)}}
+	return []action.Note{{Why: why, Detail: fmt.Sprintf("%s: %s", p, text)}}
 }
 
 // sick says which volumes of the pod are not known to be healthy, of the policy's drivers. "": all are.
-func (p Policy) sick(pod evict.Pod) string {
+func (p Policy) sick(pod action.Pod) string {
 	var out []string
 	for _, vol := range pod.Volumes {
 		if slices.Contains(p.Drivers, vol.Driver) && !(vol.Health.Known && vol.Health.Healthy) {
@@ -279,7 +274,7 @@ func (v View) clear(due []Policy) Decision {
 		if len(listed) == 0 {
 			continue
 		}
-		users := v.where(func(pod evict.Pod) bool { return !pod.Terminal })
+		users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
 		if unknown := unresolved(users); len(unknown) > 0 {
 			return Decision{Act: ReadVolumes, Pods: unknown}
 		}

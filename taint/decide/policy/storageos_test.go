@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
 )
@@ -83,12 +84,12 @@ type model struct {
 	clock  providers.Instant
 	look   taint.Look
 	says   storage.Health
-	pods   []evict.Pod
+	pods   []action.Pod
 	health map[string]storage.Health // of volumes, by PV
-	atts   []evict.Attachment
+	atts   []action.Attachment
 	refuse func(act Act, name string) bool // nil: nothing
 	lost   bool                            // what is refused is done all the same: the answer was lost
-	told   []Note
+	told   []action.Note
 	lines  []string // what was done, with the time since now
 }
 
@@ -101,16 +102,16 @@ func newModel(word WithoutProof) *model {
 // add makes a pod with volumes named driver/PV, which are attached and in use.
 func (m *model) add(name, label string, volumes ...string) {
 	five := int64(300) // as Kubernetes gives every pod: its own eviction is far away
-	p := evict.Pod{Namespace: "db", Name: name, UID: name, Claims: len(volumes) > 0,
+	p := action.Pod{Namespace: "db", Name: name, UID: name, Claims: len(volumes) > 0,
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}}
 	if k, v, ok := strings.Cut(label, "="); ok {
 		p.Labels = map[string]string{k: v}
 	}
 	for _, vol := range volumes {
 		driver, pv, _ := strings.Cut(vol, "/")
-		p.Volumes = append(p.Volumes, evict.Volume{PV: pv, Driver: driver, Unique: corev1.UniqueVolumeName(vol)})
-		if !slices.ContainsFunc(m.atts, func(a evict.Attachment) bool { return a.PV == pv }) {
-			m.atts = append(m.atts, evict.Attachment{Name: "va-" + pv, UID: "va-" + pv, ResourceVersion: "1", PV: pv, Attacher: driver})
+		p.Volumes = append(p.Volumes, action.Volume{PV: pv, Driver: driver, Unique: corev1.UniqueVolumeName(vol)})
+		if !slices.ContainsFunc(m.atts, func(a action.Attachment) bool { return a.PV == pv }) {
+			m.atts = append(m.atts, action.Attachment{Name: "va-" + pv, UID: "va-" + pv, ResourceVersion: "1", PV: pv, Attacher: driver})
 			m.look.InUse = append(m.look.InUse, corev1.UniqueVolumeName(vol))
 			m.health[pv] = well
 		}
@@ -119,17 +120,17 @@ func (m *model) add(name, label string, volumes ...string) {
 }
 
 // done records an act on something, and reports whether it is refused.
-func (m *model) done(act Act, name string) evict.Refusal {
+func (m *model) done(act Act, name string) action.Refusal {
 	word := map[Act]string{Tombstone: "end", Delete: "delete", DeleteAttachments: "detach", ClearVolumes: "clear"}[act]
 	if m.refuse != nil && m.refuse(act, name) {
 		m.lines = append(m.lines, fmt.Sprintf("%s refused: %s %s", m.clock.Sub(now), word, name))
 		if m.lost {
-			return evict.Failed
+			return action.Failed
 		}
-		return evict.Denied
+		return action.Denied
 	}
 	m.lines = append(m.lines, fmt.Sprintf("%s: %s %s", m.clock.Sub(now), word, name))
-	return evict.Accepted
+	return action.Accepted
 }
 
 // turn looks and acts until there is nothing to do, and returns when to come again; 0: not before something changes.
@@ -155,7 +156,7 @@ func (m *model) turn(t *testing.T) time.Duration {
 				m.SawPods(v.Pods)
 			case ReadVolumes:
 				for i, p := range v.Pods {
-					if j := slices.IndexFunc(m.pods, func(q evict.Pod) bool { return q.UID == p.UID }); slices.ContainsFunc(d.Pods, func(q evict.Pod) bool { return q.UID == p.UID }) {
+					if j := slices.IndexFunc(m.pods, func(q action.Pod) bool { return q.UID == p.UID }); slices.ContainsFunc(d.Pods, func(q action.Pod) bool { return q.UID == p.UID }) {
 						v.Pods[i].Claims, v.Pods[i].Volumes = false, slices.Clone(m.pods[j].Volumes)
 						for k, vol := range v.Pods[i].Volumes {
 							v.Pods[i].Volumes[k].Health = m.health[vol.PV]
@@ -172,14 +173,14 @@ func (m *model) turn(t *testing.T) time.Duration {
 		t.Fatal("reads without end")
 	decided:
 		m.told = append(m.told, d.Notes...)
-		how := map[string]evict.Refusal{}
+		how := map[string]action.Refusal{}
 		switch d.Act {
 		case Tombstone, Delete:
 			for _, p := range d.Pods {
 				how[p.UID] = m.done(d.Act, p.Name)
-				i := slices.IndexFunc(m.pods, func(q evict.Pod) bool { return q.UID == p.UID })
+				i := slices.IndexFunc(m.pods, func(q action.Pod) bool { return q.UID == p.UID })
 				switch {
-				case how[p.UID] != evict.Accepted && !m.lost:
+				case how[p.UID] != action.Accepted && !m.lost:
 				case d.Act == Delete:
 					m.pods = slices.Delete(m.pods, i, i+1)
 				default:
@@ -189,8 +190,8 @@ func (m *model) turn(t *testing.T) time.Duration {
 			m.Wrote(d, how, m.clock)
 		case DeleteAttachments:
 			for _, a := range d.Attachments {
-				if how[a.UID] = m.done(d.Act, a.Name); how[a.UID] == evict.Accepted {
-					m.atts = slices.DeleteFunc(m.atts, func(b evict.Attachment) bool { return b.UID == a.UID })
+				if how[a.UID] = m.done(d.Act, a.Name); how[a.UID] == action.Accepted {
+					m.atts = slices.DeleteFunc(m.atts, func(b action.Attachment) bool { return b.UID == a.UID })
 				}
 			}
 			m.Wrote(d, how, m.clock)
@@ -286,7 +287,7 @@ func TestStorageOSStories(t *testing.T) {
 		{"volumes that a pod with an unread claim may use stay", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.add("stays", "")
-			m.pods[1].Volumes = []evict.Volume{{Claim: "x", Unread: true}}
+			m.pods[1].Volumes = []action.Volume{{Claim: "x", Unread: true}}
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a"}, nil},
 		{"an entry that a kubelet writes back is not fought for", StorageFences, func(t *testing.T, m *model) {
@@ -444,15 +445,15 @@ func TestStorageOSHistories(t *testing.T) {
 				t.Errorf("seed %d: %s %s again after %s", seed, name, fmt.Sprint(act), m.clock.Sub(last))
 			}
 			if act == Tombstone {
-				p := m.pods[slices.IndexFunc(m.pods, func(p evict.Pod) bool { return p.Name == name })]
+				p := m.pods[slices.IndexFunc(m.pods, func(p action.Pod) bool { return p.Name == name })]
 				switch {
 				case m.says != sick:
 					t.Errorf("seed %d: %s ended while the storage says %+v", seed, name, m.says)
 				case p.Labels["storageos.com/fenced"] != "true":
 					t.Errorf("seed %d: %s ended, with labels %v", seed, name, p.Labels)
-				case !slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Driver == "csi" }):
+				case !slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }):
 					t.Errorf("seed %d: %s ended, without a volume of the storage", seed, name)
-				case slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Driver == "csi" && m.health[v.PV] != well }):
+				case slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" && m.health[v.PV] != well }):
 					t.Errorf("seed %d: %s ended, with a volume that is not healthy", seed, name)
 				}
 			}
@@ -493,7 +494,7 @@ func TestStorageOSHistories(t *testing.T) {
 		m.says = sick
 		m.pass(t, time.Minute)
 		for _, p := range m.pods {
-			if !p.Terminal && m.policy.names(p) && slices.ContainsFunc(p.Volumes, func(v evict.Volume) bool { return v.Driver == "csi" }) {
+			if !p.Terminal && m.policy.names(p) && slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }) {
 				t.Errorf("seed %d: %s is left", seed, p.Name)
 			}
 		}

@@ -1,0 +1,211 @@
+// Package action has what the kernel decides to do: a Decision, and the closed set of Actions. taint/decide and the
+// packages below it return them, decide.Do carries them out, and nothing translates one into another.
+package action
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Decision is one action and its reason.
+type Decision struct {
+	Action       Action
+	Reason       reason.Reason
+	Detail       string        // a person's text beside Reason; may be empty
+	RequeueAfter time.Duration // Wait: when to look again
+
+	// What people are told beside the reason.
+	Alert string     // "" or why a person should look; the mark stays
+	Stuck []StuckPod // pods that the API server does not let us end, delete, spare or set not ready
+	Notes []Note     // what policies leave undone
+	Aside Aside      // why policies end nothing that they would end otherwise
+	Once  string     // what a refusal is about where it is one for many nodes, so that it is told once; "" where it is not
+	Would Would      // Wait: what would be done now in mode fence, where the mode is shadow
+}
+
+// Action is one thing to do next: to read, to ask, to act, or to wait. The set is closed: decide.World has one method
+// for each.
+type Action interface{ action() }
+
+// Name returns the action's name, for logs and stories.
+func Name(a Action) string {
+	return strings.TrimPrefix(fmt.Sprintf("%T", a), "action.")
+}
+
+// Is reports whether a decision's action is of the kind A.
+func Is[A Action](d Decision) bool {
+	_, is := d.Action.(A)
+	return is
+}
+
+// What is no action: nothing is read or done until the node is looked at again.
+type (
+	// Leave does nothing until something changes.
+	Leave struct{}
+	// Wait does nothing until Decision.RequeueAfter has passed.
+	Wait struct{}
+)
+
+// Reads. Each is live but where noted.
+type (
+	// ReadNode looks at the Node and its Lease, and finds out what the configuration and the Node say of it.
+	ReadNode struct{}
+	// ListPods lists all pods that are bound to the node.
+	ListPods struct{}
+	// ReadVolumes reads the volumes that the claims of these pods lead to.
+	ReadVolumes struct{ Pods []Pod }
+	// ListAttachments lists the VolumeAttachments that name the node. Without Live a cache may answer, which may be behind.
+	ListAttachments struct{ Live bool }
+	// ReadOwners reads what controls the owners of these pods.
+	ReadOwners struct{ Pods []Pod }
+	// ReadRival reads whether a setting of the storage's own ends pods as a policy does.
+	ReadRival struct{}
+	// ReadWaiting reads the claims of these pods' namespaces that Pending pods of ReplicaSets wait for elsewhere.
+	ReadWaiting struct{ Pods []Pod }
+	// ReadMembers lists etcd's pods.
+	ReadMembers struct{}
+	// ReadClaims reads the claims that these PersistentVolumes are bound to.
+	ReadClaims struct{ PVs []string }
+	// Ask puts the question to all of the machine's devices at once.
+	Ask struct{}
+)
+
+// Writes of the Node. Each is one PATCH with the look's resourceVersion.
+type (
+	// Write writes the record. The mark stays as it is.
+	Write struct{ Record taint.Record }
+	// Arm sets the mark and writes the record.
+	Arm struct{ Record taint.Record }
+	// Unmark takes the marks of Record.ID off and writes the record.
+	Unmark struct {
+		Record taint.Record
+		Kept   []Pod // ended pods that only somebody else's finalizers keep, to be told
+	}
+	// Announce names in an annotation the policies that do without proof what follows.
+	Announce struct {
+		Note        string
+		Pods        []Pod        // what the policy will end,
+		Attachments []Attachment // or delete: to be told
+	}
+	// Condition sets the condition PoweredOnNotReady.
+	Condition struct{ On bool }
+	// ExpireReady sets the stale Ready=True to Unknown.
+	ExpireReady struct{}
+	// ClearVolumes sets the node's lists of volumes.
+	ClearVolumes struct {
+		InUse    []corev1.UniqueVolumeName
+		Attached []corev1.AttachedVolume
+		Policy   string // in whose name and by which word, on an unmarked node; "": of a fence
+	}
+	// OutOfService adds our out-of-service taint.
+	OutOfService struct{}
+	// InService takes it off.
+	InService struct{}
+)
+
+// Power actions. Each is checked once more right before it is sent (decide.Node.StillHolds).
+type (
+	// PowerOff powers the machine off.
+	PowerOff struct{ Move proof.Move }
+	// PowerOn powers the machine on, through the devices at these places of Facts.Devices, one after the other.
+	PowerOn struct{ Devices []int }
+)
+
+// Writes of pods and attachments. Each write has the object's UID and resourceVersion, and may be sent only while
+// decide.Node.MaySend says so.
+type (
+	// Tombstone ends pods, in the order to begin them.
+	Tombstone struct {
+		Pods   []Pod
+		Policy string // in whose name and by which word, on an unmarked node; "": of a fence
+	}
+	// Delete deletes ended pods with grace 0.
+	Delete struct {
+		Pods     []Pod
+		Returned bool // what they are of needs no proof: a node that came back, or a policy
+		Policy   bool // a policy ended them
+	}
+	// Spare marks pods as spared by the record's Token.
+	Spare struct{ Pods []Pod }
+	// SetNotReady sets Ready False on pods that stay.
+	SetNotReady struct{ Pods []Pod }
+	// DeleteAttachments deletes attachments.
+	DeleteAttachments struct {
+		Attachments []Attachment
+		Policy      string // in whose name and by which word, on an unmarked node; "": of a fence
+	}
+)
+
+func (Leave) action()             {}
+func (Wait) action()              {}
+func (ReadNode) action()          {}
+func (ListPods) action()          {}
+func (ReadVolumes) action()       {}
+func (ListAttachments) action()   {}
+func (ReadOwners) action()        {}
+func (ReadRival) action()         {}
+func (ReadWaiting) action()       {}
+func (ReadMembers) action()       {}
+func (ReadClaims) action()        {}
+func (Ask) action()               {}
+func (Write) action()             {}
+func (Arm) action()               {}
+func (Unmark) action()            {}
+func (Announce) action()          {}
+func (Condition) action()         {}
+func (ExpireReady) action()       {}
+func (ClearVolumes) action()      {}
+func (OutOfService) action()      {}
+func (InService) action()         {}
+func (PowerOff) action()          {}
+func (PowerOn) action()           {}
+func (Tombstone) action()         {}
+func (Delete) action()            {}
+func (Spare) action()             {}
+func (SetNotReady) action()       {}
+func (DeleteAttachments) action() {}
+
+// RecordOf returns the record that an action writes; the zero Record: it writes none.
+func RecordOf(a Action) taint.Record {
+	if w, ok := a.(interface{ record() taint.Record }); ok {
+		return w.record()
+	}
+	return taint.Record{}
+}
+
+func (a Write) record() taint.Record  { return a.Record }
+func (a Arm) record() taint.Record    { return a.Record }
+func (a Unmark) record() taint.Record { return a.Record }
+
+// PodsOf returns the pods that an action writes, or tells of.
+func PodsOf(a Action) []Pod {
+	if w, ok := a.(interface{ pods() []Pod }); ok {
+		return w.pods()
+	}
+	return nil
+}
+
+func (a Announce) pods() []Pod    { return a.Pods }
+func (a Tombstone) pods() []Pod   { return a.Pods }
+func (a Delete) pods() []Pod      { return a.Pods }
+func (a Spare) pods() []Pod       { return a.Pods }
+func (a SetNotReady) pods() []Pod { return a.Pods }
+
+// PolicyOf returns in whose name and by which word an action does without proof; "": it is a fence's.
+func PolicyOf(a Action) string {
+	if w, ok := a.(interface{ policy() string }); ok {
+		return w.policy()
+	}
+	return ""
+}
+
+func (a ClearVolumes) policy() string      { return a.Policy }
+func (a Tombstone) policy() string         { return a.Policy }
+func (a DeleteAttachments) policy() string { return a.Policy }

@@ -1,0 +1,151 @@
+package action
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
+)
+
+// Pod is what Step needs to know of a pod bound to the node.
+type Pod struct {
+	Namespace, Name, UID, ResourceVersion string
+
+	Exempt     taint.Exemption
+	Terminal   bool   // Succeeded or Failed, by whomever
+	Tombstone  bool   // our tombstone
+	Spared     string // taint.SparedBy
+	Message    string // of its status
+	First      bool   // matches the configured selector: storage and CSI controllers
+	Priority   int32
+	Deleting   bool     // has a deletionTimestamp
+	Grace      int64    // deletionGracePeriodSeconds, if Deleting
+	Finalizers []string // foreign ones: we set none
+
+	Ready           bool // its condition Ready is True
+	ContainersReady bool // its condition ContainersReady is True
+
+	Labels      map[string]string
+	Owner       Owner
+	DeleteAt    time.Time // its deletionTimestamp; zero: nobody deleted it
+	Tolerations []corev1.Toleration
+	Volumes     []Volume // of its claims, as far as they resolve
+	Claims      bool     // it has claims, and its Volumes are not known
+
+	Small bool // set by Step: the pod cannot grow, write the smallest form there is
+}
+
+// Owner is what controls a pod.
+type Owner struct {
+	Kind, Name string // "" for none; a ReplicaSet that a Deployment controls is that Deployment, once Known
+	Known      bool   // the owner's own owner was looked for
+	Direct     string // the kind that controls the pod itself, where Kind is that one's owner; "": Kind is
+}
+
+// Volume is a persistent volume that a pod uses.
+type Volume struct {
+	PV     string
+	Handle string                  // by which its CSI driver knows it; "" for one that is not CSI's
+	Health storage.Health          // what its storage system says of it
+	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
+	Driver string                  // its CSI driver; "" for one that is not CSI's
+	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
+	// Migrated is the second name in the node's lists of an in-tree volume that Kubernetes serves by a CSI driver; ""
+	// for any other volume.
+	Migrated corev1.UniqueVolumeName
+	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is
+	// not known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
+	Unread bool
+}
+
+// UnreadClaim is used as the claim of a PersistentVolume that could not be read. No namespace/name of a claim equals
+// it.
+const UnreadClaim = "?"
+
+// Goes reports whether the pod is to be moved: it is neither exempt nor finished.
+func (p Pod) Goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
+
+// Stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
+func (p Pod) Stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+
+// Kept reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
+func (p Pod) Kept() bool { return p.Tombstone && p.Stuck() }
+
+// Buried reports a tombstoned pod that is still to be deleted.
+func (p Pod) Buried() bool { return p.Tombstone && !p.Stuck() }
+
+// Attachment is a VolumeAttachment that names the node.
+type Attachment struct {
+	Name, UID, ResourceVersion string
+
+	PV       string // "" for an inline volume
+	Attacher string // the CSI driver
+	Deleting bool
+}
+
+// StaysReady reports whether the pod stays on its node, has not finished and reads Ready.
+func (p Pod) StaysReady() bool { return p.Exempt != taint.NotExempt && !p.Terminal && p.Ready }
+
+// Refusal is how the write of a pod ended.
+type Refusal uint8
+
+// The refusals. The zero value is none.
+const (
+	Accepted Refusal = iota // written, or the pod is gone
+	Changed                 // somebody else wrote first
+	Failed                  // a time-out, or a fault of the API server: the same write may succeed later
+	Denied                  // the API server does not want it: an admission policy or webhook, a missing right, an invalid object
+	TooLarge                // the pod is at a limit of the API server or of etcd, and may not grow by what the write adds
+	Undone                  // written, and somebody wrote the opposite
+)
+
+// String is for people.
+func (r Refusal) String() string {
+	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server",
+		"somebody undoes it"}[r]
+}
+
+// StuckPod is a pod, what could not be done with it, and why.
+type StuckPod struct {
+	Pod
+	Write PodWrite
+	Why   Refusal
+}
+
+// PodWrite is one kind of write of a pod.
+type PodWrite uint8
+
+// The writes of pods.
+const (
+	Ends         PodWrite = iota // Tombstone
+	Deletes                      // Delete
+	Spares                       // Spare
+	SetsNotReady                 // SetNotReady
+)
+
+// String names the action, for logs.
+func (w PodWrite) String() string {
+	return [...]string{"Tombstone", "Delete", "Spare", "SetNotReady"}[w]
+}
+
+// Note is something to tell beside what is done.
+type Note struct {
+	Why    reason.Reason
+	Detail string
+}
+
+// Aside is why policies end nothing that they would end otherwise. The zero value is no reason.
+type Aside struct {
+	Why    reason.Reason // "": it is not reported
+	Detail string
+	Once   string // names what is the same for many nodes, which is reported once; may be empty
+}
+
+// Would is what mode fence would do. The zero value is nothing.
+type Would struct {
+	Action Action // Write or Arm, of a record without an id
+	Pods   []Pod  // that the fence would move
+}
