@@ -64,7 +64,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s decide.S
 	said := x.upTo(decide.Write)
 	x.tell(x.st, said)
 	write(said.Record)
-	x.across(func(f *fleet.Fleet) { x.st.course.Did(decide.Outcome{}, providers.InstantOf(x.Now()), f) })
+	x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, decide.ActionDone{}) })
 	return x, asked, x.upTo(decide.PowerOn)
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // step does the next step of a node's course. It returns when to come again, or that it should be at once.
@@ -67,7 +66,7 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 	}
 	o := r.act(ctx, st, s)
 	r.took(st, s, begun, o.Err)
-	r.across(func(f *fleet.Fleet) { st.course.Did(o, r.now(), f) })
+	r.apply(st, o)
 	switch {
 	case o.Err == nil && writes(s.Do):
 		r.tell(st, s)
@@ -85,6 +84,11 @@ func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (afte
 		r.Metrics.phase(phase, r.Now().Sub(begun))
 	}
 	return 0, true, nil
+}
+
+// apply takes what became of the last action into the node's course.
+func (r *Reconciler) apply(st *nodeState, o decide.Observation) {
+	r.across(func(f *fleet.Fleet) { st.course.Apply(r.now(), f, o) })
 }
 
 // writes reports an act that is one write of the Node.
@@ -127,7 +131,7 @@ func (r *Reconciler) tookAsked(st *nodeState, all []providers.Answer) {
 }
 
 // act does a step that changes something. It blocks for the API server or the device.
-func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o decide.Outcome) {
+func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o decide.ActionDone) {
 	l := st.course.Look()
 	switch s.Do {
 	case decide.Write:
@@ -145,7 +149,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o d
 	case decide.OutOfService, decide.InService:
 		by, hold := r.maySend(st, "")
 		if hold != decide.Yes {
-			return decide.Outcome{Err: kube.ErrLate, Late: true}
+			return decide.ActionDone{Err: kube.ErrLate, Late: true}
 		}
 		o.Err = r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == decide.OutOfService)
 	case decide.PowerOff:
@@ -177,7 +181,7 @@ func (r *Reconciler) act(ctx context.Context, st *nodeState, s decide.Step) (o d
 // ask puts the question to the machine's devices, live.
 func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
 	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat.Wall).Ask(ctx, r.liar, r.now)
-	r.across(func(f *fleet.Fleet) { st.course.Answered(all, r.now(), f) })
+	r.apply(st, decide.DevicesAnswered{Answers: all})
 	r.logAnswers(st, all)
 	r.noticed(st)
 	r.tookAsked(st, all)
@@ -204,7 +208,7 @@ func (r *Reconciler) noticed(st *nodeState) {
 }
 
 // powerOff sends the power-off that the record announced.
-func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s decide.Step) (o decide.Outcome) {
+func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s decide.Step) (o decide.ActionDone) {
 	l := st.course.Look()
 	by := st.machine.Devices()[s.Device]
 	o = r.actOnPower(ctx, st, by, by.Provider.PowerOff)
@@ -222,7 +226,7 @@ func (r *Reconciler) powerOff(ctx context.Context, st *nodeState, s decide.Step)
 
 // powerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
 // being sent to keeps the others as well.
-func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s decide.Step) (all decide.Outcome) {
+func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s decide.Step) (all decide.ActionDone) {
 	l, devices := st.course.Look(), st.machine.Devices()
 	all.Late = true
 	for _, i := range s.Devices {
@@ -246,7 +250,7 @@ func (r *Reconciler) powerOn(ctx context.Context, st *nodeState, s decide.Step) 
 // nothing was sent. It blocks for the device.
 func (r *Reconciler) actOnPower(
 	ctx context.Context, st *nodeState, by Machine, act func(context.Context, providers.Target, func() error) error,
-) decide.Outcome {
+) decide.ActionDone {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
 	check := lastCheck{r: r, call: call, course: st.course.Node, node: st.node, allowed: r.now()}
@@ -256,7 +260,7 @@ func (r *Reconciler) actOnPower(
 	} else {
 		err = act(ctx, by.Target, check.still)
 	}
-	return decide.Outcome{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
+	return decide.ActionDone{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
 }
 
 // errCallOver refuses what a provider would send after its call has returned.
@@ -315,18 +319,18 @@ func (c *lastCheck) sent() taint.Instant {
 }
 
 // clear clears the volume lists.
-func (r *Reconciler) clear(ctx context.Context, st *nodeState, s decide.Step) decide.Outcome {
+func (r *Reconciler) clear(ctx context.Context, st *nodeState, s decide.Step) decide.ActionDone {
 	l := st.course.Look()
 	by, hold := r.maySend(st, "")
 	if hold != decide.Yes {
-		return decide.Outcome{Err: kube.ErrLate, Late: true}
+		return decide.ActionDone{Err: kube.ErrLate, Late: true}
 	}
 	err := r.writer.Clear(kube.SendBy(ctx, by), l, s.InUse, s.Attached)
 	if err == nil {
 		r.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy,
 			"inUse", len(l.InUse)-len(s.InUse), "attached", len(l.Attached)-len(s.Attached))
 	}
-	return decide.Outcome{Err: err}
+	return decide.ActionDone{Err: err}
 }
 
 // read reads what a step asks for. It blocks for the API server alone.
@@ -342,7 +346,7 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s dec
 		seen := kube.SeePods(objects, r.Key, r.Config().EvictFirst)
 		st.objects = slimPods(objects)
 		r.chronicleList(st)
-		st.course.SawPods(seen, r.now())
+		r.apply(st, decide.PodsListed{Pods: seen})
 	case decide.Volumes:
 		of, unread, err := kube.Volumes(ctx, r.Live, st.only(s.Pods))
 		if err != nil {
@@ -350,21 +354,21 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s dec
 		}
 		r.tellUnread(st, unread)
 		r.Config().judge(st.only(s.Pods), of)
-		st.course.SawVolumes(of, r.now())
+		r.apply(st, decide.VolumesRead{Of: of})
 	case decide.Owners:
 		of, err := kube.Owners(ctx, r.Live, s.Pods)
 		if err != nil {
 			return err
 		}
-		st.course.SawOwners(of, r.now())
+		r.apply(st, decide.OwnersRead{Of: of})
 	case decide.Rival:
-		st.course.SawRival(kube.LonghornDeletes(ctx, r.Live, r.Client.RESTMapper()), r.now())
+		r.apply(st, decide.RivalRead{Why: kube.LonghornDeletes(ctx, r.Live, r.Client.RESTMapper())})
 	case decide.Members:
 		members, err := kube.Members(ctx, r.Live)
 		if err != nil {
 			return err
 		}
-		st.course.SawMembers(members, r.now())
+		r.apply(st, decide.MembersRead{Ready: members})
 	case decide.Waiting:
 		var namespaces []string
 		for _, p := range s.Pods {
@@ -376,27 +380,27 @@ func (r *Reconciler) read(ctx context.Context, name string, st *nodeState, s dec
 		if err != nil {
 			return err
 		}
-		st.course.SawWaiting(claims, r.now())
+		r.apply(st, decide.WaitingRead{Claims: claims})
 	case decide.Claims:
 		claims, err := kube.Claims(ctx, r.Live, s.PVs)
 		if err != nil {
 			return err
 		}
-		st.course.SawClaims(claims, r.now())
+		r.apply(st, decide.ClaimsRead{Of: claims})
 	case decide.CachedAttachments:
 		cached, err := kube.Attachments(ctx, r.Cache, client.MatchingFields{NodeNameIndex: name})
 		if err != nil {
 			return err
 		}
 		r.chronicleAttached(st, cached[name])
-		st.course.SawAttachments(cached[name], false, r.now())
+		r.apply(st, decide.AttachmentsListed{Attachments: cached[name]})
 	case decide.LiveAttachments:
 		live, err := r.attachedTo(ctx, name)
 		if err != nil {
 			return err
 		}
 		r.chronicleAttached(st, live)
-		st.course.SawAttachments(live, true, r.now())
+		r.apply(st, decide.AttachmentsListed{Attachments: live, Live: true})
 	default:
 		return fmt.Errorf("unknown reading %d", s.Read)
 	}
@@ -438,7 +442,7 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 		return err
 	}
 	var facts decide.Facts
-	var elsewhere replay.Elsewhere
+	var elsewhere decide.Elsewhere
 	st.node, st.objects, st.machine = node, nil, Machine{}
 	if l.Exists {
 		config := r.Config()
@@ -452,14 +456,14 @@ func (r *Reconciler) readLife(ctx context.Context, name string, st *nodeState) e
 			}
 			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
 			l.Got = r.now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
-			elsewhere = replay.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
+			elsewhere = decide.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
 		}
 		r.inMode(st, facts.Mode)
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, r.Now())
 	}
 	r.across(func(f *fleet.Fleet) {
-		st.course.SawLife(node, l, facts, elsewhere, f)
+		st.course.Apply(l.Got, f, decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere})
 		st.suspect = f.View(name, r.now()).Suspicion(l)
 	})
 	return nil

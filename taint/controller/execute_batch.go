@@ -37,7 +37,7 @@ type item struct {
 }
 
 // forEach runs write for every pod of the step, as each does.
-func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, write func(context.Context, action.Pod) error) decide.Outcome {
+func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, write func(context.Context, action.Pod) error) decide.ActionDone {
 	var items []item
 	for _, p := range s.Pods {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
@@ -48,7 +48,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, 
 }
 
 // detach deletes the attachments of the step, as each does.
-func (r *Reconciler) detach(ctx context.Context, st *nodeState, s decide.Step) decide.Outcome {
+func (r *Reconciler) detach(ctx context.Context, st *nodeState, s decide.Step) decide.ActionDone {
 	var items []item
 	for _, a := range s.Attachments {
 		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
@@ -67,7 +67,7 @@ func (r *Reconciler) detach(ctx context.Context, st *nodeState, s decide.Step) d
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods. written are those that were made, by UID.
-func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, items []item) (_ decide.Outcome, written map[string]bool) {
+func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, items []item) (_ decide.ActionDone, written map[string]bool) {
 	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
@@ -139,7 +139,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, ite
 	if n := crowded.Load(); n > 0 {
 		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", s.Do.String(), "refused", n, "of", len(items))
 	}
-	o := decide.Outcome{How: how}
+	o := decide.ActionDone{How: how}
 	switch {
 	case errors.Is(err, errProofLost):
 		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))

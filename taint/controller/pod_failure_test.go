@@ -62,7 +62,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			}
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
-			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
+			x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 			if s := x.upTo(tc.want); tc.want == decide.Wait && s.Why != reason.Retrying || tc.want == decide.Tombstone && s.Pods[0].Small != (tc.how == action.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Why, s.Pods)
 			}
@@ -170,7 +170,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do decide.Do, err error) {
 			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, action.Pod) error { return err })
-			x.across(func(f *fleet.Fleet) { x.st.course.Did(o, providers.InstantOf(x.Now()), f) })
+			x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {
 			write(decide.Tombstone, errors.New("no quorum"))

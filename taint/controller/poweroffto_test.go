@@ -42,7 +42,7 @@ func (x *midst) write(rec taint.Record) {
 func (x *midst) does(s decide.Step) {
 	x.t.Helper()
 	o := x.act(x.t.Context(), x.st, s)
-	x.across(func(f *fleet.Fleet) { x.st.course.Did(o, x.now(), f) })
+	x.across(func(f *fleet.Fleet) { x.st.course.Apply(x.now(), f, o) })
 	if s.Do == decide.Write {
 		x.tell(x.st, s)
 		x.write(s.Record)

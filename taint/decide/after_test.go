@@ -38,7 +38,7 @@ func (c *course) announced() {
 		c.t.Fatalf("got %s (%s)", s.Do, s.Why)
 	}
 	c.wrote(s)
-	c.node.Did(Outcome{}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{})
 }
 
 // The power-on is written down and sent once. What follows is a question every few seconds, whoever leads.
@@ -49,9 +49,9 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 		if s := c.upTo(PowerOn, off); len(s.Devices) != 1 || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
 			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, s)
 		}
-		c.node.Did(Outcome{Late: true}, c.now, c.fleet) // a pause: nothing was sent
+		c.node.Apply(c.now, c.fleet, ActionDone{Late: true}) // a pause: nothing was sent
 		c.upTo(PowerOn, off)
-		c.node.Did(Outcome{Sent: c.now, Err: err}, c.now, c.fleet)
+		c.node.Apply(c.now, c.fleet, ActionDone{Sent: c.now, Err: err})
 		for end := c.now.Add(time.Minute); c.now.Before(end); {
 			switch s := c.next(); s.Do {
 			case Ask:
@@ -75,7 +75,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 		"another leader": func(c *course) { c.announced(); c.node = Node{} },
 		"a write whose answer is lost": func(c *course) {
 			c.wrote(c.upTo(Write, off))
-			c.node.Did(Outcome{Err: errors.New("lost")}, c.now, c.fleet)
+			c.node.Apply(c.now, c.fleet, ActionDone{Err: errors.New("lost")})
 		},
 	} {
 		c := fenced(t)
@@ -110,7 +110,7 @@ func TestOutletsDoNotRun(t *testing.T) {
 		for _, s := range []providers.PowerState{first, second} {
 			all = append(all, providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
 		}
-		c.node.Answered(all, c.now, c.fleet)
+		c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: all})
 		c.now = c.now.Add(time.Millisecond)
 	}
 	both(providers.PowerUnknown, on)

@@ -21,7 +21,7 @@ func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 	if got := c.node.Began(); got.Before(begun) || got.After(c.now) {
 		t.Errorf("the fence began %s after its first sight, want then", got.Sub(begun))
 	}
-	c.did(Outcome{Sent: c.now})
+	c.did(ActionDone{Sent: c.now})
 	for range 500 {
 		switch s := c.next(); {
 		case s.Do == Ask:
@@ -29,7 +29,7 @@ func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 		case s.Do == Wait:
 			c.pass(s.After)
 		case s.Do == PowerOff:
-			c.did(Outcome{Sent: c.now})
+			c.did(ActionDone{Sent: c.now})
 		case s.Do == Write && s.Why == reason.PowerOffFailed:
 			if took := c.now.Sub(begun); took < time.Minute || took > 2*time.Minute {
 				t.Errorf("it timed out after %s, want a minute", took)

@@ -179,7 +179,7 @@ func TestLifeStopsAPolicy(t *testing.T) {
 		c := accepted(t)
 		s := c.policyStep()
 		if s.Do == Condition { // the machine is on: that is told first
-			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()
 		}
@@ -188,7 +188,7 @@ func TestLifeStopsAPolicy(t *testing.T) {
 		}
 		a := providers.Answer{Observation: providers.Observation{At: c.now}, Got: c.now}
 		a.Got = c.now.Add(4800 * time.Millisecond)
-		c.node.Answered([]providers.Answer{a}, a.Got, c.fleet)
+		c.node.Apply(a.Got, c.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
 		c.stops(t, tc.name, tc.shows, tc.life)
 	}
 }

@@ -77,7 +77,7 @@ func TestKeptListByBothClocks(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.look.InUse = []corev1.UniqueVolumeName{"v"}
 	c.upTo(ClearVolumes, off)
-	c.did(Outcome{})
+	c.did(ActionDone{})
 	c.node.kept.pods, c.look.InUse = []action.Pod{ended("a")}, nil
 	c.suspend(keptHolds + time.Second)
 	c.see()

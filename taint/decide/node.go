@@ -2,8 +2,8 @@
 // which act comes next, or how long to wait. It drives the two machines, fence before the mark and evict under it, and holds all that
 // one process remembers of the node: looks, lists and how old they are, answers, what is being tried.
 //
-// It is pure: it names no client, no clock and no logger. An executor reads what Next asks for and tells it (Saw...), does what Next
-// says and tells how it went (Did, Answered), and comes again; taint/controller does so against the API server, the simulation and the
+// It is pure: it names no client, no clock and no logger. An executor does what Next says, tells Apply what became of
+// it (Observation), and comes again; taint/controller does so against the API server, the simulation and the
 // stories against models. No rule stands in an executor.
 //
 // It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
@@ -158,10 +158,10 @@ type Node struct {
 	asks   providers.Instant // when Next said the last of them
 	pods   list
 	atts   attached
-	rival  *string           // what SawRival told; nil: not read
-	etcd   map[string]bool   // what SawMembers told; nil: not read
+	rival  *string           // what RivalRead told; nil: not read
+	etcd   map[string]bool   // what MembersRead told; nil: not read
 	wait   map[string]bool   // claims that pods wait for elsewhere; nil: not read
-	named  map[string]string // what SawClaims told; nil: not read
+	named  map[string]string // what ClaimsRead told; nil: not read
 	view   evict.View        // what was decided on last, under a mark
 	byPol  policy.Decision   // the last act of a policy
 	step   Step              // the last
@@ -267,8 +267,36 @@ func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, no
 // Owes reports that pods of the node were ended by a policy and not yet seen gone: it is not idle.
 func (n *Node) Owes() bool { return n.policy.Owes() }
 
-// SawLife folds a live look at the Node and its Lease in, and what the configuration says of the node now.
-func (n *Node) SawLife(l taint.Look, facts Facts, f Fleet) {
+// Apply takes in what became of the action that Next returned last, at now. It blocks for nobody.
+func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
+	switch o := o.(type) {
+	case NodeRead:
+		n.sawNode(o.Look, o.Facts, f)
+	case PodsListed:
+		n.sawPods(o.Pods, now)
+	case VolumesRead:
+		n.sawVolumes(o.Of, now)
+	case AttachmentsListed:
+		n.sawAttachments(o.Attachments, o.Live, now)
+	case OwnersRead:
+		n.sawOwners(o.Of, now)
+	case RivalRead:
+		n.sawRival(o.Why, now)
+	case WaitingRead:
+		n.sawWaiting(o.Claims, now)
+	case ClaimsRead:
+		n.sawClaims(o.Of, now)
+	case MembersRead:
+		n.sawMembers(o.Ready, now)
+	case DevicesAnswered:
+		n.devicesAnswered(o.Answers, now, f)
+	case ActionDone:
+		n.did(o, now, f)
+	}
+}
+
+// sawNode folds a live look at the Node and its Lease in, and what the configuration says of the node now.
+func (n *Node) sawNode(l taint.Look, facts Facts, f Fleet) {
 	now := l.Got
 	f.Lease(l.Name, l.LeaseRV, l.LeaseDuration, now)
 	if l.Exists {
@@ -300,16 +328,16 @@ func (n *Node) answered(at providers.Instant) {
 	n.last, n.owed = at, false
 }
 
-// SawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
-func (n *Node) SawPods(pods []action.Pod, at providers.Instant) {
+// sawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
+func (n *Node) sawPods(pods []action.Pod, at providers.Instant) {
 	n.pods = list{have: true, pods: pods, at: at}
 	n.answered(at)
 	n.policy.SawPods(pods)
 	n.evict.SawPods(pods, at)
 }
 
-// SawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
-func (n *Node) SawOwners(of map[string]action.Owner, at providers.Instant) {
+// sawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
+func (n *Node) sawOwners(of map[string]action.Owner, at providers.Instant) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		if owner, ok := of[n.pods.pods[i].UID]; ok {
@@ -320,14 +348,14 @@ func (n *Node) SawOwners(of map[string]action.Owner, at providers.Instant) {
 	n.answered(at)
 }
 
-// SawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
-func (n *Node) SawRival(why string, at providers.Instant) {
+// sawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
+func (n *Node) sawRival(why string, at providers.Instant) {
 	n.rival = &why
 	n.answered(at)
 }
 
-// SawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
-func (n *Node) SawVolumes(of map[string][]action.Volume, at providers.Instant) {
+// sawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
+func (n *Node) sawVolumes(of map[string][]action.Volume, at providers.Instant) {
 	asked := n.step.Pods
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
@@ -339,8 +367,8 @@ func (n *Node) SawVolumes(of map[string][]action.Volume, at providers.Instant) {
 	n.answered(at)
 }
 
-// SawAttachments folds in the attachments that name the node; live tells that the API server listed them.
-func (n *Node) SawAttachments(atts []action.Attachment, live bool, at providers.Instant) {
+// sawAttachments folds in the attachments that name the node; live tells that the API server listed them.
+func (n *Node) sawAttachments(atts []action.Attachment, live bool, at providers.Instant) {
 	n.atts = attached{have: true, live: live, list: atts}
 	n.answered(at)
 	if live {
@@ -349,17 +377,17 @@ func (n *Node) SawAttachments(atts []action.Attachment, live bool, at providers.
 	}
 }
 
-// SawWaiting folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
-func (n *Node) SawWaiting(claims map[string]bool, at providers.Instant) {
+// sawWaiting folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
+func (n *Node) sawWaiting(claims map[string]bool, at providers.Instant) {
 	if n.wait = claims; n.wait == nil {
 		n.wait = map[string]bool{}
 	}
 	n.answered(at)
 }
 
-// SawClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
+// sawClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
 // volume, and evict.UnreadClaim for one that could not be read.
-func (n *Node) SawClaims(of map[string]string, at providers.Instant) {
+func (n *Node) sawClaims(of map[string]string, at providers.Instant) {
 	n.named = maps.Clone(n.named)
 	if n.named == nil {
 		n.named = map[string]string{}
@@ -387,18 +415,18 @@ func attribute(pods []action.Pod, of map[string]string) []action.Pod {
 	return pods
 }
 
-// SawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
-func (n *Node) SawMembers(ready map[string]bool, at providers.Instant) {
+// sawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
+func (n *Node) sawMembers(ready map[string]bool, at providers.Instant) {
 	if n.etcd = ready; n.etcd == nil {
 		n.etcd = map[string]bool{}
 	}
 	n.answered(at)
 }
 
-// Answered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
+// devicesAnswered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
 // API server or the device is slow the next decision may be made on the same look (keepsLook). Another is the rule, but
 // the answer would be too old by the time that it is there, for ever. Every write is still refused if its object changed.
-func (n *Node) Answered(answers []providers.Answer, now providers.Instant, f Fleet) {
+func (n *Node) devicesAnswered(answers []providers.Answer, now providers.Instant, f Fleet) {
 	answers = slices.Clone(answers)
 	for i, d := range n.facts.Devices {
 		if i < len(answers) && n.facts.Nobody == nil && f.Distrusted(d.Machine, d.Name, n.look.Name) != "" {
@@ -440,18 +468,8 @@ func (n *Node) liar(f Fleet) (by string) {
 	return by
 }
 
-// Outcome is how an act ended.
-type Outcome struct {
-	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
-	Sent providers.Instant // PowerOff: when it was sent
-	Late bool              // the act did not hold any more: nothing was sent
-	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
-	// one that is not in it was not tried
-	How map[string]action.Refusal
-}
-
-// Did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
-func (n *Node) Did(o Outcome, now providers.Instant, f Fleet) {
+// did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
+func (n *Node) did(o ActionDone, now providers.Instant, f Fleet) {
 	n.fresh = false
 	if o.Late {
 		return

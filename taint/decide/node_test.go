@@ -102,12 +102,12 @@ func (c *course) see() {
 	l.Sent = c.now
 	c.pass(c.took)
 	l.Got = c.now
-	c.node.SawLife(l, c.facts, c.fleet)
+	c.node.Apply(l.Got, c.fleet, NodeRead{Look: l, Facts: c.facts})
 }
 
 // answer folds in what the device says now.
 func (c *course) answer(s providers.PowerState) {
-	c.node.Answered([]providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: []providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}}})
 	c.now = c.now.Add(time.Millisecond)
 }
 
@@ -116,7 +116,7 @@ func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
 	asked := c.now
 	c.pass(took)
 	said := providers.Observation{State: s, Raw: s.String(), At: asked}
-	c.node.Answered([]providers.Answer{{Observation: said, By: "bmc", Got: c.now}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: []providers.Answer{{Observation: said, By: "bmc", Got: c.now}}})
 }
 
 // next is the next step that is no read.
@@ -136,24 +136,24 @@ func (c *course) next() Step {
 		c.pass(c.took)
 		switch s.Read {
 		case Pods:
-			c.node.SawPods(slices.Clone(c.pods), c.now)
+			c.node.Apply(c.now, c.fleet, PodsListed{Pods: slices.Clone(c.pods)})
 		case Volumes:
 			of := map[string][]action.Volume{}
 			for _, p := range s.Pods {
 				c.asked = append(c.asked, p.Name)
 				of[p.UID] = c.volumes[p.UID]
 			}
-			c.node.SawVolumes(of, c.now)
+			c.node.Apply(c.now, c.fleet, VolumesRead{Of: of})
 		case CachedAttachments:
-			c.node.SawAttachments(c.cached, false, c.now)
+			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.cached})
 		case LiveAttachments:
-			c.node.SawAttachments(c.live, true, c.now)
+			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.live, Live: true})
 		case Claims:
 			of := map[string]string{}
 			for _, pv := range s.PVs {
 				of[pv] = cmp.Or(c.claimed[pv], "default/"+pv)
 			}
-			c.node.SawClaims(of, c.now)
+			c.node.Apply(c.now, c.fleet, ClaimsRead{Of: of})
 		}
 	}
 	c.t.Fatalf("20 reads without a step: %v", c.reads)
@@ -183,8 +183,8 @@ func (c *course) upTo(do Do, says providers.PowerState) Step {
 }
 
 // did tells that the last step was done.
-func (c *course) did(o Outcome) {
-	c.node.Did(o, c.now, c.fleet)
+func (c *course) did(o ActionDone) {
+	c.node.Apply(c.now, c.fleet, o)
 	c.now = c.now.Add(time.Millisecond)
 }
 
@@ -402,10 +402,10 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 			if len(s.Record.PowerOffTo) != 1 {
 				t.Fatalf("got %s (%s) with record %+v, want it to name the device", s.Do, s.Why, s.Record)
 			}
-			c.did(Outcome{})
+			c.did(ActionDone{})
 			c.look.Record = &s.Record
 			c.upTo(PowerOff, on)
-			c.did(Outcome{Sent: c.now, Err: tc.err})
+			c.did(ActionDone{Sent: c.now, Err: tc.err})
 			if tc.newLeader {
 				c.node = Node{}
 			}
@@ -425,7 +425,7 @@ func TestPowerOffNeedsALook(t *testing.T) {
 	if s := c.upTo(PowerOff, on); s.Why != reason.SendingOff || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
 		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)))
 	}
-	c.did(Outcome{Err: errors.New("too late"), Late: true})
+	c.did(ActionDone{Err: errors.New("too late"), Late: true})
 	if s := c.next(); s.Why == reason.NotAccepted || c.reads[0] != Life {
 		t.Errorf("what was not sent is held for refused: %s (%s), after %v", s.Do, s.Why, c.reads)
 	}
@@ -448,11 +448,11 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 		if s := c.next(); s.Do != PowerOff || c.node.Holds(c.now) != want || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
 			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, s.Do, s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)), want, No)
 		}
-		c.did(Outcome{Late: true})
+		c.did(ActionDone{Late: true})
 	}
 	const long = proof.TTL + time.Second
 	c.upTo(PowerOff, on)
-	c.did(Outcome{Late: true})
+	c.did(ActionDone{Late: true})
 	look(long)
 	holds("a look that took long", No)
 	look(long)
@@ -561,18 +561,18 @@ func TestStillHolds(t *testing.T) {
 func TestNotSentIsNoAttempt(t *testing.T) {
 	c := announced(t)
 	first := c.upTo(PowerOff, on)
-	c.did(Outcome{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	c.did(ActionDone{Err: providers.ErrNotSent, Sent: c.now, Late: true})
 	if s := c.next(); s.Do != PowerOff || s.Why != first.Why || c.reads[0] != Life {
 		t.Errorf("got %s (%s) after %v, want a look and then %s", s.Do, s.Why, c.reads, first.Why)
 	}
-	c.did(Outcome{Sent: c.now})
+	c.did(ActionDone{Sent: c.now})
 	rec := c.upTo(Arm, off).Record
 	if len(rec.OffBy) != 1 {
 		t.Errorf("got %v, want the device that took the second", rec.OffBy)
 	}
 	c = announced(t)
 	c.upTo(PowerOff, on)
-	c.did(Outcome{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	c.did(ActionDone{Err: providers.ErrNotSent, Sent: c.now, Late: true})
 	c.pass(proof.TTL)
 	if rec := c.upTo(Arm, off).Record; len(rec.OffBy) != 0 {
 		t.Errorf("went off by itself: got %v, want no device that took a power-off", rec.OffBy)
@@ -586,7 +586,7 @@ func TestPowerOffIsRemembered(t *testing.T) {
 	} {
 		c := announced(t)
 		c.upTo(PowerOff, on)
-		c.did(Outcome{Err: err, Sent: c.now})
+		c.did(ActionDone{Err: err, Sent: c.now})
 		if s := c.next(); s.Why != want || c.reads[0] != Life {
 			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, s.Do, s.Why, c.reads, want)
 		}
@@ -604,7 +604,7 @@ func TestReadThatFailed(t *testing.T) {
 			case Life:
 				c.see()
 			case Pods:
-				c.node.SawPods(slices.Clone(c.pods), c.now)
+				c.node.Apply(c.now, c.fleet, PodsListed{Pods: slices.Clone(c.pods)})
 			default:
 				t.Fatalf("reads %s on the way to %s", s.Read, failing)
 			}
@@ -637,7 +637,7 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 			c.pass(s.After)
 		case Condition:
 			c.look.PoweredOn = s.On
-			c.did(Outcome{})
+			c.did(ActionDone{})
 		case Write:
 			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() && s.Record.Result == taint.ResultCancelled {
 				return
@@ -709,11 +709,11 @@ func TestOneAnnouncement(t *testing.T) {
 	wants(one, Write, reason.Announcing)
 	wants(one, Write, reason.Announcing)
 	wants(two, Wait, reason.PowerOffLimit)
-	one.did(Outcome{Err: errors.New("a webhook is down")})
+	one.did(ActionDone{Err: errors.New("a webhook is down")})
 	wants(two, Write, reason.Announcing)
 	one.see()
 	wants(one, Wait, reason.PowerOffLimit)
-	two.did(Outcome{})
+	two.did(ActionDone{})
 	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1",
 		PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &rec, "2"
@@ -833,7 +833,7 @@ func TestWritesBehindASlowDevice(t *testing.T) {
 func TestEveryActFollowsALook(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.pods = []action.Pod{running("a")}
-	for _, o := range []Outcome{{}, {Err: errors.New("a conflict")}, {Late: true}} {
+	for _, o := range []ActionDone{{}, {Err: errors.New("a conflict")}, {Late: true}} {
 		c.upTo(Tombstone, off)
 		c.did(o)
 		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
@@ -1008,7 +1008,7 @@ func TestUnreadClaim(t *testing.T) {
 			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
 			c.cached, c.live = []action.Attachment{mine, other}, []action.Attachment{mine, other}
 			c.upTo(Delete, off)
-			c.did(Outcome{How: map[string]action.Refusal{"db": action.Accepted}})
+			c.did(ActionDone{How: map[string]action.Refusal{"db": action.Accepted}})
 			c.pods = c.pods[:1]
 			if s := c.upTo(Wait, off); s.Why != reason.WaitingDetach {
 				t.Errorf("the ended pod's volume is attached: got %s (%s)", s.Do, s.Why)
@@ -1116,7 +1116,7 @@ func TestKeptList(t *testing.T) {
 			if s := c.next(); s.Do != ClearVolumes {
 				t.Fatalf("got %s (%s), want the lists cleared", s.Do, s.Why)
 			}
-			c.did(Outcome{})
+			c.did(ActionDone{})
 			c.node.kept.pods = []action.Pod{tc.kept}
 			c.look.InUse, c.look.LeaseRV = nil, tc.lease
 			c.now = c.now.Add(tc.age)
@@ -1124,7 +1124,7 @@ func TestKeptList(t *testing.T) {
 			if s.Do != tc.want || slices.Contains(c.reads, Pods) == (tc.want != Unmark) || tc.want != Unmark && s.Pods[0].Name != "a" {
 				t.Errorf("got %s (%s) after %v, want %s", s.Do, s.Why, c.reads, tc.want)
 			}
-			c.did(Outcome{})
+			c.did(ActionDone{})
 			if s := c.next(); s.Do != Unmark || !slices.Contains(c.reads, Pods) {
 				t.Errorf("the second time: got %s after %v, want a new list", s.Do, c.reads)
 			}
@@ -1134,7 +1134,7 @@ func TestKeptList(t *testing.T) {
 		c := begin(t, &fleet.Fleet{}, "n1")
 		c.pods = []action.Pod{running("a")}
 		c.upTo(Arm, off)
-		c.did(Outcome{})
+		c.did(ActionDone{})
 		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
 			By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
 		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
@@ -1148,7 +1148,7 @@ func TestKeptList(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.look.InUse = []corev1.UniqueVolumeName{"v"}
 		c.next()
-		c.did(Outcome{Err: errors.New("a conflict")})
+		c.did(ActionDone{Err: errors.New("a conflict")})
 		if s := c.next(); s.Do != ClearVolumes || !slices.Contains(c.reads, Pods) {
 			t.Errorf("got %s (%s) after %v, want them cleared", s.Do, s.Why, c.reads)
 		}
@@ -1206,12 +1206,12 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		if s := c.next(); s.Do != Tombstone {
 			t.Fatalf("got %s (%s), want the pod ended", s.Do, s.Why)
 		}
-		c.did(Outcome{How: map[string]action.Refusal{"stays": action.Failed}})
+		c.did(ActionDone{How: map[string]action.Refusal{"stays": action.Failed}})
 		s := c.next()
 		if s.Do != ClearVolumes || !slices.Equal(s.InUse, c.look.InUse[:1]) || len(s.Attached) != 1 || s.Attached[0].Name != "stays" {
 			t.Fatalf("got %s (%s), in use %v, attached %v, want all but one cleared", s.Do, s.Why, s.InUse, s.Attached)
 		}
-		var o Outcome
+		var o ActionDone
 		if failed {
 			o.Err = errors.New("a conflict")
 		}
@@ -1246,7 +1246,7 @@ func TestWritesThatFail(t *testing.T) {
 				if s := c.next(); s.Do != Tombstone || !slices.ContainsFunc(s.Pods, func(p action.Pod) bool { return p.Name == "b" }) {
 					t.Fatalf("got %s (%s) of %v, want b tried again", s.Do, s.Why, s.Pods)
 				}
-				c.did(Outcome{How: map[string]action.Refusal{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
+				c.did(ActionDone{How: map[string]action.Refusal{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
 				c.pods = []action.Pod{running("b")}
 			}
 			if s := c.next(); s.Do != tc.want || s.Do == Tombstone && s.Pods[0].Small != tc.small {
@@ -1258,7 +1258,7 @@ func TestWritesThatFail(t *testing.T) {
 
 // The mark goes however SetNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
 func TestSetNotReadyHoldsUpNothing(t *testing.T) {
-	for name, o := range map[string]Outcome{
+	for name, o := range map[string]ActionDone{
 		"written":       {How: map[string]action.Refusal{"a": action.Accepted}},
 		"failed":        {How: map[string]action.Refusal{"a": action.Failed}},
 		"changed":       {How: map[string]action.Refusal{"a": action.Changed}},
@@ -1451,7 +1451,7 @@ func TestTwoDevices(t *testing.T) {
 		for _, s := range states {
 			all = append(all, providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
 		}
-		c.node.Answered(all, c.now, c.fleet)
+		c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: all})
 		c.now = c.now.Add(time.Millisecond)
 	}
 	lied := func(c *course, who ...proof.Device) {
@@ -1532,7 +1532,7 @@ func TestTwoDevices(t *testing.T) {
 	if d := through(); d != 1 {
 		t.Errorf("through device %d, want the second, which answers", d)
 	}
-	c.did(Outcome{Sent: c.now, Err: providers.ErrUnreachable})
+	c.did(ActionDone{Sent: c.now, Err: providers.ErrUnreachable})
 	if d := through(); d != 0 || c.now.Sub(before) > time.Second {
 		t.Errorf("refused: through device %d after %s, want the first at once", d, c.now.Sub(before))
 	}

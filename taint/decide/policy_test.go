@@ -49,32 +49,32 @@ func (c *course) policyStep() Step {
 		case s.Do == Read && s.Read == Life:
 			c.see()
 		case s.Do == Read && s.Read == Pods:
-			c.node.SawPods(slices.Clone(c.pods), c.now)
+			c.node.Apply(c.now, c.fleet, PodsListed{Pods: slices.Clone(c.pods)})
 		case s.Do == Read && s.Read == CachedAttachments:
-			c.node.SawAttachments(c.cached, false, c.now)
+			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.cached})
 		case s.Do == Read && s.Read == LiveAttachments:
 			c.asked = append(c.asked, "attachments")
-			c.node.SawAttachments(c.live, true, c.now)
+			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.live, Live: true})
 		case s.Do == Read && s.Read == Waiting:
 			c.asked = append(c.asked, "who waits for "+s.Pods[0].Name)
-			c.node.SawWaiting(c.waiting, c.now)
+			c.node.Apply(c.now, c.fleet, WaitingRead{Claims: c.waiting})
 		case s.Do == Read && s.Read == Owners:
 			of := map[string]action.Owner{}
 			for _, p := range s.Pods {
 				c.asked = append(c.asked, "owner of "+p.Name)
 				of[p.UID] = action.Owner{Kind: "Deployment", Name: "d", Known: true}
 			}
-			c.node.SawOwners(of, c.now)
+			c.node.Apply(c.now, c.fleet, OwnersRead{Of: of})
 		case s.Do == Read && s.Read == Rival:
 			c.asked = append(c.asked, "rival")
-			c.node.SawRival(c.rival, c.now)
+			c.node.Apply(c.now, c.fleet, RivalRead{Why: c.rival})
 		case s.Do == Read && s.Read == Volumes:
 			of := map[string][]action.Volume{}
 			for _, p := range s.Pods {
 				c.asked = append(c.asked, "volumes of "+p.Name)
 				of[p.UID] = c.volumes[p.UID]
 			}
-			c.node.SawVolumes(of, c.now)
+			c.node.Apply(c.now, c.fleet, VolumesRead{Of: of})
 		default:
 			return s
 		}
@@ -88,7 +88,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	c := accepted(t)
 	s := c.policyStep()
 	if s.Do == Condition { // the machine is on: that is told first
-		c.node.Did(Outcome{}, c.now, c.fleet)
+		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = true
 		s = c.policyStep()
 	}
@@ -113,12 +113,12 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	} {
 		node, sent := c.node, c.now.Add(time.Millisecond)
 		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
-		node.Answered([]providers.Answer{a}, a.Got, c.fleet)
+		node.Apply(a.Got, c.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
 		if in, over := node.Holds(node.last.Add(tc.holds)), node.Holds(node.last.Add(tc.holds+1)); in != Yes || over != No {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	if !c.node.Owes() {
 		t.Error("an ended pod is not owed its deletion")
 	}
@@ -128,14 +128,14 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	c.look.LeaseRV = "2"
 	s = c.policyStep()
 	for s.Do == Condition {
-		c.node.Did(Outcome{}, c.now, c.fleet)
+		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = false
 		s = c.policyStep()
 	}
 	if s.Do != Delete || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
 		t.Fatalf("got %s of %v, want the ended pod to be deleted", s.Do, s.Pods)
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
 	if s = c.policyStep(); s.Do != Leave || c.node.Owes() {
 		t.Errorf("got %s, owed %t; want nothing left to do", s.Do, c.node.Owes())
@@ -150,7 +150,7 @@ func TestPolicyIsAnnounced(t *testing.T) {
 	if s.Do != Announce || s.Policy != "" || len(s.Pods) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
 		t.Fatalf("got %s of %v, %q; want the policy and its word announced", s.Do, s.Pods, s.Detail)
 	}
-	c.node.Did(Outcome{}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{})
 	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
 		t.Errorf("then: got %s %s, want a look", s.Do, s.Read)
 	}
@@ -186,7 +186,7 @@ func TestPolicyDetaches(t *testing.T) {
 	at := func(c *course) Step {
 		s := c.policyStep()
 		for s.Do == Condition {
-			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = !c.look.PoweredOn
 			s = c.policyStep()
 		}
@@ -211,7 +211,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s.Do != Tombstone || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
 		t.Fatalf("one waits: got %s of %v, want the pod ended", s.Do, s.Pods)
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
 	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
 	s = at(c)
@@ -231,7 +231,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if h := c.node.Holds(c.now.Add(61 * time.Second)); h != No {
 		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"u-va": action.Failed}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Failed}})
 	if s = at(c); s.Policy != "" {
 		t.Errorf("refused: got %s at once, want it to rest", s.Do)
 	}
@@ -239,7 +239,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s = at(c); s.Do != DeleteAttachments {
 		t.Errorf("refused, later: got %s", s.Do)
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"u-va": action.Accepted}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Accepted}})
 	c.live = nil
 	if s = at(c); s.Policy != "" || c.node.Owes() {
 		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", s.Do, s.Pods, c.node.Owes())
@@ -252,12 +252,12 @@ func TestPolicyDetaches(t *testing.T) {
 	if s = at(c); s.Do != Announce || len(s.Attachments) != 1 {
 		t.Errorf("another process' tombstone, not announced: got %s of %v", s.Do, s.Attachments)
 	}
-	c.node.Did(Outcome{}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{})
 	c.look.Unproven = said
 	if s = at(c); s.Do != DeleteAttachments {
 		t.Errorf("another process' tombstone: got %s", s.Do)
 	}
-	c.node.Did(Outcome{Late: true}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{Late: true})
 	c.look.Ready, c.look.LeaseRV = corev1.ConditionTrue, "2"
 	c.fleet.Lease("n1", "2", 0, c.now)
 	if s = at(c); s.Policy != "" {
@@ -284,7 +284,7 @@ func TestPolicyStaysOut(t *testing.T) {
 				t.Errorf("%s: got %s of %v by a policy, want none", name, s.Do, s.Pods)
 			}
 			if s.Do != Wait && s.Do != Leave {
-				c.node.Did(Outcome{}, c.now, c.fleet)
+				c.node.Apply(c.now, c.fleet, ActionDone{})
 			}
 			c.now = c.now.Add(time.Second)
 		}
@@ -401,7 +401,7 @@ func TestRest(t *testing.T) {
 	step := func() Step {
 		s := c.policyStep()
 		if s.Do == Condition {
-			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()
 		}
@@ -440,7 +440,7 @@ func TestStorageHasItsTurn(t *testing.T) {
 	step := func() Step {
 		s := c.policyStep()
 		for s.Do == Condition || s.Do == Announce {
-			c.node.Did(Outcome{}, c.now, c.fleet)
+			c.node.Apply(c.now, c.fleet, ActionDone{})
 			if s.Do == Condition {
 				c.look.PoweredOn = s.On
 			} else if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
@@ -469,12 +469,12 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: storage-fences" {
 		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", s.Do, s.Pods, s.Policy)
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
 	if s = step(); s.Do != Delete {
 		t.Fatalf("got %s, want the ended pod to be deleted", s.Do)
 	}
-	c.node.Did(Outcome{How: map[string]action.Refusal{"mine": action.Accepted}}, c.now, c.fleet)
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
 	if s = step(); s.Do == ClearVolumes {
 		t.Fatal("a Ready node's list is cleared")
@@ -493,7 +493,7 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
 		t.Errorf("on an old look: got hold %d, want no", h)
 	}
-	c.node.Did(Outcome{}, c.now, c.fleet) // and the kubelet writes it back
+	c.node.Apply(c.now, c.fleet, ActionDone{}) // and the kubelet writes it back
 	if s = step(); s.Do == ClearVolumes {
 		t.Errorf("cleared again, leaving %v", s.InUse)
 	}

@@ -477,25 +477,25 @@ func (w *world) read(s Step) {
 		if w.control {
 			node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 		}
-		w.course.SawLife(taint.See(node, lease, taint.DefaultKey, sent, w.now), facts, &w.fleet)
+		w.course.Apply(taint.See(node, lease, taint.DefaultKey, sent, w.now).Got, &w.fleet, NodeRead{Look: taint.See(node, lease, taint.DefaultKey, sent, w.now), Facts: facts})
 	case Pods:
 		w.listed = w.listing()
 		w.pass(5 * time.Millisecond)
-		w.course.SawPods(w.listed, w.now)
+		w.course.Apply(w.now, &w.fleet, PodsListed{Pods: w.listed})
 	case Volumes:
 		of := map[string][]action.Volume{}
 		for _, p := range s.Pods {
 			of[p.UID] = w.volumes[p.UID]
 		}
-		w.course.SawVolumes(of, w.now)
+		w.course.Apply(w.now, &w.fleet, VolumesRead{Of: of})
 	case Claims:
 		of := map[string]string{}
 		for _, pv := range s.PVs {
 			of[pv] = "default/" + pv
 		}
-		w.course.SawClaims(of, w.now)
+		w.course.Apply(w.now, &w.fleet, ClaimsRead{Of: of})
 	case CachedAttachments, LiveAttachments:
-		w.course.SawAttachments(slices.Clone(w.atts), s.Read == LiveAttachments, w.now)
+		w.course.Apply(w.now, &w.fleet, AttachmentsListed{Attachments: slices.Clone(w.atts), Live: s.Read == LiveAttachments})
 	}
 }
 
@@ -548,7 +548,7 @@ func (w *world) do1(s Step, most time.Duration) bool {
 		w.busy = 0
 		return false
 	}
-	var o Outcome
+	var o ActionDone
 	switch s.Do {
 	case Leave:
 		w.busy = 0
@@ -581,7 +581,7 @@ func (w *world) do1(s Step, most time.Duration) bool {
 	default:
 		o.Err = w.writeNode(s, l)
 	}
-	w.course.Did(o, w.now, &w.fleet)
+	w.course.Apply(w.now, &w.fleet, o)
 	return true
 }
 
@@ -753,7 +753,7 @@ func (w *world) ask() {
 	if a.State == off {
 		w.offs = append(w.offs, a)
 	}
-	w.course.Answered([]providers.Answer{a}, w.now, &w.fleet)
+	w.course.Apply(w.now, &w.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
 }
 
 // checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and no life that

@@ -285,7 +285,7 @@ func (p *play) do(s decide.Step) (over bool) {
 		p.Now = p.Now.Add(blink)
 		answers := p.answers()
 		p.Now = p.Now.Add(blink)
-		p.course.Answered(answers, p.Now, p.across)
+		p.course.Apply(p.Now, p.across, decide.DevicesAnswered{Answers: answers})
 		return false
 	case decide.Leave:
 		p.pass(tick)
@@ -298,14 +298,14 @@ func (p *play) do(s decide.Step) (over bool) {
 		p.wait(max(s.After, blink))
 		return false
 	}
-	o := decide.Outcome{Sent: p.Now, How: map[string]action.Refusal{}}
+	o := decide.ActionDone{Sent: p.Now, How: map[string]action.Refusal{}}
 	if o.Err = p.still(s); o.Err != nil {
 		o.Late = true
 		p.pass(tick)
 	} else {
 		p.act(s, o.How)
 	}
-	p.course.Did(o, p.Now, p.across)
+	p.course.Apply(p.Now, p.across, o)
 	if s.Do == decide.Unmark && s.Record.Result == taint.ResultEvicted {
 		p.out.Outcome = Moves
 		return true
@@ -328,10 +328,10 @@ func (p *play) read(s decide.Step) {
 	p.Now = p.Now.Add(blink)
 	switch s.Read {
 	case decide.Life:
-		p.course.SawLife(p.look(), p.Facts, p.across)
+		p.course.Apply(p.look().Got, p.across, decide.NodeRead{Look: p.look(), Facts: p.Facts})
 		p.Now = p.Now.Add(blink)
 	case decide.Pods:
-		p.course.SawPods(slices.Clone(p.pods), p.Now)
+		p.course.Apply(p.Now, p.across, decide.PodsListed{Pods: slices.Clone(p.pods)})
 	case decide.Owners:
 		of := map[string]action.Owner{}
 		for _, pod := range s.Pods {
@@ -340,19 +340,19 @@ func (p *play) read(s decide.Step) {
 				of[pod.UID] = o
 			}
 		}
-		p.course.SawOwners(of, p.Now)
+		p.course.Apply(p.Now, p.across, decide.OwnersRead{Of: of})
 	case decide.Rival:
-		p.course.SawRival(p.Rival, p.Now)
+		p.course.Apply(p.Now, p.across, decide.RivalRead{Why: p.Rival})
 	case decide.Waiting:
-		p.course.SawWaiting(p.waiting(), p.Now)
+		p.course.Apply(p.Now, p.across, decide.WaitingRead{Claims: p.waiting()})
 	case decide.Members:
-		p.course.SawMembers(maps.Clone(p.Members), p.Now)
+		p.course.Apply(p.Now, p.across, decide.MembersRead{Ready: maps.Clone(p.Members)})
 	case decide.CachedAttachments, decide.LiveAttachments:
-		p.course.SawAttachments(slices.Clone(p.atts), s.Read == decide.LiveAttachments, p.Now)
+		p.course.Apply(p.Now, p.across, decide.AttachmentsListed{Attachments: slices.Clone(p.atts), Live: s.Read == decide.LiveAttachments})
 	case decide.Claims: // of a node that is back: this one is not
-		p.course.SawClaims(nil, p.Now)
+		p.course.Apply(p.Now, p.across, decide.ClaimsRead{Of: nil})
 	case decide.Volumes: // they are known
-		p.course.SawVolumes(nil, p.Now)
+		p.course.Apply(p.Now, p.across, decide.VolumesRead{Of: nil})
 	}
 }
 

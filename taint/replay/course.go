@@ -4,10 +4,6 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
@@ -102,87 +98,54 @@ func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, 
 	return c.Node.SawStorage(ps, says, now)
 }
 
-// SawLife is decide.Node's. node is what l was seen of, nil if it does not exist; elsewhere is what of the facts other objects said.
-func (c *Course) SawLife(node *corev1.Node, l taint.Look, facts decide.Facts, elsewhere Elsewhere, f decide.Fleet) {
-	if c.Tape != nil {
-		c.put(line{Kind: life, At: l.Got, Sent: l.Sent, NewID: facts.NewID}, lived{slim(node), l.LeaseRV, l.LeaseDuration, factsOf(facts, elsewhere)})
-	}
-	c.Node.SawLife(l, facts, f)
-}
-
-// SawPods is decide.Node's.
-func (c *Course) SawPods(list []action.Pod, at providers.Instant) {
-	if c.Tape != nil {
-		c.put(line{Kind: pods, At: at}, podsOf(list))
-	}
-	c.Node.SawPods(list, at)
-}
-
-// SawVolumes is decide.Node's.
-func (c *Course) SawVolumes(of map[string][]action.Volume, at providers.Instant) {
-	c.put(line{Kind: volumes, At: at}, of)
-	c.Node.SawVolumes(of, at)
-}
-
-// SawOwners is decide.Node's.
-func (c *Course) SawOwners(of map[string]action.Owner, at providers.Instant) {
-	c.put(line{Kind: owners, At: at}, of)
-	c.Node.SawOwners(of, at)
-}
-
-// SawRival is decide.Node's.
-func (c *Course) SawRival(why string, at providers.Instant) {
-	if c.Tape != nil {
-		c.put(line{Kind: rival, At: at}, why)
-	}
-	c.Node.SawRival(why, at)
-}
-
-// SawMembers is decide.Node's.
-func (c *Course) SawMembers(ready map[string]bool, at providers.Instant) {
-	c.put(line{Kind: members, At: at}, ready)
-	c.Node.SawMembers(ready, at)
-}
-
-// SawWaiting is decide.Node's.
-func (c *Course) SawWaiting(of map[string]bool, at providers.Instant) {
-	c.put(line{Kind: waiting, At: at}, of)
-	c.Node.SawWaiting(of, at)
-}
-
-// SawClaims is decide.Node's.
-func (c *Course) SawClaims(of map[string]string, at providers.Instant) {
-	c.put(line{Kind: claims, At: at}, of)
-	c.Node.SawClaims(of, at)
-}
-
-// SawAttachments is decide.Node's.
-func (c *Course) SawAttachments(list []action.Attachment, live bool, at providers.Instant) {
-	is := cached
-	if live {
-		is = listed
-	}
-	c.put(line{Kind: is, At: at}, list)
-	c.Node.SawAttachments(list, live, at)
-}
-
-// Answered is decide.Node's.
-func (c *Course) Answered(all []providers.Answer, now providers.Instant, f decide.Fleet) {
+// Apply is decide.Node's.
+func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
 	if c.Tape == nil {
-		c.Node.Answered(all, now, f)
+		c.Node.Apply(now, f, o)
+		return
+	}
+	l, body := told(o)
+	if l.At = now; l.Kind != answered {
+		c.put(l, body)
+		c.Node.Apply(now, f, o)
 		return
 	}
 	heard := &ear{Fleet: f}
-	c.Node.Answered(all, now, heard)
-	c.put(line{Kind: answered, At: now, Fleet: heard.said(func(*fleet.View) bool { return false })}, answersOf(all))
+	c.Node.Apply(now, heard, o)
+	l.Fleet = heard.said(func(*fleet.View) bool { return false })
+	c.put(l, body)
 }
 
-// Did is decide.Node's.
-func (c *Course) Did(o decide.Outcome, now providers.Instant, f decide.Fleet) {
-	if c.Tape != nil {
-		c.put(line{Kind: did, At: now}, outcome{faultOf(o.Err), o.Sent, o.Late, o.How})
+// told is an observation as it is written.
+func told(o decide.Observation) (l line, body any) {
+	switch o := o.(type) {
+	case decide.NodeRead:
+		l.Kind, l.Sent, l.NewID = life, o.Look.Sent, o.Facts.NewID
+		body = lived{slim(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.Elsewhere)}
+	case decide.PodsListed:
+		l.Kind, body = pods, podsOf(o.Pods)
+	case decide.VolumesRead:
+		l.Kind, body = volumes, o.Of
+	case decide.OwnersRead:
+		l.Kind, body = owners, o.Of
+	case decide.RivalRead:
+		l.Kind, body = rival, o.Why
+	case decide.MembersRead:
+		l.Kind, body = members, o.Ready
+	case decide.WaitingRead:
+		l.Kind, body = waiting, o.Claims
+	case decide.ClaimsRead:
+		l.Kind, body = claims, o.Of
+	case decide.AttachmentsListed:
+		if l.Kind, body = cached, o.Attachments; o.Live {
+			l.Kind = listed
+		}
+	case decide.DevicesAnswered:
+		l.Kind, body = answered, answersOf(o.Answers)
+	case decide.ActionDone:
+		l.Kind, body = did, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
 	}
-	c.Node.Did(o, now, f)
+	return l, body
 }
 
 // Next is decide.Node's.

@@ -97,19 +97,22 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 	l := taint.See(w.node, nil, taint.DefaultKey, epoch, epoch)
 	all := []providers.Answer{{Err: refused}}
 	plain, course := &decide.Node{}, &Course{Name: "n1"}
+	both := func(o decide.Observation) [2]func() {
+		return [2]func(){func() { plain.Apply(epoch, &w.fleet, o) }, func() { course.Apply(epoch, &w.fleet, o) }}
+	}
 	for name, of := range map[string][2]func(){
-		"Life":        {func() { plain.SawLife(l, w.facts, &w.fleet) }, func() { course.SawLife(w.node, l, w.facts, Elsewhere{}, &w.fleet) }},
-		"Pods":        {func() { plain.SawPods(w.pods, epoch) }, func() { course.SawPods(w.pods, epoch) }},
-		"Volumes":     {func() { plain.SawVolumes(nil, epoch) }, func() { course.SawVolumes(nil, epoch) }},
-		"Owners":      {func() { plain.SawOwners(nil, epoch) }, func() { course.SawOwners(nil, epoch) }},
-		"Rival":       {func() { plain.SawRival("why", epoch) }, func() { course.SawRival("why", epoch) }},
-		"Members":     {func() { plain.SawMembers(nil, epoch) }, func() { course.SawMembers(nil, epoch) }},
-		"Waiting":     {func() { plain.SawWaiting(nil, epoch) }, func() { course.SawWaiting(nil, epoch) }},
-		"Claims":      {func() { plain.SawClaims(nil, epoch) }, func() { course.SawClaims(nil, epoch) }},
-		"Attachments": {func() { plain.SawAttachments(nil, true, epoch) }, func() { course.SawAttachments(nil, true, epoch) }},
+		"Life":        both(decide.NodeRead{Look: l, Facts: w.facts, Node: w.node}),
+		"Pods":        both(decide.PodsListed{Pods: w.pods}),
+		"Volumes":     both(decide.VolumesRead{}),
+		"Owners":      both(decide.OwnersRead{}),
+		"Rival":       both(decide.RivalRead{Why: "why"}),
+		"Members":     both(decide.MembersRead{}),
+		"Waiting":     both(decide.WaitingRead{}),
+		"Claims":      both(decide.ClaimsRead{}),
+		"Attachments": both(decide.AttachmentsListed{Live: true}),
 		"Storage":     {func() { plain.SawStorage(nil, nil, epoch) }, func() { course.SawStorage(nil, nil, epoch) }},
-		"Answered":    {func() { plain.Answered(all, epoch, &w.fleet) }, func() { course.Answered(all, epoch, &w.fleet) }},
-		"Did":         {func() { plain.Did(decide.Outcome{Err: refused}, epoch, &w.fleet) }, func() { course.Did(decide.Outcome{Err: refused}, epoch, &w.fleet) }},
+		"Answered":    both(decide.DevicesAnswered{Answers: all}),
+		"Did":         both(decide.ActionDone{Err: refused}),
 		"Next":        {func() { plain.Next(epoch, &w.fleet) }, func() { course.Next(epoch, &w.fleet) }},
 		"Rest":        {func() { plain.Rest(l) }, func() { course.Rest(l) }},
 	} {

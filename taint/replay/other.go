@@ -128,7 +128,7 @@ func (p *player) pass(t *track) error {
 			continue
 		case s.Do == decide.Condition:
 			t.on = &s.On
-			t.again.Did(decide.Outcome{}, now, f)
+			t.again.Apply(now, f, decide.ActionDone{})
 			look = t.conditioned(look)
 			look.into(&t.again, echo{})
 			continue

@@ -269,28 +269,28 @@ func (e event) into(n *decide.Node, f decide.Fleet) {
 	case storageKind:
 		n.SawStorage(e.rules, e.storage.Says, e.At)
 	case life:
-		n.SawLife(e.lived.look(e.key, e.Sent, e.At), e.facts, f)
+		n.Apply(e.At, f, decide.NodeRead{Look: e.lived.look(e.key, e.Sent, e.At), Facts: e.facts})
 	case pods:
-		n.SawPods(e.pods, e.At)
+		n.Apply(e.At, f, decide.PodsListed{Pods: e.pods})
 	case volumes:
-		n.SawVolumes(e.volumes, e.At)
+		n.Apply(e.At, f, decide.VolumesRead{Of: e.volumes})
 	case owners:
-		n.SawOwners(e.owners, e.At)
+		n.Apply(e.At, f, decide.OwnersRead{Of: e.owners})
 	case rival:
-		n.SawRival(e.rival, e.At)
+		n.Apply(e.At, f, decide.RivalRead{Why: e.rival})
 	case members:
-		n.SawMembers(e.flags, e.At)
+		n.Apply(e.At, f, decide.MembersRead{Ready: e.flags})
 	case waiting:
-		n.SawWaiting(e.flags, e.At)
+		n.Apply(e.At, f, decide.WaitingRead{Claims: e.flags})
 	case claims:
-		n.SawClaims(e.claims, e.At)
+		n.Apply(e.At, f, decide.ClaimsRead{Of: e.claims})
 	case cached, listed:
-		n.SawAttachments(e.atts, e.Kind == listed, e.At)
+		n.Apply(e.At, f, decide.AttachmentsListed{Attachments: e.atts, Live: e.Kind == listed})
 	case answered:
-		n.Answered(e.answers, e.At, f)
+		n.Apply(e.At, f, decide.DevicesAnswered{Answers: e.answers})
 	case did:
 		o := e.outcome
-		n.Did(decide.Outcome{Err: o.Err.err(), Sent: o.Sent, Late: o.Late, How: o.How}, e.At, f)
+		n.Apply(e.At, f, decide.ActionDone{Err: o.Err.err(), Sent: o.Sent, Late: o.Late, How: o.How})
 	}
 }
 

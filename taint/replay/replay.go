@@ -129,13 +129,7 @@ type facts struct {
 	Evict     evict.Settings            `json:"evict"`
 	Policies  []rule                    `json:"policies,omitempty"`
 	Storage   map[string]storage.Health `json:"storage,omitempty"`
-	Elsewhere Elsewhere                 `json:"elsewhere,omitzero"`
-}
-
-// Elsewhere is what other objects than the Node said of it: it is part of Excluded and KeptOn.
-type Elsewhere struct {
-	Excluded string `json:"excluded,omitempty"`
-	KeptOn   string `json:"keptOn,omitempty"`
+	Elsewhere decide.Elsewhere          `json:"elsewhere,omitzero"`
 }
 
 // rule is a policy, its selectors as text; nil is all.
@@ -306,7 +300,7 @@ func (f *fault) err() error {
 	return errors.New(f.Text)
 }
 
-func factsOf(f decide.Facts, elsewhere Elsewhere) facts {
+func factsOf(f decide.Facts, elsewhere decide.Elsewhere) facts {
 	out := facts{Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage, Elsewhere: elsewhere}
 	if f.Nobody != nil { // all of its text: decisions quote it
 		out.Nobody = &fault{providers.Class(f.Nobody), Clean(f.Nobody.Error())}

@@ -119,11 +119,11 @@ func (w *world) run(limit time.Duration) (did []string) {
 			case decide.Life:
 				l := taint.See(w.node, nil, taint.DefaultKey, w.now, w.now)
 				l.LeaseRV, l.LeaseDuration = "1", 40*time.Second
-				w.course.SawLife(w.node.DeepCopy(), l, w.facts, Elsewhere{}, &w.fleet)
+				w.course.Apply(l.Got, &w.fleet, decide.NodeRead{Look: l, Facts: w.facts, Node: w.node.DeepCopy()})
 			case decide.Pods:
-				w.course.SawPods(w.pods, w.now)
+				w.course.Apply(w.now, &w.fleet, decide.PodsListed{Pods: w.pods})
 			default:
-				w.course.SawAttachments(nil, s.Read == decide.LiveAttachments, w.now)
+				w.course.Apply(w.now, &w.fleet, decide.AttachmentsListed{Attachments: nil, Live: s.Read == decide.LiveAttachments})
 			}
 			continue
 		case decide.Ask:
@@ -134,7 +134,7 @@ func (w *world) run(limit time.Duration) (did []string) {
 			if w.err != nil {
 				a = providers.Answer{Observation: providers.Observation{At: w.now}, By: "racks", Got: w.now, Err: w.err}
 			}
-			w.course.Answered([]providers.Answer{a}, w.now, &w.fleet)
+			w.course.Apply(w.now, &w.fleet, decide.DevicesAnswered{Answers: []providers.Answer{a}})
 			continue
 		case decide.Leave:
 			return append(did, "Leave")
@@ -144,7 +144,7 @@ func (w *world) run(limit time.Duration) (did []string) {
 			continue
 		}
 		did = append(did, s.Do.String())
-		o := decide.Outcome{Sent: w.now, How: map[string]action.Refusal{}}
+		o := decide.ActionDone{Sent: w.now, How: map[string]action.Refusal{}}
 		switch s.Do {
 		case decide.Write, decide.Arm, decide.Unmark:
 			w.node.Annotations[taint.RecordAnnotation] = s.Record.Encode()
@@ -167,7 +167,7 @@ func (w *world) run(limit time.Duration) (did []string) {
 		case decide.Delete:
 			w.pods, o.How["db-0-uid"] = nil, action.Accepted
 		}
-		w.course.Did(o, w.now, &w.fleet)
+		w.course.Apply(w.now, &w.fleet, o)
 		if s.Do == decide.Unmark {
 			return did
 		}
@@ -269,7 +269,7 @@ func TestRedaction(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.facts.Nobody = nil
 	w.run(10 * time.Minute)
-	w.course.Answered([]providers.Answer{{Err: providers.WithClass(providers.ErrDenied, errors.New("https://admin:"+secret+"@bmc: 401"))}}, w.now, &w.fleet)
+	w.course.Apply(w.now, &w.fleet, decide.DevicesAnswered{Answers: []providers.Answer{{Err: providers.WithClass(providers.ErrDenied, errors.New("https://admin:"+secret+"@bmc: 401"))}}})
 	if text := w.tape.String(); strings.Contains(text, secret) || !strings.Contains(text, "racks/https://bmc") {
 		t.Errorf("a secret stands in the recording:\n%s", text)
 	}
@@ -295,7 +295,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(time.Minute)
 	before := w.given
-	w.course.SawPods([]action.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}, w.now)
+	w.course.Apply(w.now, &w.fleet, decide.PodsListed{Pods: []action.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}})
 	if w.run(time.Minute); w.given != before {
 		t.Errorf("%d lines came after it", w.given-before)
 	}
@@ -333,7 +333,7 @@ func TestFactsComeBack(t *testing.T) {
 	}
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
-	if err := json.Unmarshal(encode(factsOf(f, Elsewhere{})), &back); err != nil {
+	if err := json.Unmarshal(encode(factsOf(f, decide.Elsewhere{})), &back); err != nil {
 		t.Fatal(err)
 	}
 	got, err := back.facts("f-1")
@@ -445,7 +445,7 @@ func TestGap(t *testing.T) {
 	}
 	full := newWorld(fence.Fence)
 	full.room = 0
-	full.course.SawPods(nil, epoch)
+	full.course.Apply(epoch, &full.fleet, decide.PodsListed{})
 	if full.run(time.Minute); full.given != 1 {
 		t.Errorf("the beginning had no room, and %d lines came after it", full.given-1)
 	}
@@ -530,7 +530,7 @@ func TestCourseKeepsNoBodies(t *testing.T) {
 		all := make([]Course, 300)
 		for i := range all {
 			all[i] = Course{Name: "n", Tape: tape}
-			all[i].SawPods(pods, epoch)
+			all[i].Apply(epoch, nil, decide.PodsListed{Pods: pods})
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
@@ -716,17 +716,17 @@ func TestReadingsComeBack(t *testing.T) {
 		By:          "racks", Got: epoch.Add(3), Err: nil,
 	}
 	attachments := []action.Attachment{{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
-	c.SawPods([]action.Pod{pod}, epoch)
-	c.SawVolumes(map[string][]action.Volume{"u": {volume}}, epoch)
-	c.SawOwners(map[string]action.Owner{"u": pod.Owner}, epoch)
-	c.SawRival("its setting", epoch)
-	c.SawMembers(map[string]bool{"n1": true, "n2": false}, epoch)
-	c.SawWaiting(map[string]bool{"ns/c": true}, epoch)
-	c.SawClaims(map[string]string{"pv": "ns/c"}, epoch)
-	c.SawAttachments(attachments, false, epoch)
-	c.SawAttachments(attachments, true, epoch)
-	c.Answered([]providers.Answer{answer}, epoch, &w.fleet)
-	c.Did(decide.Outcome{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]action.Refusal{"u": action.TooLarge}}, epoch, &w.fleet)
+	c.Apply(epoch, &w.fleet, decide.PodsListed{Pods: []action.Pod{pod}})
+	c.Apply(epoch, &w.fleet, decide.VolumesRead{Of: map[string][]action.Volume{"u": {volume}}})
+	c.Apply(epoch, &w.fleet, decide.OwnersRead{Of: map[string]action.Owner{"u": pod.Owner}})
+	c.Apply(epoch, &w.fleet, decide.RivalRead{Why: "its setting"})
+	c.Apply(epoch, &w.fleet, decide.MembersRead{Ready: map[string]bool{"n1": true, "n2": false}})
+	c.Apply(epoch, &w.fleet, decide.WaitingRead{Claims: map[string]bool{"ns/c": true}})
+	c.Apply(epoch, &w.fleet, decide.ClaimsRead{Of: map[string]string{"pv": "ns/c"}})
+	c.Apply(epoch, &w.fleet, decide.AttachmentsListed{Attachments: attachments})
+	c.Apply(epoch, &w.fleet, decide.AttachmentsListed{Attachments: attachments, Live: true})
+	c.Apply(epoch, &w.fleet, decide.DevicesAnswered{Answers: []providers.Answer{answer}})
+	c.Apply(epoch, &w.fleet, decide.ActionDone{Err: providers.WithClass(providers.ErrDenied, errors.New("401")), Sent: epoch, Late: true, How: map[string]action.Refusal{"u": action.TooLarge}})
 	p := player{}
 	got := map[kind]event{}
 	if err := p.out.read("it", &w.tape, func(n int, l line) error {

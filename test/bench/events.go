@@ -125,15 +125,16 @@ func (f *eventFleet) death(i int) error {
 			return nil
 		case s.Do == decide.Ask:
 			off := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now}
-			course.Answered([]providers.Answer{off}, now, &f.fleet)
+			course.Apply(now, &f.fleet, decide.DevicesAnswered{Answers: []providers.Answer{off}})
 		case s.Do != decide.Read:
 			return fmt.Errorf("a dead node is not marked, but: %s %s", s.Do, s.Why)
 		case s.Read == decide.Life:
-			course.SawLife(f.look(i, now), facts, &f.fleet)
+			l := f.look(i, now)
+			course.Apply(l.Got, &f.fleet, decide.NodeRead{Look: l, Facts: facts})
 		case s.Read == decide.Pods:
-			course.SawPods(kube.SeePods(f.pods[name], taint.DefaultKey, nil), now)
+			course.Apply(now, &f.fleet, decide.PodsListed{Pods: kube.SeePods(f.pods[name], taint.DefaultKey, nil)})
 		case s.Read == decide.CachedAttachments:
-			course.SawAttachments(kube.SeeAttachments(f.atts[name])[name], false, now)
+			course.Apply(now, &f.fleet, decide.AttachmentsListed{Attachments: kube.SeeAttachments(f.atts[name])[name]})
 		default:
 			return fmt.Errorf("a dead node is not marked, but %s is read", s.Read)
 		}

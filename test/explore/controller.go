@@ -237,7 +237,7 @@ func (s *state) acts(o *Options, a act) {
 		s.left.TimeOuts--
 		s.orphan(c)
 		if c.request == sendingOff {
-			c.course.Did(decide.Outcome{Sent: c.sent, Err: errDumb}, s.now(), c.fleet)
+			c.course.Apply(s.now(), c.fleet, decide.ActionDone{Sent: c.sent, Err: errDumb})
 			break
 		}
 		s.written(c, errTimeOut)
@@ -300,25 +300,25 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		if c.node.paused {
 			facts.Excluded = "paused"
 		}
-		c.course.SawLife(l, facts, c.fleet)
+		c.course.Apply(l.Got, c.fleet, decide.NodeRead{Look: l, Facts: facts})
 	case listing:
 		ps := s.podsOn()
 		back()
-		c.course.SawPods(ps, s.now())
+		c.course.Apply(s.now(), c.fleet, decide.PodsListed{Pods: ps})
 	case resolving:
 		back()
 		of := map[string][]action.Volume{}
 		if u := s.pods[0].uid; u != 0 { // claims do not change
 			of[u.name()] = volumes
 		}
-		c.course.SawVolumes(of, s.now())
+		c.course.Apply(s.now(), c.fleet, decide.VolumesRead{Of: of})
 	case listingAttachments:
 		atts := s.attachments()
 		back()
-		c.course.SawAttachments(atts, true, s.now())
+		c.course.Apply(s.now(), c.fleet, decide.AttachmentsListed{Attachments: atts, Live: true})
 	case naming:
 		back()
-		c.course.SawClaims(map[string]string{volume: claim}, s.now()) // they do not change
+		c.course.Apply(s.now(), c.fleet, decide.ClaimsRead{Of: map[string]string{volume: claim}}) // they do not change
 	case asking:
 		m := &s.m[bad]
 		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: c.sent}, By: "bmc"}
@@ -333,20 +333,20 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		c.said.off = !m.power
 		back()
 		a.Got = s.now()
-		c.course.Answered([]providers.Answer{a}, s.now(), c.fleet)
+		c.course.Apply(s.now(), c.fleet, decide.DevicesAnswered{Answers: []providers.Answer{a}})
 		if c.step != 0 { // in the middle of a batch
 			s.batch(c)
 		}
 	case sendingOff: // the device was busy until now
 		if c.still(s) != nil {
-			c.course.Did(decide.Outcome{Late: true}, s.now(), c.fleet)
+			c.course.Apply(s.now(), c.fleet, decide.ActionDone{Late: true})
 			break
 		}
 		s.powersOff(c)
 		_ = s.arrive(&write{do: decide.PowerOff})
 		at := c.sent
 		back()
-		c.course.Did(decide.Outcome{Sent: at}, s.now(), c.fleet)
+		c.course.Apply(s.now(), c.fleet, decide.ActionDone{Sent: at})
 	case writing:
 		err := s.arrive(c.write)
 		back()
@@ -381,7 +381,7 @@ func (s *state) written(c *ctl, err error) {
 		s.batch(c)
 	default:
 		c.request = idle
-		c.course.Did(decide.Outcome{Err: err}, s.now(), c.fleet)
+		c.course.Apply(s.now(), c.fleet, decide.ActionDone{Err: err})
 	}
 }
 
@@ -413,7 +413,7 @@ func (s *state) batch(c *ctl) {
 		}
 	}
 	c.rest, c.step = nil, 0
-	c.course.Did(decide.Outcome{How: c.how}, s.now(), c.fleet)
+	c.course.Apply(s.now(), c.fleet, decide.ActionDone{How: c.how})
 	c.how = nil
 }
 
@@ -459,7 +459,7 @@ func (s *state) next(c *ctl) {
 			case decide.Claims:
 				c.request = naming
 			case decide.CachedAttachments:
-				c.course.SawAttachments(s.attachments(), false, s.now())
+				c.course.Apply(s.now(), c.fleet, decide.AttachmentsListed{Attachments: s.attachments()})
 				continue
 			default:
 				panic("unexpected read " + st.Read.String())
@@ -475,7 +475,7 @@ func (s *state) next(c *ctl) {
 			s.expires(c)
 		case decide.PowerOff:
 			if c.still(s) != nil {
-				c.course.Did(decide.Outcome{Late: true}, s.now(), c.fleet)
+				c.course.Apply(s.now(), c.fleet, decide.ActionDone{Late: true})
 				continue
 			}
 			s.powersOff(c)
@@ -483,7 +483,7 @@ func (s *state) next(c *ctl) {
 			return
 		case decide.ClearVolumes:
 			if c.holds(s, "") != decide.Yes {
-				c.course.Did(decide.Outcome{Late: true}, s.now(), c.fleet)
+				c.course.Apply(s.now(), c.fleet, decide.ActionDone{Late: true})
 				continue
 			}
 			w.inUse, w.listed = len(st.InUse) > 0, len(st.Attached) > 0

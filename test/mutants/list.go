@@ -4308,7 +4308,7 @@ var Mutants = []Mutant{
 		Old: "n.worked.Age(now)", New: "now.Sub(n.worked)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "records: each look is the first", In: "taint/decide.Node.SawLife",
+		Name: "records: each look is the first", In: "taint/decide.Node.sawNode",
 		Old: "n.sights.Saw(l.Record, now)", New: "taint.Sightings(nil).Saw(l.Record, now)", Tests: []string{"./taint/decide"},
 	},
 	{
@@ -4476,7 +4476,7 @@ var Mutants = []Mutant{
 		Old: "!w.procs[i].since.After(k.at)", New: "false", Tests: uncheckedPower,
 	},
 	{
-		Name: "controller: a device that lied proves", In: "taint/decide.Node.Answered",
+		Name: "controller: a device that lied proves", In: "taint/decide.Node.devicesAnswered",
 		Old: `f.Distrusted(d.Machine, d.Name, n.look.Name) != ""`, New: `d.Name == "nobody"`,
 	},
 	{
@@ -4492,7 +4492,7 @@ var Mutants = []Mutant{
 		Old: "n.unattributed(n.workPods)", New: "n.unattributed(nil)",
 	},
 	{
-		Name: "controller: a look is never kept, however slow the API server", In: "taint/decide.Node.Answered",
+		Name: "controller: a look is never kept, however slow the API server", In: "taint/decide.Node.devicesAnswered",
 		Old: "n.keepsLook(now)", New: "false",
 	},
 	{
@@ -4504,7 +4504,7 @@ var Mutants = []Mutant{
 		Old: "n.kept.at.Age(v.Now) > keptHolds", New: "false",
 	},
 	{
-		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/decide.Node.Did",
+		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/decide.Node.did",
 		Old: "n.kept = n.pods", New: "",
 	},
 	{
@@ -4632,12 +4632,12 @@ var Mutants = []Mutant{
 		Old: "n.reads > time.Second || n.offEndsSoon(now)", New: "n.reads > time.Second", Tests: slowDevice,
 	},
 	{
-		Name: "recovery: a sign of life behind a slow API server is not looked at", In: "taint/decide.Node.Answered",
+		Name: "recovery: a sign of life behind a slow API server is not looked at", In: "taint/decide.Node.devicesAnswered",
 		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
 		New: "(n.reads > time.Second || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a sign of life behind a slow device is not looked at", In: "taint/decide.Node.Answered",
+		Name: "recovery: a sign of life behind a slow device is not looked at", In: "taint/decide.Node.devicesAnswered",
 		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
 		New: "(n.offEndsSoon(now) || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
 	},
@@ -4733,7 +4733,7 @@ var Mutants = []Mutant{
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.Did",
+		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.did",
 		Old: "n.evict.Wrote(podWrites[n.step.Do], n.step.Pods, o.How, now)", New: "",
 	},
 	{
@@ -4742,7 +4742,7 @@ var Mutants = []Mutant{
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/decide.Node.Did",
+		Name: "controller: volumesAttached is cleared again and again (F5)", In: "taint/decide.Node.did",
 		Old: "n.evict.Cleared++", New: "",
 	},
 	{
@@ -5227,7 +5227,7 @@ var Mutants = []Mutant{
 		Old: "taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now()))", New: "taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(sent))",
 	},
 	{
-		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/decide.Node.Did",
+		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/decide.Node.did",
 		Old: "f.Unreserve(n.look.Name)", New: "",
 	},
 	{
@@ -6799,7 +6799,7 @@ var Mutants = []Mutant{
 		Old: `*v.Rival != ""`, New: "false",
 	},
 	{
-		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/decide.Node.SawLife",
+		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/decide.Node.sawNode",
 		Old: "n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}", New: "n.pods, n.atts, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, evict.View{}",
 	},
 	{
@@ -7228,7 +7228,7 @@ var Mutants = []Mutant{
 		Old: "d.Done = nil", New: "",
 	},
 	{
-		Name: "attach: a Deployment's pod is none of a ReplicaSet's", In: "taint/decide.Node.SawOwners",
+		Name: "attach: a Deployment's pod is none of a ReplicaSet's", In: "taint/decide.Node.sawOwners",
 		Old: "owner.Direct = n.pods.pods[i].Owner.Kind", New: "",
 	},
 	{
@@ -7701,7 +7701,7 @@ var Mutants = []Mutant{
 		Old: "m.announced, m.inherited = rec.ID, rec.PowerOffTo", New: "m.announced = rec.ID",
 	},
 	{
-		Name: "power-off: the announcer counts its own names as another's", In: "taint/decide.Node.Did",
+		Name: "power-off: the announcer counts its own names as another's", In: "taint/decide.Node.did",
 		Old: "n.fence.AnnouncedOff(n.look, rec)", New: "",
 	},
 	{
@@ -7894,7 +7894,7 @@ var Mutants = []Mutant{
 		Old: "!c.fences()", New: "false",
 	},
 	{
-		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/decide.Node.Did",
+		Name: "after: a power-on is sent on a write whose answer is lost", In: "taint/decide.Node.did",
 		Old: "o.Err == nil && !on.Equal(n.look.Record.LastPowerOn())", New: "!on.Equal(n.look.Record.LastPowerOn())",
 	},
 	{

@@ -416,7 +416,7 @@ func (k *worker) read(s decide.Step) {
 		var ps []*corev1.Pod
 		k.get("pods", func() { ps = w.api.podsOn(name) }, then(func() {
 			k.pods, k.listed = podsOf(ps), true
-			k.course.SawPods(unresolved(k.pods), k.now())
+			k.course.Apply(k.now(), &k.fleet, decide.PodsListed{Pods: unresolved(k.pods)})
 		}))
 	case decide.Volumes:
 		k.get("volumes", func() {}, then(func() {
@@ -425,34 +425,34 @@ func (k *worker) read(s decide.Step) {
 				of[p.UID] = w.judged(p.Volumes) // claims and volumes do not change in here
 				k.pods[i].Volumes = of[p.UID]
 			}
-			k.course.SawVolumes(of, k.now())
+			k.course.Apply(k.now(), &k.fleet, decide.VolumesRead{Of: of})
 		}))
 	case decide.CachedAttachments:
 		k.atts = attachedOf(k.cachedAttachments(name))
-		k.course.SawAttachments(k.atts, false, k.now())
+		k.course.Apply(k.now(), &k.fleet, decide.AttachmentsListed{Attachments: k.atts})
 		k.next()
 	case decide.Members:
 		var members map[string]bool
 		k.get("members", func() { members = w.members() },
-			then(func() { k.course.SawMembers(members, k.now()) }))
+			then(func() { k.course.Apply(k.now(), &k.fleet, decide.MembersRead{Ready: members}) }))
 	case decide.Claims:
 		claims := map[string]string{}
 		k.get("claims", func() {}, then(func() { // they do not change in here
 			for _, pv := range s.PVs {
 				claims[pv] = "default/" + pv
 			}
-			k.course.SawClaims(claims, k.now())
+			k.course.Apply(k.now(), &k.fleet, decide.ClaimsRead{Of: claims})
 		}))
 	case decide.Waiting:
 		var claims map[string]bool
 		k.get("waiting", func() { claims = w.waiting(name) },
-			then(func() { k.course.SawWaiting(claims, k.now()) }))
+			then(func() { k.course.Apply(k.now(), &k.fleet, decide.WaitingRead{Claims: claims}) }))
 	case decide.LiveAttachments:
 		if k.course.Look().Mark == nil {
 			w.count("live before the mark")
 		}
 		k.get("attachments", func() { k.atts = attachedOf(w.api.attachmentsOf(name)) }, then(func() {
-			k.course.SawAttachments(k.atts, true, k.now())
+			k.course.Apply(k.now(), &k.fleet, decide.AttachmentsListed{Attachments: k.atts, Live: true})
 		}))
 	}
 }
@@ -512,7 +512,9 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		if len(k.led.to) == 0 {
 			facts.Nobody = errors.New(k.led.why)
 		}
-		k.course.SawLife(node, l, facts, replay.Elsewhere{Excluded: elsewhere}, &k.fleet)
+		k.course.Apply(l.Got, &k.fleet, decide.NodeRead{
+			Look: l, Facts: facts, Node: node, Elsewhere: decide.Elsewhere{Excluded: elsewhere},
+		})
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
 		k.next()
 	}
@@ -565,7 +567,7 @@ func (k *worker) ask(then func()) {
 				}
 				k.said = append(k.said, a.State)
 			}
-			k.course.Answered(all, k.now(), &k.fleet)
+			k.course.Apply(k.now(), &k.fleet, decide.DevicesAnswered{Answers: all})
 			if v := k.course.Answer(); errors.Is(v.Err, proof.ErrDisagree) {
 				w.count("devices disagree")
 			}
@@ -600,7 +602,7 @@ func (k *worker) powerOff(s decide.Step) {
 		if !late {
 			w.check.taken(k.Process, k.m.name, by, err)
 		}
-		k.did(decide.Outcome{Sent: sent, Err: err, Late: late})
+		k.did(decide.ActionDone{Sent: sent, Err: err, Late: late})
 	})
 	w.jolt(k.Process, k.m)
 }
@@ -620,14 +622,14 @@ func (k *worker) powerOn(s decide.Step) {
 	var next func()
 	next = func() {
 		if len(devices) == 0 {
-			k.did(decide.Outcome{Sent: sent, Err: refused})
+			k.did(decide.ActionDone{Sent: sent, Err: refused})
 			return
 		}
 		by, first := k.led.to[devices[0]], len(devices) == len(s.Devices)
 		devices = devices[1:]
 		k.act(by, "power-on", by.of.orderOn, one, func(err error) {
 			if errors.Is(err, errNotSent) { // the same is true of the devices that follow
-				k.did(decide.Outcome{Sent: sent, Err: err, Late: first})
+				k.did(decide.ActionDone{Sent: sent, Err: err, Late: first})
 				return
 			}
 			if err != nil {
@@ -693,8 +695,8 @@ func (k *worker) still() error {
 }
 
 // did tells the course how an act ended, and goes on.
-func (k *worker) did(o decide.Outcome) {
-	k.course.Did(o, k.now(), &k.fleet)
+func (k *worker) did(o decide.ActionDone) {
+	k.course.Apply(k.now(), &k.fleet, o)
 	k.look()
 }
 
@@ -722,13 +724,13 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 		w.logf("%s: %s: writes %s: %v", k.name, k.m.name, what, err)
 		w.jolt(k.Process, k.m)
 		return err
-	}, func(err error) { k.did(decide.Outcome{Err: err}) })
+	}, func(err error) { k.did(decide.ActionDone{Err: err}) })
 }
 
 func (k *worker) clear(s decide.Step) {
 	w := k.w
 	if !k.maySend() {
-		k.did(decide.Outcome{Late: true})
+		k.did(decide.ActionDone{Late: true})
 		return
 	}
 	what := "ClearVolumes"
@@ -795,7 +797,7 @@ func (k *worker) each(s decide.Step, act func(grounds, action.Pod, func(error)))
 			})
 		}
 		if open == 0 && len(list) == 0 && !asking {
-			k.did(decide.Outcome{How: how})
+			k.did(decide.ActionDone{How: how})
 		}
 	}
 	more()
@@ -813,7 +815,7 @@ func (k *worker) detach(s decide.Step) {
 	var next func()
 	next = func() {
 		if len(list) == 0 || !k.maySend() {
-			k.did(decide.Outcome{How: how})
+			k.did(decide.ActionDone{How: how})
 			return
 		}
 		a := list[0]

@@ -1,0 +1,75 @@
+package decide
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
+)
+
+// Observation is what became of the action that Next returned. The set is closed; Node.Apply takes one in. An action
+// whose read failed has none: it is followed by a new look.
+type Observation interface{ observation() }
+
+// Elsewhere is what other objects than the Node say of it: it is part of Facts.Excluded and Facts.KeptOn.
+type Elsewhere struct {
+	Excluded string `json:"excluded,omitempty"`
+	KeptOn   string `json:"keptOn,omitempty"`
+}
+
+// What was read. Lists and maps are not changed after they were observed.
+type (
+	// NodeRead is a live look at the Node and its Lease, and what the configuration says of the node now.
+	NodeRead struct {
+		Look  taint.Look
+		Facts Facts
+		// Node and Elsewhere are what these were made of, for a recording. Nothing is decided by them.
+		Node      *corev1.Node // nil: it does not exist
+		Elsewhere Elsewhere
+	}
+	// PodsListed are the pods bound to the node, without the volumes of those that have claims.
+	PodsListed struct{ Pods []action.Pod }
+	// VolumesRead are the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
+	VolumesRead struct{ Of map[string][]action.Volume }
+	// AttachmentsListed are the attachments that name the node. Live: the API server listed them.
+	AttachmentsListed struct {
+		Attachments []action.Attachment
+		Live        bool
+	}
+	// OwnersRead is what controls the owners of the pods that were asked about, by the pods' UIDs.
+	OwnersRead struct{ Of map[string]action.Owner }
+	// RivalRead is why a setting of the storage's own keeps policies from ending pods; "" if none does.
+	RivalRead struct{ Why string }
+	// WaitingRead are the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
+	WaitingRead struct{ Claims map[string]bool }
+	// ClaimsRead are the claims, as namespace/name, of the volumes that were asked about. A claim is "" for an unbound
+	// volume, and action.UnreadClaim for one that could not be read.
+	ClaimsRead struct{ Of map[string]string }
+	// MembersRead are the nodes on which a pod of etcd is bound, and whether it is Ready.
+	MembersRead struct{ Ready map[string]bool }
+	// DevicesAnswered has one answer of each of the machine's devices, in the order of Facts.Devices.
+	DevicesAnswered struct{ Answers []providers.Answer }
+)
+
+// ActionDone is how an action that changes something ended.
+type ActionDone struct {
+	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
+	Sent providers.Instant // PowerOff: when it was sent
+	Late bool              // the action did not hold any more: nothing was sent
+	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
+	// one that is not in it was not tried
+	How map[string]action.Refusal
+}
+
+func (NodeRead) observation()          {}
+func (PodsListed) observation()        {}
+func (VolumesRead) observation()       {}
+func (AttachmentsListed) observation() {}
+func (OwnersRead) observation()        {}
+func (RivalRead) observation()         {}
+func (WaitingRead) observation()       {}
+func (ClaimsRead) observation()        {}
+func (MembersRead) observation()       {}
+func (DevicesAnswered) observation()   {}
+func (ActionDone) observation()        {}
